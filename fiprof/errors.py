@@ -1,0 +1,21 @@
+"""The one exception that reaches the user."""
+
+
+class FiprofError(Exception):
+    """Something the user can act on.
+
+    Raised anywhere, printed once by the CLI as ``fiprof: MESSAGE`` and, on a second line, the remedy.
+
+    message: what went wrong and where, one line.
+    remedy: what to do about it, one line; empty when the message says it all.
+    exit_code: 1 failed, 2 wrong use, 3 a regression was found.
+    """
+
+    def __init__(self, message: str, remedy: str = "", *, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  {self.remedy}" if self.remedy else self.message

@@ -1,0 +1,1 @@
+"""What the tools wrote, as tables; the tools' own names stop here."""

@@ -1,0 +1,313 @@
+"""The tables of a run: their columns, and how they are written and read (Parquet).
+
+Arrow in between, pandas where somebody wants a DataFrame: importing pandas costs half a second.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Kind = str
+"""int64, int32, float64, string, bool, or category (a string stored once)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    name: str
+    kind: Kind
+    doc: str
+    """What it holds, with its unit unless the name says so."""
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    row: str
+    """What one row is."""
+    columns: tuple[Column, ...]
+    open_ended: bool = False
+    """Whether further columns may follow (one a metric of ``metrics.py``, float64)."""
+
+
+def _columns(*specs: tuple[str, Kind, str]) -> tuple[Column, ...]:
+    return tuple(Column(*spec) for spec in specs)
+
+
+_CASE = ("case", "category", "case id; null outside the fiprof ranges")
+_ITERATION = ("iteration", "int32", "iteration inside measure; null elsewhere")
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        Table(
+            "launches",
+            "a kernel launch under ncu",
+            _columns(
+                ("launch", "int32", "ncu's launch ID, unique in the run"),
+                _CASE,
+                _ITERATION,
+                ("kernel", "category", "function name without namespaces, parameters and template arguments"),
+                ("kernel_full", "category", "demangled name as ncu prints it"),
+                ("grid", "category", "blocks, e.g. 132x1x1"),
+                ("block", "category", "threads of a block, e.g. 384x1x1"),
+                ("device", "int32", "CUDA device ordinal in the profiled process"),
+                ("cc", "category", "compute capability, e.g. 9.0"),
+                ("pid", "int32", "profiled process"),
+                ("context", "int32", "CUDA context"),
+                ("stream", "int32", "CUDA stream"),
+                ("duration_ns", "float64", "gpu__time_duration.sum"),
+            ),
+            open_ended=True,
+        ),
+        Table(
+            "metrics",
+            "a launch x a metric of ncu",
+            _columns(
+                ("launch", "int32", "ncu's launch ID"),
+                ("metric", "category", "ncu's name"),
+                ("value", "float64", "number in the base unit; null for text and for what was not collected"),
+                ("unit", "category", "base unit as ncu names it; empty for counts"),
+                ("text", "category", "the cell where it is no number"),
+            ),
+        ),
+        Table(
+            "stalls",
+            "a launch x a reason why its warps did not issue",
+            _columns(
+                ("launch", "int32", "ncu's launch ID"),
+                ("reason", "category", "e.g. long_scoreboard; one spelling for both measures"),
+                ("warps_per_issue", "float64", "warps in this state per issued instruction"),
+                ("share", "float64", "of the sum over reasons, 0 to 1"),
+                ("samples", "int64", "warp samples in this state; null where not sampled"),
+                ("samples_not_issued", "int64", "those in cycles in which the scheduler issued nothing"),
+            ),
+        ),
+        Table(
+            "rules",
+            "a finding of ncu's own rules",
+            _columns(
+                ("launch", "int32", "ncu's launch ID"),
+                ("section", "category", "ncu's section"),
+                ("rule", "category", "ncu's rule"),
+                ("kind", "category", "OPT, INF or WRN"),
+                ("message", "string", "what the rule says"),
+                ("speedup_kind", "category", "global (of the kernel) or local (of the section's share); null if none"),
+                ("speedup_pct", "float64", "the rule's estimate"),
+            ),
+        ),
+        Table(
+            "hotspots",
+            "a SASS instruction of a launch",
+            _columns(
+                ("launch", "int32", "ncu's launch ID"),
+                ("address", "int64", "bytes from the kernel's first instruction"),
+                ("sass", "string", "the instruction"),
+                ("source_file", "category", "null where the build has no line information"),
+                ("source_line", "int32", "null likewise"),
+                ("samples", "int64", "warp samples at this instruction"),
+                ("samples_not_issued", "int64", "those in cycles in which the scheduler issued nothing"),
+                ("top_reason", "category", "the reason with most samples; null without samples"),
+            ),
+        ),
+        Table(
+            "kernels",
+            "a kernel execution under nsys",
+            _columns(
+                ("start_ns", "int64", "since the trace began"),
+                ("end_ns", "int64", "since the trace began"),
+                ("duration_ns", "int64", "end - start"),
+                ("device", "int32", "GPU"),
+                ("stream", "int32", "CUDA stream"),
+                ("pid", "int32", "process"),
+                ("kernel", "category", "function name without namespaces, parameters and template arguments"),
+                ("kernel_full", "category", "demangled name"),
+                ("grid", "category", "blocks, e.g. 132x1x1"),
+                ("block", "category", "threads of a block, e.g. 384x1x1"),
+                ("registers", "int32", "registers of a thread"),
+                ("shared_bytes", "int64", "static and dynamic shared memory of a block"),
+                ("graph_node", "int64", "CUDA graph node; null outside graphs"),
+                ("phase", "category", "setup, warmup or measure; null outside the fiprof ranges"),
+                _CASE,
+                _ITERATION,
+                ("launch_call_ns", "int64", "duration of the CUDA call that launched it; null where it was not traced"),
+                ("correlation", "int64", "of the launch call, unique with pid"),
+            ),
+        ),
+        Table(
+            "ranges",
+            "an NVTX range",
+            _columns(
+                ("domain", "category", "NVTX domain; empty for the default one"),
+                ("name", "category", "text of the range"),
+                ("start_ns", "int64", "since the trace began"),
+                ("end_ns", "int64", "null where it never ended"),
+                ("depth", "int32", "enclosing push/pop ranges of the same thread and domain"),
+                ("parent", "int64", "row number in this table of the innermost enclosing one; null at the top"),
+                ("kind", "category", "push_pop or start_end"),
+                ("pid", "int32", "process"),
+                ("tid", "int32", "thread"),
+            ),
+        ),
+        Table(
+            "api",
+            "a CUDA call",
+            _columns(
+                ("name", "category", "e.g. cudaLaunchKernel, without its version suffix"),
+                ("start_ns", "int64", "since the trace began"),
+                ("end_ns", "int64", "since the trace began"),
+                ("pid", "int32", "process"),
+                ("tid", "int32", "thread"),
+                ("correlation", "int64", "unique with pid"),
+                ("status", "int32", "the call's return value, 0 is success"),
+            ),
+        ),
+        Table(
+            "copies",
+            "a memory copy or memory set",
+            _columns(
+                ("start_ns", "int64", "since the trace began"),
+                ("end_ns", "int64", "since the trace began"),
+                ("bytes", "int64", "bytes moved or set"),
+                ("kind", "category", "e.g. Host-to-Device, or Memset"),
+                ("device", "int32", "GPU"),
+                ("stream", "int32", "CUDA stream"),
+                ("pid", "int32", "process"),
+                ("phase", "category", "as in kernels"),
+                _CASE,
+                _ITERATION,
+                ("correlation", "int64", "of the call, unique with pid"),
+            ),
+        ),
+        Table(
+            "memory",
+            "an allocation or release of device memory",
+            _columns(
+                ("time_ns", "int64", "since the trace began"),
+                ("kind", "category", "Allocation or Deallocation"),
+                ("bytes", "int64", "size of the block"),
+                ("device", "int32", "GPU"),
+                ("pid", "int32", "process"),
+                ("total_bytes", "int64", "this process's device memory on this GPU after the event"),
+                ("address", "int64", "device address"),
+            ),
+        ),
+        Table(
+            "gpu_metrics",
+            "a sample of a GPU metric",
+            _columns(
+                ("time_ns", "int64", "since the trace began"),
+                ("device", "int32", "GPU"),
+                ("metric", "category", "nsys's name, e.g. Tensor Active / FP16 Active [Throughput %]"),
+                ("value", "float64", "percent, or the unit that the name gives"),
+            ),
+        ),
+        Table(
+            "diagnostics",
+            "something that nsys said",
+            _columns(
+                ("time_ns", "int64", "since the trace began"),
+                ("severity", "category", "Information, Warning or Error"),
+                ("text", "string", "its words"),
+            ),
+        ),
+        Table(
+            "checks",
+            "one of the run's checks on its own numbers",
+            _columns(
+                ("check", "category", "short name"),
+                ("case", "category", "case id; null where it is about the whole run"),
+                ("launch", "int32", "ncu's launch ID; null where it is about more"),
+                ("value", "float64", "what was found"),
+                ("low", "float64", "smallest value that passes; null for none"),
+                ("high", "float64", "largest value that passes; null for none"),
+                ("unit", "category", "of value, low and high"),
+                ("passed", "bool", "null where there was not enough to tell"),
+                ("message", "string", "a sentence for the reader"),
+            ),
+        ),
+    )
+}
+
+
+@functools.cache
+def schema(name: str) -> pa.Schema:
+    """The Arrow schema of a table's declared columns."""
+    import pyarrow as pa
+
+    kinds = {
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+    }
+    return pa.schema([pa.field(column.name, kinds[column.kind]) for column in TABLES[name].columns])
+
+
+def empty(name: str) -> pa.Table:
+    """The table with no rows."""
+    return schema(name).empty_table()
+
+
+def table_path(folder: Path, name: str) -> Path:
+    return folder / f"{name}.parquet"
+
+
+def write(folder: Path, name: str, table: pa.Table) -> None:
+    """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
+    import pyarrow.parquet as pq
+
+    declared = schema(name)
+    missing = [column for column in declared.names if column not in table.column_names]
+    extra = [column for column in table.column_names if column not in declared.names]
+    if missing or (extra and not TABLES[name].open_ended):
+        raise ValueError(f"table {name}: missing columns {missing}, undeclared columns {extra}")
+    ordered = table.select([*declared.names, *extra])
+    typed = declared
+    for column in extra:
+        typed = typed.append(ordered.schema.field(column))
+    path = table_path(folder, name)
+    partial = path.with_suffix(".partial")
+    pq.write_table(ordered.cast(typed), partial, compression="zstd")
+    os.replace(partial, path)
+
+
+def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """A table as Arrow, categories as dictionaries.
+
+    Raises FiprofError when it is not there or cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = table_path(folder, name)
+    if not path.exists():
+        raise FiprofError(
+            f"{path.parent.parent} has no table {name}",
+            f"fiprof parse {path.parent.parent} makes the tables from the raw files, where the run has them",
+        )
+    try:
+        return pq.read_table(path, columns=list(columns) if columns else None, partitioning=None)
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise FiprofError(
+            f"{path} cannot be read: {str(error).splitlines()[0]}",
+            f"fiprof parse {path.parent.parent} makes it again from the raw files",
+        ) from error
+
+
+def read_frame(folder: Path, name: str) -> pd.DataFrame:
+    """A table as a pandas DataFrame. Raises as :func:`read` does."""
+    frame: pd.DataFrame = read(folder, name).to_pandas()
+    return frame

@@ -1,0 +1,188 @@
+"""What a workload is: parameters, an iteration to launch, its cost and its reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+P = TypeVar("P")
+Value = bool | int | float | str
+
+# ':' and '/' would break the NVTX filters of ncu, the others the case's own notation.
+FORBIDDEN_IN_VALUES = frozenset("[],=:/@\"'\n\r")
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One declared parameter of a workload, as the command line and ``fiprof kernels`` show it."""
+
+    name: str
+    """Field name, e.g. ``seq_len``; the option is ``--seq-len``."""
+    kind: type[bool] | type[int] | type[float] | type[str]
+    default: Value
+    help: str
+    low: float | None
+    """Smallest valid value, inclusive."""
+    high: float | None
+    """Largest valid value, inclusive."""
+    choices: tuple[str, ...]
+    """The valid words of a ``str`` parameter; empty means any."""
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def valid(self) -> str:
+        """The valid range in words."""
+        if self.choices:
+            return "|".join(self.choices)
+        if self.kind is bool:
+            return "true|false"
+        if self.low is not None and self.high is not None:
+            return f"{self.low:g} to {self.high:g}"
+        if self.low is not None:
+            return f"at least {self.low:g}"
+        if self.high is not None:
+            return f"at most {self.high:g}"
+        return self.kind.__name__
+
+    def parse(self, text: str) -> Value:
+        """The value that a word means.
+
+        Raises FiprofError (exit status 2) for a word that is none or is out of range.
+        """
+        wrong = FiprofError(
+            f"{self.option}: {text!r} is not valid ({self.valid})",
+            f"for example {self.option} {format_value(self.default)}",
+            exit_code=2,
+        )
+        text = text.strip()
+        value: Value
+        if self.kind is bool:
+            words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+            if text.lower() not in words:
+                raise wrong
+            return words[text.lower()]
+        if self.kind is str:
+            if (self.choices and text not in self.choices) or not text or FORBIDDEN_IN_VALUES & set(text):
+                raise wrong
+            return text
+        try:
+            value = self.kind(text)
+        except ValueError:
+            raise wrong from None
+        if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+            raise wrong
+        return value
+
+
+def param(
+    default: Value,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Sequence[str] = (),
+) -> Any:
+    """A field of a workload's parameter dataclass."""
+    return dataclasses.field(
+        default=default, metadata={"help": help, "low": low, "high": high, "choices": tuple(choices)}
+    )
+
+
+def dtype_param(default: str = "fp16") -> Any:
+    """The element type, the same in every kernel."""
+    return param(default, "element type of the tensors", choices=("fp16", "bf16"))
+
+
+BYTES_PER_ELEMENT = {"fp16": 2, "bf16": 2}
+
+# Relative Frobenius error against the float32 reference. An fp16 result is rounded to 11 significant bits
+# (rms error about 2.8e-4 of the value), bf16 to 8 (2.3e-3); attention rounds its probabilities too.
+TOLERANCE = {"fp16": 2e-3, "bf16": 1e-2}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The least that the algorithm needs, per iteration."""
+
+    flops: int
+    """Floating-point operations; a fused multiply-add counts as two."""
+    bytes_read: int
+    """Each input byte once."""
+    bytes_written: int
+    """Each output byte once."""
+
+    @property
+    def bytes_total(self) -> int:
+        return self.bytes_read + self.bytes_written
+
+
+class Workload(ABC, Generic[P]):
+    """One kernel with one set of parameters: set it up, launch it, know what it costs and what it must give.
+
+    A subclass names itself (``name``, ``summary``), sets ``Params`` to a frozen dataclass whose fields are
+    made by :func:`param`, and imports torch and the kernel's library inside its methods only.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Params: ClassVar[type]
+
+    def __init__(self, params: P, *, device: str = "cuda", seed: int = 0) -> None:
+        self.params = params
+        self.device = device
+        self.seed = seed
+
+    @abstractmethod
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        """Make seeded, random, non-zero inputs and plan; return what launches one iteration.
+
+        The callable returns the tensors that it wrote, in the order of :meth:`reference`.
+        """
+
+    @abstractmethod
+    def cost(self) -> Cost:
+        """FLOPs and least bytes of one iteration, from the parameters alone."""
+
+    def reference(self) -> Sequence[Tensor] | None:
+        """The float32 result for the inputs as they are now, or None where there is no reference.
+
+        Called after :meth:`setup` and before the first launch, so in-place kernels find fresh inputs.
+        """
+        return None
+
+    @property
+    def tolerance(self) -> float:
+        """Largest relative error, ``norm(got - expected) / norm(expected)``, that passes."""
+        return TOLERANCE[str(getattr(self.params, "dtype", "fp16"))]
+
+    @classmethod
+    def check_params(cls, params: P) -> None:
+        """Raise FiprofError (exit status 2) for parameters that do not go together."""
+
+
+def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
+    """The declared parameters of a workload, in order."""
+    hints = typing.get_type_hints(workload.Params)
+    return tuple(
+        Parameter(field.name, hints[field.name], field.default, **field.metadata)
+        for field in dataclasses.fields(workload.Params)
+    )
+
+
+def format_value(value: Value) -> str:
+    """A value as a case id and the command line write it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)

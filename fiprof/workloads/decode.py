@@ -1,0 +1,143 @@
+"""Batch decode attention over a paged KV cache: FlashInfer's BatchDecodeWithPagedKVCacheWrapper."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
+from fiprof.workloads.prefill import check_heads
+from fiprof.workloads.tensors import (
+    WORKSPACE_BYTES,
+    PagedKV,
+    Random,
+    attention_float32,
+    paged_kv,
+    torch_dtype,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PAGE_INDEX_BYTES = 4
+
+
+@dataclass(frozen=True)
+class DecodeParams:
+    batch: int = param(32, "requests, one new token each", low=1)
+    kv_len: int = param(2048, "tokens in each request's KV cache", low=1)
+    q_heads: int = param(32, "query heads", low=1)
+    kv_heads: int = param(8, "key/value heads (fewer than query heads: GQA)", low=1)
+    head_dim: int = param(128, "elements of a head", low=1)
+    page_size: int = param(16, "tokens in a page of the KV cache", low=1)
+    tensor_cores: bool = param(False, "compute on tensor cores instead of CUDA cores")
+    cuda_graph: bool = param(False, "replay the launch from a CUDA graph")
+    dtype: str = dtype_param()
+
+
+class Decode(Workload[DecodeParams]):
+    name = "decode"
+    summary = "batch decode attention, paged KV cache (BatchDecodeWithPagedKVCacheWrapper)"
+    Params = DecodeParams
+
+    @classmethod
+    def check_params(cls, params: DecodeParams) -> None:
+        check_heads(cls.name, params.q_heads, params.kv_heads)
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Tensor, PagedKV]:
+        """Queries [batch, q_heads, head_dim] and the KV cache."""
+        p, random = self.params, Random(self.device, self.seed)
+        query = random.normal((p.batch, p.q_heads, p.head_dim), p.dtype)
+        return query, paged_kv(
+            random,
+            batch=p.batch,
+            kv_len=p.kv_len,
+            page_size=p.page_size,
+            kv_heads=p.kv_heads,
+            head_dim=p.head_dim,
+            dtype=p.dtype,
+        )
+
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        import torch
+        from flashinfer import BatchDecodeWithPagedKVCacheWrapper
+
+        p = self.params
+        query, kv = self.inputs
+        workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
+        own_buffers = (
+            {
+                "paged_kv_indptr_buffer": torch.empty_like(kv.indptr),
+                "paged_kv_indices_buffer": torch.empty_like(kv.indices),
+                "paged_kv_last_page_len_buffer": torch.empty_like(kv.last_page_len),
+            }
+            if p.cuda_graph
+            else {}
+        )
+        wrapper = BatchDecodeWithPagedKVCacheWrapper(
+            workspace, "NHD", use_cuda_graph=p.cuda_graph, use_tensor_cores=p.tensor_cores, **own_buffers
+        )
+        wrapper.plan(
+            kv.indptr,
+            kv.indices,
+            kv.last_page_len,
+            p.q_heads,
+            p.kv_heads,
+            p.head_dim,
+            p.page_size,
+            q_data_type=torch_dtype(p.dtype),
+            kv_data_type=torch_dtype(p.dtype),
+        )
+        out = torch.empty_like(query)
+
+        def launch() -> Sequence[Tensor]:
+            wrapper.run(query, kv.cache, out=out)
+            return (out,)
+
+        return captured(launch) if p.cuda_graph else launch
+
+    def cost(self) -> Cost:
+        """4 x head_dim FLOPs a (query, key) pair: Q K^T and P V; softmax not counted."""
+        p = self.params
+        element = BYTES_PER_ELEMENT[p.dtype]
+        query = p.batch * p.q_heads * p.head_dim * element
+        keys_values = 2 * p.batch * p.kv_len * p.kv_heads * p.head_dim * element
+        pages = p.batch * -(-p.kv_len // p.page_size)
+        return Cost(
+            flops=4 * p.batch * p.q_heads * p.head_dim * p.kv_len,
+            bytes_read=query + keys_values + pages * PAGE_INDEX_BYTES,
+            bytes_written=query,
+        )
+
+    def reference(self) -> Sequence[Tensor]:
+        import torch
+
+        query, kv = self.inputs
+        results = [attention_float32(q[None], *kv.dense(i), causal=False) for i, q in enumerate(query)]
+        return (torch.cat(results),)
+
+
+def captured(launch: Callable[[], Sequence[Tensor]]) -> Callable[[], Sequence[Tensor]]:
+    """The same launch, replayed from a CUDA graph."""
+    import torch
+
+    # A capture may neither compile nor allocate: both happen in this first call, on a side stream as torch asks.
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        written = launch()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch()
+
+    def replay() -> Sequence[Tensor]:
+        graph.replay()
+        return written
+
+    # The graph holds addresses only: what it reads lives as long as the launch that was captured.
+    replay.launch = launch  # type: ignore[attr-defined]
+    return replay

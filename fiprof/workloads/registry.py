@@ -1,0 +1,106 @@
+"""Where workloads are found: this package's modules, other packages' entry points, a file of the user's."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import fiprof.workloads
+from fiprof.errors import FiprofError
+from fiprof.workloads.base import Workload
+
+ENTRY_POINT_GROUP = "fiprof.workloads"
+
+
+@functools.cache
+def builtin() -> dict[str, type[Workload[Any]]]:
+    """The workloads of this package, by name: every module here that defines one, no list to keep."""
+    found: dict[str, type[Workload[Any]]] = {}
+    for module in pkgutil.iter_modules(fiprof.workloads.__path__):
+        if not module.name.startswith("_"):
+            found |= _defined_in(importlib.import_module(f"fiprof.workloads.{module.name}"))
+    return dict(sorted(found.items()))
+
+
+@functools.cache
+def available() -> dict[str, type[Workload[Any]]]:
+    """The built-in workloads and those that other installed packages register.
+
+    Raises FiprofError when a registered workload cannot be loaded or takes a name that is taken.
+    """
+    found = dict(builtin())
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            workload = point.load()
+        except Exception as error:
+            raise FiprofError(
+                f"workload {point.name!r} of {point.value} cannot be loaded: {error!r}",
+                "mend or uninstall the package that registers it; torch is to be imported inside its methods",
+            ) from error
+        if point.name in found:
+            raise FiprofError(f"two workloads are called {point.name!r}: {found[point.name]!r} and {workload!r}")
+        found[point.name] = workload
+    return found
+
+
+@functools.cache
+def find(name: str) -> type[Workload[Any]]:
+    """The workload of a registered name or of ``path/to/file.py:name``.
+
+    Raises FiprofError (exit status 2) when there is none, naming those that there are.
+    """
+    if ".py:" in name:
+        return _from_file(name)
+    everything = builtin()
+    if name not in everything:
+        everything = available()
+    if name not in everything:
+        raise FiprofError(
+            f"there is no workload {name!r}",
+            f"there are {', '.join(everything)}; one from a file is --workload path/to/file.py:name",
+            exit_code=2,
+        )
+    return everything[name]
+
+
+def _from_file(spec: str) -> type[Workload[Any]]:
+    path_text, _, name = spec.rpartition(":")
+    path = Path(path_text)
+    if not path.is_file():
+        raise FiprofError(f"{path}: there is no such file", "--workload takes path/to/file.py:name", exit_code=2)
+    module_spec = importlib.util.spec_from_file_location(f"fiprof_workload_{path.stem}", path)
+    assert module_spec is not None and module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise FiprofError(
+            f"{path} cannot be imported: {error!r}",
+            "a workload's file imports torch and its kernel inside its methods, so that any machine can read it",
+        ) from error
+    found = _defined_in(module)
+    if name not in found:
+        raise FiprofError(
+            f"{path} defines no workload {name!r}",
+            f"it defines {', '.join(found) or 'none: a subclass of fiprof.workloads.base.Workload with a name'}",
+            exit_code=2,
+        )
+    return found[name]
+
+
+def _defined_in(module: ModuleType) -> dict[str, type[Workload[Any]]]:
+    return {
+        kind.name: kind
+        for kind in vars(module).values()
+        if inspect.isclass(kind)
+        and issubclass(kind, Workload)
+        and kind.__module__ == module.__name__
+        and not inspect.isabstract(kind)
+    }

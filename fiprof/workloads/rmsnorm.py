@@ -1,0 +1,69 @@
+"""Root-mean-square normalization: flashinfer.rmsnorm."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
+from fiprof.workloads.tensors import Random
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class RMSNormParams:
+    rows: int = param(4096, "tokens", low=1)
+    hidden: int = param(4096, "elements of a row", low=1)
+    dtype: str = dtype_param()
+
+
+class RMSNorm(Workload[RMSNormParams]):
+    name = "rmsnorm"
+    summary = "root-mean-square normalization of rows (rmsnorm)"
+    Params = RMSNormParams
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Tensor, Tensor]:
+        """Rows [rows, hidden] and weight [hidden]."""
+        p, random = self.params, Random(self.device, self.seed)
+        return random.normal((p.rows, p.hidden), p.dtype), random.normal((p.hidden,), p.dtype)
+
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        import flashinfer
+        import torch
+
+        rows, weight = self.inputs
+        out = torch.empty_like(rows)
+
+        def launch() -> Sequence[Tensor]:
+            flashinfer.rmsnorm(rows, weight, EPSILON, out=out)
+            return (out,)
+
+        return launch
+
+    def cost(self) -> Cost:
+        """4 FLOPs an element: square, add, times 1/rms, times weight."""
+        p = self.params
+        element = BYTES_PER_ELEMENT[p.dtype]
+        return Cost(
+            flops=4 * p.rows * p.hidden,
+            bytes_read=(p.rows + 1) * p.hidden * element,
+            bytes_written=p.rows * p.hidden * element,
+        )
+
+    def reference(self) -> Sequence[Tensor]:
+        rows, weight = self.inputs
+        return (rmsnorm_float32(rows.float(), weight),)
+
+
+def rmsnorm_float32(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows / sqrt(mean(rows^2) + epsilon) * weight, in float32. rows: float32 [rows, hidden]."""
+    import torch
+
+    return rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + EPSILON) * weight.float()

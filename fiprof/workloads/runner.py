@@ -1,0 +1,218 @@
+"""Runs cases in this process: sets up, warms up, checks against the reference, measures.
+
+Under a profiler the NVTX ranges say what is what: ``setup``, ``warmup`` and ``measure`` > case id >
+``iter <i>``. Without one, CUDA events time each iteration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from fiprof.errors import FiprofError
+from fiprof.workloads.case import Case
+from fiprof.workloads.environment import gpu_facts, package_versions
+from fiprof.workloads.marks import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Record = dict[str, Any]
+"""One JSON line; its key ``kind`` is environment, case or error."""
+
+# The SM clock of the fastest parts, to turn seconds into the cycles that torch.cuda._sleep takes.
+SLEEP_CLOCK_HZ = 2e9
+LONGEST_SLEEP_S = 0.2
+
+
+@dataclass(frozen=True)
+class RunnerRequest:
+    """What one process of the runner is to do."""
+
+    cases: tuple[Case, ...]
+    iterations: int
+    """Launches in each case's ``measure`` range."""
+    warmup: int
+    """Launches before it."""
+    seed: int
+    check: bool
+    """Compare the first launch with the reference."""
+    timing: bool
+    """Time with CUDA events (off under a profiler, which times itself)."""
+
+
+def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
+    """Run every case; give each result to ``emit`` as it comes and each step's name to ``say``.
+
+    A case that fails is emitted as an error and the others still run.
+    Raises FiprofError at the end if any case failed, or at once where torch or CUDA is missing.
+    """
+    require_cuda()
+    marks = Marks()
+    if not request.timing and not marks.visible:
+        raise FiprofError(
+            "the package nvtx is missing: a profiler would see no ranges",
+            "pip install nvtx in this interpreter",
+        )
+    emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
+    failed = []
+    for number, case in enumerate(request.cases, 1):
+        try:
+            emit(
+                _run_case(
+                    case,
+                    request,
+                    marks,
+                    lambda step, n=number, c=case: say(  # type: ignore[misc]
+                        f"{step} {n}/{len(request.cases)} {c.id}"
+                    ),
+                )
+            )
+        except Exception as error:
+            failed.append(case.id)
+            emit({"kind": "error", "case": case.id, "error": _one_line(error)})
+        gc.collect()
+        _empty_cache()
+    if failed:
+        raise FiprofError(
+            f"{len(failed)} of {len(request.cases)} cases failed: {', '.join(failed)}",
+            "the reason of each stands in its line of the results",
+        )
+
+
+def _run_case(case: Case, request: RunnerRequest, marks: Marks, say: Callable[[str], None]) -> Record:
+    import torch
+
+    torch.cuda.reset_peak_memory_stats()
+    workload = case.build(seed=request.seed)
+    cost = workload.cost()
+    say("setup")
+    with marks.range(SETUP, case.id):
+        launch = workload.setup()
+        torch.cuda.synchronize()
+    record: Record = {
+        "kind": "case",
+        "case": case.id,
+        "workload": case.workload,
+        "params": dict(case.params),
+        "seed": request.seed,
+        "cost": asdict(cost),
+    }
+    if request.check:
+        say("check")
+        expected = workload.reference()
+        if expected is not None:
+            record["reference"] = compare(launch(), expected, workload.tolerance)
+            del expected
+    say("warmup")
+    with marks.range(WARMUP, case.id):
+        host_s = _host_seconds(launch, request.warmup)
+        torch.cuda.synchronize()
+    say("measure")
+    if request.timing:
+        record |= measure(launch, request.iterations, host_s)
+    else:
+        with cuda_profiler(), marks.range(MEASURE, case.id):
+            for i in range(request.iterations):
+                with marks.range(f"iter {i}"):
+                    launch()
+            torch.cuda.synchronize()
+    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    return record
+
+
+def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> Record:
+    """The relative Frobenius error of each tensor against its float32 reference; the largest counts.
+
+    Raises FiprofError when it exceeds the tolerance, is not a number, or the shapes differ.
+    """
+    if len(got) != len(expected):
+        raise FiprofError(f"the kernel wrote {len(got)} tensors, the reference has {len(expected)}")
+    errors = []
+    for one, want in zip(got, expected, strict=True):
+        if one.numel() != want.numel():
+            raise FiprofError(f"the kernel wrote {tuple(one.shape)}, the reference is {tuple(want.shape)}")
+        difference = one.float().reshape(want.shape) - want
+        errors.append(float(difference.norm() / want.norm()))
+    worst = max(errors)
+    if not worst <= tolerance:
+        raise FiprofError(
+            f"wrong result: relative error {worst:.2e} against the float32 reference, {tolerance:.0e} allowed",
+            "a kernel that computes something else is not worth measuring; --no-check measures it all the same",
+        )
+    return {"relative_error": worst, "tolerance": tolerance}
+
+
+def measure(launch: Callable[[], object], iterations: int, host_s: float) -> Record:
+    """Times without a profiler, L2 as the previous iteration left it.
+
+    gpu_us: each iteration between two CUDA events, launches queued ahead so that the GPU never waits for the host.
+    wall_us: host time an iteration, back to back, as a loop without CUDA graphs sees it.
+    host_s: seconds that one launch takes on the host, to know how long to hold the queue.
+    """
+    import torch
+
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(iterations):
+        launch()
+    torch.cuda.synchronize()
+    wall_us = (time.perf_counter() - begin) / iterations * 1e6
+
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
+    torch.cuda._sleep(int(min(1.5 * host_s * iterations + 1e-3, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ))
+    events[0].record()
+    for event in events[1:]:
+        launch()
+        event.record()
+    torch.cuda.synchronize()
+    gpu_us = [before.elapsed_time(after) * 1e3 for before, after in zip(events, events[1:], strict=False)]
+    return {"iterations": iterations, "gpu_us": gpu_us, "wall_us": wall_us}
+
+
+def _host_seconds(launch: Callable[[], object], warmup: int) -> float:
+    """Host seconds of the last of ``warmup`` launches (the first ones load modules); 0 without any."""
+    seconds = 0.0
+    for _ in range(warmup):
+        begin = time.perf_counter()
+        launch()
+        seconds = time.perf_counter() - begin
+    return seconds
+
+
+def require_cuda() -> None:
+    """Raise FiprofError where torch or a CUDA device is missing."""
+    import sys
+
+    try:
+        import torch
+    except ImportError as error:
+        raise FiprofError(
+            f"torch is not installed in {sys.executable}",
+            "pip install 'fiprof[gpu]' there, or name the interpreter that has it with --python PATH",
+        ) from error
+    if not torch.cuda.is_available():
+        raise FiprofError(
+            "no CUDA device: kernels can only be run on a machine with an NVIDIA GPU",
+            "collect --replay RUN re-reads an archived run without one",
+        )
+
+
+def _one_line(error: Exception) -> str:
+    """The error's first meaningful line, with its kind, and a remedy for a full GPU."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"does not fit in the GPU's memory: {text} (make the case smaller, or free the GPU)"
+    return text if isinstance(error, FiprofError) else f"{type(error).__name__}: {text}"
+
+
+def _empty_cache() -> None:
+    """Give the case's memory back before the next; after a broken kernel CUDA refuses even that."""
+    import torch
+
+    with contextlib.suppress(RuntimeError):
+        torch.cuda.empty_cache()
