@@ -1,0 +1,60 @@
+"""Kernel names as people say them."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(
+    r"(?P<operator>\boperator\s*(?:\(\)|\[\]|[-+*/%^&|~!=<>,]+))"
+    r"|(?P<scope>::)|(?P<arrow>->)|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space>\s+)|[^\s<>(){}\[\]:-]+|."
+)
+
+
+def printable(text: str) -> str:
+    """The text with every control, format and broken character as a space: safe on a terminal and in UTF-8."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def short_name(demangled: str) -> str:
+    """A function's bare name: no return type, namespaces, parameters or template arguments.
+
+    ``void ns::Kernel<(int)4, T>(float *)`` -> ``Kernel``. A lambda's body is ``operator()``, as C++ calls it; a
+    lambda itself stays ``{lambda(int)#1}``. What is no C++ name (mangled, Triton's, HTML) comes out as well as it
+    goes, printable and not empty unless the input is blank. Never raises; time is linear in the length.
+    """
+    text = printable(demangled).strip()
+    opened: list[str] = []  # brackets not yet closed
+    word: list[str] = []  # what was read of the current word
+    before: list[str] = []  # the word before it, in the same scope
+    naming = True  # until the parameters of the current scope
+    for token in _TOKEN.finditer(text):
+        kind, part = token.lastgroup, token.group()
+        outermost = opened[0] if opened else ""
+        if kind == "open":
+            opened.append(part)
+        elif kind == "close":
+            _close(opened, part)
+        if outermost:
+            if naming and outermost in "{[":
+                word.append(part)
+        elif kind == "scope":
+            word, before, naming = [], [], True
+        elif naming and part == "(":
+            naming = False
+        elif naming and kind == "space":
+            word, before = [], word or before
+        elif naming and part != "<":
+            word.append("".join(part.split()))
+    return "".join(word or before).lstrip("*&").strip() or text
+
+
+def _close(opened: list[str], closer: str) -> None:
+    """Close the innermost group; a ``>`` inside parentheses is a comparison, a ``<`` left open by them was one."""
+    if closer == ">":
+        if opened and opened[-1] == "<":
+            opened.pop()
+        return
+    while opened and opened.pop() == "<":
+        pass
