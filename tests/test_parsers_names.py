@@ -17,8 +17,8 @@ REAL = [
     ),
     (
         "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, (int)4, void at::native"
-        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda() (instance 1)]"
-        "::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
+        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda() (instance"
+        " 1)]::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
         "distribution_elementwise_grid_stride_kernel",
     ),
     ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
@@ -26,7 +26,7 @@ REAL = [
     ("void ns::foo(int)::{lambda(int)#1}::operator()(float) const", "operator()"),
     ("at::copy(at::Iter &)::[lambda() (instance 3)]::operator ()() const", "operator()"),
     ("ns::foo(int)::{lambda(ns::T<int>, int)#1}", "{lambda(ns::T<int>, int)#1}"),
-    ("ncclDevKernel_AllReduce_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "ncclDevKernel_AllReduce_RING_LL"),
+    ("ncclDevKernel_AllReduce_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)", "ncclDevKernel_AllReduce_LL"),
     ("std::vector<int, std::allocator<int> > *make(int)", "make"),
     ("void less<(a < b), (c->d > 1), &ns::operator<< >(int)", "less"),
     ("bool ns::T::operator<=(ns::T const&) const", "operator<="),
