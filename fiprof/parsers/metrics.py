@@ -1,0 +1,540 @@
+"""The table of metrics: our column in ``launches``, ncu's name, unit and meaning; and what follows from them.
+
+The functions take one launch as a plain mapping from column to number (a row of ``launches`` as a dict); a column
+that is absent, None or NaN was not collected, and a result that needs it is None.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Row = Mapping[str, float | None]
+"""Column of ``launches`` -> value, for one launch."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One float64 column of ``launches``."""
+
+    name: str
+    """The column."""
+    ncu: tuple[str, ...]
+    """ncu's names for it, the preferred one first; compute capabilities and versions spell some differently."""
+    unit: str
+    """Base unit of the values; ``1`` for counts and ratios."""
+    meaning: str
+    """One sentence."""
+    expected: bool = True
+    """False where a report does well without it: another column says the same, or few GPUs have it."""
+
+
+_TENSOR_KINDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    # Kind, its operations, and the same operations without sparsity, whose peak is the dense one.
+    (
+        "fp16",
+        ("src_fp16", "src_fp16_dst_fp32"),
+        ("op_hgmma_src_fp16_sparsity_off", "op_hmma_src_fp16_dst_fp32_sparsity_off"),
+    ),
+    ("fp16_acc16", ("src_fp16_dst_fp16",), ("op_hmma_src_fp16_dst_fp16_sparsity_off",)),
+    (
+        "bf16",
+        ("src_bf16_dst_fp32",),
+        ("op_hgmma_src_bf16_dst_fp32_sparsity_off", "op_hmma_src_bf16_dst_fp32_sparsity_off"),
+    ),
+    (
+        "tf32",
+        ("src_tf32_dst_fp32",),
+        ("op_hgmma_src_tf32_dst_fp32_sparsity_off", "op_hmma_src_tf32_dst_fp32_sparsity_off"),
+    ),
+    ("fp64", ("src_fp64",), ("src_fp64",)),
+    ("fp8", ("src_fp8_sparsity_off", "src_fp8", "src_fp8_dst_fp32"), ("src_fp8_sparsity_off",)),
+    ("fp8_acc16", ("src_fp8_dst_fp16",), ()),
+    ("fp8_sparse", ("src_fp8_sparsity_on",), ("src_fp8_sparsity_on",)),
+    ("int8", ("src_int8",), ("op_igmma_src_int8_sparsity_off", "op_imma_src_int8_sparsity_off")),
+    ("int1", ("src_int1",), ("op_bgmma_src_int1", "op_bmma_src_int1")),
+)
+
+TENSOR_KINDS: tuple[str, ...] = tuple(kind for kind, _, _ in _TENSOR_KINDS)
+"""Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0)."""
+
+_FLOAT_INSTS = {
+    "fp32": ("fadd", "fmul", "ffma"),
+    "fp16": ("hadd", "hmul", "hfma"),
+    "fp64": ("dadd", "dmul", "dfma"),
+}
+_OPS_PER_INST = {
+    "fadd": 1, "fmul": 1, "ffma": 2,
+    "hadd": 2, "hmul": 2, "hfma": 4,
+    "dadd": 1, "dmul": 1, "dfma": 2,
+}  # fmt: skip
+
+PRECISIONS: tuple[str, ...] = tuple(_FLOAT_INSTS)
+"""Of the floating-point pipelines outside the tensor cores; fp16 counts bf16 too."""
+
+
+def _tensor_metrics() -> tuple[Metric, ...]:
+    path = "sm__ops_path_tensor_"
+    counts = tuple(
+        Metric(
+            f"tensor_ops_{kind}",
+            tuple(f"{path}{name}.sum" for name in parents),
+            "ops",
+            f"Tensor operations on {kind} operands, a multiply-add being two.",
+            expected=not kind.endswith("acc16"),
+        )
+        for kind, parents, _ in _TENSOR_KINDS
+    )
+    peaks = tuple(
+        Metric(
+            f"tensor_peak_{kind}_ops_per_cycle",
+            tuple(f"{path}{name}.sum.peak_sustained" for name in dense),
+            "ops/cycle",
+            f"Most {kind} tensor operations that all multiprocessors can do in a cycle"
+            + (" with sparse operands." if kind.endswith("sparse") else " with dense operands."),
+        )
+        for kind, _, dense in _TENSOR_KINDS
+        if dense
+    )
+    return counts + peaks
+
+
+def _float_metrics() -> tuple[Metric, ...]:
+    counter = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+    insts = [inst for group in _FLOAT_INSTS.values() for inst in group]
+    counts = tuple(
+        Metric(
+            f"{inst}_thread_insts",
+            (counter.format(inst),),
+            "1",
+            f"Executed {inst.upper()}, counted a thread.",
+            expected=False,
+        )
+        for inst in insts
+    )
+    rates = tuple(
+        Metric(
+            f"{inst}_thread_insts_per_cycle",
+            (counter.format(inst) + ".per_cycle_elapsed",),
+            "1/cycle",
+            f"Executed {inst.upper()}, counted a thread, on all multiprocessors in a cycle.",
+        )
+        for inst in insts
+    )
+    peaks = tuple(
+        Metric(
+            f"{precision}_peak_ops_per_cycle",
+            (f"derived__sm__sass_thread_inst_executed_op_{group[2]}_pred_on_x{_OPS_PER_INST[group[2]]}",),
+            "ops/cycle",
+            f"Most {precision} operations that all multiprocessors can do in a cycle outside the tensor cores.",
+        )
+        for precision, group in _FLOAT_INSTS.items()
+    )
+    return counts + rates + peaks
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric("duration_ns", ("gpu__time_duration.sum",), "ns", "Time that the kernel took, from its start to its end."),
+    # Launch and occupancy
+    Metric("registers_per_thread", ("launch__registers_per_thread",), "1", "Registers that a thread uses."),
+    Metric("shared_static_bytes", ("launch__shared_mem_per_block_static",), "bytes", "Static shared memory a block."),
+    Metric(
+        "shared_dynamic_bytes", ("launch__shared_mem_per_block_dynamic",), "bytes", "Dynamic shared memory a block."
+    ),
+    Metric(
+        "shared_driver_bytes",
+        ("launch__shared_mem_per_block_driver",),
+        "bytes",
+        "Shared memory that the driver takes a block.",
+    ),
+    Metric("threads_per_block", ("launch__block_size",), "1", "Threads of a block."),
+    Metric("blocks", ("launch__grid_size",), "1", "Blocks of the grid."),
+    Metric("multiprocessors", ("launch__sm_count", "device__attribute_multiprocessor_count"), "1", "Multiprocessors."),
+    Metric(
+        "waves_per_sm",
+        ("launch__waves_per_multiprocessor",),
+        "1",
+        "Blocks over those that fit on the GPU at once, each multiprocessor full.",
+    ),
+    Metric("cluster_size", ("launch__cluster_size",), "1", "Blocks of a cluster; 0 without clusters."),
+    Metric("clusters_max_active", ("launch__cluster_max_active",), "1", "Clusters that fit on the GPU at once."),
+    Metric(
+        "limit_registers_blocks",
+        ("launch__occupancy_limit_registers",),
+        "blocks",
+        "Blocks that fit on a multiprocessor by registers.",
+    ),
+    Metric(
+        "limit_shared_memory_blocks",
+        ("launch__occupancy_limit_shared_mem",),
+        "blocks",
+        "Blocks that fit on a multiprocessor by shared memory.",
+    ),
+    Metric(
+        "limit_warps_blocks",
+        ("launch__occupancy_limit_warps",),
+        "blocks",
+        "Blocks that fit on a multiprocessor by warps.",
+    ),
+    Metric(
+        "limit_blocks_blocks",
+        ("launch__occupancy_limit_blocks",),
+        "blocks",
+        "Blocks that a multiprocessor can hold at all.",
+    ),
+    Metric(
+        "limit_barriers_blocks",
+        ("launch__occupancy_limit_barriers",),
+        "blocks",
+        "Blocks that fit on a multiprocessor by barriers.",
+    ),
+    Metric(
+        "theoretical_occupancy_pct",
+        ("sm__maximum_warps_per_active_cycle_pct",),
+        "%",
+        "Warps that fit on a multiprocessor, of the most it can hold.",
+    ),
+    Metric(
+        "achieved_occupancy_pct",
+        ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+        "%",
+        "Warps that were active in an active cycle, of the most a multiprocessor can hold.",
+    ),
+    # Clocks
+    Metric(
+        "sm_cycles",
+        ("sm__cycles_elapsed.avg", "smsp__cycles_elapsed.avg"),
+        "cycles",
+        "Cycles of a multiprocessor during the kernel.",
+    ),
+    Metric("sm_active_cycles", ("sm__cycles_active.avg",), "cycles", "Cycles with a warp on the multiprocessor."),
+    Metric("sm_clock_hz", ("sm__cycles_elapsed.avg.per_second",), "Hz", "Clock of the multiprocessors."),
+    Metric("l2_clock_hz", ("lts__cycles_elapsed.avg.per_second",), "Hz", "Clock of the L2 cache."),
+    Metric("dram_clock_hz", ("dram__cycles_elapsed.avg.per_second",), "Hz", "Clock of the DRAM."),
+    # Speed of light
+    Metric(
+        "sm_throughput_pct",
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Busiest part of the multiprocessors' compute side, of its peak.",
+    ),
+    Metric(
+        "memory_throughput_pct",
+        ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Busiest part of the memory system, of its peak.",
+    ),
+    Metric(
+        "l1_throughput_pct",
+        ("l1tex__throughput.avg.pct_of_peak_sustained_active",),
+        "%",
+        "Busiest part of the L1 cache while it is active, of its peak.",
+    ),
+    Metric(
+        "l2_throughput_pct",
+        ("lts__throughput.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Busiest part of the L2 cache, of its peak.",
+    ),
+    Metric(
+        "dram_throughput_pct",
+        (
+            "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+            "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+        ),
+        "%",
+        "Busiest part of the DRAM interface, of its peak.",
+    ),
+    # DRAM and caches
+    Metric("dram_bytes_per_second", ("dram__bytes.sum.per_second",), "bytes/s", "Bytes read and written in DRAM."),
+    Metric("dram_read_bytes", ("dram__bytes_read.sum",), "bytes", "Bytes read from DRAM."),
+    Metric("dram_write_bytes", ("dram__bytes_write.sum",), "bytes", "Bytes written to DRAM."),
+    Metric(
+        "dram_peak_bytes_per_cycle",
+        ("dram__bytes.sum.peak_sustained",),
+        "bytes/cycle",
+        "Most bytes that DRAM can move in a DRAM cycle.",
+    ),
+    Metric("l1_hit_pct", ("l1tex__t_sector_hit_rate.pct",), "%", "Sectors found in L1."),
+    Metric("l2_hit_pct", ("lts__t_sector_hit_rate.pct",), "%", "Sectors found in L2."),
+    Metric(
+        "l1_bytes_per_second",
+        ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum.per_second",),
+        "bytes/s",
+        "Bytes from L1 and shared memory to registers; TMA loads bypass it.",
+    ),
+    Metric(
+        "l1_peak_bytes_per_cycle",
+        ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum.peak_sustained",),
+        "bytes/cycle",
+        "The most of them that all multiprocessors can move in a cycle of theirs.",
+    ),
+    Metric(
+        "l2_bytes_per_second",
+        ("derived__lts__lts2xbar_bytes.sum.per_second",),
+        "bytes/s",
+        "Bytes from L2 towards the multiprocessors.",
+    ),
+    Metric(
+        "l2_peak_bytes_per_cycle",
+        ("derived__lts__lts2xbar_bytes.sum.peak_sustained",),
+        "bytes/cycle",
+        "The most of them that L2 can move in a cycle of its own.",
+    ),
+    Metric(
+        "global_load_requests",
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",),
+        "1",
+        "Requests of loads from global memory to L1.",
+    ),
+    Metric(
+        "global_load_sectors",
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",),
+        "1",
+        "Sectors of 32 bytes that these loads touched.",
+    ),
+    Metric(
+        "global_store_requests",
+        ("l1tex__t_requests_pipe_lsu_mem_global_op_st.sum",),
+        "1",
+        "Requests of stores to global memory to L1.",
+    ),
+    Metric(
+        "global_store_sectors",
+        ("l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",),
+        "1",
+        "Sectors of 32 bytes that these stores touched.",
+    ),
+    Metric(
+        "local_load_requests",
+        ("l1tex__t_requests_pipe_lsu_mem_local_op_ld.sum",),
+        "1",
+        "Requests of loads from local memory.",
+    ),
+    Metric(
+        "local_store_requests",
+        ("l1tex__t_requests_pipe_lsu_mem_local_op_st.sum",),
+        "1",
+        "Requests of stores to local memory.",
+    ),
+    Metric(
+        "spill_requests",
+        ("derived__local_spilling_requests",),
+        "1",
+        "Local memory requests because registers were spilled.",
+    ),
+    Metric(
+        "shared_load_wavefronts",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",),
+        "1",
+        "Passes through the data stage of shared memory loads.",
+    ),
+    Metric(
+        "shared_load_bank_conflicts",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",),
+        "1",
+        "Those of them that bank conflicts added.",
+    ),
+    Metric(
+        "shared_store_wavefronts",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum",),
+        "1",
+        "Passes through the data stage of shared memory stores.",
+    ),
+    Metric(
+        "shared_store_bank_conflicts",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum",),
+        "1",
+        "Those of them that bank conflicts added.",
+    ),
+    # Schedulers and warps
+    Metric(
+        "warp_latency_cycles",
+        ("smsp__average_warp_latency_per_inst_issued.ratio",),
+        "cycles",
+        "Cycles of all warps of a scheduler between two issued instructions; the stalls add up to it.",
+    ),
+    Metric("ipc_active", ("sm__inst_executed.avg.per_cycle_active",), "1/cycle", "Instructions in an active cycle."),
+    Metric(
+        "eligible_warps_per_scheduler",
+        ("smsp__warps_eligible.avg.per_cycle_active",),
+        "1",
+        "Warps that could have issued in an active cycle.",
+    ),
+    Metric(
+        "active_warps_per_scheduler",
+        ("smsp__warps_active.avg.per_cycle_active",),
+        "1",
+        "Warps on a scheduler in an active cycle.",
+    ),
+    Metric(
+        "issue_active_pct",
+        ("smsp__issue_active.avg.pct_of_peak_sustained_active",),
+        "%",
+        "Active cycles of a scheduler in which it issued.",
+    ),
+    Metric(
+        "issue_slot_busy_pct",
+        ("sm__inst_issued.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Issue slots used, of those in all elapsed cycles.",
+    ),
+    Metric("instructions", ("smsp__inst_executed.sum",), "1", "Executed warp instructions."),
+    Metric(
+        "threads_per_instruction",
+        ("smsp__thread_inst_executed_per_inst_executed.ratio",),
+        "1",
+        "Active threads of an executed warp instruction, of 32.",
+    ),
+    # Tensor cores
+    Metric(
+        "tensor_active_pct",
+        ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which the tensor cores worked, of all elapsed ones.",
+    ),
+    Metric(
+        "tensor_busy_pct",
+        ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",),
+        "%",
+        "Cycles in which the tensor cores worked, of those with a warp on the multiprocessor.",
+    ),
+    *_tensor_metrics(),
+    *_float_metrics(),
+    # How the numbers came about
+    Metric("replay_passes", ("profiler__replayer_passes",), "1", "Times that ncu ran the kernel."),
+    Metric(
+        "replay_saved_bytes",
+        ("profiler__replayer_bytes_mem_backed_up.sum", "profiler__replayer_bytes_mem_backed_up"),
+        "bytes",
+        "Memory that ncu saved for the replays, all passes together.",
+    ),
+    Metric("stall_samples", ("smsp__pcsamp_sample_count",), "1", "Warp samples that were taken."),
+    Metric(
+        "stall_dropped_bytes",
+        ("smsp__pcsamp_dropped_bytes",),
+        "bytes",
+        "Samples that were lost because the buffer was full.",
+    ),
+    Metric(
+        "stall_interval_cycles",
+        ("smsp__pcsamp_interval_cycles",),
+        "cycles",
+        "Cycles between two samples of a scheduler.",
+    ),
+)
+
+COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
+"""Every metric's column, ``duration_ns`` first."""
+
+_OCCUPANCY_LIMITS = {
+    "registers": "limit_registers_blocks",
+    "shared memory": "limit_shared_memory_blocks",
+    "warps": "limit_warps_blocks",
+    "blocks": "limit_blocks_blocks",
+    "barriers": "limit_barriers_blocks",
+}
+
+
+def number(row: Row, column: str) -> float | None:
+    """The value of a column; None where it is absent, None or NaN."""
+    value = row.get(column)
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def product(row: Row, *columns: str) -> float | None:
+    """The columns' product; None where one was not collected."""
+    values = [number(row, column) for column in columns]
+    return None if None in values else math.prod(value for value in values if value is not None)
+
+
+def float_ops(row: Row) -> dict[str, float]:
+    """Floating-point operations outside the tensor cores by precision; a precision that was not counted is left out.
+
+    fp32 = FADD + FMUL + 2 FFMA, fp16 = 2 HADD + 2 HMUL + 4 HFMA (packed pairs), fp64 = DADD + DMUL + 2 DFMA, each a
+    thread's predicated-on instructions: the sums of Nsight Compute's roofline sections. Where ncu gives only the rate
+    (``--set full`` does), count = rate x ``sm_cycles``, as exact as the rate's two decimals. Conversions between half
+    and single precision execute as HADD and count as such.
+    """
+    ops = {}
+    for precision, insts in _FLOAT_INSTS.items():
+        counts = [_thread_insts(row, inst) for inst in insts]
+        if None not in counts:
+            ops[precision] = sum(
+                _OPS_PER_INST[inst] * count for inst, count in zip(insts, counts, strict=True) if count is not None
+            )
+    return ops
+
+
+def _thread_insts(row: Row, inst: str) -> float | None:
+    count = number(row, f"{inst}_thread_insts")
+    return product(row, f"{inst}_thread_insts_per_cycle", "sm_cycles") if count is None else count
+
+
+def tensor_ops(row: Row) -> float | None:
+    """Tensor operations of all kinds, a multiply-add being two; None where ncu counted none of them.
+
+    The sum of ncu's parent counters ``sm__ops_path_tensor_src_*``; the counters by instruction,
+    ``sm__ops_path_tensor_op_*``, are parts of them and stay out.
+    """
+    counts = [count for kind in TENSOR_KINDS if (count := number(row, f"tensor_ops_{kind}")) is not None]
+    return sum(counts) if counts else None
+
+
+def dominant_tensor_kind(row: Row) -> str | None:
+    """The operand type with most tensor operations; None without any."""
+    counts = {kind: number(row, f"tensor_ops_{kind}") or 0.0 for kind in TENSOR_KINDS}
+    kind = max(counts, key=counts.__getitem__)
+    return kind if counts[kind] > 0 else None
+
+
+def tensor_peak_ops_per_second(row: Row, kind: str | None = None) -> float | None:
+    """Most tensor operations that the GPU can do in a second at the clock measured during the launch.
+
+    Peak a cycle x ``sm_clock_hz``. kind: of TENSOR_KINDS; by default the dominant one. The peak is that of dense
+    operands: ncu's parent counters of fp16, bf16, tf32 and int8 carry the sparse peak, twice as high.
+    """
+    kind = kind or dominant_tensor_kind(row)
+    return None if kind is None else product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+
+
+def float_peak_ops_per_second(row: Row, precision: str = "fp32") -> float | None:
+    """Most operations outside the tensor cores in a second: peak a cycle x ``sm_clock_hz``.
+
+    precision: of PRECISIONS.
+    """
+    return product(row, f"{precision}_peak_ops_per_cycle", "sm_clock_hz")
+
+
+def dram_bytes(row: Row) -> float | None:
+    """Bytes read and written in DRAM; where ncu gives only the rate, rate x duration."""
+    read, written = number(row, "dram_read_bytes"), number(row, "dram_write_bytes")
+    if read is not None and written is not None:
+        return read + written
+    moved = product(row, "dram_bytes_per_second", "duration_ns")
+    return None if moved is None else moved / 1e9
+
+
+def dram_peak_bytes_per_second(row: Row) -> float | None:
+    """Most bytes that DRAM can move in a second: ``dram_peak_bytes_per_cycle`` x ``dram_clock_hz``."""
+    return product(row, "dram_peak_bytes_per_cycle", "dram_clock_hz")
+
+
+def l2_peak_bytes_per_second(row: Row) -> float | None:
+    """Most bytes that L2 can send in a second: ``l2_peak_bytes_per_cycle`` x ``l2_clock_hz``."""
+    return product(row, "l2_peak_bytes_per_cycle", "l2_clock_hz")
+
+
+def l1_peak_bytes_per_second(row: Row) -> float | None:
+    """Most bytes from L1 to registers in a second: ``l1_peak_bytes_per_cycle`` x ``sm_clock_hz``."""
+    return product(row, "l1_peak_bytes_per_cycle", "sm_clock_hz")
+
+
+def occupancy_limiters(row: Row) -> tuple[str, ...]:
+    """What limits the blocks on a multiprocessor: the names that tie for the smallest limit; empty where unknown.
+
+    Of registers, shared memory, warps, blocks (the hardware's own limit) and barriers.
+    """
+    limits = {name: limit for name, column in _OCCUPANCY_LIMITS.items() if (limit := number(row, column)) is not None}
+    return tuple(name for name, limit in limits.items() if limit == min(limits.values()))
