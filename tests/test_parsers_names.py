@@ -17,8 +17,8 @@ REAL = [
     ),
     (
         "void at::native::<unnamed>::distribution_elementwise_grid_stride_kernel<float, (int)4, void at::native"
-        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda() (instance"
-        " 1)]::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
+        "::templates::cuda::normal_kernel<at::CUDAGeneratorImpl *>(const at::TensorBase &, double, T1)::[lambda()"
+        " (instance 1)]::operator ()() const::[lambda(float) (instance 1)]>(int, at::PhiloxCudaState, T3)",
         "distribution_elementwise_grid_stride_kernel",
     ),
     ("void <unnamed>::with_index<int, f(int)::[lambda(long) (instance 1)]>(T1, T2)", "with_index"),
@@ -46,7 +46,7 @@ def test_short_name_of_what_tools_print(demangled: str, expected: str) -> None:
 
 def test_short_name_of_hostile_text_is_printable() -> None:
     assert short_name("void\nk\x07<int>(int)\n") == "k"
-    assert short_name("<script>alert(1)</script>") == "script"
+    assert short_name("<script>alert(1)</script>") == "alert"
     assert short_name("\x00\n\t") == ""
     assert printable("a\udcff\x1bb\u202ec") == "a  b c"
 
