@@ -5,9 +5,10 @@ Arrow in between, pandas where somebody wants a DataFrame: importing pandas cost
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ from fiprof.errors import FiprofError
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# Bytes. Past its limit Parquet writes every row's text in full, and kernel names are long.
+LARGEST_DICTIONARY = 64 << 20
 
 Kind = str
 """int64, int32, float64, string, bool, or category (a string stored once)."""
@@ -267,8 +272,6 @@ def table_path(folder: Path, name: str) -> Path:
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
     """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
-    import pyarrow.parquet as pq
-
     declared = schema(name)
     missing = [column for column in declared.names if column not in table.column_names]
     extra = [column for column in table.column_names if column not in declared.names]
@@ -278,10 +281,34 @@ def write(folder: Path, name: str, table: pa.Table) -> None:
     typed = declared
     for column in extra:
         typed = typed.append(ordered.schema.field(column))
+    with _parquet(folder, name, typed) as file:
+        file.write_table(ordered.cast(typed))
+
+
+@contextlib.contextmanager
+def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
+    """Write a table piece by piece: a function that takes the next rows, with exactly the declared columns.
+
+    The file appears when the block ends, whole; after an exception in the block there is none.
+    The function raises ValueError or pyarrow.ArrowInvalid for columns that do not fit.
+    """
+    declared = schema(name)
+    with _parquet(folder, name, declared) as file:
+        yield lambda piece: file.write_table(piece.select(declared.names).cast(declared))
+
+
+@contextlib.contextmanager
+def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    import pyarrow.parquet as pq
+
     path = table_path(folder, name)
     partial = path.with_suffix(".partial")
-    pq.write_table(ordered.cast(typed), partial, compression="zstd")
-    os.replace(partial, path)
+    try:
+        with pq.ParquetWriter(partial, typed, compression="zstd", dictionary_pagesize_limit=LARGEST_DICTIONARY) as file:
+            yield file
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
