@@ -19,3 +19,14 @@ class FiprofError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
+
+
+INTERRUPTED_EXIT = 130
+"""As a shell reports a program that Ctrl-C ended."""
+
+
+class Interrupted(FiprofError):
+    """Somebody asked the work to end."""
+
+    def __init__(self) -> None:
+        super().__init__("interrupted", "what was collected is kept", exit_code=INTERRUPTED_EXIT)

@@ -7,6 +7,7 @@ flashinfer but not fiprof; needs nothing but the standard library until a case i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             _run(options)
     except FiprofError as error:
-        print(f"fiprof: {error}", file=sys.stderr)
+        print(f"fiprof: error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
@@ -53,8 +54,8 @@ def _run(options: argparse.Namespace) -> None:
         check=options.check,
         timing=options.timing,
     )
-    out = open(options.out, "w", encoding="utf-8") if options.out else sys.stdout
-    with out:
+    with contextlib.ExitStack() as files:
+        out = files.enter_context(open(options.out, "w", encoding="utf-8")) if options.out else sys.stdout
 
         def emit(record: Record) -> None:
             out.write(json.dumps(record) + "\n")

@@ -7,7 +7,7 @@ import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from fiprof.errors import FiprofError
 
@@ -81,6 +81,7 @@ class Parameter:
             value = self.kind(text)
         except ValueError:
             raise wrong from None
+        assert isinstance(value, int | float)
         if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
             raise wrong
         return value
@@ -138,6 +139,8 @@ class Workload(ABC, Generic[P]):
     name: ClassVar[str]
     summary: ClassVar[str]
     Params: ClassVar[type]
+    imports: ClassVar[tuple[str, ...]] = ("torch",)
+    """Modules that :meth:`setup` needs; the runner may import them while another process has the GPU."""
 
     def __init__(self, params: P, *, device: str = "cuda", seed: int = 0) -> None:
         self.params = params
@@ -176,7 +179,7 @@ def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
     """The declared parameters of a workload, in order."""
     hints = typing.get_type_hints(workload.Params)
     return tuple(
-        Parameter(field.name, hints[field.name], field.default, **field.metadata)
+        Parameter(field.name, hints[field.name], cast(Value, field.default), **field.metadata)
         for field in dataclasses.fields(workload.Params)
     )
 

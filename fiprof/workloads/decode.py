@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
-from fiprof.workloads.prefill import check_heads
-from fiprof.workloads.tensors import (
+from fiprof.workloads.attention import (
     WORKSPACE_BYTES,
     PagedKV,
-    Random,
     attention_float32,
+    check_heads,
     paged_kv,
-    torch_dtype,
 )
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
+from fiprof.workloads.tensors import Random, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,6 +40,7 @@ class Decode(Workload[DecodeParams]):
     name = "decode"
     summary = "batch decode attention, paged KV cache (BatchDecodeWithPagedKVCacheWrapper)"
     Params = DecodeParams
+    imports = ("torch", "flashinfer")
 
     @classmethod
     def check_params(cls, params: DecodeParams) -> None:

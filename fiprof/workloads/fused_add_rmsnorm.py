@@ -18,6 +18,7 @@ class FusedAddRMSNorm(Workload[RMSNormParams]):
     name = "fused_add_rmsnorm"
     summary = "residual add, then RMS normalization, in place (fused_add_rmsnorm)"
     Params = RMSNormParams
+    imports = ("torch", "flashinfer")
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.errors import FiprofError
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
-from fiprof.workloads.tensors import (
+from fiprof.workloads.attention import (
     WORKSPACE_BYTES,
     PagedKV,
-    Random,
     attention_float32,
+    check_heads,
     paged_kv,
-    torch_dtype,
 )
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
+from fiprof.workloads.tensors import Random, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +38,7 @@ class Prefill(Workload[PrefillParams]):
     name = "prefill"
     summary = "batch prefill attention, paged KV cache (BatchPrefillWithPagedKVCacheWrapper)"
     Params = PrefillParams
+    imports = ("torch", "flashinfer")
 
     @classmethod
     def check_params(cls, params: PrefillParams) -> None:
@@ -109,13 +109,3 @@ class Prefill(Workload[PrefillParams]):
         requests = query.view(p.batch, p.seq_len, p.q_heads, p.head_dim)
         results = [attention_float32(q, *kv.dense(i), causal=p.causal) for i, q in enumerate(requests)]
         return (torch.cat(results),)
-
-
-def check_heads(workload: str, q_heads: int, kv_heads: int) -> None:
-    """Raise FiprofError (exit status 2) unless the query heads divide evenly over the KV heads."""
-    if q_heads % kv_heads:
-        raise FiprofError(
-            f"{workload}: {q_heads} query heads do not divide over {kv_heads} KV heads",
-            f"--kv-heads takes a divisor of --q-heads, for example {q_heads}",
-            exit_code=2,
-        )

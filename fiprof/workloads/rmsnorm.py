@@ -27,6 +27,7 @@ class RMSNorm(Workload[RMSNormParams]):
     name = "rmsnorm"
     summary = "root-mean-square normalization of rows (rmsnorm)"
     Params = RMSNormParams
+    imports = ("torch", "flashinfer")
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, Tensor]:

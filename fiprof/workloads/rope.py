@@ -45,6 +45,7 @@ class Rope(Workload[RopeParams]):
     name = "rope"
     summary = "rotary position embedding of queries and keys, in place (apply_rope_inplace, …)"
     Params = RopeParams
+    imports = ("torch", "flashinfer")
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,8 +6,12 @@ Under a profiler the NVTX ranges say what is what: ``setup``, ``warmup`` and ``m
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import gc
+import importlib
+import itertools
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -17,6 +21,7 @@ from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
 from fiprof.workloads.environment import gpu_facts, package_versions
 from fiprof.workloads.marks import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
+from fiprof.workloads.registry import find
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,6 +32,9 @@ Record = dict[str, Any]
 # The SM clock of the fastest parts, to turn seconds into the cycles that torch.cuda._sleep takes.
 SLEEP_CLOCK_HZ = 2e9
 LONGEST_SLEEP_S = 0.2
+
+GATE_VARIABLE = "FIPROF_GATE"
+GATE_OPEN = "go"
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,11 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     A case that fails is emitted as an error and the others still run.
     Raises FiprofError at the end if any case failed, or at once where torch or CUDA is missing.
     """
+    import_modules(request.cases)
+    await_gate()
     require_cuda()
+    import torch
+
     marks = Marks()
     if not request.timing and not marks.visible:
         raise FiprofError(
@@ -59,27 +71,24 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
             "pip install nvtx in this interpreter",
         )
     emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
-    failed = []
+    failed: dict[str, str] = {}
     for number, case in enumerate(request.cases, 1):
+        where = f"{number}/{len(request.cases)} {case.id}"
         try:
-            emit(
-                _run_case(
-                    case,
-                    request,
-                    marks,
-                    lambda step, n=number, c=case: say(  # type: ignore[misc]
-                        f"{step} {n}/{len(request.cases)} {c.id}"
-                    ),
-                )
-            )
+            emit(_run_case(case, request, marks, lambda step, where=where: say(f"{step} {where}")))  # type: ignore[misc]
         except Exception as error:
-            failed.append(case.id)
-            emit({"kind": "error", "case": case.id, "error": _one_line(error)})
+            failed[case.id] = _one_line(error)
+            emit({"kind": "error", "case": case.id, "error": failed[case.id]})
+            if not _cuda_works():
+                raise FiprofError(
+                    f"{case.id}: {failed[case.id]}", "CUDA is unusable after it, so the cases that follow were not run"
+                ) from error
         gc.collect()
-        _empty_cache()
+        torch.cuda.empty_cache()
     if failed:
+        first = next(iter(failed))
         raise FiprofError(
-            f"{len(failed)} of {len(request.cases)} cases failed: {', '.join(failed)}",
+            f"{len(failed)} of {len(request.cases)} cases failed, the first {first}: {failed[first]}",
             "the reason of each stands in its line of the results",
         )
 
@@ -170,7 +179,7 @@ def measure(launch: Callable[[], object], iterations: int, host_s: float) -> Rec
         launch()
         event.record()
     torch.cuda.synchronize()
-    gpu_us = [before.elapsed_time(after) * 1e3 for before, after in zip(events, events[1:], strict=False)]
+    gpu_us = [before.elapsed_time(after) * 1e3 for before, after in itertools.pairwise(events)]
     return {"iterations": iterations, "gpu_us": gpu_us, "wall_us": wall_us}
 
 
@@ -184,17 +193,38 @@ def _host_seconds(launch: Callable[[], object], warmup: int) -> float:
     return seconds
 
 
-def require_cuda() -> None:
-    """Raise FiprofError where torch or a CUDA device is missing."""
-    import sys
+def import_modules(cases: Sequence[Case]) -> None:
+    """Import what the cases need, before anything touches the GPU. Raises FiprofError naming what is missing."""
+    for name in dict.fromkeys(module for case in cases for module in find(case.workload).imports):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise FiprofError(
+                f"{name} cannot be imported by {sys.executable}: {error}",
+                "pip install 'fiprof[gpu]' there, or name the interpreter that has it with --python PATH",
+            ) from error
 
-    try:
-        import torch
-    except ImportError as error:
-        raise FiprofError(
-            f"torch is not installed in {sys.executable}",
-            "pip install 'fiprof[gpu]' there, or name the interpreter that has it with --python PATH",
-        ) from error
+
+def await_gate() -> None:
+    """Wait until whoever started this process opens the gate, if it set one up.
+
+    Importing takes seconds and disturbs nobody, so fiprof starts the next tool's process while the last one
+    still has the GPU. The gate is a locked file: it also opens, empty, when its owner dies.
+    Raises FiprofError in that case.
+    """
+    path = os.environ.get(GATE_VARIABLE)
+    if not path:
+        return
+    with open(path) as gate:
+        fcntl.flock(gate, fcntl.LOCK_SH)
+        if gate.read() != GATE_OPEN:
+            raise FiprofError("the fiprof that started this process is gone")
+
+
+def require_cuda() -> None:
+    """Raise FiprofError where there is no CUDA device."""
+    import torch
+
     if not torch.cuda.is_available():
         raise FiprofError(
             "no CUDA device: kernels can only be run on a machine with an NVIDIA GPU",
@@ -210,9 +240,12 @@ def _one_line(error: Exception) -> str:
     return text if isinstance(error, FiprofError) else f"{type(error).__name__}: {text}"
 
 
-def _empty_cache() -> None:
-    """Give the case's memory back before the next; after a broken kernel CUDA refuses even that."""
+def _cuda_works() -> bool:
+    """Whether the CUDA context survived; an illegal address or the like poisons it for good."""
     import torch
 
-    with contextlib.suppress(RuntimeError):
-        torch.cuda.empty_cache()
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True

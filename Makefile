@@ -1,0 +1,57 @@
+# fiprof: `make help` lists the targets. Everything lives in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+# The interpreter that has torch and flashinfer, for `make collect` on a GPU machine that already has them.
+WORKLOAD_PYTHON ?=
+VENV := .venv
+BIN := $(VENV)/bin
+RECORDED := $(firstword $(wildcard artifacts/2*-all))
+HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup collect test lint types check bench clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.installed ## Install fiprof and its tools into .venv (no torch)
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fiprof needs Python 3.11 or later: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+ifeq ($(HAS_GPU),0)
+collect: setup ## Profile the prefill kernel, then show it; without a GPU, replay the recorded run
+	@echo "No NVIDIA GPU here: replaying the recorded run $(RECORDED) through the same pipeline." >&2
+	$(BIN)/fiprof collect --replay $(RECORDED)
+	$(BIN)/fiprof stalls latest
+	$(BIN)/fiprof show latest
+else
+collect: setup
+	@$(if $(WORKLOAD_PYTHON),true,$(BIN)/python -c 'import torch, flashinfer, nvtx' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[gpu]')
+	$(BIN)/fiprof collect --kernel prefill $(if $(WORKLOAD_PYTHON),--python $(WORKLOAD_PYTHON))
+	$(BIN)/fiprof stalls latest
+	$(BIN)/fiprof show latest
+endif
+
+test: setup ## Run the tests
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup ## Check style and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: setup ## Check types
+	$(BIN)/mypy
+
+check: lint types test ## Everything that must pass before a commit
+
+bench: setup ## The benchmarks that need no GPU, side by side
+	$(BIN)/python benchmarks/parse_nsys.py
+	$(BIN)/python benchmarks/parse_ncu.py
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## Remove what was installed and built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -1,0 +1,209 @@
+"""The archive of run folders: where they lie, how one comes about, how one is found again."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
+
+DEFAULT_FOLDER = "artifacts"
+ENVIRONMENT_VARIABLE = "FIPROF_ARTIFACTS"
+PARTIAL_PREFIX = ".partial-"
+UNFINISHED = "fiprof itself ended before the run did"
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+    """A folder of run folders."""
+
+    root: Path
+
+    def names(self) -> list[str]:
+        """The runs, oldest first (names begin with their time)."""
+        if not self.root.is_dir():
+            return []
+        return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{FILE_NAME}"))
+
+    def unfinished(self) -> list[Path]:
+        """Folders of collects that are still going on, or whose fiprof was killed."""
+        return sorted(self.root.glob(f"{PARTIAL_PREFIX}*/")) if self.root.is_dir() else []
+
+    def find(self, text: str) -> Path:
+        """The run folder that a path, a name, a prefix of either, or ``latest`` means.
+
+        Raises FiprofError (exit status 2) when there is none or a prefix fits several.
+        """
+        path = Path(text)
+        if (path / FILE_NAME).exists():
+            return path
+        names = self.names()
+        if text == "latest":
+            if not names:
+                raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
+            return self.root / names[-1]
+        if text in names:
+            return self.root / text
+        folder = Archive(path.parent) if len(path.parts) > 1 else self
+        prefix = path.name.removesuffix("…").rstrip("*")
+        fitting = [name for name in folder.names() if prefix and name.startswith(prefix)]
+        if len(fitting) == 1:
+            return folder.root / fitting[0]
+        if fitting:
+            raise FiprofError(f"{text} fits {len(fitting)} runs: {', '.join(fitting)}", "say more of it", exit_code=2)
+        if path.is_dir():
+            raise FiprofError(
+                f"{path} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists them", exit_code=2
+            )
+        raise FiprofError(f"there is no run {text} in {folder.root}", "fiprof runs lists those there are", exit_code=2)
+
+    def create(self, label: str) -> RunFolder:
+        """A new run folder, named by the time and ``label``, still under its partial name.
+
+        Raises FiprofError when it cannot be made. Two at the same second get different names.
+        """
+        stem = f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
+        with file_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            for number in range(1, 1000):
+                name = stem if number == 1 else f"{stem}-{number}"
+                partial = self.root / f"{PARTIAL_PREFIX}{name}"
+                if (self.root / name).exists():
+                    continue
+                with contextlib.suppress(FileExistsError):
+                    partial.mkdir()
+                    for folder in ("logs", "tables"):
+                        (partial / folder).mkdir()
+                    return RunFolder(self.root, name)
+        raise FiprofError(f"{self.root} has a thousand runs called {stem}")
+
+
+@dataclasses.dataclass
+class RunFolder:
+    """A run folder while it is being filled."""
+
+    root: Path
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.root / f"{PARTIAL_PREFIX}{self.name}"
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest, whole or not at all."""
+        write_whole(self.path / FILE_NAME, manifest.to_json())
+
+    def finish(self, manifest: Manifest) -> Path:
+        """Write the manifest and give the folder its name. Returns where it lies now."""
+        try:
+            self.save(manifest)
+        finally:
+            # Also when the disk is too full for the last manifest: the one before says «interrupted».
+            with file_errors(self.root):
+                os.rename(self.path, self.root / self.name)
+        return self.root / self.name
+
+
+def update_manifest(folder: Path, **changes: object) -> Manifest:
+    """Change fields of an archived run's manifest. Raises FiprofError when it cannot be read or written."""
+    manifest = dataclasses.replace(read_manifest(folder), **changes)  # type: ignore[arg-type]
+    write_whole(folder / FILE_NAME, manifest.to_json())
+    return manifest
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Replace a file's contents in one step: a reader sees the old or the new, also when the disk is full."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with file_errors(path):
+            partial.write_bytes(data)
+            os.replace(partial, path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+
+
+def file_entry(folder: Path, path: Path) -> FileEntry:
+    """Size and checksum of a file in a run folder."""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest())
+
+
+@contextlib.contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusals around a block into FiprofErrors with a remedy."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        where = error.filename or path
+        if error.errno == errno.ENOSPC:
+            raise FiprofError(f"{where}: the disk is full", "free some space; what was collected is kept") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise FiprofError(
+                f"{where}: no permission to write",
+                f"choose another archive with --artifacts DIR or {ENVIRONMENT_VARIABLE}",
+            ) from error
+        raise FiprofError(f"{where}: {error.strerror}") from error
+
+
+def new_manifest(name: str) -> Manifest:
+    """A run that has just begun; it says so until it ends, so that a killed fiprof leaves no whole-looking run."""
+    return Manifest(
+        name=name,
+        status="interrupted",
+        reason=UNFINISHED,
+        started=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+        duration_s=0.0,
+        cases=[],
+        settings={},
+        environment={},
+        actions=[],
+    )
+
+
+class Journal:
+    """A run's manifest as it grows: every action is on disk before the next one starts. Safe to call from threads."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder = folder
+        self.manifest = new_manifest(folder.name)
+        self._begin = time.monotonic()
+        self._lock = threading.RLock()
+
+    def set(self, **changes: object) -> None:
+        with self._lock:
+            self.manifest = dataclasses.replace(self.manifest, **changes)  # type: ignore[arg-type]
+
+    def add(self, action: Action) -> None:
+        with self._lock:
+            self.set(actions=[*self.manifest.actions, action])
+            self.folder.save(self.manifest)
+
+    def note_environment(self, facts: Mapping[str, Any]) -> None:
+        with self._lock:
+            self.set(environment={**self.manifest.environment, **facts})
+
+    def note_missing(self, sentences: Sequence[str]) -> None:
+        with self._lock:
+            self.set(missing=[*self.manifest.missing, *sentences])
+
+    def warn(self, text: str) -> None:
+        with self._lock:
+            self.set(warnings=[*self.manifest.warnings, text])
+
+    def finish(self, status: Status, reason: str) -> Path:
+        self.set(status=status, reason=reason, duration_s=round(time.monotonic() - self._begin, 3))
+        return self.folder.finish(self.manifest)

@@ -1,0 +1,251 @@
+"""Collecting a run: plain run, nsys, ncu, exports, tables."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.orchestrator import ncu, nsys, parse, steps
+from fiprof.orchestrator.archive import Archive, Journal
+from fiprof.orchestrator.environment import run_environment, workload_environment
+from fiprof.orchestrator.execute import Machine, Replay, Started, gate
+from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
+from fiprof.orchestrator.locks import gpu_lock
+from fiprof.orchestrator.process import Supervisor
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.session import Session, read_log
+from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
+from fiprof.parsers.manifest import CaseEntry, Status, read_manifest
+
+EXPORTS_AT_ONCE = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished collect."""
+
+    path: Path
+    """The run folder."""
+    status: Status
+    problem: FiprofError | None
+    """The first thing that went wrong; None for a complete run."""
+
+
+def collect(
+    request: CollectRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
+) -> Result:
+    """Collect a run on this machine.
+
+    wait: wait for another collect on the same GPU to end, instead of failing.
+    Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
+    taken; what goes wrong later stands in the result and in the manifest.
+    """
+    tools = _find_tools(request)
+    permitted = counters_permitted()
+    if "ncu" in tools and permitted is False:
+        raise FiprofError(
+            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
+            f"{ncu.PERMISSION_REMEDY}; --tool nsys collects without them",
+        )
+    gpu = visible_gpu(request.gpu)
+    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
+        before = gpu_state(gpu)
+        folder = archive.create(request.label)
+        journal = Journal(folder)
+        journal.set(
+            cases=case_entries(request),
+            settings=request.settings(),
+            environment={**run_environment(tools), "gpu_state": {"before": before}},
+        )
+        if request.gpu_metrics_hz and permitted is False:
+            journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
+            request = dataclasses.replace(request, gpu_metrics_hz=0)
+        session = Session(request, folder.path, Machine(supervisor), journal, progress)
+        return _carry_out(session, tools)
+
+
+def replay(source: Path, archive: Archive, progress: Progress) -> Result:
+    """The same pipeline over an archived run's raw files, into a new run folder.
+
+    Raises FiprofError when the source is no run.
+    """
+    archived = read_manifest(source)
+    known = {field.name for field in dataclasses.fields(CollectRequest)} - {"cases"}
+    settings = {name: value for name, value in archived.settings.items() if name in known}
+    request = CollectRequest(cases=(), **{**settings, "tools": tuple(settings.get("tools", ()))})
+    folder = archive.create(archived.name.split("-", 2)[-1])
+    journal = Journal(folder)
+    journal.set(
+        cases=archived.cases,
+        settings=archived.settings,
+        environment=archived.environment,
+        replayed_from=archived.replayed_from or archived.name,
+    )
+    return _carry_out(Session(request, folder.path, Replay(source, folder.path), journal, progress), {})
+
+
+def case_entries(request: CollectRequest) -> list[CaseEntry]:
+    """The cases with their cost models, for the manifest."""
+    return [
+        CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(case.build().cost()))
+        for case in request.cases
+    ]
+
+
+def _find_tools(request: CollectRequest) -> dict[str, Tool]:
+    try:
+        return {name: find_tool(name) for name in request.tools}
+    except FiprofError as error:
+        if count_gpus():
+            raise
+        raise FiprofError(
+            f"no NVIDIA GPU on this machine, and {error.message}",
+            "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here",
+        ) from error
+
+
+def _carry_out(session: Session, tools: dict[str, Tool]) -> Result:
+    """Run the steps; whatever happens, the run folder gets its name and a manifest that says how it ended."""
+    problems: list[FiprofError] = []
+    status: Status = "failed"
+    try:
+        with _collecting(problems):
+            _steps(session, tools, problems)
+        status = "failed" if problems else "complete"
+        if any(isinstance(problem, Interrupted) for problem in problems):
+            status = "interrupted"
+    except BaseException as error:
+        problems.append(FiprofError(f"fiprof failed: {error!r}"))
+        raise
+    finally:
+        problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
+        path = session.journal.finish(status, problem.message if problem else "")
+    return Result(path, status, problem)
+
+
+def _steps(session: Session, tools: dict[str, Tool], problems: list[FiprofError]) -> None:
+    """plain -> nsys -> ncu -> exports -> tables. nsys's tables are made, and ncu imports, while the GPU is busy."""
+    commands = steps.Commands(session.request, session.path, tools.get("nsys"), tools.get("ncu"))
+    with gate(session.path / "logs" / ".gate") as held, ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool:
+        _plain(session, commands)
+        profiling = _start_ncu(session, commands, held.env) if "ncu" in session.request.tools else None
+        traced: Future[int] | None = None
+        if "nsys" in session.request.tools:
+            with _collecting(problems):
+                _trace(session, commands)
+                traced = pool.submit(_trace_tables, session, commands)
+        if profiling is not None:
+            held.open()
+            with _collecting(problems):
+                _profile(session, profiling, traced)
+                _profile_tables(session, commands, pool)
+        if traced is not None:
+            with _collecting(problems):
+                traced.result()
+    if not any(isinstance(problem, Interrupted) for problem in problems):
+        with _collecting(problems), session.progress.step("checks"):
+            _finish_environment(session)
+            parse.parse_checks(session.path)
+
+
+def _plain(session: Session, commands: steps.Commands) -> None:
+    case_ids = [case.id for case in session.journal.manifest.cases]
+    try:
+        session.run(commands.plain(), steps.check_plain(session.path, case_ids), _watch(session, "plain"))
+    finally:
+        session.journal.note_environment(workload_environment(session.path / steps.BASELINE))
+
+
+def _trace(session: Session, commands: steps.Commands) -> None:
+    """nsys; once more without the GPU metrics where they are refused."""
+    check, watch = steps.check_trace(session.path), _watch(session, "nsys")
+    hz = session.request.gpu_metrics_hz
+    try:
+        session.run(commands.trace(hz), check, watch)
+    except Interrupted:
+        raise
+    except FiprofError:
+        log = read_log(session.path / "logs/nsys.log")
+        if not hz or not nsys.gpu_metrics_refused(log):
+            raise
+        session.journal.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
+        session.run(commands.trace(0), check, watch)
+
+
+def _trace_tables(session: Session, commands: steps.Commands) -> int:
+    """Export and parse nsys's report. Returns the kernels launched in measure ranges."""
+    command = commands.trace_export()
+    session.run(command, steps.check_made(command.makes[0]))
+    with session.progress.step("nsys tables"):
+        summary = parse.parse_nsys(session.path)
+    session.journal.note_missing(summary.missing)
+    environment = session.journal.manifest.environment
+    nsys.check_contents(
+        kernels=summary.rows["kernels"],
+        ranges=summary.fiprof_ranges,
+        nvtx_incompatible=summary.nvtx_incompatible,
+        nsys=str(environment.get("tools", {}).get("nsys", "")),
+        nvtx=str(environment.get("packages", {}).get("nvtx", "")),
+    )
+    return summary.measured_kernels
+
+
+def _start_ncu(session: Session, commands: steps.Commands, gate_env: Mapping[str, str]) -> Started:
+    return session.executor.start(commands.profile(gate_env))
+
+
+def _profile(session: Session, profiling: Started, traced: Future[int] | None) -> None:
+    """Wait for ncu, telling how many of the launches that nsys counted are through."""
+
+    def expected() -> str:
+        if traced is None or not traced.done() or traced.exception():
+            return ""
+        return f" of {traced.result() * session.request.measure_iterations // max(1, session.request.iterations)}"
+
+    def watch(tail: str) -> None:
+        at = ncu.progress(tail)
+        text = f"kernel {at.number}{expected()} {at.kernel} {at.percent} %" if at else steps.watch_workload(tail)
+        session.progress.detail("ncu", text)
+
+    with session.progress.step("ncu"):
+        session.finish(profiling, steps.check_profile(session.path), watch)
+
+
+def _profile_tables(session: Session, commands: steps.Commands, pool: ThreadPoolExecutor) -> None:
+    """Export ncu's pages side by side, then parse them."""
+
+    def export(page: ncu.Page) -> None:
+        command = commands.page(page)
+        assert command.stdout is not None
+        session.run(command, steps.check_made(command.stdout))
+
+    for done in [pool.submit(export, page) for page in steps.pages(session.request)]:
+        done.result()
+    with session.progress.step("ncu tables"):
+        session.journal.note_missing(parse.parse_ncu(session.path).missing)
+
+
+def _finish_environment(session: Session) -> None:
+    """Note the GPU's state after the run, and put everything on disk that the checks read."""
+    before = session.journal.manifest.environment.get("gpu_state", {}).get("before", {})
+    if before and session.journal.manifest.replayed_from is None:
+        session.journal.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
+    session.journal.folder.save(session.journal.manifest)
+
+
+def _watch(session: Session, step: str) -> Callable[[str], None]:
+    return lambda tail: session.progress.detail(step, steps.watch_workload(tail))
+
+
+@contextlib.contextmanager
+def _collecting(problems: list[FiprofError]) -> Iterator[None]:
+    """Note a step's failure and go on with the next."""
+    try:
+        yield
+    except FiprofError as error:
+        problems.append(error)

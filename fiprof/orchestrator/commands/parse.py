@@ -1,0 +1,30 @@
+"""``fiprof parse``: make a run's tables again from its raw files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.options import run_argument
+
+
+@click.command(epilog="Example: fiprof parse latest")
+@run_argument
+def command(run: Path) -> None:
+    """Make a run's tables again from its raw files.
+
+    The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
+    """
+    from fiprof.orchestrator.parse import parse_all
+
+    parsed = parse_all(run)
+    for name in parsed.tables:
+        click.echo(str(run / "tables" / f"{name}.parquet"))
+    for sentence in parsed.missing:
+        click.echo(f"note: {sentence}", err=True)
+    for problem in parsed.problems[1:]:
+        click.echo(f"fiprof: {problem}", err=True)
+    if parsed.problems:
+        raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)

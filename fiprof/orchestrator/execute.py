@@ -1,0 +1,129 @@
+"""Who runs a run's commands: the machine, or an archived run that stands in for it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.archive import file_errors
+from fiprof.orchestrator.process import Command, Finished, Supervisor
+from fiprof.parsers.manifest import Manifest, read_manifest
+from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
+
+
+class Started(Protocol):
+    """A command under way."""
+
+    command: Command
+
+    def wait(self, on_output: Callable[[str], None] | None = None) -> Finished: ...
+
+
+class Executor(Protocol):
+    """Starts the commands of a run."""
+
+    def start(self, command: Command) -> Started: ...
+
+
+class Machine:
+    """Starts the commands on this machine."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+
+    def start(self, command: Command) -> Started:
+        return self._supervisor.start(command)
+
+
+class Replay:
+    """Stands in for the machine: a command «makes» what the same step of an archived run made."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        """Raises FiprofError when the source is no run."""
+        self.source = source
+        self.target = target
+        self.manifest: Manifest = read_manifest(source)
+
+    def start(self, command: Command) -> Started:
+        """Raises FiprofError for a step that the archived run does not have."""
+        # The last of its name: a step may have been tried twice.
+        action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
+        if action is None:
+            raise FiprofError(
+                f"{self.source} has no step {command.step}",
+                f"it has {', '.join(action.step for action in self.manifest.actions) or 'none'}; choose with --tool",
+            )
+        for path in (command.log, command.stdout, *command.makes):
+            if path is not None:
+                self._copy(path)
+        recorded = dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env))
+        outcome = "failed" if action.exit_status else "ok"
+        return _Replayed(
+            recorded,
+            Finished(
+                outcome=action.outcome if action.outcome in ("timeout", "interrupted") else outcome,  # type: ignore[arg-type]
+                exit_status=action.exit_status,
+                started=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+                duration_s=0.0,
+                message=action.message,
+            ),
+        )
+
+    def _copy(self, path: Path) -> None:
+        archived = self.source / path.relative_to(self.target)
+        if archived.exists():
+            with file_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(archived, path)
+
+
+@dataclasses.dataclass
+class _Replayed:
+    command: Command
+    finished: Finished
+
+    def wait(self, on_output: Callable[[str], None] | None = None) -> Finished:  # noqa: ARG002
+        return self.finished
+
+
+class Gate:
+    """Holds a workload's process back between its imports and its first touch of the GPU.
+
+    See ``fiprof.workloads.runner.await_gate``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = open(path, "w")  # noqa: SIM115
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {GATE_VARIABLE: str(self._path)}
+
+    def open(self) -> None:
+        self._file.write(GATE_OPEN)
+        self.close()
+
+    def close(self) -> None:
+        """Give up the gate; a process still waiting at it ends with an error unless it was opened."""
+        self._file.close()
+
+
+@contextlib.contextmanager
+def gate(path: Path) -> Iterator[Gate]:
+    """A gate for the length of a block. path: the file that it takes, removed afterwards."""
+    with file_errors(path):
+        held = Gate(path)
+    try:
+        yield held
+    finally:
+        held.close()
+        path.unlink(missing_ok=True)

@@ -1,0 +1,98 @@
+"""Nsight Systems: the command lines, and what to make of what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fiprof.errors import FiprofError
+
+# 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
+PLURAL_GPU_METRICS = (2024, 5)
+
+# The Python package nvtx from 0.2.13 on sends payloads that nsys understands from 2024.4 on.
+NVTX_REMEDY = "pip install nvtx==0.2.11 in the workload's interpreter, or use nsys 2025.1 or later"
+
+
+def profile_argv(
+    nsys: Path,
+    version: tuple[int, ...],
+    report: Path,
+    workload: Sequence[str],
+    *,
+    gpu_metrics_hz: int,
+) -> tuple[str, ...]:
+    """``nsys profile`` over a workload: CUDA calls, kernels (graph nodes too), NVTX, device memory.
+
+    gpu_metrics_hz: samples a second of the GPU's metrics; 0 leaves them out (they need counter permission).
+    """
+    metrics: tuple[str, ...] = ()
+    if gpu_metrics_hz:
+        switch = "--gpu-metrics-devices" if version >= PLURAL_GPU_METRICS else "--gpu-metrics-device"
+        metrics = (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={gpu_metrics_hz}")
+    return (
+        str(nsys),
+        "profile",
+        f"--output={report}",
+        "--force-overwrite=true",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        "--cuda-memory-usage=true",
+        *metrics,
+        *workload,
+    )
+
+
+def export_argv(nsys: Path, report: Path, sqlite: Path) -> tuple[str, ...]:
+    """``nsys export`` of a report to SQLite."""
+    return (str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report))
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """(2025, 3, 1) of «NVIDIA Nsight Systems version 2025.3.1.90-…»; empty where there is none."""
+    found = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
+def gpu_metrics_refused(log: str) -> bool:
+    """Whether nsys gave up because of the GPU metrics: not permitted, not supported, or in use."""
+    return bool(re.search(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", log, re.IGNORECASE))
+
+
+def check_report(report: Path, log: str) -> None:
+    """Raise FiprofError when nsys ended without a report, whatever its exit status was."""
+    if report.exists() and report.stat().st_size:
+        return
+    importer = re.search(r"Importer error status.*", log)
+    if importer or list(report.parent.glob("*.qdstrm")):
+        raise FiprofError(
+            "nsys could not turn its data into a report: "
+            + (importer.group(0).strip() if importer else "only a .qdstrm is left"),
+            "its importer lacks a library: install libdw1 and libelf1, or use the full Nsight Systems package",
+        )
+    raise FiprofError(f"nsys made no report: {last_line(log)}", "its whole output stands in the log")
+
+
+def check_contents(*, kernels: int, ranges: int, nvtx_incompatible: bool, nsys: str, nvtx: str) -> None:
+    """Raise FiprofError when the trace lacks what the run is about.
+
+    kernels: rows of the kernels table; ranges: NVTX ranges in the domain fiprof.
+    nsys, nvtx: the versions, for the message.
+    """
+    if not ranges:
+        why = "the two do not fit each other" if nvtx_incompatible else "no NVTX range reached it"
+        raise FiprofError(f"nsys {nsys} saw no ranges of nvtx {nvtx}: {why}", NVTX_REMEDY)
+    if not kernels:
+        raise FiprofError(
+            "nsys saw no kernel: the workload launched nothing on a GPU, or CUDA could not be traced",
+            "run the plain step's command by hand and look at its log; a driver newer than nsys knows is a known cause",
+        )
+
+
+def last_line(log: str) -> str:
+    """The last line of a log that says something."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,0 +1,66 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from fiprof.orchestrator.archive import DEFAULT_FOLDER, ENVIRONMENT_VARIABLE, Archive
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS = ("table", "json", "csv", "md")
+
+
+def archive_option(function: F) -> F:
+    """``--artifacts DIR``, given to the command as ``archive``."""
+
+    @click.option(
+        "--artifacts",
+        type=click.Path(path_type=Path),
+        default=DEFAULT_FOLDER,
+        envvar=ENVIRONMENT_VARIABLE,
+        show_envvar=True,
+        show_default=True,
+        help="The archive of run folders.",
+    )
+    @functools.wraps(function)
+    def wrapped(*args: Any, artifacts: Path, **kwargs: Any) -> Any:
+        return function(*args, archive=Archive(artifacts), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def run_argument(function: F) -> F:
+    """RUN, given to the command as the folder ``run``; brings ``--artifacts`` along."""
+
+    @click.argument("run", metavar="RUN")
+    @archive_option
+    @functools.wraps(function)
+    def wrapped(*args: Any, archive: Archive, run: str, **kwargs: Any) -> Any:
+        return function(*args, run=archive.find(run), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def format_option(function: F) -> F:
+    """``--format``, on every command that prints a table."""
+    return click.option(
+        "--format",
+        "format_",
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="How to print it.",
+    )(function)
+
+
+def colour_wanted() -> bool:
+    """Colour and bars on a terminal only, unless NO_COLOR is set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

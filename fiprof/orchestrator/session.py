@@ -1,0 +1,94 @@
+"""A run under way: starts its commands one by one and writes down how each ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.orchestrator.archive import Journal, file_entry, file_errors
+from fiprof.orchestrator.execute import Executor, Started
+from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.request import CollectRequest
+from fiprof.parsers.manifest import Action
+from fiprof.workloads.runner import GATE_VARIABLE
+
+INTERNAL_VARIABLES = frozenset({TOKEN_VARIABLE, GATE_VARIABLE})
+
+Check = Callable[[Finished, str], None]
+"""Raises FiprofError when a finished command did not do what it should; takes how it ended and its log."""
+
+
+@dataclass
+class Session:
+    """What the steps of one run share."""
+
+    request: CollectRequest
+    path: Path
+    """The run folder while it is being filled."""
+    executor: Executor
+    journal: Journal
+    progress: Progress
+
+    def run(self, command: Command, check: Check, watch: Callable[[str], None] | None = None) -> None:
+        """Start a command, wait for its end, judge it and write it down.
+
+        watch: given the log's last lines a few times a second.
+        Raises FiprofError when it failed, ran out of time or was interrupted; it is in the manifest all the same.
+        """
+        with self.progress.step(command.step):
+            self.finish(self.executor.start(command), check, watch)
+
+    def finish(self, started: Started, check: Check, watch: Callable[[str], None] | None = None) -> None:
+        """As :meth:`run`, for a command that was started before."""
+        finished = started.wait(watch)
+        problem: FiprofError | None = None
+        try:
+            self._judge(started.command, finished, check)
+        except FiprofError as error:
+            problem = error
+        with file_errors(self.path):
+            self.journal.add(self._action(started.command, finished, problem))
+        if problem is not None:
+            raise problem
+
+    def _judge(self, command: Command, finished: Finished, check: Check) -> None:
+        if finished.outcome == "interrupted":
+            raise Interrupted
+        if finished.outcome == "timeout":
+            raise FiprofError(
+                f"{command.step}: {finished.message}",
+                f"see {command.log.relative_to(self.path)}; --timeout gives it longer",
+            )
+        if finished.exit_status is None:
+            raise FiprofError(f"{command.step}: {finished.message}", "fiprof env shows what is installed")
+        check(finished, read_log(command.log))
+
+    def _action(self, command: Command, finished: Finished, problem: FiprofError | None) -> Action:
+        outcome = finished.outcome
+        if problem is not None and outcome == "ok":
+            outcome = "failed"
+        return Action(
+            step=command.step,
+            argv=list(command.argv),
+            env={name: value for name, value in command.env.items() if name not in INTERNAL_VARIABLES},
+            started=finished.started,
+            duration_s=round(finished.duration_s, 3),
+            exit_status=finished.exit_status,
+            outcome=outcome,
+            log=str(command.log.relative_to(self.path)),
+            message=problem.message if problem else "",
+            remedy=problem.remedy if problem else "",
+            files=[
+                file_entry(self.path, path)
+                for path in (*command.makes, *([command.stdout] if command.stdout else []))
+                if path.exists()
+            ],
+        )
+
+
+def read_log(path: Path) -> str:
+    """A log's text; empty where there is none. What is not UTF-8 is replaced."""
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -1,0 +1,201 @@
+"""The commands of a run, and when each counts as done."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.process import Command, Finished
+from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.tools import Tool
+from fiprof.parsers.run import read_jsonl
+
+BASELINE = "baseline.jsonl"
+NSYS_REPORT = "nsys/trace.nsys-rep"
+NSYS_SQLITE = "nsys/trace.sqlite"
+NCU_REPORT = "ncu/profile.ncu-rep"
+NCU_PAGES: Mapping[ncu.Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
+
+NCU_WARMUP = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """The command of each step, for one request and one run folder."""
+
+    request: CollectRequest
+    path: Path
+    """The run folder."""
+    nsys_tool: Tool | None
+    ncu_tool: Tool | None
+
+    def plain(self) -> Command:
+        out = self.path / BASELINE
+        argv = self._workload(self.request.iterations, self.request.warmup, out, profiled=False)
+        return self._command("plain", argv, makes=(out,), env=self._gpu_env())
+
+    def trace(self, gpu_metrics_hz: int) -> Command:
+        """gpu_metrics_hz: 0 leaves the GPU metrics out."""
+        tool, report = self._tool(self.nsys_tool, "nsys"), self.path / NSYS_REPORT
+        workload = self._workload(
+            self.request.iterations, self.request.warmup, self.path / "logs/nsys.jsonl", profiled=True
+        )
+        argv = nsys.profile_argv(tool.path, tool.version, report, workload, gpu_metrics_hz=gpu_metrics_hz)
+        return self._command("nsys", argv, makes=(report,), env=self._gpu_env())
+
+    def trace_export(self) -> Command:
+        tool, sqlite = self._tool(self.nsys_tool, "nsys"), self.path / NSYS_SQLITE
+        argv = nsys.export_argv(tool.path, self.path / NSYS_REPORT, sqlite)
+        return self._command("nsys-export", argv, makes=(sqlite,))
+
+    def profile(self, gate_env: Mapping[str, str]) -> Command:
+        """gate_env: what holds the workload back until its turn."""
+        tool, report, request = self._tool(self.ncu_tool, "ncu"), self.path / NCU_REPORT, self.request
+        workload = self._workload(request.measure_iterations, NCU_WARMUP, self.path / "logs/ncu.jsonl", profiled=True)
+        argv = ncu.profile_argv(
+            tool.path,
+            report,
+            workload,
+            ncu_set=request.ncu_set,
+            clock_control=request.clock_control,
+            cache_control=request.cache_control,
+        )
+        return self._command("ncu", argv, makes=(report,), env={**self._gpu_env(), **gate_env})
+
+    def page(self, page: ncu.Page) -> Command:
+        tool = self._tool(self.ncu_tool, "ncu")
+        argv = ncu.export_argv(tool.path, self.path / NCU_REPORT, page)
+        return self._command(f"ncu-{page}", argv, stdout=self.path / NCU_PAGES[page])
+
+    def all(self) -> list[Command]:
+        """Every command of the request, in order, for --dry-run."""
+        commands = [self.plain()]
+        if "nsys" in self.request.tools:
+            commands += [self.trace(self.request.gpu_metrics_hz), self.trace_export()]
+        if "ncu" in self.request.tools:
+            commands += [self.profile({}), *(self.page(page) for page in pages(self.request))]
+        return commands
+
+    def _workload(self, iterations: int, warmup: int, out: Path, *, profiled: bool) -> tuple[str, ...]:
+        request = self.request
+        return (
+            *runner_argv(request.python),
+            "run",
+            *(word for case in request.cases for word in ("--case", case.argument)),
+            f"--measure-iterations={iterations}",
+            f"--warmup={warmup}",
+            f"--seed={request.seed}",
+            *(("--no-check",) if profiled or not request.check else ()),
+            *(("--no-timing",) if profiled else ()),
+            f"--out={out}",
+        )
+
+    def _gpu_env(self) -> dict[str, str]:
+        if self.request.gpu is None:
+            return {}
+        # nvidia-smi counts in PCI order; CUDA by default does not.
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
+
+    def _command(
+        self,
+        step: str,
+        argv: Sequence[str],
+        *,
+        makes: tuple[Path, ...] = (),
+        stdout: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Command:
+        log = self.path / "logs" / f"{step}.log"
+        return Command(step, tuple(argv), log, env or {}, self.request.timeout_s, stdout, makes)
+
+    @staticmethod
+    def _tool(tool: Tool | None, name: str) -> Tool:
+        # A replay starts nothing: the archived command stands in for this one.
+        return tool or Tool(Path(name), ())
+
+
+def pages(request: CollectRequest) -> tuple[ncu.Page, ...]:
+    """The pages to export: the quick set has no source counters."""
+    return ("raw", "details", "source") if request.ncu_set == "full" else ("raw", "details")
+
+
+def runner_argv(python: str) -> tuple[str, ...]:
+    """How an interpreter starts the runner: as a module where it is fiprof's own, else by path."""
+    import sys
+
+    if python == sys.executable:
+        return (python, "-m", "fiprof.workloads")
+    import fiprof.workloads
+
+    return (python, str(Path(fiprof.workloads.__path__[0]) / "__main__.py"))
+
+
+def check_plain(path: Path, case_ids: Sequence[str]) -> Callable[[Finished, str], None]:
+    """The check of the plain run: every case has its results, and it ended well."""
+
+    def check(finished: Finished, log: str) -> None:
+        if finished.outcome != "ok":
+            raise workload_failure("the plain run", finished, log)
+        done = {record.get("case") for record in read_jsonl(path / BASELINE) if record.get("kind") == "case"}
+        missing = [case for case in case_ids if case not in done]
+        if missing:
+            raise FiprofError(
+                f"the plain run ended with exit status 0 and no result of {', '.join(missing)}",
+                "the workload ended the process itself; its output stands in logs/plain.log",
+            )
+
+    return check
+
+
+def check_trace(path: Path) -> Callable[[Finished, str], None]:
+    """The check of nsys's run."""
+
+    def check(finished: Finished, log: str) -> None:
+        nsys.check_report(path / NSYS_REPORT, log)
+        if finished.outcome != "ok":
+            raise workload_failure("the workload under nsys", finished, log)
+
+    return check
+
+
+def check_profile(path: Path) -> Callable[[Finished, str], None]:
+    """The check of ncu's run."""
+
+    def check(finished: Finished, log: str) -> None:
+        ncu.check_log(log, path / NCU_REPORT, exit_status=finished.exit_status)
+
+    return check
+
+
+def check_made(file: Path) -> Callable[[Finished, str], None]:
+    """The check of an export: it ended well and the file is there and not empty."""
+
+    def check(finished: Finished, log: str) -> None:
+        printed = file.read_text(errors="replace")[:2000] if file.suffix == ".csv" and file.exists() else ""
+        errors = re.findall(r"==ERROR== (.*)", log + printed)
+        if finished.outcome != "ok" or errors:
+            raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else nsys.last_line(log)}")
+        if not file.exists() or not file.stat().st_size:
+            raise FiprofError(f"{file.name} was not exported: {nsys.last_line(log)}", "is the disk full?")
+
+    return check
+
+
+def workload_failure(what: str, finished: Finished, log: str) -> FiprofError:
+    """What a failed workload said last: the runner's own error where there is one."""
+    said = re.findall(r"^fiprof: error: (.*)\n(?:  (.*))?", log + "\n", re.MULTILINE)
+    if said:
+        return FiprofError(f"{what}: {said[-1][0]}", said[-1][1])
+    step = re.findall(r"^fiprof: (\w+ \d+/\d+ \S+)", log, re.MULTILINE)
+    where = f" during {step[-1]}" if step else ""
+    return FiprofError(f"{what} {finished.message}{where}: {nsys.last_line(log)}", "its whole output stands in the log")
+
+
+def watch_workload(tail: str) -> str:
+    """What the runner is at, from the end of its log."""
+    steps = re.findall(r"^fiprof: (\w+ \d+/\d+ [^\s\[]+)", tail, re.MULTILINE)
+    return str(steps[-1]) if steps else "starting"
