@@ -1,0 +1,348 @@
+"""What a report says, as data, and how it is written down: for a terminal, as JSON, CSV and Markdown.
+
+Names of kernels and cases are other people's data: whatever is in them is shown as text, never obeyed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Format = Literal["table", "json", "csv", "md"]
+FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
+
+Value = str | int | float | bool | tuple[str, ...] | None
+"""A cell. None is what was not measured; a tuple is a list of words."""
+
+NARROWEST_TEXT = 12
+"""Cells that a column of text keeps on a terminal that is too narrow for everything."""
+LONGEST_MARKDOWN_TEXT = 80
+BAR_CELLS = 40
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its key for programs, its heading for people."""
+
+    key: str
+    """Name in JSON and CSV, with the unit, e.g. ``duration_us``."""
+    title: str = ""
+    """Heading in tables; without one the column is in JSON and CSV only."""
+    unit: str = ""
+    """Below the heading."""
+    spec: str = ""
+    """Format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision."""
+    meaning: str = ""
+    """One sentence."""
+    bar: bool = False
+    """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
+    least: int = 0
+    """Cells that it takes in a table at least, so that tables below each other line up."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A table with a heading, and the sentences that belong to it."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Value, ...], ...]
+    """Each as long as columns."""
+    title: str = ""
+    warnings: tuple[str, ...] = ()
+    """What makes the numbers doubtful; before them."""
+    notes: tuple[str, ...] = ()
+    """How to read them; after them."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A report of several tables for people, and one for programs."""
+
+    data: View
+    """All of it in one table, for JSON and CSV."""
+    shown: tuple[View, ...]
+    """For the terminal and Markdown."""
+    warnings: tuple[str, ...] = ()
+    """About the whole, before everything."""
+    notes: tuple[str, ...] = ()
+    """About the whole, after everything."""
+
+
+def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:
+    """A view whose rows are objects with an attribute for each column's key.
+
+    texts: the view's title, warnings and notes.
+    """
+    rows = tuple(tuple(getattr(item, column.key) for column in columns) for item in objects)
+    return View(tuple(columns), rows, **texts)
+
+
+def warnings(what: View | Document) -> tuple[str, ...]:
+    """Every warning of a report: what JSON and CSV leave out and a command says on stderr."""
+    if isinstance(what, View):
+        return what.warnings
+    return tuple(dict.fromkeys([*what.warnings, *(text for view in what.shown for text in view.warnings)]))
+
+
+def render(what: View | Document, format: Format, *, width: int = 120, colour: bool = False, bars: bool = False) -> str:
+    """A report as text, without a newline at its end.
+
+    width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
+    blocks. All three are for ``table`` only.
+    """
+    document = what if isinstance(what, Document) else Document(data=what, shown=(what,))
+    if format == "json":
+        return _json(document.data)
+    if format == "csv":
+        return _csv(document.data)
+    if format == "md":
+        return _markdown(document)
+    return _terminal(document, _Terminal(width, colour, bars))
+
+
+def visible(text: str) -> str:
+    """The text with every control, format and broken character as its escape, e.g. ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
+    )
+
+
+def shorten(text: str, cells: int) -> str:
+    """The text in at most so many terminal cells, its middle left out: names differ at both ends."""
+    if len(text) * 2 > cells and cell_width(text) > cells:
+        head = _take(text, cells // 2)
+        tail = _take(text[::-1], cells - 1 - cell_width(head))[::-1]
+        return f"{head}…{tail}"
+    return text
+
+
+def cell_width(text: str) -> int:
+    """Terminal cells of a printable text."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    import unicodedata
+
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _take(text: Iterable[str], cells: int) -> str:
+    """As many leading characters as fit."""
+    taken = []
+    for char in text:
+        cells -= _char_width(char)
+        if cells < 0:
+            break
+        taken.append(char)
+    return "".join(taken)
+
+
+def _word(value: Value, spec: str = "") -> str:
+    """A cell as people read it."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return visible(", ".join(value)) or "–"
+    return visible(value) if isinstance(value, str) else format(value, spec)
+
+
+# JSON and CSV
+
+
+def _json(view: View) -> str:
+    import json
+
+    objects = [
+        {column.key: _json_value(value) for column, value in zip(view.columns, row, strict=True)} for row in view.rows
+    ]
+    return json.dumps(objects, indent=1, allow_nan=False)
+
+
+def _json_value(value: Value) -> str | int | float | bool | list[str] | None:
+    if isinstance(value, tuple):
+        return list(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _csv(view: View) -> str:
+    import csv
+    import io
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in view.columns])
+    writer.writerows([_csv_value(value) for value in row] for row in view.rows)
+    return out.getvalue().removesuffix("\n")
+
+
+def _csv_value(value: Value) -> str:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        value = "; ".join(value)
+    return visible(value) if isinstance(value, str) else repr(value)
+
+
+# Tables for people
+
+
+def _shown(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
+    """The columns that people see, with their values."""
+    return [
+        (column, [row[index] for row in view.rows])
+        for index, column in enumerate(view.columns)
+        if column.title and (bars or not column.bar)
+    ]
+
+
+def _is_number(column: Column, values: Sequence[Value]) -> bool:
+    return bool(column.spec) or any(isinstance(value, int | float) for value in values)
+
+
+# Markdown
+
+
+_MARKDOWN = {char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MARKDOWN_ESCAPES = str.maketrans(_MARKDOWN)
+
+
+def _markdown_text(text: str) -> str:
+    """Text that GitHub shows as it is. An underscore inside a word is one there."""
+    escaped = visible(text).translate(_MARKDOWN_ESCAPES)
+    return "".join(
+        "\\_" if char == "_" and not (escaped[i - 1 : i].isalnum() and escaped[i + 1 : i + 2].isalnum()) else char
+        for i, char in enumerate(escaped)
+    )
+
+
+def _markdown(document: Document) -> str:
+    blocks = [f"> **Warning:** {_markdown_text(text)}" for text in document.warnings]
+    for view in document.shown:
+        blocks += _markdown_view(view)
+    blocks += [_markdown_text(text) for text in document.notes]
+    return "\n\n".join(blocks)
+
+
+def _markdown_view(view: View) -> list[str]:
+    blocks = [f"### {_markdown_text(shorten(visible(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
+    blocks += [f"> **Warning:** {_markdown_text(text)}" for text in view.warnings]
+    shown = _shown(view, bars=False)
+    if view.rows and shown:
+        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
+        rules = ["---:" if _is_number(column, values) else "---" for column, values in shown]
+        cells = [
+            [_markdown_text(shorten(_word(value, column.spec), LONGEST_MARKDOWN_TEXT)) for value in values]
+            for column, values in shown
+        ]
+        rows = [list(map(_markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
+        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return blocks + [_markdown_text(text) for text in view.notes]
+
+
+# The terminal
+
+
+_BOLD, _DIM, _YELLOW, _CYAN = "1", "2", "33", "36"
+_EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
+_GAP = "  "
+
+
+@dataclass(frozen=True)
+class _Terminal:
+    width: int
+    colour: bool
+    bars: bool
+
+    def paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text.strip() else text
+
+    def wrap(self, text: str, code: str = "") -> list[str]:
+        import textwrap
+
+        lines = textwrap.wrap(visible(text), max(self.width, 20), subsequent_indent="  ")
+        return [self.paint(line, code) for line in lines]
+
+
+def _terminal(document: Document, terminal: _Terminal) -> str:
+    blocks = [_warning_lines(document.warnings, terminal)]
+    blocks += [_terminal_view(view, terminal) for view in document.shown]
+    blocks.append([line for text in document.notes for line in terminal.wrap(text)])
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines)
+
+
+def _warning_lines(texts: Iterable[str], terminal: _Terminal) -> list[str]:
+    return [line for text in texts for line in terminal.wrap(f"! {text}", _YELLOW)]
+
+
+def _terminal_view(view: View, terminal: _Terminal) -> list[str]:
+    lines = [terminal.paint(shorten(visible(view.title), terminal.width), _BOLD)] if view.title else []
+    lines += _warning_lines(view.warnings, terminal)
+    if view.rows:
+        lines += _table_lines(_shown(view, bars=terminal.bars), terminal)
+    return lines + [line for text in view.notes for line in terminal.wrap(text)]
+
+
+def _table_lines(shown: Sequence[tuple[Column, list[Value]]], terminal: _Terminal) -> list[str]:
+    """Headings, units where there are any, and the rows."""
+    words = [
+        ["" if column.bar else column.title, column.unit]
+        + [_bar(value) if column.bar else _word(value, column.spec) for value in values]
+        for column, values in shown
+    ]
+    aligned_right = [_is_number(column, values) and not column.bar for column, values in shown]
+    flexible = [not (right or column.bar) for right, (column, _) in zip(aligned_right, shown, strict=True)]
+    natural = [max(column.least, *map(cell_width, cells)) for (column, _), cells in zip(shown, words, strict=True)]
+    columns = [
+        _column(cells, width, right=right, code=_CYAN if column.bar else "", terminal=terminal)
+        for (column, _), cells, width, right in zip(
+            shown, words, _fit(natural, flexible, terminal.width), aligned_right, strict=True
+        )
+    ]
+    lines = [_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    return lines if any(column.unit for column, _ in shown) else [lines[0], *lines[2:]]
+
+
+def _column(cells: Sequence[str], width: int, *, right: bool, code: str, terminal: _Terminal) -> list[str]:
+    """A heading, a unit and values, each as wide as the column and painted."""
+    pad = _right if right else _left
+    codes = [_BOLD, _DIM, *[code] * (len(cells) - 2)]
+    return [terminal.paint(pad(shorten(cell, width), width), code) for cell, code in zip(cells, codes, strict=True)]
+
+
+def _left(text: str, cells: int) -> str:
+    return text + " " * (cells - cell_width(text))
+
+
+def _right(text: str, cells: int) -> str:
+    return " " * (cells - cell_width(text)) + text
+
+
+def _fit(widths: Sequence[int], flexible: Sequence[bool], width: int) -> list[int]:
+    """The columns' widths, the widest flexible ones narrowed until the line fits, or as far as they go."""
+    fitted = [min(w, width) if flex else w for w, flex in zip(widths, flexible, strict=True)]
+    while sum(fitted) + len(_GAP) * (len(fitted) - 1) > width:
+        widest = max((i for i, flex in enumerate(flexible) if flex), key=fitted.__getitem__, default=None)
+        if widest is None or fitted[widest] <= NARROWEST_TEXT:
+            break
+        fitted[widest] -= 1
+    return fitted
+
+
+def _bar(value: Value) -> str:
+    """A share of 1 as blocks, BAR_CELLS for the whole."""
+    share = value if isinstance(value, int | float) and math.isfinite(value) else 0.0
+    eighths = round(min(max(share, 0.0), 1.0) * BAR_CELLS * 8)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
