@@ -1,0 +1,75 @@
+"""Fixtures that several test files share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+STAND_INS = Path(__file__).parent / "stand_ins"
+
+Completed = subprocess.CompletedProcess[str]
+Fiprof = Callable[..., Completed]
+
+
+@pytest.fixture(scope="session")
+def nsys_path() -> Path:
+    """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH."""
+    named = os.environ.get("FIPROF_TEST_NSYS")
+    local = REPOSITORY / ".nsys/bin/nsys"
+    found = named or (str(local) if local.exists() else shutil.which("nsys"))
+    if not found:
+        pytest.skip("no nsys: install Nsight Systems, or name one with FIPROF_TEST_NSYS")
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The recorded H200 run of all five kernels."""
+    return next(path for path in sorted(REPOSITORY.glob("artifacts/2*-all")))
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, recorded: Path) -> dict[str, str]:
+    """Environment in which fiprof finds the stand-ins for nsys, ncu and the workload's interpreter."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("nsys", "ncu", "workload"):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_INS / name}.py" "$@"\n')
+        program.chmod(0o755)
+    return {
+        "FIPROF_NSYS": str(programs / "nsys"),
+        "FIPROF_NCU": str(programs / "ncu"),
+        "FIPROF_PYTHON": str(programs / "workload"),
+        "STAND_IN_RUN": str(recorded),
+        "PYTHONPATH": str(REPOSITORY),
+        "TMPDIR": str(tmp_path),
+    }
+
+
+@pytest.fixture
+def fiprof(tmp_path: Path) -> Fiprof:
+    """Run the command line in an empty folder: ``fiprof("runs", env={…})``."""
+
+    def run(
+        *arguments: str, env: dict[str, str] | None = None, cwd: Path = tmp_path
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fiprof", *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=cwd,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
+            timeout=120,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,91 @@
+"""fiprof.orchestrator.nsys: the argv, and what to make of nsys's words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator import nsys
+
+WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
+
+
+def test_profile_argv() -> None:
+    argv = nsys.profile_argv(Path("nsys"), (2025, 3, 1), Path("r/trace.nsys-rep"), WORKLOAD, gpu_metrics_hz=10_000)
+    assert argv == (
+        "nsys",
+        "profile",
+        "--output=r/trace.nsys-rep",
+        "--force-overwrite=true",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--cuda-graph-trace=node",
+        "--cuda-memory-usage=true",
+        "--gpu-metrics-devices=cuda-visible",
+        "--gpu-metrics-frequency=10000",
+        *WORKLOAD,
+    )
+
+
+def test_older_versions_know_the_singular_switch() -> None:
+    argv = nsys.profile_argv(Path("nsys"), (2022, 4, 2), Path("t"), WORKLOAD, gpu_metrics_hz=1000)
+    assert "--gpu-metrics-device=cuda-visible" in argv
+
+
+def test_no_gpu_metrics() -> None:
+    argv = nsys.profile_argv(Path("nsys"), (2025, 3, 1), Path("t"), WORKLOAD, gpu_metrics_hz=0)
+    assert not [word for word in argv if "metrics" in word]
+
+
+def test_export_argv() -> None:
+    assert nsys.export_argv(Path("nsys"), Path("t.nsys-rep"), Path("t.sqlite")) == (
+        "nsys",
+        "export",
+        "--type=sqlite",
+        "--force-overwrite=true",
+        "--output=t.sqlite",
+        "t.nsys-rep",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", (2025, 3, 1)),
+        ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f", (2022, 4, 2)),
+        ("command not found", ()),
+    ],
+)
+def test_version(text: str, version: tuple[int, ...]) -> None:
+    assert nsys.parse_version(text) == version
+
+
+def test_importer_that_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "trace.qdstrm").write_bytes(b"x")
+    with pytest.raises(FiprofError) as caught:
+        nsys.check_report(tmp_path / "trace.nsys-rep", "Importer error status: Importation failed.\n")
+    assert caught.value.message == (
+        "nsys could not turn its data into a report: Importer error status: Importation failed."
+    )
+    assert "libdw1" in caught.value.remedy
+
+
+def test_empty_report(tmp_path: Path) -> None:
+    (tmp_path / "trace.nsys-rep").touch()
+    with pytest.raises(FiprofError, match="nsys made no report: the disk is full"):
+        nsys.check_report(tmp_path / "trace.nsys-rep", "…\nthe disk is full\n")
+
+
+def test_no_ranges_names_the_versions_that_fit() -> None:
+    with pytest.raises(FiprofError) as caught:
+        nsys.check_contents(kernels=10, ranges=0, nvtx_incompatible=True, nsys="2024.2.3", nvtx="0.2.17")
+    assert caught.value.message == "nsys 2024.2.3 saw no ranges of nvtx 0.2.17: the two do not fit each other"
+    assert caught.value.remedy == nsys.NVTX_REMEDY
+
+
+def test_no_kernels() -> None:
+    with pytest.raises(FiprofError, match="nsys saw no kernel"):
+        nsys.check_contents(kernels=0, ranges=3, nvtx_incompatible=False, nsys="2025.3.1", nvtx="0.2.17")

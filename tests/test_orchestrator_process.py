@@ -1,0 +1,102 @@
+"""fiprof.orchestrator.process: every child is gone when a command ends, however it ends."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fiprof.orchestrator.process import Command, Supervisor, describe_exit
+
+# A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], start_new_session=True)
+print(helper.pid, flush=True)
+time.sleep(300)
+"""
+
+
+def command(tmp_path: Path, code: str, timeout_s: float | None = None) -> Command:
+    return Command("step", (sys.executable, "-c", code), tmp_path / "logs/step.log", timeout_s=timeout_s)
+
+
+def test_output_goes_to_the_log(tmp_path: Path) -> None:
+    finished = Supervisor().start(command(tmp_path, "import sys; print('out'); sys.stderr.write('err')")).wait()
+    assert (finished.outcome, finished.exit_status) == ("ok", 0)
+    assert sorted((tmp_path / "logs/step.log").read_text().split()) == ["err", "out"]
+
+
+def test_stdout_may_go_elsewhere(tmp_path: Path) -> None:
+    argv = (sys.executable, "-c", "import sys; print('page'); sys.stderr.write('log')")
+    Supervisor().start(Command("s", argv, tmp_path / "s.log", stdout=tmp_path / "deep/page.csv")).wait()
+    assert (tmp_path / "deep/page.csv").read_text() == "page\n"
+    assert (tmp_path / "s.log").read_text() == "log"
+
+
+@pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 3), ("import os; os.abort()", -6)])
+def test_failures(tmp_path: Path, code: str, status: int) -> None:
+    finished = Supervisor().start(command(tmp_path, code)).wait()
+    assert (finished.outcome, finished.exit_status) == ("failed", status)
+
+
+def test_no_such_program(tmp_path: Path) -> None:
+    finished = Supervisor().start(Command("s", ("no-such-program",), tmp_path / "s.log")).wait()
+    assert (finished.outcome, finished.exit_status) == ("failed", None)
+    assert finished.message == "no-such-program was not found"
+
+
+def test_time_limit_ends_helpers_too(tmp_path: Path) -> None:
+    finished = Supervisor().start(command(tmp_path, STUBBORN, timeout_s=1.0)).wait()
+    assert finished.outcome == "timeout"
+    assert finished.message == "no end after 1 s"
+    assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
+
+
+def test_stop_ends_helpers_too(tmp_path: Path) -> None:
+    supervisor = Supervisor()
+    started = supervisor.start(command(tmp_path, STUBBORN))
+    threading.Timer(1.0, supervisor.stop).start()
+    finished = started.wait()
+    assert finished.outcome == "interrupted"
+    assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
+
+
+def test_a_helper_left_behind_by_a_tool_that_ended_well(tmp_path: Path) -> None:
+    code = (
+        "import subprocess, sys\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)']).pid, flush=True)"
+    )
+    finished = Supervisor().start(command(tmp_path, code)).wait()
+    assert finished.outcome == "ok"
+    assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
+
+
+def test_the_log_is_told_as_it_grows(tmp_path: Path) -> None:
+    seen: list[str] = []
+    code = "import time; print('first', flush=True); time.sleep(0.5); print('last')"
+    Supervisor().start(command(tmp_path, code)).wait(seen.append)
+    assert "first\n" in seen
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(3, "ended with exit status 3"), (-11, "ended by SIGSEGV"), (-200, "ended by signal 200")],
+)
+def test_exit_in_words(status: int, words: str) -> None:
+    assert describe_exit(status) == words
+
+
+def assert_gone(pid: int) -> None:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"process {pid} lives on")
