@@ -1,0 +1,179 @@
+"""What ncu wrote, as the tables launches, metrics, stalls, rules and hotspots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof.errors import FiprofError
+from fiprof.parsers import tables
+from fiprof.parsers.metrics import METRICS, Metric
+from fiprof.parsers.names import short_name
+from fiprof.parsers.ncu_details import read_rules
+from fiprof.parsers.ncu_profile import Profile
+from fiprof.parsers.ncu_raw import read_raw
+from fiprof.parsers.ncu_source import read_hotspots
+from fiprof.parsers.ncu_stalls import stalls_table
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class NcuSummary:
+    """What was read, and what was not there to read."""
+
+    launches: int
+    """Launches in the report."""
+    metrics: int
+    """Metrics of ncu in the report."""
+    missing: tuple[str, ...]
+    """Sentences about pages, tables and columns of ``metrics.py`` that the report does not have."""
+
+
+def parse(raw: Path, out: Path, *, details: Path | None = None, source: Path | None = None) -> NcuSummary:
+    """Read ncu's pages, exported as CSV, and write the five tables into the folder ``out``.
+
+    raw: ``--page raw --print-units base``. details: ``--page details``. source: ``--page source --print-source sass``.
+    A page that is not given, or cannot be read, leaves its table empty and a sentence in ``missing``.
+    Raises FiprofError where the raw page cannot be read; then no table is written.
+    """
+    profile = read_raw(raw)
+    missing = []
+    found = {}
+    for name, page, read in (("rules", details, read_rules), ("hotspots", source, read_hotspots)):
+        found[name] = tables.empty(name)
+        if page is None:
+            missing.append(f"{name}: ncu's {'details' if name == 'rules' else 'source'} page was not exported")
+            continue
+        try:
+            found[name] = read(page, profile)
+        except FiprofError as error:
+            missing.append(f"{name}: {error.message}")
+    return write_tables(profile, out, rules=found["rules"], hotspots=found["hotspots"], missing=missing)
+
+
+def parse_report(report: Path, out: Path) -> NcuSummary:
+    """The same tables from the ``.ncu-rep`` itself, read by NVIDIA's package ncu-report.
+
+    Raises FiprofError where the package is not installed or cannot read the file; then no table is written.
+    """
+    from fiprof.parsers.ncu_rep import read_report
+
+    profile, rules, hotspots = read_report(report)
+    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=[])
+
+
+def write_tables(profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.Table, missing: list[str]) -> NcuSummary:
+    """Write all five tables. missing: sentences to put before those about the metrics."""
+    stalls = stalls_table(profile)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in (
+        ("launches", launches_table(profile)),
+        ("metrics", metrics_table(profile)),
+        ("stalls", stalls),
+        ("rules", rules),
+        ("hotspots", hotspots),
+    ):
+        tables.write(out, name, table)
+    absent = [metric.name for metric in METRICS if metric.expected and _column(profile, metric) is None]
+    if not stalls.num_rows:
+        missing = [*missing, "stalls: neither ratios nor samples were collected (section WarpStateStats)"]
+    if absent:
+        missing = [*missing, f"launches: not collected: {', '.join(absent)}"]
+    return NcuSummary(launches=len(profile.launches), metrics=len(profile.metrics), missing=tuple(missing))
+
+
+def launches_table(profile: Profile) -> pa.Table:
+    """The table ``launches``: who each launch is, and each metric of ``metrics.py``, null where not collected."""
+    import numpy as np
+    import pyarrow as pa
+
+    launches = profile.launches
+    columns: dict[str, list[object]] = {
+        "launch": [launch.id for launch in launches],
+        "case": [launch.case for launch in launches],
+        "iteration": [launch.iteration for launch in launches],
+        "kernel": [short_name(launch.kernel_full) for launch in launches],
+        "kernel_full": [launch.kernel_full for launch in launches],
+        "grid": [launch.grid for launch in launches],
+        "block": [launch.block for launch in launches],
+        "device": [launch.device for launch in launches],
+        "cc": [launch.cc for launch in launches],
+        "pid": [launch.pid for launch in launches],
+        "context": [launch.context for launch in launches],
+        "stream": [launch.stream for launch in launches],
+    }
+    schema = tables.schema("launches")
+    arrays = {
+        name: pa.array(cells, pa.string()).dictionary_encode()
+        if pa.types.is_dictionary(schema.field(name).type)
+        else pa.array(cells, schema.field(name).type)
+        for name, cells in columns.items()
+    }
+    nothing = np.full(len(launches), np.nan)
+    for metric in METRICS:
+        values = _column(profile, metric)
+        arrays[metric.name] = pa.array(nothing if values is None else values, pa.float64(), from_pandas=True)
+    return pa.table(arrays)
+
+
+def _column(profile: Profile, metric: Metric) -> NDArray[np.float64] | None:
+    """A metric's value for each launch, by the first of its names that has one; None where no launch has any."""
+    import numpy as np
+
+    merged: NDArray[np.float64] | None = None
+    for name in metric.ncu:
+        values = profile.of(name)
+        # A time or a size whose unit is unknown would be a wrong number.
+        if values is None or (name in profile.unscaled and metric.unit not in ("1", "%")):
+            continue
+        merged = values if merged is None else np.where(np.isnan(merged), values, merged)
+    return None if merged is None or np.isnan(merged).all() else merged
+
+
+def metrics_table(profile: Profile) -> pa.Table:
+    """The table ``metrics``: every cell of the raw page that holds a number or a text, metric by metric."""
+    import numpy as np
+    import pyarrow as pa
+
+    count = len(profile.launches)
+    metrics = pa.array(profile.metrics, pa.string())
+    spelled = {unit: code for code, unit in enumerate(dict.fromkeys(profile.units))}
+    units = pa.array(list(spelled), pa.string())
+    unit_codes = np.array([spelled[unit] for unit in profile.units], np.int32)
+    ids = np.array([launch.id for launch in profile.launches], np.int32)
+
+    def rows(cells: NDArray[np.intp], values: pa.Array, text: pa.Array) -> pa.Table:
+        """cells: metric x launch, as one index."""
+        codes = (cells // count).astype(np.int32)
+        return pa.table(
+            {
+                "launch": ids[cells % count],
+                "metric": pa.DictionaryArray.from_arrays(codes, metrics),
+                "value": values,
+                "unit": pa.DictionaryArray.from_arrays(unit_codes[codes], units),
+                "text": text,
+            }
+        )
+
+    flat = profile.values.ravel()
+    numbers = np.flatnonzero(~np.isnan(flat))
+    place = {name: i for i, name in enumerate(profile.metrics)}
+    texts = [
+        (place[name] * count + launch, text)
+        for name, cells in profile.texts.items()
+        for launch, text in enumerate(cells)
+        if text is not None
+    ]
+    words = pa.array([text for _, text in texts], pa.string()).dictionary_encode()
+    no_words = pa.DictionaryArray.from_arrays(pa.nulls(len(numbers), pa.int32()), words.dictionary)
+    return pa.concat_tables(
+        [
+            rows(numbers, pa.array(flat[numbers]), no_words),
+            rows(np.array([cell for cell, _ in texts], np.intp), pa.nulls(len(texts), pa.float64()), words),
+        ]
+    )

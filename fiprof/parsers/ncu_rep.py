@@ -1,0 +1,207 @@
+"""The ``.ncu-rep`` itself, read by NVIDIA's package ncu-report: what the exported pages hold, without ncu.
+
+It differs from the pages in this: metrics have all their digits, kernel names all their namespaces, hotspots their
+source lines where the build has them; and it does not know the process.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.ncu_details import Rule, rules_table
+from fiprof.parsers.ncu_profile import DOMAIN, Launch, Profile
+from fiprof.parsers.ncu_source import Instruction, hotspots_table
+from fiprof.parsers.ncu_stalls import not_issued_metrics, sampled_metrics
+from fiprof.parsers.ncu_units import to_base
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SASS_BYTES = 16
+"""Of an instruction, on every GPU that ncu profiles."""
+_SAMPLES = "smsp__pcsamp_sample_count"
+_EXECUTED = "inst_executed"
+# @section:SchedulerStats:Scheduler Statistics@ and @url:text:https://…@ are links in a rule's message.
+_LINK = re.compile(r"@(?:section:\w+|source:[^:@]*:\d+|sass:\w+):([^@]*)@|@url:([^@]*?):(\w+://[^@]*)@")
+
+Action = Any
+"""An ``ncu_report.IAction``: a profiled launch."""
+
+
+def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
+    """The launches with their metrics, and the tables ``rules`` and ``hotspots``.
+
+    Raises FiprofError where ncu-report is not installed, or the file is missing, no report of ncu, newer than the
+    package, or holds no launches.
+    """
+    actions = list(_actions(report))
+    if not actions:
+        raise FiprofError(f"{report} holds no launches", "ncu profiled none: see its log")
+    launches = tuple(_launch(number, action) for number, action in enumerate(actions))
+    rules = [rule for launch, action in zip(launches, actions, strict=True) for rule in _rules(launch.id, action)]
+    hotspots = {launch.id: _instructions(action) for launch, action in zip(launches, actions, strict=True)}
+    return _profile(launches, actions), rules_table(rules), hotspots_table(hotspots)
+
+
+def _actions(report: Path) -> Iterator[Action]:
+    try:
+        import ncu_report
+    except ImportError as error:
+        raise FiprofError("the package ncu-report is not installed", "pip install 'fiprof[ncu-rep]'") from error
+    if not report.is_file():
+        raise FiprofError(f"{report} cannot be read: there is no such file", "check the path")
+    try:
+        context = ncu_report.load_report(str(report))
+        ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
+    # The package raises different errors in different versions.
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise FiprofError(
+            f"{report} is damaged, no report of ncu, or of a newer one than the package ncu-report: {reason}",
+            "pip install --upgrade ncu-report",
+        ) from error
+    for one in ranges:
+        for i in range(one.num_actions()):
+            yield one.action_by_idx(i)
+
+
+def _launch(number: int, action: Action) -> Launch:
+    def integer(metric: str) -> int | None:
+        found = action.metric_by_name(metric)
+        return int(found.value()) if found is not None and found.has_value() else None
+
+    def dimensions(prefix: str) -> str:
+        return "x".join(str(integer(f"launch__{prefix}_dim_{axis}") or 1) for axis in "xyz")
+
+    capability = [integer(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
+    return Launch(
+        id=number,
+        kernel_full=action.name(action.NameBase_DEMANGLED),
+        grid=dimensions("grid"),
+        block=dimensions("block"),
+        ranges=_ranges(action),
+        context=integer("launch__context_id"),
+        stream=integer("launch__stream_id"),
+        device=integer("launch__device_id"),
+        cc=None if None in capability else ".".join(str(part) for part in capability),
+    )
+
+
+def _ranges(action: Action) -> tuple[str, ...]:
+    state = action.nvtx_state()
+    domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []
+    return next((tuple(domain.push_pop_ranges()) for domain in domains if domain.name() == DOMAIN), ())
+
+
+def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:
+    import numpy as np
+
+    # Names with a colon are lists of other metrics.
+    names = tuple(dict.fromkeys(name for action in actions for name in action.metric_names() if ":" not in name))
+    values = np.full((len(names), len(launches)), np.nan)
+    units = [""] * len(names)
+    unscaled = set()
+    texts: dict[str, list[str | None]] = {}
+    for launch, action in enumerate(actions):
+        for row, name in enumerate(names):
+            metric = action.metric_by_name(name)
+            if metric is None or not metric.has_value():
+                continue
+            base = to_base(metric.unit())
+            units[row], factor = base or (metric.unit(), 1.0)
+            if base is None:
+                unscaled.add(name)
+            value = metric.value()
+            if not isinstance(value, str):
+                values[row, launch] = value * factor
+            elif value:
+                texts.setdefault(name, [None] * len(launches))[launch] = value
+    return Profile(launches, names, tuple(units), values, texts, frozenset(unscaled))
+
+
+def _rules(launch: int, action: Action) -> Iterator[Rule]:
+    import ncu_report
+
+    kinds = {
+        ncu_report.MsgType_OK: "INF",
+        ncu_report.MsgType_OPTIMIZATION: "OPT",
+        ncu_report.MsgType_WARNING: "WRN",
+        ncu_report.MsgType_ERR: "ERR",
+    }
+    speedups = {ncu_report.SpeedupType_GLOBAL: "global", ncu_report.SpeedupType_LOCAL: "local"}
+    for result in action.rule_results_as_dicts():
+        message = result.get("rule_message")
+        if not message:
+            continue
+        speedup = result.get("speedup_estimation", {})
+        yield Rule(
+            launch=launch,
+            section=result["section_identifier"],
+            rule=result["rule_identifier"],
+            kind=kinds.get(message["type"], "INF"),
+            message=_LINK.sub(lambda link: link[1] or f"{link[2]} ({link[3]})", message["message"]),
+            speedup_kind=speedups.get(speedup.get("type")),
+            speedup_pct=speedup.get("speedup"),
+        )
+
+
+def _instructions(action: Action) -> list[Instruction]:
+    """Every instruction of the kernel; none where neither samples nor executions were collected by instruction."""
+    samples = _by_address(action, [_SAMPLES])
+    addresses = samples.keys() | _by_address(action, [_EXECUTED]).keys()
+    if not addresses:
+        return []
+    names = tuple(action.metric_names())
+    idle = _by_address(action, not_issued_metrics(names).values())
+    reasons = {reason: _by_address(action, [metric]) for reason, metric in sampled_metrics(names).items()}
+    return [
+        _instruction(
+            action,
+            address,
+            samples.get(address, 0) if samples else None,
+            idle.get(address, 0) if idle else None,
+            {reason: counts.get(address, 0) for reason, counts in reasons.items()} if samples.get(address) else {},
+        )
+        for address in _walk(action, min(addresses), max(addresses))
+    ]
+
+
+def _by_address(action: Action, metrics: Iterable[str]) -> dict[int, int]:
+    """The sum of the metrics at each address that they have a value for."""
+    found: dict[int, int] = {}
+    for name in metrics:
+        metric = action.metric_by_name(name)
+        if metric is None or not metric.has_correlation_ids():
+            continue
+        addresses = metric.correlation_ids()
+        for i in range(metric.num_instances()):
+            address = addresses.as_uint64(i)
+            found[address] = found.get(address, 0) + metric.as_uint64(i)
+    return found
+
+
+def _walk(action: Action, first: int, last: int) -> Iterator[int]:
+    """The addresses of all instructions; beyond the last one executed there can be more."""
+    address = first
+    while address <= last or action.sass_by_pc(address):
+        yield address
+        address += SASS_BYTES
+
+
+def _instruction(
+    action: Action, address: int, samples: int | None, not_issued: int | None, reasons: dict[str, int]
+) -> Instruction:
+    line = action.source_info(address)
+    return Instruction(
+        address=address,
+        sass=action.sass_by_pc(address).strip(),
+        samples=samples,
+        samples_not_issued=not_issued,
+        reasons=reasons,
+        source_file=line.file_name() if line else None,
+        source_line=line.line() if line else None,
+    )

@@ -1,0 +1,206 @@
+"""ncu's source page as CSV: for each launch a line with its kernel's name, a header, and a row a SASS instruction."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof.parsers import tables
+from fiprof.parsers.names import short_name
+from fiprof.parsers.ncu_csv import Page, read_page
+from fiprof.parsers.ncu_stalls import sampled_metrics, source_reason
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fiprof.parsers.ncu_profile import Profile
+
+_SAMPLES = ("# Samples", "Warp Stall Sampling (All Samples)", "Sampling Data (All)")
+_NOT_ISSUED = ("Warp Stall Sampling (Not-issued Samples)", "Sampling Data (Not Issued)")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A SASS instruction with its samples."""
+
+    address: int
+    """As loaded."""
+    sass: str
+    samples: int | None
+    samples_not_issued: int | None
+    reasons: Mapping[str, int]
+    """Samples by reason; empty without samples."""
+    source_file: str | None = None
+    source_line: int | None = None
+
+    @property
+    def top_reason(self) -> str | None:
+        """The reason with most samples; None without samples, or where the page does not name it."""
+        unnamed = (self.samples or 0) - sum(self.reasons.values())
+        top = max(self.reasons, key=self.reasons.__getitem__, default=None)
+        return None if top is None or unnamed > self.reasons[top] else top
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The instructions of a launch."""
+
+    kernel: str
+    """Short name."""
+    reasons: frozenset[str]
+    """Those that the page has a column for."""
+    instructions: list[Instruction]
+
+    @property
+    def samples(self) -> int:
+        return sum(instruction.samples or 0 for instruction in self.instructions)
+
+
+def read_hotspots(path: Path, profile: Profile) -> pa.Table:
+    """The table ``hotspots`` from a source page.
+
+    The page does not say which launch a listing belongs to. Listings are given to the launches in order, and each
+    must have the kernel and the number of samples that the raw page gives its launch. ncu prints a listing more than
+    once where several kernels of a module were profiled; repetitions count once.
+    Raises FiprofError where the file is missing, empty, cut short, no source page, or does not fit the launches.
+    """
+    page = read_page(path, "source")
+    page.check_end(page.data)
+    listings = list(_listings(page))
+    if not listings:
+        raise page.error("is not a source page of ncu: it has no line Kernel Name")
+    count = len(profile.launches)
+    different = [listing for listing, _ in itertools.groupby(listings)]
+    chosen = listings if len(listings) == count else different
+    if len(chosen) != count:
+        raise page.error(f"does not fit the raw page: {len(different)} listings, {count} launches")
+    for listing, launch, samples in zip(chosen, profile.launches, _samples(profile), strict=True):
+        if listing.kernel != short_name(launch.kernel_full):
+            raise page.error(f"does not fit the raw page: launch {launch.id} is not {listing.kernel}")
+        if samples is not None and samples != listing.samples:
+            raise page.error(
+                f"does not fit the raw page: launch {launch.id} has {samples} samples, its listing {listing.samples}"
+            )
+    return hotspots_table(
+        {
+            launch.id: _with_unnamed(listing, sampled)
+            for listing, launch, sampled in zip(chosen, profile.launches, _sampled_reasons(profile), strict=True)
+        }
+    )
+
+
+def _samples(profile: Profile) -> list[int | None]:
+    counts = profile.of("smsp__pcsamp_sample_count")
+    if counts is None:
+        return [None] * len(profile.launches)
+    return [None if count != count else int(count) for count in counts]
+
+
+def _sampled_reasons(profile: Profile) -> list[frozenset[str]]:
+    """Of each launch, the reasons that have samples on the raw page."""
+    found = {reason: profile.of(metric) for reason, metric in sampled_metrics(profile.metrics).items()}
+    return [
+        frozenset(reason for reason, counts in found.items() if counts is not None and counts[i] > 0)
+        for i in range(len(profile.launches))
+    ]
+
+
+def _with_unnamed(listing: Listing, sampled: frozenset[str]) -> list[Instruction]:
+    """The instructions, samples that no column names given to the one reason that can be meant, if it is one.
+
+    The page of 2025.3 has no column for warpgroup_arrive.
+    """
+    without_column = sampled - listing.reasons
+    if len(without_column) != 1:
+        return listing.instructions
+    (reason,) = without_column
+    return [
+        dataclasses.replace(instruction, reasons={**instruction.reasons, reason: unnamed})
+        if (unnamed := (instruction.samples or 0) - sum(instruction.reasons.values())) > 0
+        else instruction
+        for instruction in listing.instructions
+    ]
+
+
+def _listings(page: Page) -> Iterator[Listing]:
+    listing: Listing | None = None
+    columns: _Columns | None = None
+    kernel = ""
+    for row in page.records():
+        if row[:1] == ["Kernel Name"] and len(row) > 1:
+            if listing:
+                yield listing
+            kernel, listing, columns = short_name(row[1]), None, None
+        elif kernel and columns is None and row[:2] == ["Address", "Source"]:
+            columns = _Columns.of(row)
+            listing = Listing(kernel, frozenset(columns.reasons), [])
+        elif listing and columns and row:
+            if len(row) != columns.count:
+                raise page.cut_short(f"an instruction of {kernel} has {len(row)} of {columns.count} cells")
+            listing.instructions.append(columns.instruction(row))
+    if listing:
+        yield listing
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Where a listing has what; the columns differ between versions and between kernels."""
+
+    count: int
+    samples: int | None
+    not_issued: int | None
+    reasons: dict[str, int]
+
+    @classmethod
+    def of(cls, header: list[str]) -> _Columns:
+        place = {name: i for i, name in enumerate(header)}
+        return cls(
+            count=len(header),
+            samples=next((place[name] for name in _SAMPLES if name in place), None),
+            not_issued=next((place[name] for name in _NOT_ISSUED if name in place), None),
+            reasons={reason: i for name, i in place.items() if (reason := source_reason(name))},
+        )
+
+    def instruction(self, row: list[str]) -> Instruction:
+        samples = _count(row, self.samples)
+        reasons = {reason: _count(row, i) or 0 for reason, i in self.reasons.items()} if samples else {}
+        return Instruction(int(row[0], 16), row[1].strip(), samples, _count(row, self.not_issued), reasons)
+
+
+def _count(row: list[str], place: int | None) -> int | None:
+    cell = "" if place is None else row[place].replace(",", "")
+    return int(cell) if cell.isdigit() else None
+
+
+def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
+    """The table ``hotspots``. instructions: launch ID -> its instructions, the first one first."""
+    import pyarrow as pa
+
+    rows = [
+        (
+            launch,
+            instruction.address - listing[0].address,
+            instruction.sass,
+            instruction.source_file,
+            instruction.source_line,
+            instruction.samples,
+            instruction.samples_not_issued,
+            instruction.top_reason,
+        )
+        for launch, listing in instructions.items()
+        for instruction in listing
+    ]
+    schema = tables.schema("hotspots")
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table(
+        {
+            field.name: pa.array(cells, pa.string()).dictionary_encode()
+            if pa.types.is_dictionary(field.type)
+            else pa.array(cells, field.type)
+            for field, cells in zip(schema, columns, strict=True)
+        }
+    )
