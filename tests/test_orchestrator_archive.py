@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def finished(archive: Archive, label: str) -> Path:
 
 
 def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Frozen(archives.datetime):  # type: ignore[misc]
+    class Frozen(datetime):
         @classmethod
         def now(cls, tz: object = None) -> Frozen:
             return cls(2026, 11, 21, 10, 15, 30).astimezone() if tz is None else cls(2026, 11, 21)

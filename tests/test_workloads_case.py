@@ -1,0 +1,148 @@
+"""fiprof.workloads.case and base: the notation of cases, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.errors import FiprofError
+from fiprof.workloads.base import Parameter, parameters
+from fiprof.workloads.case import make_cases, parse_case
+from fiprof.workloads.registry import builtin, find
+
+
+def test_an_id_names_every_parameter() -> None:
+    assert parse_case("prefill[batch=2]").id == (
+        "prefill[batch=2,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,"
+        "causal=true,backend=auto,dtype=fp16]"
+    )
+
+
+@pytest.mark.parametrize("name", ["decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope"])
+def test_an_id_reads_back(name: str) -> None:
+    case = parse_case(name)
+    assert parse_case(case.id) == case
+    assert parse_case(case.argument) == case
+
+
+def test_the_built_in_workloads() -> None:
+    assert list(builtin()) == ["decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope"]
+
+
+def test_comma_lists_combine() -> None:
+    cases = make_cases("decode", {"batch": ["1", "32"], "tensor_cores": ["false", "true"]})
+    assert [(dict(case.params)["batch"], dict(case.params)["tensor_cores"]) for case in cases] == [
+        (1, False),
+        (1, True),
+        (32, False),
+        (32, True),
+    ]
+
+
+def test_a_value_given_twice_is_one_case() -> None:
+    assert len(make_cases("rmsnorm", {"rows": ["8", "08", "8"]})) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prefil", "there is no workload 'prefil'"),
+        ("rmsnorm[rows=4", "case 'rmsnorm[rows=4': no closing ]"),
+        ("rmsnorm[rows]", "case 'rmsnorm[rows]': 'rows' is not one key=value"),
+        ("rmsnorm[rows=4,rows=5]", "case 'rmsnorm[rows=4,rows=5]': 'rows=5' is not one key=value"),
+        ("rmsnorm[batch=4]", "rmsnorm has no parameter batch"),
+        ("rmsnorm[rows=0]", "--rows: '0' is not valid (at least 1)"),
+        ("rmsnorm[rows=4.5]", "--rows: '4.5' is not valid (at least 1)"),
+        ("rmsnorm[dtype=fp8]", "--dtype: 'fp8' is not valid (fp16|bf16)"),
+        ("decode[cuda_graph=maybe]", "--cuda-graph: 'maybe' is not valid (true|false)"),
+        ("prefill[kv_heads=5]", "prefill: 32 query heads do not divide over 5 KV heads"),
+        ("no/such/file.py:mine", "no/such/file.py: there is no such file"),
+    ],
+)
+def test_wrong_words(text: str, message: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse_case(text)
+    assert caught.value.message == message
+    assert caught.value.exit_code == 2
+    assert caught.value.remedy
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_case_or_a_clear_error(text: str) -> None:
+    with contextlib.suppress(FiprofError):
+        case = parse_case(text)
+        assert parse_case(case.id) == case
+
+
+def test_every_parameter_says_what_it_is() -> None:
+    for name, workload in builtin().items():
+        for parameter in parameters(workload):
+            assert parameter.help, (name, parameter)
+            assert parameter.parse(str(parameter.default).lower()) == parameter.default
+
+
+@pytest.mark.parametrize("word", ["a:b", "a/b", "a,b", "a]b", 'a"b', "a\nb"])
+def test_words_that_would_break_an_nvtx_filter(word: str) -> None:
+    parameter = Parameter("name", str, "x", "help", None, None, ())
+    with pytest.raises(FiprofError):
+        parameter.parse(word)
+
+
+# Costs by hand: prefill 4 x 2048, causal, 32/8 heads of 128, fp16; and so on with the defaults.
+@pytest.mark.parametrize(
+    ("text", "flops", "bytes_read", "bytes_written"),
+    [
+        ("prefill", 4 * 4 * 32 * 128 * (2048 * 2049 // 2), 67_108_864 + 2 * 16_777_216, 67_108_864),
+        ("prefill[causal=false]", 4 * 4 * 32 * 128 * 2048**2, 67_108_864 + 2 * 16_777_216, 67_108_864),
+        ("decode", 4 * 32 * 32 * 128 * 2048, 262_144 + 268_435_456 + 4 * 32 * 128, 262_144),
+        ("decode[kv_len=2049]", 4 * 32 * 32 * 128 * 2049, 262_144 + 2 * 32 * 2049 * 8 * 128 * 2 + 4 * 32 * 129, 262_144),
+        ("rmsnorm", 4 * 4096**2, 2 * 4096 * 4097, 2 * 4096**2),
+        ("fused_add_rmsnorm", 5 * 4096**2, 2 * 4096 * 8193, 2 * 2 * 4096**2),
+        ("rope", 3 * 16384 * 40 * 128, 167_772_160, 167_772_160),
+        ("rope[variant=cos_sin_cache]", 3 * 16384 * 40 * 128, 167_772_160 + 16384 * 4 + 2048 * 128 * 4, 167_772_160),
+    ],
+)  # fmt: skip
+def test_costs(text: str, flops: int, bytes_read: int, bytes_written: int) -> None:
+    cost = parse_case(text).build().cost()
+    assert (cost.flops, cost.bytes_read, cost.bytes_written) == (flops, bytes_read, bytes_written)
+
+
+USERS_OWN = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Cost, Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    width: int = param(64, "columns", low=1, high=128)
+
+class Mine(Workload[Params]):
+    name = "mine"
+    summary = "a kernel of my own"
+    Params = Params
+
+    def setup(self):
+        raise NotImplementedError
+
+    def cost(self):
+        return Cost(self.params.width, 1, 2)
+"""
+
+
+def test_a_workload_from_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "my kernels.py").write_text(USERS_OWN)
+    spec = f"{tmp_path}/my kernels.py:mine"
+    case = parse_case(f"{spec}[width=7]")
+    assert case.id == "mine[width=7]"
+    assert case.argument == f"{spec}[width=7]"
+    assert case.build().cost().flops == 7
+
+
+def test_a_file_that_does_not_import(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "broken.py").write_text("import no_such_module")
+    with pytest.raises(FiprofError) as caught:
+        find(f"{tmp_path}/broken.py:mine")
+    assert "No module named 'no_such_module'" in caught.value.message
+    assert "inside its methods" in caught.value.remedy
