@@ -1,0 +1,181 @@
+"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics and diagnostics."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof.parsers import tables
+from fiprof.parsers.nsys_calls import RUNTIME, write_api
+from fiprof.parsers.nsys_columns import Labels, int32
+from fiprof.parsers.nsys_export import Export, Field, column, in_order
+from fiprof.parsers.nsys_kernels import KERNEL, summarize_kernels, write_kernels
+from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
+from fiprof.parsers.nsys_ranges import FIPROF_DOMAIN, Range, Scopes, as_table, read_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NsysSummary", "parse", "summarize_kernels"]
+
+NEWEST_SCHEMA = (3, 25)
+"""Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
+NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
+WITHOUT_RANGES = "kernels have no phase, case or iteration"
+GPU_METRICS, GRAPH_TRACE = "GPU_METRICS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+CONSEQUENCES = {
+    KERNEL: "the trace holds no kernels",
+    RUNTIME: "kernels have no launch call, phase, case or iteration",
+    "NVTX_EVENTS": f"the trace holds no ranges, {WITHOUT_RANGES}",
+    MEMORY: "the trace holds no allocations (nsys --cuda-memory-usage=true)",
+    GPU_METRICS: "the trace holds no samples of GPU metrics (nsys --gpu-metrics-devices=all)",
+    "DIAGNOSTIC_EVENT": "what nsys had to say is unknown",
+}
+"""Of the absence of each table that a good trace has."""
+
+# GPU_METRICS.typeId ends in the GPU's number; with the metric's id it makes an integer that names a metric of a GPU.
+GPU_MASK = 0xFF
+TYPE_MASK = 0xFFFFFFFF
+METRIC_BITS = 31
+METRIC_MASK = (1 << METRIC_BITS) - 1
+METRIC_FIELDS = (
+    column("time_ns", "timestamp"),
+    Field(
+        "metric",
+        f'(("typeId" & {TYPE_MASK}) << {METRIC_BITS}) | ("metricId" & {METRIC_MASK})',
+        ("typeId", "metricId"),
+    ),
+    Field("value", 'CAST("value" AS REAL)', ("value",), real=True),
+)
+
+
+@dataclass(frozen=True)
+class NsysSummary:
+    """What :func:`parse` found."""
+
+    schema_version: str
+    """Of the export, e.g. 3.20.3; empty where it does not say."""
+    rows: dict[str, int]
+    """Rows of each table that was written."""
+    missing: tuple[str, ...]
+    """Tables and columns that matter and that the export does not have, a sentence each."""
+    warnings: tuple[str, ...]
+    """What makes the tables doubtful or short, a sentence each."""
+    nvtx_incompatible: bool
+    """nsys said that it cannot read this program's NVTX ranges (nsys up to 2024.2 with nvtx 0.2.13 or later)."""
+
+
+def parse(sqlite: Path, out: Path) -> NsysSummary:
+    """Write the seven tables into the folder ``out``, all of them or none; empty where the export has nothing.
+
+    Raises FiprofError where the file is missing, locked, damaged, cut short or no nsys export.
+    """
+    import pyarrow as pa
+
+    with Export(sqlite) as export:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".nsys-", dir=out) as folder:
+            try:
+                summary = _write_tables(export, Path(folder))
+            except (pa.ArrowException, OverflowError) as error:  # numbers that no trace has
+                raise export.damaged(error) from error
+            for name in summary.rows:
+                os.replace(tables.table_path(Path(folder), name), tables.table_path(out, name))
+    return summary
+
+
+def _write_tables(export: Export, folder: Path) -> NsysSummary:
+    ranges = read_ranges(export)
+    diagnostics = _read_diagnostics(export)
+    tables.write(folder, "ranges", as_table(ranges))
+    tables.write(folder, "diagnostics", diagnostics)
+    api_rows, calls = write_api(export, folder, Scopes(ranges))
+    rows = {
+        "kernels": write_kernels(export, folder, calls),
+        "ranges": len(ranges),
+        "api": api_rows,
+        "copies": write_copies(export, folder, calls),
+        "memory": write_memory(export, folder),
+        "gpu_metrics": _write_gpu_metrics(export, folder),
+        "diagnostics": diagnostics.num_rows,
+    }
+    incompatible = any(NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
+    return NsysSummary(
+        schema_version=export.schema_version,
+        rows=rows,
+        missing=(*_absent_tables(export, ranges), *export.absent_columns),
+        warnings=tuple(_warnings(export, incompatible)),
+        nvtx_incompatible=incompatible,
+    )
+
+
+def _absent_tables(export: Export, ranges: list[Range]) -> Iterator[str]:
+    for table, consequence in CONSEQUENCES.items():
+        if not export.has(table):
+            yield f"no {table}: {consequence}"
+    if ranges and not any(found.domain == FIPROF_DOMAIN for found in ranges):
+        yield f"no NVTX domain {FIPROF_DOMAIN}: {WITHOUT_RANGES}"
+
+
+def _warnings(export: Export, nvtx_incompatible: bool) -> Iterator[str]:
+    version = re.match(r"(\d+)\.(\d+)", export.schema_version)
+    newest = ".".join(map(str, NEWEST_SCHEMA))
+    if not version:
+        yield "the export does not say which schema it has: columns may mean something else"
+    elif int(version[1]) != NEWEST_SCHEMA[0]:
+        yield f"schema {export.schema_version} is not of the kind that this fiprof was tested with (3.0 to {newest})"
+    elif (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
+        yield f"schema {export.schema_version} is newer than any this fiprof was tested with ({newest})"
+    if nvtx_incompatible:
+        yield "nsys could not read the program's NVTX ranges: use nsys 2024.4 or later, or pip install nvtx==0.2.11"
+    if export.has(GRAPH_TRACE):
+        yield f"CUDA graphs were traced whole ({GRAPH_TRACE}), without their kernels: use nsys --cuda-graph-trace=node"
+
+
+def _read_diagnostics(export: Export) -> pa.Table:
+    """The table ``diagnostics``."""
+    import pyarrow as pa
+
+    labels = export.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL") | {1: "Information"}
+    events = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
+    rows = [
+        {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text}
+        for time_ns, severity, text in sorted(events, key=lambda event: event[0] or 0)
+    ]
+    return pa.Table.from_pylist(rows, tables.schema("diagnostics"))
+
+
+def _write_gpu_metrics(export: Export, folder: Path) -> int:
+    """Write the table ``gpu_metrics``. Returns its rows."""
+    return in_order(lambda sort: _write_gpu_metrics_in(export, folder, sort))
+
+
+def _write_gpu_metrics_in(export: Export, folder: Path, sort: bool) -> int:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
+    names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
+    metrics = Labels(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
+    rows = 0
+    with tables.writer(folder, "gpu_metrics") as write:
+        for piece in export.scan(GPU_METRICS, METRIC_FIELDS, order="time_ns", sort=sort):
+            columns = {
+                "time_ns": piece["time_ns"],
+                "device": int32(pc.bit_wise_and(pc.shift_right(piece["metric"], METRIC_BITS), GPU_MASK)),
+                "metric": metrics.encode(piece["metric"]),
+                "value": piece["value"],
+            }
+            write(pa.table(columns))
+            rows += piece.num_rows
+    return rows
+
+
+def _metric_key(kind: int, metric: int) -> int:
+    """What METRIC_FIELDS makes of a typeId and a metricId: a metric of a GPU in one integer."""
+    return ((kind & TYPE_MASK) << METRIC_BITS) | (metric & METRIC_MASK)

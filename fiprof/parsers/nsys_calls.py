@@ -1,0 +1,120 @@
+"""CUDA calls, and what they tell about the work that they started: how long the launch took, phase, case, iteration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof.parsers import tables
+from fiprof.parsers.nsys_columns import ID_BITS, ID_MASK, Labels, int32, numbers, process_ids, thread_ids
+from fiprof.parsers.nsys_export import Export, column, in_order
+from fiprof.parsers.nsys_ranges import NOWHERE, Scopes
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+FIELDS = (
+    column("start_ns", "start"),
+    column("end_ns", "end"),
+    column("thread", "globalTid"),
+    column("correlation", "correlationId"),
+    column("name", "nameId"),
+    column("status", "returnValue"),
+)
+UNKNOWN = -1
+"""In place of a duration."""
+LARGEST_KEY = (1 << 63) - 1
+
+
+class Calls:
+    """The calls of a trace, to be found by process and correlation id."""
+
+    def __init__(self, scopes: Scopes, pieces: Sequence[pa.Table] = ()) -> None:
+        """pieces: of each call its key, duration_ns (or UNKNOWN) and scope (a position in ``scopes``)."""
+        import numpy as np
+        import pyarrow as pa
+
+        none = pa.table({"key": [LARGEST_KEY], "duration_ns": [UNKNOWN], "scope": pa.array([NOWHERE], pa.int32())})
+        calls = pa.concat_tables([*pieces, none])
+        keys = calls["key"].to_numpy()
+        order = np.argsort(keys, kind="stable")
+        self._keys = keys[order]
+        self._durations_ns = calls["duration_ns"].to_numpy()[order]
+        self._positions = calls["scope"].to_numpy()[order]
+        self._phases = Labels(lambda positions: [scopes.all[position].phase for position in positions])
+        self._cases = Labels(lambda positions: [scopes.all[position].case for position in positions])
+        self._iterations = pa.array([scope.iteration for scope in scopes.all], pa.int32())
+
+    def attribute(self, owners: pa.Array, correlations: pa.Array) -> dict[str, pa.Array]:
+        """Columns launch_call_ns, phase, case and iteration of what calls started; null where no call was traced.
+
+        owners: globalPid. correlations: of the calls; CUPTI gives 0 to what has none.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        keys = call_keys(owners, correlations)
+        at = np.searchsorted(self._keys, keys)
+        untraced = (self._keys[at] != keys) | (numbers(correlations) == 0)
+        durations_ns, positions = self._durations_ns[at], self._positions[at]
+        scopes = pa.array(positions, pa.int32(), mask=untraced | (positions == NOWHERE))
+        return {
+            "launch_call_ns": pa.array(durations_ns, mask=untraced | (durations_ns == UNKNOWN)),
+            "phase": self._phases.encode(scopes),
+            "case": self._cases.encode(scopes),
+            "iteration": self._iterations.take(scopes),
+        }
+
+
+def call_keys(owners: pa.Array, correlations: pa.Array) -> npt.NDArray[np.int64]:
+    """Process (of a globalPid or globalTid) and correlation id in one integer."""
+    return ((numbers(owners) >> ID_BITS & ID_MASK) << 32) | (numbers(correlations) & 0xFFFFFFFF)
+
+
+def write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
+    """Write the table ``api``. Returns its rows and the calls."""
+    return in_order(lambda sort: _write_api(export, folder, scopes, sort))
+
+
+def _write_api(export: Export, folder: Path, scopes: Scopes, sort: bool) -> tuple[int, Calls]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = Labels(lambda ids: [text and plain_name(text) for text in export.strings(ids)])
+    calls = []
+    with tables.writer(folder, "api") as write:
+        for piece in export.scan(RUNTIME, FIELDS, order="start_ns", sort=sort):
+            threads = piece["thread"]
+            write(
+                pa.table(
+                    {
+                        "name": names.encode(piece["name"]),
+                        "start_ns": piece["start_ns"],
+                        "end_ns": piece["end_ns"],
+                        "pid": process_ids(threads),
+                        "tid": thread_ids(threads),
+                        "correlation": piece["correlation"],
+                        "status": int32(piece["status"]),
+                    }
+                )
+            )
+            calls.append(
+                pa.table(
+                    {
+                        "key": call_keys(threads, piece["correlation"]),
+                        "duration_ns": numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN),
+                        "scope": scopes.at(numbers(threads), numbers(piece["start_ns"])),
+                    }
+                )
+            )
+    return sum(piece.num_rows for piece in calls), Calls(scopes, calls)
+
+
+def plain_name(name: str) -> str:
+    """``cudaLaunchKernel`` for ``cudaLaunchKernel_v7000``."""
+    return re.sub(r"_v\d+$", "", name)

@@ -1,0 +1,90 @@
+"""The tables ``copies`` and ``memory``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from fiprof.parsers import tables
+from fiprof.parsers.nsys_calls import Calls
+from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id, process_ids
+from fiprof.parsers.nsys_export import Export, Field, column
+
+MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
+SHARED_FIELDS = (
+    column("start_ns", "start"),
+    column("end_ns", "end"),
+    column("bytes"),
+    column("device", "deviceId"),
+    column("stream", "streamId"),
+    column("process", "globalPid"),
+    column("correlation", "correlationId"),
+)
+A_MEMSET = -1
+"""In place of a kind of copy."""
+SOURCES = {MEMCPY: column("kind", "copyKind"), MEMSET: Field("kind", str(A_MEMSET), ())}
+HOST_MEMORY = (0, 1)
+"""CUDA_GPU_MEMORY_USAGE_EVENTS.memKind of pageable and of pinned memory."""
+OPERATIONS = {0: "Allocation", 1: "Deallocation"}
+"""CUDA_GPU_MEMORY_USAGE_EVENTS.memoryOperationType."""
+SIGNS = {0: 1, 1: -1}
+
+
+def write_copies(export: Export, folder: Path, calls: Calls) -> int:
+    """Write the table ``copies``. Returns its rows."""
+    import pyarrow as pa
+
+    names = export.labels("ENUM_CUDA_MEMCPY_OPER") | {A_MEMSET: "Memset"}
+    kinds = Labels(lambda numbers: [names.get(number, f"copyKind {number}") for number in numbers])
+    devices = Devices(export)
+    pieces = [tables.empty("copies")]
+    for source, kind in SOURCES.items():
+        for piece in export.scan(source, (*SHARED_FIELDS, kind), order="start_ns", sort=True):
+            pids = process_ids(piece["process"])
+            columns = {
+                "start_ns": piece["start_ns"],
+                "end_ns": piece["end_ns"],
+                "bytes": piece["bytes"],
+                "kind": kinds.encode(piece["kind"]),
+                "device": devices.gpus(pids, piece["device"]),
+                "stream": int32(piece["stream"]),
+                "pid": pids,
+                "correlation": piece["correlation"],
+            }
+            columns |= calls.attribute(piece["process"], piece["correlation"])
+            pieces.append(pa.table(columns).select(pieces[0].column_names))
+    copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns")
+    tables.write(folder, "copies", copies)
+    return int(copies.num_rows)
+
+
+def write_memory(export: Export, folder: Path) -> int:
+    """Write the table ``memory``: device memory only, host memory is left out. Returns its rows."""
+    import pyarrow as pa
+
+    devices = Devices(export)
+    totals: dict[tuple[int, int | None], int] = defaultdict(int)
+    events = []
+    for time_ns, operation, kind, size, ordinal, process, address in sorted(
+        export.rows(MEMORY, "start", "memoryOperationType", "memKind", "bytes", "deviceId", "globalPid", "address"),
+        key=lambda row: row[0] or 0,
+    ):
+        if kind in HOST_MEMORY:
+            continue
+        pid = process_id(process or 0)
+        device = devices.gpu(pid, ordinal)
+        totals[pid, device] += SIGNS.get(operation, 0) * (size or 0)
+        events.append(
+            {
+                "time_ns": time_ns,
+                "kind": OPERATIONS.get(operation, f"memoryOperationType {operation}"),
+                "bytes": size,
+                "device": device,
+                "pid": pid,
+                "total_bytes": totals[pid, device],
+                "address": address,
+            }
+        )
+    tables.write(folder, "memory", pa.Table.from_pylist(events, tables.schema("memory")))
+    return len(events)
