@@ -52,6 +52,8 @@ class View:
     title: str = ""
     warnings: tuple[str, ...] = ()
     """What makes the numbers doubtful; before them."""
+    summary: tuple[str, ...] = ()
+    """What the numbers say in words; before them too."""
     notes: tuple[str, ...] = ()
     """How to read them; after them."""
 
@@ -73,7 +75,7 @@ class Document:
 def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:
     """A view whose rows are objects with an attribute for each column's key.
 
-    texts: the view's title, warnings and notes.
+    texts: the view's title, warnings, summary and notes.
     """
     rows = tuple(tuple(getattr(item, column.key) for column in columns) for item in objects)
     return View(tuple(columns), rows, **texts)
@@ -239,6 +241,7 @@ def _markdown(document: Document) -> str:
 def _markdown_view(view: View) -> list[str]:
     blocks = [f"### {_markdown_text(shorten(visible(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
     blocks += [f"> **Warning:** {_markdown_text(text)}" for text in view.warnings]
+    blocks += [_markdown_text(text) for text in view.summary]
     shown = _shown(view, bars=False)
     if view.rows and shown:
         heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
@@ -290,6 +293,7 @@ def _warning_lines(texts: Iterable[str], terminal: _Terminal) -> list[str]:
 def _terminal_view(view: View, terminal: _Terminal) -> list[str]:
     lines = [terminal.paint(shorten(visible(view.title), terminal.width), _BOLD)] if view.title else []
     lines += _warning_lines(view.warnings, terminal)
+    lines += [line for text in view.summary for line in terminal.wrap(text)]
     if view.rows:
         lines += _table_lines(_shown(view, bars=terminal.bars), terminal)
     return lines + [line for text in view.notes for line in terminal.wrap(text)]

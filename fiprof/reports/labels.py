@@ -1,0 +1,45 @@
+"""Short names of cases: the workload, and only what differs among the cases of a run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from fiprof.parsers.manifest import CaseEntry
+
+NO_CASE = "–"
+"""A launch outside the cases' ranges."""
+
+
+class Labels:
+    """The labels of a run's cases; a case that the manifest does not know keeps its id."""
+
+    def __init__(self, cases: Sequence[CaseEntry]) -> None:
+        workloads: dict[str, list[CaseEntry]] = defaultdict(list)
+        for case in cases:
+            workloads[_name(case)].append(case)
+        self._labels = {
+            case.id: " ".join([name, *(f"{key}={_value(case.id, key)}" for key in _differing(group))])
+            for name, group in workloads.items()
+            for case in group
+        }
+
+    def __call__(self, case_id: str | None) -> str:
+        """E.g. ``decode batch=32``, or ``rmsnorm`` where there is only one."""
+        return NO_CASE if case_id is None else self._labels.get(case_id, case_id)
+
+
+def _name(case: CaseEntry) -> str:
+    return case.id.partition("[")[0]
+
+
+def _differing(cases: Sequence[CaseEntry]) -> list[str]:
+    """The parameters that tell the cases apart, in the workload's order."""
+    keys = dict.fromkeys(key for case in cases for key in case.params)
+    return [key for key in keys if len({_value(case.id, key) for case in cases}) > 1]
+
+
+def _value(case_id: str, key: str) -> str:
+    """A parameter's value as the id writes it."""
+    items = case_id.partition("[")[2].removesuffix("]").split(",")
+    return next((value for name, _, value in (item.partition("=") for item in items) if name == key), "")
