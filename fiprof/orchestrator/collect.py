@@ -183,16 +183,19 @@ def _trace_tables(session: Session, commands: steps.Commands) -> int:
     session.run(command, steps.check_made(command.makes[0]))
     with session.progress.step("nsys tables"):
         summary = parse.parse_nsys(session.path)
+        contents = parse.trace_contents(session.path)
     session.journal.note_missing(summary.missing)
+    for sentence in summary.warnings:
+        session.journal.warn(sentence)
     environment = session.journal.manifest.environment
     nsys.check_contents(
-        kernels=summary.rows["kernels"],
-        ranges=summary.fiprof_ranges,
+        kernels=contents.kernels,
+        ranges=contents.fiprof_ranges,
         nvtx_incompatible=summary.nvtx_incompatible,
         nsys=str(environment.get("tools", {}).get("nsys", "")),
         nvtx=str(environment.get("packages", {}).get("nvtx", "")),
     )
-    return summary.measured_kernels
+    return contents.measured_kernels
 
 
 def _start_ncu(session: Session, commands: steps.Commands, gate_env: Mapping[str, str]) -> Started:

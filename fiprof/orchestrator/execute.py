@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
 from fiprof.errors import FiprofError
+from fiprof.orchestrator import packing
 from fiprof.orchestrator.archive import file_errors
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.parsers.manifest import Manifest, read_manifest
@@ -78,10 +78,10 @@ class Replay:
 
     def _copy(self, path: Path) -> None:
         archived = self.source / path.relative_to(self.target)
-        if archived.exists():
+        if packing.exists(archived):
             with file_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(archived, path)
+            packing.copy_out(archived, path)
 
 
 @dataclasses.dataclass

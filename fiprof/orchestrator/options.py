@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from fiprof.orchestrator.archive import DEFAULT_FOLDER, ENVIRONMENT_VARIABLE, Archive
 
+if TYPE_CHECKING:
+    from fiprof.reports.view import Document, Format, View
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "json", "csv", "md")
+PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
 
 
 def archive_option(function: F) -> F:
@@ -61,6 +67,16 @@ def format_option(function: F) -> F:
     )(function)
 
 
-def colour_wanted() -> bool:
-    """Colour and bars on a terminal only, unless NO_COLOR is set."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+def show(what: View | Document, format_: Format) -> None:
+    """Print a report on stdout as ``--format`` says; colour and bars on a terminal only, unless NO_COLOR is set.
+
+    JSON, CSV and Markdown are for programs: the report's warnings go to stderr then.
+    """
+    from fiprof.reports import view
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
+    click.echo(view.render(what, format_, width=width, colour=colour, bars=colour), color=colour)
+    if format_ in ("json", "csv"):
+        for text in view.warnings(what):
+            click.echo(f"warning: {text}", err=True)

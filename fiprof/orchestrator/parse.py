@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
+from fiprof.orchestrator import packing
 from fiprof.orchestrator.steps import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
+from fiprof.workloads.marks import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
@@ -30,22 +34,47 @@ def parse_nsys(folder: Path) -> NsysSummary:
     """nsys/trace.sqlite -> kernels, ranges, api, copies, memory, gpu_metrics, diagnostics."""
     from fiprof.parsers import nsys
 
-    return nsys.parse(folder / NSYS_SQLITE, _tables(folder))
+    with packing.unpacked(folder / NSYS_SQLITE) as sqlite:
+        return nsys.parse(sqlite, _tables(folder))
+
+
+@dataclass(frozen=True)
+class TraceContents:
+    """What a trace holds of what a run is about, in rows."""
+
+    kernels: int
+    measured_kernels: int
+    """Those launched inside a measure range."""
+    fiprof_ranges: int
+    """NVTX ranges of the domain fiprof."""
+
+
+def trace_contents(folder: Path) -> TraceContents:
+    """Count in the tables that :func:`parse_nsys` made."""
+    import pyarrow.compute as pc
+
+    from fiprof.parsers import tables
+
+    phases = tables.read(_tables(folder), "kernels", ["phase"])["phase"].cast("string")
+    domains = tables.read(_tables(folder), "ranges", ["domain"])["domain"].cast("string")
+    return TraceContents(
+        kernels=len(phases),
+        measured_kernels=pc.sum(pc.equal(phases, MEASURE)).as_py() or 0,
+        fiprof_ranges=pc.sum(pc.equal(domains, DOMAIN)).as_py() or 0,
+    )
 
 
 def parse_ncu(folder: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> launches, metrics, stalls, rules, hotspots."""
     from fiprof.parsers import ncu
 
-    raw, details, source = (folder / NCU_PAGES[page] for page in ("raw", "details", "source"))
-    if not raw.exists():
-        return ncu.parse_report(folder / NCU_REPORT, _tables(folder))
-    return ncu.parse(
-        raw,
-        _tables(folder),
-        details=details if details.exists() else None,
-        source=source if source.exists() else None,
-    )
+    if not packing.exists(folder / NCU_PAGES["raw"]):
+        with packing.unpacked(folder / NCU_REPORT) as report:
+            return ncu.parse_report(report, _tables(folder))
+    with contextlib.ExitStack() as files:
+        pages = {page: files.enter_context(packing.unpacked(folder / path)) for page, path in NCU_PAGES.items()}
+        optional = {page: pages[page] if pages[page].exists() else None for page in ("details", "source")}
+        return ncu.parse(pages["raw"], _tables(folder), **optional)
 
 
 def parse_checks(folder: Path) -> None:
@@ -64,10 +93,10 @@ def parse_all(folder: Path) -> Parsed:
     """
     missing: list[str] = []
     problems: list[FiprofError] = []
-    sources = []
-    if (folder / NSYS_SQLITE).exists():
+    sources: list[Callable[[Path], NsysSummary | NcuSummary]] = []
+    if packing.exists(folder / NSYS_SQLITE):
         sources.append(parse_nsys)
-    if (folder / NCU_PAGES["raw"]).exists() or (folder / NCU_REPORT).exists():
+    if packing.exists(folder / NCU_PAGES["raw"]) or packing.exists(folder / NCU_REPORT):
         sources.append(parse_ncu)
     if not sources:
         raise FiprofError(

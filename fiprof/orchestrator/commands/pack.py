@@ -1,0 +1,22 @@
+"""``fiprof pack``: compress a run's raw files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fiprof.orchestrator.options import run_argument
+
+
+@click.command(epilog="Example: fiprof pack latest")
+@run_argument
+def command(run: Path) -> None:
+    """Compress a run's raw files in place, to a tenth or less; every command reads them as before.
+
+    Each is compared with its checksum first. xz -d FILE.xz gives one back for ncu-ui or nsys-ui.
+    """
+    from fiprof.orchestrator.packing import pack
+
+    for path in pack(run):
+        click.echo(str(path))

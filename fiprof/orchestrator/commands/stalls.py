@@ -1,0 +1,26 @@
+"""``fiprof stalls``: what the warps of every launch wait for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.orchestrator.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.reports.view import Format
+
+
+@click.command(epilog="Example: fiprof stalls latest --kernel decode --top 5")
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
+@format_option
+@run_argument
+def command(run: Path, kernel: str, top: int | None, format_: Format) -> None:
+    """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
+    from fiprof.parsers.run import Run
+    from fiprof.reports import stalls
+
+    show(stalls.document(stalls.stalls(Run(run), kernel=kernel), top=top), format_)
