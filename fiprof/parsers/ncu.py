@@ -93,11 +93,12 @@ def launches_table(profile: Profile) -> pa.Table:
     import pyarrow as pa
 
     launches = profile.launches
+    kernels = {name: short_name(name) for name in {launch.kernel_full for launch in launches}}
     columns: dict[str, list[object]] = {
         "launch": [launch.id for launch in launches],
         "case": [launch.case for launch in launches],
         "iteration": [launch.iteration for launch in launches],
-        "kernel": [short_name(launch.kernel_full) for launch in launches],
+        "kernel": [kernels[launch.kernel_full] for launch in launches],
         "kernel_full": [launch.kernel_full for launch in launches],
         "grid": [launch.grid for launch in launches],
         "block": [launch.block for launch in launches],

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.ncu_csv import Page, read_page
@@ -27,6 +27,8 @@ NO_VALUE = ("", "n/a", "no data", "nan")
 
 _HEADER = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
+_IDENTITY = frozenset({"ID", "Context", "Stream", "Device", "CC"})
+"""Columns that say which launch a row is; so do all that have a space or a colon in their name."""
 _KERNEL_COLUMNS = ("Kernel Name", "Demangled Name", "Function Name")
 
 
@@ -96,13 +98,13 @@ def _columns(page: Page, rows: bytes, count: int) -> list[pa.Array]:
 
 def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: list[pa.Array]) -> Profile:
     first = _first_of_equals(page, header, columns)
-    metrics = [name for name in first if " " not in name and name not in ("ID", "Context", "Stream", "Device", "CC")]
+    metrics = [name for name in first if _is_metric(name)]
     if not metrics:
         raise FiprofError(
             f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist",
             "ncu --list-sections and --query-metrics name what there is",
         )
-    launches = _launches(page, {name: columns[i] for name, i in first.items() if name not in set(metrics)})
+    launches = _launches(page, {name: columns[i] for name, i in first.items() if not _is_metric(name)})
     values, texts = _numbers(metrics, [columns[first[name]] for name in metrics])
     bases = [to_base(units[first[name]]) for name in metrics]
     for row, base in zip(values, bases, strict=True):
@@ -118,6 +120,10 @@ def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: l
     )
 
 
+def _is_metric(name: str) -> bool:
+    return name not in _IDENTITY and " " not in name and ":" not in name
+
+
 def _first_of_equals(page: Page, header: Sequence[str], columns: list[pa.Array]) -> dict[str, int]:
     """Column name -> its index; one that stands twice must say the same twice."""
     first: dict[str, int] = {}
@@ -128,36 +134,54 @@ def _first_of_equals(page: Page, header: Sequence[str], columns: list[pa.Array])
 
 
 def _launches(page: Page, columns: dict[str, pa.Array]) -> tuple[Launch, ...]:
-    cells = {name: column.to_pylist() for name, column in columns.items()}
-    count = len(cells["ID"])
-    nothing = [None] * count
-    ranges = next((column for name, column in cells.items() if "Push/Pop" in name), nothing)
-    kernels = next((cells[name] for name in _KERNEL_COLUMNS if name in cells), nothing)
+    cells: dict[str, list[str | None]] = {name: column.to_pylist() for name, column in columns.items()}
+    nothing: list[str | None] = [None] * len(cells["ID"])
+
+    def texts(*names: str) -> list[str]:
+        """The first of the columns that the page has."""
+        return [cell or "" for cell in next((cells[name] for name in names if name in cells), nothing)]
 
     def numbers(name: str) -> list[int | None]:
-        return [_integer(cell) for cell in cells.get(name, nothing)]
+        return [_integer(cell) for cell in texts(name)]
 
-    ids = numbers("ID")
-    if None in ids:
-        raise page.error(f"has no launch ID in row {ids.index(None) + 1}")
+    ids = [launch for launch in numbers("ID") if launch is not None]
+    if len(ids) < len(nothing):
+        raise page.error(f"has no launch ID in row {numbers('ID').index(None) + 1}")
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
-    rows: list[Sequence[Any]] = [
-        ids,
-        kernels,
-        cells.get("Grid Size", nothing),
-        cells.get("Block Size", nothing),
-        ranges,
-    ]
-    rows += [numbers(name) for name in ("Process ID", "Context", "Stream", "Device")] + [cells.get("CC", nothing)]
+    stacks = texts(*(name for name in cells if "Push/Pop" in name))
+    ranges = {stack: ranges_of(stack) for stack in set(stacks)}
     return tuple(
-        Launch(launch, kernel or "", dimensions(grid or ""), dimensions(block or ""), ranges_of(stack or ""), *others)
-        for launch, kernel, grid, block, stack, *others in zip(*rows, strict=True)
+        Launch(
+            id=launch,
+            kernel_full=kernel,
+            grid=dimensions(grid),
+            block=dimensions(block),
+            ranges=ranges[stack],
+            pid=pid,
+            context=context,
+            stream=stream,
+            device=device,
+            cc=cc or None,
+        )
+        for launch, kernel, grid, block, stack, pid, context, stream, device, cc in zip(
+            ids,
+            texts(*_KERNEL_COLUMNS),
+            texts("Grid Size"),
+            texts("Block Size"),
+            stacks,
+            numbers("Process ID"),
+            numbers("Context"),
+            numbers("Stream"),
+            numbers("Device"),
+            texts("CC"),
+            strict=True,
+        )
     )
 
 
-def _integer(cell: str | None) -> int | None:
-    digits = (cell or "").replace(",", "").strip()
+def _integer(cell: str) -> int | None:
+    digits = cell.replace(",", "").strip()
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 

@@ -40,7 +40,10 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
     """
     actions = list(_actions(report))
     if not actions:
-        raise FiprofError(f"{report} holds no launches", "ncu profiled none: see its log")
+        raise FiprofError(
+            f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one",
+            "ncu --import FILE says what ncu makes of it",
+        )
     launches = tuple(_launch(number, action) for number, action in enumerate(actions))
     rules = [rule for launch, action in zip(launches, actions, strict=True) for rule in _rules(launch.id, action)]
     hotspots = {launch.id: _instructions(action) for launch, action in zip(launches, actions, strict=True)}
@@ -61,7 +64,7 @@ def _actions(report: Path) -> Iterator[Action]:
     except Exception as error:
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise FiprofError(
-            f"{report} is damaged, no report of ncu, or of a newer one than the package ncu-report: {reason}",
+            f"{report} is damaged, no report of ncu, or newer than the package ncu-report: {reason}",
             "pip install --upgrade ncu-report",
         ) from error
     for one in ranges:
@@ -135,7 +138,7 @@ def _rules(launch: int, action: Action) -> Iterator[Rule]:
     speedups = {ncu_report.SpeedupType_GLOBAL: "global", ncu_report.SpeedupType_LOCAL: "local"}
     for result in action.rule_results_as_dicts():
         message = result.get("rule_message")
-        if not message:
+        if not message or not message["message"]:
             continue
         speedup = result.get("speedup_estimation", {})
         yield Rule(

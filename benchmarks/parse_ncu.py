@@ -1,0 +1,106 @@
+"""How long fiprof takes to read a raw page of ncu, beside the least that a reader of it in plain Python does.
+
+The page: 1,000 launches x 2,240 columns, made from a recorded one, each number changed a little.
+(a) ``fiprof.parsers.ncu.parse``: the tables launches, metrics and stalls, written as Parquet.
+(b) ``csv.DictReader`` over the file, commas removed, and ``float()`` for each cell; nothing is kept or written.
+Both run in turn in this process, imports done before; the best of each counts. Also: (a) without writing the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fiprof.parsers import ncu
+from fiprof.parsers.ncu_raw import read_raw
+from fiprof.parsers.ncu_stalls import stalls_table
+
+RECORDED = Path(__file__).parents[1] / "tests" / "data" / "ncu" / "full.raw.csv"
+FIRST_METRIC = 13
+
+
+def make_page(path: Path, launches: int) -> None:
+    """Write a raw page of as many launches, the same each time."""
+    with RECORDED.open(newline="") as file:
+        header, units, *rows = csv.reader(file)
+    jitter = random.Random(0)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
+        writer.writerows((header, units))
+        for launch in range(launches):
+            row = rows[launch % len(rows)]
+            metrics = (changed(cell, jitter.uniform(0.9, 1.1)) for cell in row[FIRST_METRIC:])
+            writer.writerow((launch, *row[1:FIRST_METRIC], *metrics))
+
+
+def changed(cell: str, factor: float) -> str:
+    """A number times the factor, printed as ncu does; anything else, 0 and 1 as they are."""
+    digits = cell.replace(",", "")
+    if digits.isdigit():
+        return f"{round(int(digits) * factor):,}"
+    try:
+        return f"{float(digits) * factor:,.2f}" if digits != "nan" else cell
+    except ValueError:
+        return cell
+
+
+def plain_python(path: Path) -> int:
+    """(b); the number of cells that are numbers."""
+    numbers = 0
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            for cell in row.values():
+                try:
+                    float(cell.replace(",", ""))
+                except ValueError:
+                    continue
+                numbers += 1
+    return numbers
+
+
+def in_memory(path: Path) -> None:
+    """(a) without writing."""
+    profile = read_raw(path)
+    ncu.launches_table(profile)
+    ncu.metrics_table(profile)
+    stalls_table(profile)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launches", type=int, default=1000)
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        page, out = Path(folder, "raw.csv"), Path(folder, "tables")
+        make_page(page, args.launches)
+        ncu.parse(page, out)
+        works: dict[str, Callable[[], object]] = {
+            "(a) fiprof, tables written": lambda: ncu.parse(page, out),
+            "(a) fiprof, in memory": lambda: in_memory(page),
+            "(b) DictReader and float()": lambda: plain_python(page),
+        }
+        times: dict[str, list[float]] = {name: [] for name in works}
+        for _ in range(args.repeat):
+            for name, work in works.items():
+                times[name].append(seconds(work))
+        print(f"{args.launches} launches, {page.stat().st_size / 1e6:.1f} MB, best and median of {args.repeat}")
+        plain = min(times["(b) DictReader and float()"])
+        for name, taken in times.items():
+            median = sorted(taken)[len(taken) // 2]
+            print(f"{name:28} {min(taken):6.3f} s {median:6.3f} s   {min(taken) / plain:5.2f} of (b)")
+
+
+if __name__ == "__main__":
+    main()
