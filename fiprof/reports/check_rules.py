@@ -173,7 +173,7 @@ def flops(evidence: Evidence, case: CaseEntry) -> Check:
         low=FLOPS_LOW,
         high=FLOPS_HIGH,
         below="less than the least, so the cost model or the counters are wrong for this kernel",
-        above="masked or repeated work, or the cost model is wrong for this kernel",
+        above="masked, padded or repeated work, or the cost model is wrong for this kernel",
     )
 
 
@@ -229,7 +229,7 @@ def ncu_against_nsys(evidence: Evidence, launch: source.Row) -> Check:
     ncu_us, nsys_us = launch["duration_ns"] / 1e3, traced.median_us
     allowance = NCU_ALLOWANCE_US / nsys_us
     settings = evidence.run.manifest.settings
-    how = f"ncu's clock control is {settings.get('clock_control', 'not known')}"
+    how = f"clock control {settings.get('clock_control', '?')}, cache control {settings.get('cache_control', '?')}"
     return _judge(
         name,
         ncu_us / nsys_us,
@@ -237,7 +237,7 @@ def ncu_against_nsys(evidence: Evidence, launch: source.Row) -> Check:
         low=min(NCU_LOW, 1 - allowance),
         high=max(NCU_HIGH, 1 + allowance),
         below=f"ncu's figures are of a faster kernel than the one in use ({how})",
-        above=f"ncu's figures are of a slower kernel than the one in use ({how}; cold caches)",
+        above=f"ncu's figures are of a slower kernel than the one in use ({how})",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fiprof.parsers import tables
@@ -13,12 +13,15 @@ from fiprof.reports import source
 from fiprof.reports.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.reports.evidence import Evidence
 from fiprof.reports.labels import Labels
+from fiprof.reports.view import shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STALL_CHECKS = frozenset({"stall_sum", "sample_sum", "dropped_samples"})
-"""Those on a launch's stall mix."""
+MOST_ALIKE = 3
+"""Sentences of one kind that :func:`notes` gives before it counts the rest."""
+
+LONGEST_CASE = 60
 
 
 def compute(run: Run) -> pa.Table:
@@ -64,9 +67,20 @@ def failed(run: Run) -> list[Check]:
 
 
 def notes(run: Run) -> tuple[str, ...]:
-    """A sentence for each failed check, with what it is about. Raises as :func:`failed` does."""
+    """A sentence for each failed check, with what it is about; of many alike the first, and how many more there are.
+
+    Raises as :func:`failed` does.
+    """
     labels = Labels(run.manifest.cases)
-    return tuple(f"{_subject(check, labels)}{check.message}" for check in failed(run))
+    alike: dict[str, list[Check]] = defaultdict(list)
+    for check in failed(run):
+        alike[check.check].append(check)
+    found = []
+    for name, checks in alike.items():
+        found += [f"{_subject(check, labels)}{check.message}" for check in checks[:MOST_ALIKE]]
+        if len(checks) > MOST_ALIKE:
+            found.append(f"{len(checks) - MOST_ALIKE} more like this (check {name} in the table checks)")
+    return tuple(found)
 
 
 def of_run(checks: Sequence[Check]) -> tuple[str, ...]:
@@ -74,16 +88,17 @@ def of_run(checks: Sequence[Check]) -> tuple[str, ...]:
     return tuple(check.message for check in checks if check.case is None and check.launch is None)
 
 
-def by_launch(checks: Sequence[Check], about: Collection[str] | None = None) -> dict[int, tuple[str, ...]]:
-    """Launch -> the sentences about it. about: only these checks."""
+def by_launch(checks: Sequence[Check]) -> dict[int, tuple[str, ...]]:
+    """Launch -> the sentences about it."""
     found: dict[int, list[str]] = defaultdict(list)
     for check in checks:
-        if check.launch is not None and (about is None or check.check in about):
+        if check.launch is not None:
             found[check.launch].append(check.message)
     return {launch: tuple(texts) for launch, texts in found.items()}
 
 
 def _subject(check: Check, labels: Labels) -> str:
+    case = shorten(labels(check.case), LONGEST_CASE)
     if check.launch is not None:
-        return f"launch {check.launch} ({labels(check.case)}): "
-    return "" if check.case is None else f"{labels(check.case)}: "
+        return f"launch {check.launch} ({case}): "
+    return "" if check.case is None else f"{case}: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -210,7 +211,8 @@ class StallReport:
 def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = None) -> StallReport:
     """The stall mix of each launch, in the order of the launches.
 
-    kernel, case: only launches with this in the kernel's name, the case's id or label (case-insensitive).
+    kernel: only launches with this in the kernel's name or in their case; case: in their case (id or label). Upper
+    and lower case are the same.
     longest: only so many launches, those that took most time.
     Raises FiprofError where the run has no stall reasons, or no launch is left.
     """
@@ -219,7 +221,7 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     labels = Labels(run.manifest.cases)
     times = Counter((row["case"], row["kernel"]) for row in launches)
     failed = checks.failed(run)
-    doubts = checks.by_launch(failed, about=checks.STALL_CHECKS)
+    doubts = checks.by_launch(failed)
     found = [
         LaunchStalls(
             launch=row["launch"],
@@ -285,8 +287,8 @@ def _launch_reasons(rows: Sequence[source.Row]) -> tuple[Stall, ...]:
 
 
 def _matches(row: source.Row, label: str, kernel: str, case: str) -> bool:
-    names = f"{row['kernel']}\n{row['kernel_full']}".lower()
-    cases = f"{row['case']}\n{label}".lower()
+    cases = f"{row['case'] or ''}\n{label}".lower()
+    names = f"{row['kernel']}\n{row['kernel_full']}\n{cases}".lower()
     return kernel.lower() in names and case.lower() in cases
 
 
@@ -362,7 +364,9 @@ class StallRow:
     """A reason of a launch, as JSON and CSV have it."""
 
     launch: int
+    """ncu's launch ID."""
     case: str | None
+    """Case id; None outside the cases' ranges."""
     iteration: int | None
     kernel: str
     reason: str
@@ -371,20 +375,10 @@ class StallRow:
     samples: int | None
     samples_not_issued: int | None
     sampled_share: float | None
+    """This and the four before: see :class:`Stall`."""
 
 
-_DATA = (
-    Column("launch", meaning="ncu's launch ID"),
-    Column("case", meaning="case id"),
-    Column("iteration", meaning="iteration of the case"),
-    Column("kernel", meaning="the kernel's short name"),
-    Column("reason", meaning="warp state"),
-    Column("share", meaning="of the warps' time by ncu's counters, 0 to 1"),
-    Column("warps_per_issue", meaning="warps in this state per issued instruction, or cycles of a warp's latency"),
-    Column("samples", meaning="warp samples in this state"),
-    Column("samples_not_issued", meaning="those in cycles in which the scheduler issued nothing"),
-    Column("sampled_share", meaning="of the launch's warp samples, 0 to 1"),
-)
+_DATA = tuple(Column(field.name) for field in dataclasses.fields(StallRow))
 
 _SHOWN = (
     Column("reason", "reason", least=len("math_pipe_throttle")),

@@ -82,10 +82,14 @@ def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) 
 
 
 def warnings(what: View | Document) -> tuple[str, ...]:
-    """Every warning of a report: what JSON and CSV leave out and a command says on stderr."""
+    """Every warning of a report, with the heading that it stands under.
+
+    JSON and CSV leave them out, so that a command says them on stderr.
+    """
     if isinstance(what, View):
         return what.warnings
-    return tuple(dict.fromkeys([*what.warnings, *(text for view in what.shown for text in view.warnings)]))
+    below = (f"{view.title}: {text}" if view.title else text for view in what.shown for text in view.warnings)
+    return tuple(map(visible, (*what.warnings, *below)))
 
 
 def render(what: View | Document, format: Format, *, width: int = 120, colour: bool = False, bars: bool = False) -> str:
@@ -299,50 +303,49 @@ def _terminal_view(view: View, terminal: _Terminal) -> list[str]:
     return lines + [line for text in view.notes for line in terminal.wrap(text)]
 
 
+class _Cells:
+    """A column as text: heading, unit, values."""
+
+    def __init__(self, column: Column, values: Sequence[Value]) -> None:
+        self.right = _is_number(column, values) and not column.bar
+        self.code = _CYAN if column.bar else ""
+        head = "" if column.bar else column.title
+        self.words = [head, column.unit, *(_bar(v) if column.bar else _word(v, column.spec) for v in values)]
+        self.natural = max(column.least, *map(cell_width, self.words))
+        flexible = not (self.right or column.bar)
+        self.narrowest = min(self.natural, max(column.least, NARROWEST_TEXT)) if flexible else self.natural
+
+    def painted(self, width: int, terminal: _Terminal) -> list[str]:
+        """Every cell as wide as the column."""
+        codes = [_BOLD, _DIM, *[self.code] * (len(self.words) - 2)]
+        cells = [_padded(shorten(word, width), width, right=self.right) for word in self.words]
+        return [terminal.paint(cell, code) for cell, code in zip(cells, codes, strict=True)]
+
+
 def _table_lines(shown: Sequence[tuple[Column, list[Value]]], terminal: _Terminal) -> list[str]:
     """Headings, units where there are any, and the rows."""
-    words = [
-        ["" if column.bar else column.title, column.unit]
-        + [_bar(value) if column.bar else _word(value, column.spec) for value in values]
-        for column, values in shown
+    columns = [_Cells(column, values) for column, values in shown]
+    painted = [
+        column.painted(width, terminal) for column, width in zip(columns, _fit(columns, terminal.width), strict=True)
     ]
-    aligned_right = [_is_number(column, values) and not column.bar for column, values in shown]
-    flexible = [not (right or column.bar) for right, (column, _) in zip(aligned_right, shown, strict=True)]
-    natural = [max(column.least, *map(cell_width, cells)) for (column, _), cells in zip(shown, words, strict=True)]
-    columns = [
-        _column(cells, width, right=right, code=_CYAN if column.bar else "", terminal=terminal)
-        for (column, _), cells, width, right in zip(
-            shown, words, _fit(natural, flexible, terminal.width), aligned_right, strict=True
-        )
-    ]
-    lines = [_GAP.join(cells).rstrip() for cells in zip(*columns, strict=True)]
-    return lines if any(column.unit for column, _ in shown) else [lines[0], *lines[2:]]
+    heads, units, *rows = [_GAP.join(cells).rstrip() for cells in zip(*painted, strict=True)]
+    return [heads, units, *rows] if any(column.unit for column, _ in shown) else [heads, *rows]
 
 
-def _column(cells: Sequence[str], width: int, *, right: bool, code: str, terminal: _Terminal) -> list[str]:
-    """A heading, a unit and values, each as wide as the column and painted."""
-    pad = _right if right else _left
-    codes = [_BOLD, _DIM, *[code] * (len(cells) - 2)]
-    return [terminal.paint(pad(shorten(cell, width), width), code) for cell, code in zip(cells, codes, strict=True)]
-
-
-def _left(text: str, cells: int) -> str:
-    return text + " " * (cells - cell_width(text))
-
-
-def _right(text: str, cells: int) -> str:
-    return " " * (cells - cell_width(text)) + text
-
-
-def _fit(widths: Sequence[int], flexible: Sequence[bool], width: int) -> list[int]:
-    """The columns' widths, the widest flexible ones narrowed until the line fits, or as far as they go."""
-    fitted = [min(w, width) if flex else w for w, flex in zip(widths, flexible, strict=True)]
-    while sum(fitted) + len(_GAP) * (len(fitted) - 1) > width:
-        widest = max((i for i, flex in enumerate(flexible) if flex), key=fitted.__getitem__, default=None)
-        if widest is None or fitted[widest] <= NARROWEST_TEXT:
+def _fit(columns: Sequence[_Cells], width: int) -> list[int]:
+    """The columns' widths: the widest ones that can be are narrowed until the line fits, or as far as they go."""
+    widths = [max(column.narrowest, min(column.natural, width)) for column in columns]
+    while sum(widths) + len(_GAP) * (len(widths) - 1) > width:
+        wider = [i for i, column in enumerate(columns) if widths[i] > column.narrowest]
+        if not wider:
             break
-        fitted[widest] -= 1
-    return fitted
+        widths[max(wider, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _padded(text: str, cells: int, *, right: bool) -> str:
+    space = " " * (cells - cell_width(text))
+    return space + text if right else text + space
 
 
 def _bar(value: Value) -> str:

@@ -1,0 +1,61 @@
+"""The workloads and their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiprof.reports.view import Column, Document, View
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter as the command line has it."""
+
+    option: str
+    """E.g. ``--seq-len``."""
+    default: str
+    valid: str
+    """The valid range in words."""
+    help: str
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A workload as ``--kernel`` takes it."""
+
+    name: str
+    summary: str
+    """One line."""
+    parameters: tuple[Parameter, ...]
+
+
+_PARAMETER = (
+    Column("option", "option", least=len("--tensor-cores")),
+    Column("default", "default", least=len("default")),
+    Column("valid", "valid", least=len("inplace|cos_sin_cache|llama31")),
+    Column("help", "meaning"),
+)
+
+COLUMNS = (Column("kernel"), Column("summary"), *_PARAMETER)
+
+
+def kernels(found: Sequence[Kernel]) -> Document:
+    """A table a workload for people; one row a parameter for programs, and one for a workload without any."""
+    nothing = (None,) * len(_PARAMETER)
+    rows = tuple(
+        (kernel.name, kernel.summary, *cells)
+        for kernel in found
+        for cells in (*map(_cells, kernel.parameters),) or (nothing,)
+    )
+    return Document(
+        data=View(COLUMNS, rows),
+        shown=tuple(
+            View(_PARAMETER, tuple(map(_cells, kernel.parameters)), title=f"{kernel.name}: {kernel.summary}")
+            for kernel in found
+        ),
+    )
+
+
+def _cells(parameter: Parameter) -> tuple[str, str, str, str]:
+    return parameter.option, parameter.default, parameter.valid, parameter.help
