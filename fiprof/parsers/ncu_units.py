@@ -49,16 +49,13 @@ def to_base(unit: str) -> tuple[str, float] | None:
         return "", 1.0
     numerator, slash, denominator = unit.partition("/")
     above = _thing(numerator)
-    if not slash:
+    if not slash or above is None:
         return above
     if denominator in _TIMES:
-        below: tuple[str, float] | None = ("s", _TIMES[denominator] / 1e9)
-    else:
-        below = _thing(denominator)
-    if above is None or below is None:
-        return None
-    base = f"{above[0]}/{below[0]}"
-    return ("hz" if base == "cycle/s" else base), above[1] / below[1]
+        base = f"{above[0]}/s"
+        return ("hz" if base == "cycle/s" else base), above[1] * (1e9 / _TIMES[denominator])
+    below = _thing(denominator)
+    return below and (f"{above[0]}/{below[0]}", above[1] / below[1])
 
 
 def _thing(unit: str) -> tuple[str, float] | None:

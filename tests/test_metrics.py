@@ -1,0 +1,120 @@
+"""The table of metrics and the formulas over it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from fiprof.parsers import metrics
+from fiprof.parsers.metrics import METRICS
+
+
+def test_names_units_and_meanings_are_well_formed() -> None:
+    assert len(set(metrics.COLUMNS)) == len(metrics.COLUMNS)
+    assert metrics.COLUMNS[0] == "duration_ns"
+    for metric in METRICS:
+        assert re.fullmatch(r"[a-z0-9_]+", metric.name)
+        assert metric.ncu
+        assert metric.meaning.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "unit"),
+    [
+        ("_pct", "%"),
+        ("_ns", "ns"),
+        ("_hz", "Hz"),
+        ("_bytes", "bytes"),
+        ("_per_second", "bytes/s"),
+        ("_cycles", "cycles"),
+    ],
+)
+def test_a_unit_in_the_name_is_the_unit(suffix: str, unit: str) -> None:
+    named = [metric for metric in METRICS if metric.name.endswith(suffix)]
+    assert named
+    assert {metric.unit for metric in named} == {unit}
+
+
+def test_a_name_of_ncu_stands_for_one_column() -> None:
+    names = [name for metric in METRICS for name in metric.ncu]
+    assert len(set(names)) == len(names)
+
+
+def test_float_ops_weigh_fused_and_packed_instructions() -> None:
+    row: dict[str, float | None] = {
+        f"{inst}_thread_insts": 1.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
+    }
+    assert metrics.float_ops(row) == {"fp32": 4.0, "fp16": 8.0}
+
+
+def test_float_ops_count_from_the_rate_where_there_is_no_count() -> None:
+    row = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
+    assert metrics.float_ops(row) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
+
+
+def test_float_ops_leave_out_a_precision_that_was_not_counted_in_full() -> None:
+    assert metrics.float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": None}) == {}
+    assert metrics.float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": math.nan}) == {}
+
+
+def test_tensor_ops_sum_the_kinds_and_the_largest_dominates() -> None:
+    row = {"tensor_ops_fp16": 10.0, "tensor_ops_fp8": 30.0, "tensor_ops_tf32": None, "tensor_ops_int8": math.nan}
+    assert metrics.tensor_ops(row) == 40.0
+    assert metrics.dominant_tensor_kind(row) == "fp8"
+
+
+def test_tensor_ops_of_nothing_and_of_zero_differ() -> None:
+    assert metrics.tensor_ops({}) is None
+    assert metrics.tensor_ops({"tensor_ops_fp16": 0.0}) == 0.0
+    assert metrics.dominant_tensor_kind({"tensor_ops_fp16": 0.0}) is None
+    assert metrics.tensor_peak_ops_per_second({"tensor_ops_fp16": 0.0}) is None
+
+
+def test_no_tensor_metric_counts_parents_and_children() -> None:
+    """Children are ``…_op_<instruction>_src_…``; their sums are in the parents' already."""
+    counted = [name for metric in METRICS if metric.name.startswith("tensor_ops_") for name in metric.ncu]
+    assert counted
+    assert all(name.startswith("sm__ops_path_tensor_src_") for name in counted)
+
+
+def test_peaks_multiply_the_clock() -> None:
+    row = {
+        "tensor_ops_fp16": 1.0,
+        "tensor_peak_fp16_ops_per_cycle": 1000.0,
+        "tensor_peak_bf16_ops_per_cycle": 500.0,
+        "sm_clock_hz": 2e9,
+        "fp32_peak_ops_per_cycle": 10.0,
+        "dram_peak_bytes_per_cycle": 1504.0,
+        "dram_clock_hz": 3e9,
+        "l1_peak_bytes_per_cycle": 7.0,
+        "l2_peak_bytes_per_cycle": 5.0,
+        "l2_clock_hz": 1e9,
+    }
+    assert metrics.tensor_peak_ops_per_second(row) == 2e12
+    assert metrics.tensor_peak_ops_per_second(row, "bf16") == 1e12
+    assert metrics.float_peak_ops_per_second(row) == 2e10
+    assert metrics.float_peak_ops_per_second(row, "fp64") is None
+    assert metrics.dram_peak_bytes_per_second(row) == 1504 * 3e9
+    assert metrics.l1_peak_bytes_per_second(row) == 1.4e10
+    assert metrics.l2_peak_bytes_per_second(row) == 5e9
+
+
+def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
+    rate = {"dram_bytes_per_second": 4e9, "duration_ns": 500.0}
+    assert metrics.dram_bytes(rate) == 2000.0
+    assert metrics.dram_bytes({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
+    assert metrics.dram_bytes({"dram_read_bytes": 3.0}) is None
+
+
+def test_occupancy_limiters_name_every_tie() -> None:
+    row = {
+        "limit_registers_blocks": 2.0,
+        "limit_shared_memory_blocks": 2.0,
+        "limit_warps_blocks": 4.0,
+        "limit_blocks_blocks": 32.0,
+        "limit_barriers_blocks": None,
+    }
+    assert metrics.occupancy_limiters(row) == ("registers", "shared memory")
+    assert metrics.occupancy_limiters({}) == ()

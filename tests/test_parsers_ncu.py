@@ -1,0 +1,467 @@
+"""The ncu parser on what ncu 2025.3.1 recorded on an H200 (``--set full``; and 17 launches with fewer sections)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from fiprof.parsers import metrics, ncu, tables
+from fiprof.parsers.ncu_profile import ranges_of
+from fiprof.parsers.ncu_units import to_base
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DATA = Path(__file__).parent / "data" / "ncu"
+TABLES = ("launches", "metrics", "stalls", "rules", "hotspots")
+KERNELS = [
+    "PrefillWithKVCacheKernel",
+    "BatchDecodeWithPagedKVCacheKernel",
+    "PersistentVariableLengthMergeStatesKernel",
+    "RMSNormKernel",
+    "FusedAddRMSNormKernel",
+    "BatchQKApplyRotaryKernel",
+]
+
+
+def unpack(name: str, folder: Path) -> Path:
+    path = folder / name
+    path.write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
+    return path
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of the full report, from its three pages."""
+    folder = tmp_path_factory.mktemp("full")
+    details, source = (unpack(f"full.{page}.csv", folder) for page in ("details", "source"))
+    summary = ncu.parse(DATA / "full.raw.csv", folder, details=details, source=source)
+    assert summary == ncu.NcuSummary(launches=6, metrics=2227, missing=())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def from_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of the same report, from the report itself."""
+    pytest.importorskip("ncu_report")
+    folder = tmp_path_factory.mktemp("report")
+    summary = ncu.parse_report(unpack("full.ncu-rep", folder), folder)
+    assert summary == ncu.NcuSummary(launches=6, metrics=2227, missing=())
+    return folder
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(folder, table).to_pylist()
+    return found
+
+
+def raw_cells() -> tuple[list[str], list[str], list[list[str]]]:
+    with (DATA / "full.raw.csv").open(newline="") as file:
+        header, units, *cells = csv.reader(file)
+    return header, units, cells
+
+
+def test_all_tables_are_written_as_declared(full: Path) -> None:
+    for name in TABLES:
+        schema = tables.read(full, name).schema
+        assert schema.names[: len(tables.schema(name))] == tables.schema(name).names
+    assert set(tables.read(full, "launches").column_names) >= set(metrics.COLUMNS)
+
+
+def test_launches_know_where_they_belong(full: Path) -> None:
+    launches = rows(full, "launches")
+    assert [row["launch"] for row in launches] == [0, 1, 2, 3, 4, 5]
+    assert [row["kernel"] for row in launches] == KERNELS
+    assert [row["case"].partition("[")[0] for row in launches] == [
+        "prefill", "decode", "decode", "rmsnorm", "fused_add_rmsnorm", "rope",
+    ]  # fmt: skip
+    assert launches[3]["case"] == "rmsnorm[rows=4096,hidden=4096,dtype=fp16]"
+    assert [row["iteration"] for row in launches] == [0] * 6
+    assert [row["grid"] for row in launches] == ["132x1x1", "128x8x1", "1056x1x1", "4096x1x1", "4096x1x1", "320x1x1"]
+    assert [row["block"] for row in launches] == ["384x1x1", "16x4x2", "16x8x1", "32x16x1", "32x16x1", "16x8x1"]
+    assert {(row["pid"], row["context"], row["stream"], row["device"], row["cc"]) for row in launches} == {
+        (2442, 1, 7, 0, "9.0")
+    }
+    assert launches[3]["kernel_full"] == (
+        "void norm::RMSNormKernel<8, __half>(T2 *, T2 *, T2 *, unsigned int, unsigned int, unsigned int, float, float)"
+    )
+
+
+def test_columns_of_the_prefill_are_the_recorded_numbers(full: Path) -> None:
+    launch = rows(full, "launches")[0]
+    assert {name: launch[name] for name in launch if name in RECORDED_PREFILL} == RECORDED_PREFILL
+
+
+RECORDED_PREFILL = {
+    "duration_ns": 312832.0,
+    "warp_latency_cycles": 5.97,
+    "theoretical_occupancy_pct": 18.75,
+    "achieved_occupancy_pct": 18.73,
+    "limit_registers_blocks": 1.0,
+    "limit_shared_memory_blocks": 1.0,
+    "limit_warps_blocks": 5.0,
+    "limit_blocks_blocks": 32.0,
+    "limit_barriers_blocks": 4.0,
+    "cluster_size": 0.0,
+    "clusters_max_active": 0.0,
+    "registers_per_thread": 168.0,
+    "shared_static_bytes": 0.0,
+    "shared_dynamic_bytes": 131152.0,
+    "shared_driver_bytes": 1024.0,
+    "threads_per_block": 384.0,
+    "blocks": 132.0,
+    "multiprocessors": 132.0,
+    "waves_per_sm": 1.0,
+    "dram_throughput_pct": 10.24,
+    "dram_bytes_per_second": 492864157119.48,
+    "dram_read_bytes": 100890880.0,
+    "dram_write_bytes": 53292800.0,
+    "dram_peak_bytes_per_cycle": 1504.0,
+    "dram_clock_hz": 3198743521.55,
+    "sm_clock_hz": 1697078914.27,
+    "sm_cycles": 530900.59,
+    "l1_hit_pct": 0.71,
+    "l2_hit_pct": 88.07,
+    "sm_throughput_pct": 52.5,
+    "memory_throughput_pct": 47.95,
+    "l1_throughput_pct": 51.66,
+    "l2_throughput_pct": 38.46,
+    "tensor_active_pct": 52.46,
+    "tensor_busy_pct": 56.53,
+    "tensor_ops_fp16": 150592290816.0,
+    "tensor_ops_bf16": 0.0,
+    "tensor_ops_fp16_acc16": None,
+    "tensor_peak_fp16_ops_per_cycle": 540672.0,
+    "tensor_peak_fp8_ops_per_cycle": 1081344.0,
+    "ipc_active": 2.01,
+    "eligible_warps_per_scheduler": 0.88,
+    "issue_slot_busy_pct": 46.57,
+    "shared_load_wavefronts": 524288.0,
+    "shared_load_bank_conflicts": 0.0,
+    "shared_store_wavefronts": 940857.0,
+    "shared_store_bank_conflicts": 416569.0,
+    "global_load_sectors": 36921440.0,
+    "global_load_requests": 2527840.0,
+    "spill_requests": 0.0,
+    "replay_passes": 38.0,
+    "replay_saved_bytes": 13023038596.0,
+    "stall_samples": 31694.0,
+    "stall_dropped_bytes": 0.0,
+}
+
+
+DETAILS = {
+    "DRAM Frequency": ("dram_clock_hz", 1e9),
+    "Memory Throughput": ("memory_throughput_pct", 1.0),
+    "DRAM Throughput": ("dram_throughput_pct", 1.0),
+    "Duration": ("duration_ns", 1e3),
+    "L1/TEX Cache Throughput": ("l1_throughput_pct", 1.0),
+    "L2 Cache Throughput": ("l2_throughput_pct", 1.0),
+    "Compute (SM) Throughput": ("sm_throughput_pct", 1.0),
+    "Executed Ipc Active": ("ipc_active", 1.0),
+    "Issue Slots Busy": ("issue_slot_busy_pct", 1.0),
+    "L1/TEX Hit Rate": ("l1_hit_pct", 1.0),
+    "L2 Hit Rate": ("l2_hit_pct", 1.0),
+    "Eligible Warps Per Scheduler": ("eligible_warps_per_scheduler", 1.0),
+    "Active Warps Per Scheduler": ("active_warps_per_scheduler", 1.0),
+    "One or More Eligible": ("issue_active_pct", 1.0),
+    "Warp Cycles Per Issued Instruction": ("warp_latency_cycles", 1.0),
+    "Executed Instructions": ("instructions", 1.0),
+    "Registers Per Thread": ("registers_per_thread", 1.0),
+    "Theoretical Occupancy": ("theoretical_occupancy_pct", 1.0),
+    "Achieved Occupancy": ("achieved_occupancy_pct", 1.0),
+    "Block Limit Registers": ("limit_registers_blocks", 1.0),
+    "Block Limit Shared Mem": ("limit_shared_memory_blocks", 1.0),
+    "Block Limit Warps": ("limit_warps_blocks", 1.0),
+    "Waves Per SM": ("waves_per_sm", 1.0),
+}
+"""ncu's label on its text page -> our column, and the factor of the unit printed there."""
+
+
+@pytest.mark.parametrize("label", DETAILS)
+def test_columns_are_the_numbers_of_the_text_page(full: Path, tmp_path: Path, label: str) -> None:
+    column, factor = DETAILS[label]
+    text = unpack("full.details.txt", tmp_path).read_text()
+    printed = re.findall(rf"^    {re.escape(label)}  .*?([\d.,]+)$", text, re.MULTILINE)
+    if label == "Memory Throughput":  # two sections print one of that name; the other is a rate
+        printed = printed[::2]
+    found = [row[column] / factor for row in rows(full, "launches")]
+    assert [f"{value:,.2f}" for value in found] == [f"{float(cell.replace(',', '')):,.2f}" for cell in printed]
+
+
+def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
+    header, units, cells = raw_cells()
+    expected = {}
+    for launch, row in enumerate(cells):
+        for name, unit, cell in list(zip(header, units, row, strict=True))[13:]:
+            if cell in ("", "no data", "nan"):
+                continue
+            digits = cell.replace(",", "")
+            number = float(digits) if re.fullmatch(r"-?\d+(\.\d+)?", digits) else None
+            expected[launch, name] = (unit, number, None if number is not None else cell)
+    found = {(row["launch"], row["metric"]): (row["unit"], row["value"], row["text"]) for row in rows(full, "metrics")}
+    assert len(expected) == 13272
+    assert found == expected
+    assert found[0, "device__attribute_display_name"] == ("", None, "NVIDIA H200")
+
+
+def test_stall_ratios_and_samples_of_the_prefill(full: Path) -> None:
+    stalls = {row["reason"]: row for row in rows(full, "stalls") if row["launch"] == 0}
+    assert len(stalls) == 19
+    expected = {
+        "wait": (1.39, 7348, 2897),
+        "selected": (1.0, 5270, 0),
+        "long_scoreboard": (0.88, 4616, 2829),
+        "no_instruction": (0.11, 569, 293),
+        "gmma": (0.03, 172, 50),
+        "imc_miss": (0.01, 54, 50),
+        "sleeping": (0.0, 0, 0),
+    }
+    for reason, numbers in expected.items():
+        row = stalls[reason]
+        assert (row["warps_per_issue"], row["samples"], row["samples_not_issued"]) == numbers
+    assert stalls["wait"]["share"] == pytest.approx(1.39 / 5.98)
+
+
+def test_stalls_add_up(full: Path) -> None:
+    stalls = rows(full, "stalls")
+    for launch in rows(full, "launches"):
+        own = [row for row in stalls if row["launch"] == launch["launch"]]
+        assert math.fsum(row["share"] for row in own) == pytest.approx(1)
+        assert sum(row["samples"] for row in own) == launch["stall_samples"]
+        # A kernel of 6 µs differs more: its ratios come from different passes.
+        within = 0.15 if launch["kernel"] == "PersistentVariableLengthMergeStatesKernel" else 0.02
+        assert math.fsum(row["warps_per_issue"] for row in own) == pytest.approx(
+            launch["warp_latency_cycles"], rel=within
+        )
+
+
+def test_rules_are_those_of_the_details_page(full: Path) -> None:
+    rules = rows(full, "rules")
+    assert Counter(row["kind"] for row in rules) == {"OPT": 51, "INF": 15, "WRN": 1}
+    assert Counter(row["speedup_kind"] for row in rules) == {"global": 36, None: 22, "local": 9}
+    first = rules[0]
+    assert (first["launch"], first["section"], first["rule"]) == (0, "SpeedOfLight", "SOLBottleneck")
+    assert first["message"].startswith("This workload exhibits low compute throughput and memory bandwidth")
+    assert (rules[3]["rule"], rules[3]["speedup_kind"], rules[3]["speedup_pct"]) == (
+        "MemoryL2Compression", "global", 6.383,
+    )  # fmt: skip
+
+
+def test_hotspots_have_every_sample_once(full: Path) -> None:
+    """ncu prints the listing of a kernel once for each kernel of its module: ten listings, six launches."""
+    hotspots = rows(full, "hotspots")
+    assert Counter(row["launch"] for row in hotspots) == {0: 5624, 1: 1136, 2: 1008, 3: 552, 4: 592, 5: 1024}
+    samples: Counter[int] = Counter()
+    for row in hotspots:
+        samples[row["launch"]] += row["samples"]
+    assert samples == {0: 31694, 1: 10281, 2: 436, 3: 2519, 4: 3881, 5: 23303}
+
+
+def test_hottest_instruction_of_rmsnorm(full: Path) -> None:
+    hottest = max((row for row in rows(full, "hotspots") if row["launch"] == 3), key=lambda row: row["samples"])
+    assert hottest == {
+        "launch": 3, "address": 3088, "sass": "HADD2.F32 R15, -RZ, R8.H0_H0", "source_file": None, "source_line": None,
+        "samples": 664, "samples_not_issued": 298, "top_reason": "long_scoreboard",
+    }  # fmt: skip
+
+
+def test_samples_without_a_column_of_their_own_are_warpgroup_arrive(full: Path) -> None:
+    arrived = [row for row in rows(full, "hotspots") if row["top_reason"] == "gmma"]
+    assert [(row["launch"], row["address"], row["samples"]) for row in arrived] == [
+        (0, 13520, 9), (0, 21840, 23), (0, 30448, 76), (0, 36160, 24),
+    ]  # fmt: skip
+    assert all(row["sass"].startswith("HGMMA") for row in arrived)
+
+
+def test_tensor_work_over_its_dense_peak_is_the_activity_of_the_tensor_cores(full: Path) -> None:
+    """The peak of ncu's parent counter, twice as high, would say 26 %."""
+    launch = rows(full, "launches")[0]
+    work, peak = metrics.tensor_ops(launch), metrics.tensor_peak_ops_per_second(launch)
+    assert metrics.dominant_tensor_kind(launch) == "fp16"
+    assert work is not None
+    assert peak is not None
+    assert 100 * work / (launch["duration_ns"] * 1e-9) / peak == pytest.approx(launch["tensor_active_pct"], abs=0.01)
+
+
+def test_float_work_is_what_the_roofline_rule_says(full: Path) -> None:
+    messages = {row["launch"]: row["message"] for row in rows(full, "rules") if row["rule"] == "SOLFPRoofline"}
+    for launch in rows(full, "launches"):
+        said = re.search(r"achieved (?:close to )?(\d+)% of this device's FP32", messages.get(launch["launch"], ""))
+        peak = metrics.float_peak_ops_per_second(launch)
+        assert peak is not None
+        share = 100 * metrics.float_ops(launch)["fp32"] / (launch["duration_ns"] * 1e-9) / peak
+        if said:
+            assert round(share) == int(said[1])
+    assert len(messages) >= 4
+
+
+def test_dram_rate_over_its_peak_is_its_throughput(full: Path) -> None:
+    for launch in rows(full, "launches"):
+        peak = metrics.dram_peak_bytes_per_second(launch)
+        assert peak is not None
+        assert 100 * launch["dram_bytes_per_second"] / peak == pytest.approx(launch["dram_throughput_pct"], abs=0.01)
+
+
+def test_limiters_tie(full: Path) -> None:
+    assert [metrics.occupancy_limiters(launch) for launch in rows(full, "launches")] == [
+        ("registers", "shared memory"), ("registers",), ("registers",), ("registers", "warps"), ("registers", "warps"),
+        ("registers",),
+    ]  # fmt: skip
+
+
+def test_launches_of_one_kernel_stay_apart(tmp_path: Path) -> None:
+    summary = ncu.parse(
+        unpack("vars.raw.csv", tmp_path), tmp_path, details=unpack("vars.details.csv", tmp_path), source=None
+    )
+    launches = rows(tmp_path, "launches")
+    assert summary.launches == len(launches) == 17
+    assert len({row["case"] for row in launches}) == 14
+    merges = [row for row in launches if row["kernel"] == "PersistentVariableLengthMergeStatesKernel"]
+    assert [(row["launch"], row["duration_ns"]) for row in merges] == [(4, 5376.0), (6, 4288.0), (15, 4192.0)]
+    assert rows(tmp_path, "hotspots") == []
+    assert {row["launch"] for row in rows(tmp_path, "rules")} <= set(range(17))
+
+
+def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
+    summary = ncu.parse(unpack("quick.raw.csv", tmp_path), tmp_path)
+    assert summary.missing[:2] == (
+        "rules: ncu's details page was not exported",
+        "hotspots: ncu's source page was not exported",
+    )
+    assert summary.missing[2].startswith("launches: not collected: sm_cycles, dram_read_bytes, dram_write_bytes, ")
+    assert "fadd_thread_insts," not in summary.missing[2]
+    launch = rows(tmp_path, "launches")[0]
+    assert launch["dram_read_bytes"] is None
+    assert metrics.dram_bytes(launch) == pytest.approx(154e6, rel=0.02)
+    assert {row["samples"] for row in rows(tmp_path, "stalls")} == {None}
+
+
+def test_shares_come_from_samples_where_there_are_no_ratios(tmp_path: Path) -> None:
+    header, units, cells = raw_cells()
+    keep = [i for i, name in enumerate(header) if "issue_stalled" not in name or "pcsamp" in name]
+    page = io.StringIO()
+    csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(
+        [row[i] for i in keep] for row in (header, units, *cells)
+    )
+    raw = tmp_path / "raw.csv"
+    raw.write_text(page.getvalue())
+    ncu.parse(raw, tmp_path)
+    stalls = {row["reason"]: row for row in rows(tmp_path, "stalls") if row["launch"] == 0}
+    assert stalls["wait"]["share"] == pytest.approx(7348 / 31694)
+    assert stalls["wait"]["warps_per_issue"] is None
+
+
+def decimals(cell: str) -> int:
+    return len(cell.partition(".")[2])
+
+
+def test_the_report_has_the_numbers_of_the_raw_page(from_report: Path) -> None:
+    """To the digits that the CSV prints; the report has all of them."""
+    header, _, cells = raw_cells()
+    found = {(row["launch"], row["metric"]): row for row in rows(from_report, "metrics")}
+    compared = 0
+    for launch, row in enumerate(cells):
+        for name, cell in list(zip(header, row, strict=True))[13:]:
+            if cell in ("", "no data", "nan"):
+                assert (launch, name) not in found
+                continue
+            compared += 1
+            own = found[launch, name]
+            if own["text"] is not None:
+                assert own["text"] == cell
+            else:
+                printed = float(cell.replace(",", ""))
+                # The page rounds to its digits; doubles above 2**53 have fewer.
+                assert abs(own["value"] - printed) <= 0.5 * 10 ** -decimals(cell) + 4e-16 * abs(printed), name
+    assert compared == len(found) == 13272
+
+
+def test_the_report_has_the_launches_of_the_raw_page(full: Path, from_report: Path) -> None:
+    same = ("launch", "case", "iteration", "kernel", "grid", "block", "device", "cc", "context", "stream")
+    for one, other in zip(rows(full, "launches"), rows(from_report, "launches"), strict=True):
+        assert [one[name] for name in same] == [other[name] for name in same]
+        assert other["pid"] is None
+
+
+def test_the_report_has_the_stalls_of_the_raw_page(full: Path, from_report: Path) -> None:
+    for one, other in zip(rows(full, "stalls"), rows(from_report, "stalls"), strict=True):
+        assert (one["launch"], one["reason"]) == (other["launch"], other["reason"])
+        assert (one["samples"], one["samples_not_issued"]) == (other["samples"], other["samples_not_issued"])
+        assert one["warps_per_issue"] == pytest.approx(other["warps_per_issue"], abs=0.005)
+
+
+def test_the_report_has_the_rules_of_the_details_page(full: Path, from_report: Path) -> None:
+    def findings(folder: Path) -> Counter[tuple[Any, ...]]:
+        return Counter(
+            (row["launch"], row["section"], row["rule"], row["kind"], row["message"], row["speedup_kind"])
+            for row in rows(folder, "rules")
+        )
+
+    assert findings(from_report) == findings(full)
+
+
+def test_the_report_has_the_hotspots_of_the_source_page(full: Path, from_report: Path) -> None:
+    def frame(folder: Path) -> pd.DataFrame:
+        return tables.read_frame(folder, "hotspots").astype(object)
+
+    one, other = frame(full), frame(from_report)
+    # ncu 2025.3.1 and the package print one operand of HGMMA differently.
+    assert one.drop(columns="sass").equals(other.drop(columns="sass"))
+    assert one.sass.str.split().str[0].equals(other.sass.str.split().str[0])
+
+
+@pytest.mark.parametrize(
+    ("cell", "ranges"),
+    [
+        ("", ()),
+        ('7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"', ("measure",)),
+        (
+            '7  "NCCL:a:none:none:RGB:0xff:REGISTERED:a"  "fiprof:iter 3:none:none:RGB:0xff:REGISTERED:iter 3" ',
+            ("iter 3",),
+        ),
+        ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', ("a:b[x=1:2]",)),
+        ('7  "fiprof:cut off', ()),
+    ],
+)
+def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[str, ...]) -> None:
+    assert ranges_of(cell) == ranges
+
+
+@pytest.mark.parametrize(
+    ("unit", "base"),
+    [
+        ("", ("", 1)),
+        ("%", ("%", 1)),
+        ("ns", ("ns", 1)),
+        ("us", ("ns", 1e3)),
+        ("msecond", ("ns", 1e6)),
+        ("s", ("ns", 1e9)),
+        ("Mbyte", ("byte", 1e6)),
+        ("Kbyte/block", ("byte/block", 1e3)),
+        ("Gbyte/s", ("byte/s", 1e9)),
+        ("Gbyte/second", ("byte/s", 1e9)),
+        ("byte/us", ("byte/s", 1e6)),
+        ("Ghz", ("hz", 1e9)),
+        ("cycle/nsecond", ("hz", 1e9)),
+        ("inst/cycle", ("inst/cycle", 1)),
+        ("%/register", ("%/register", 1)),
+        ("Kfurlong", None),
+        ("furlong", None),
+        ("byte/furlong", None),
+    ],
+)
+def test_units_come_to_their_base(unit: str, base: tuple[str, float] | None) -> None:
+    assert to_base(unit) == base
+
+
+def test_every_unit_of_the_recorded_page_is_a_base_unit() -> None:
+    assert {unit: to_base(unit) for unit in raw_cells()[1]} == {unit: (unit, 1.0) for unit in raw_cells()[1]}

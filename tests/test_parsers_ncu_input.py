@@ -1,0 +1,394 @@
+"""The ncu parser on pages of another shape, and on what is no page at all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fiprof.errors import FiprofError
+from fiprof.parsers import ncu, tables
+
+DATA = Path(__file__).parent / "data" / "ncu"
+IDENTITY = 13
+METRICS = (
+    "device__attribute_display_name",
+    "dram__bytes.sum.per_second",
+    "dram__bytes_read.sum",
+    "gpu__time_duration.sum",
+    "launch__cluster_scheduling_policy",
+    "launch__registers_per_thread",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
+    "smsp__pcsamp_sample_count",
+    "smsp__pcsamp_warps_issue_stalled_wait",
+)
+RAW_AGAIN = "export it again: ncu --import REPORT --csv --page raw --print-units base"
+Rows = list[list[str]]
+
+
+def recorded() -> Rows:
+    """Header, units and the first three launches of the recorded page, with a few of its metrics."""
+    with (DATA / "full.raw.csv").open(newline="") as file:
+        header, *rest = list(csv.reader(file))[:5]
+    keep = [*range(IDENTITY), *(header.index(name) for name in METRICS)]
+    return [[row[i] for i in keep] for row in (header, *rest)]
+
+
+def text(rows: Sequence[Sequence[str]]) -> str:
+    page = io.StringIO()
+    csv.writer(page, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
+    return page.getvalue()
+
+
+def parse(content: str | bytes, folder: Path, **pages: str) -> ncu.NcuSummary:
+    raw = folder / "raw.csv"
+    raw.write_bytes(content if isinstance(content, bytes) else content.encode())
+    others = {}
+    for name, page in pages.items():
+        others[name] = folder / f"{name}.csv"
+        others[name].write_text(page)
+    return ncu.parse(raw, folder / "tables", details=others.get("details"), source=others.get("source"))
+
+
+def read(folder: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(folder / "tables", table).to_pylist()
+    return found
+
+
+def replaced(column: str, *cells: str, unit: str | None = None) -> Rows:
+    """The recorded rows with other cells in a column."""
+    rows = recorded()
+    place = rows[0].index(column)
+    for row, cell in zip(rows[2:], cells, strict=False):
+        row[place] = cell
+    if unit is not None:
+        rows[1][place] = unit
+    return rows
+
+
+def test_lines_of_ncu_and_the_program_around_the_page_are_passed_over(tmp_path: Path) -> None:
+    before = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[rows=1]\nID,of,something\n"quoted, \n'
+    parse(before + text(recorded()) + "==PROF== Disconnected from process 1\n==WARNING== bye\n", tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+
+
+def test_a_page_saved_again_without_quotes_and_with_windows_line_ends(tmp_path: Path) -> None:
+    page = io.StringIO(newline="")
+    csv.writer(page).writerows(recorded())
+    parse(page.getvalue(), tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+
+
+def test_a_page_without_units_is_read_as_it_stands(tmp_path: Path) -> None:
+    header, _, *rest = recorded()
+    parse(text([header, *rest]), tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ('void a::f<1, 2, 3>(int, "x,y", float)', "f"),
+        ('say("a","b")', "say"),
+        ("two\nlines(int)", "lines"),
+        ("<script>alert(1)</script>", None),
+        ("void " + "n::" * 3000 + "deep<" + "int, " * 200 + "4>(float *)", "deep"),
+        ("naïve_κernel", "naïve_κernel"),
+        ("", ""),
+    ],
+)
+def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short: str | None) -> None:
+    parse(text(replaced("Kernel Name", "first", kernel)), tmp_path)
+    launches = read(tmp_path, "launches")
+    assert launches[1]["kernel_full"] == kernel
+    assert short is None or launches[1]["kernel"] == short
+    assert [row["duration_ns"] for row in launches] == [312832.0, 92864.0, 5536.0]
+
+
+def test_a_name_that_is_no_utf8_is_made_printable(tmp_path: Path) -> None:
+    page = text(replaced("Kernel Name", "caf?")).encode().replace(b"caf?", b"caf\xe9")
+    parse(page, tmp_path)
+    assert read(tmp_path, "launches")[0]["kernel_full"] == "caf\ufffd"
+
+
+def test_launches_outside_the_ranges_have_no_case(tmp_path: Path) -> None:
+    stack = next(name for name in recorded()[0] if "Push/Pop" in name)
+    warmup = (
+        '7  "fiprof:warmup:none:none:RGB:0xff:REGISTERED:warmup"  "fiprof:iter 1:none:none:RGB:0xff:REGISTERED:iter 1"'
+    )
+    parse(text(replaced(stack, "", warmup)), tmp_path)
+    assert [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")][:2] == [(None, None), (None, None)]
+
+
+def test_cells_without_a_number_are_text_or_nothing(tmp_path: Path) -> None:
+    parse(text(replaced("dram__bytes_read.sum", "n/a", "no idea", "1,234.50")), tmp_path)
+    found = [
+        (row["launch"], row["value"], row["text"])
+        for row in read(tmp_path, "metrics")
+        if row["metric"] == "dram__bytes_read.sum"
+    ]
+    assert sorted(found) == [(1, None, "no idea"), (2, 1234.5, None)]
+    assert [row["dram_read_bytes"] for row in read(tmp_path, "launches")] == [None, None, 1234.5]
+
+
+def test_scaled_units_come_to_the_base(tmp_path: Path) -> None:
+    parse(text(replaced("gpu__time_duration.sum", "312.83", "92.86", "5.54", unit="us")), tmp_path)
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == pytest.approx([312830.0, 92860.0, 5540.0])
+    assert {row["unit"] for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"} == {"ns"}
+
+
+def test_a_unit_that_is_not_known_is_kept_and_never_becomes_nanoseconds(tmp_path: Path) -> None:
+    summary = parse(text(replaced("gpu__time_duration.sum", "1", "2", "3", unit="fortnight")), tmp_path)
+    kept = [row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]
+    assert [(row["value"], row["unit"]) for row in kept] == [(1.0, "fortnight"), (2.0, "fortnight"), (3.0, "fortnight")]
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [None, None, None]
+    assert "launches: not collected: duration_ns, " in summary.missing[-1]
+
+
+def test_the_viewers_export_has_a_row_a_metric(tmp_path: Path) -> None:
+    page = "\ufeff" + text(
+        [
+            ["Function Name", "f(int)", "g"],
+            ["Grid Size", "(132, 1, 1)", "(1, 2, 3)"],
+            ["gpu__time_duration.sum [us]", "312.83", "1,000.50"],
+            ["launch__cluster_scheduling_policy", "PolicySpread", "PolicySpread"],
+            ["smsp__pcsamp_sample_count", "30 {10; 20}", "7"],
+        ]
+    )
+    parse(page, tmp_path)
+    launches = read(tmp_path, "launches")
+    assert [(row["launch"], row["kernel"], row["grid"]) for row in launches] == [(0, "f", "132x1x1"), (1, "g", "1x2x3")]
+    assert [row["duration_ns"] for row in launches] == pytest.approx([312830.0, 1000500.0])
+    assert [row["stall_samples"] for row in launches] == [30.0, 7.0]
+
+
+def twice(cells: Sequence[str]) -> Rows:
+    """The recorded rows with the duration a second time."""
+    rows = recorded()
+    place = rows[0].index("gpu__time_duration.sum")
+    extra = [rows[0][place], rows[1][place], *cells]
+    return [[*row, cell] for row, cell in zip(rows, extra, strict=True)]
+
+
+def test_a_column_that_stands_twice_and_says_the_same_counts_once(tmp_path: Path) -> None:
+    parse(text(twice(["312,832", "92,864", "5,536"])), tmp_path)
+    assert len([row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]) == 3
+
+
+NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem", "remedy"),
+    [
+        ("", " is empty", RAW_AGAIN),
+        (" \n\n", " is empty", RAW_AGAIN),
+        ("a,b\n1,2\n", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
+        ("\x00\xff\x00", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
+        (NO_KERNELS, ": ncu profiled no kernels", "its filters matched nothing, or the workload launched nothing"),
+        (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
+        (text(recorded()[:1]), " is cut short: its last row is not complete", RAW_AGAIN),
+        (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
+        (text(recorded())[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
+        (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
+        (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
+         "do not exist", "ncu --list-sections and --query-metrics name what there is"),
+        (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
+        (text(replaced("ID", "0", "x")), " has no launch ID in row 2", RAW_AGAIN),
+        (text(twice(["1", "2", "3"])), " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
+    ],
+)  # fmt: skip
+def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: str, remedy: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse(content, tmp_path)
+    assert caught.value.message == f"{tmp_path / 'raw.csv'}{problem}"
+    assert caught.value.remedy == remedy
+    assert not (tmp_path / "tables").exists()
+
+
+def test_a_row_with_fewer_cells_is_named(tmp_path: Path) -> None:
+    rows = recorded()
+    with pytest.raises(FiprofError, match=r"is cut short: .*Expected 23 columns, got 20") as caught:
+        parse(text([*rows[:-1], rows[-1][:-3]]), tmp_path)
+    assert "\n" not in caught.value.message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FiprofError) as caught:
+        ncu.parse(tmp_path / "raw.csv", tmp_path)
+    assert caught.value.message == f"{tmp_path / 'raw.csv'} cannot be read: No such file or directory"
+
+
+def test_a_folder_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(FiprofError) as caught:
+        ncu.parse(tmp_path, tmp_path)
+    assert caught.value.message == f"{tmp_path} cannot be read: Is a directory"
+
+
+PAGE = text(recorded())
+
+
+@settings(max_examples=300, deadline=None)
+@given(cut=st.integers(0, len(PAGE)))
+def test_a_page_cut_anywhere_gives_whole_launches_or_an_error(cut: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parse(PAGE, folder)
+        whole = {(row["launch"], row["metric"]): row for row in read(folder, "metrics")}
+        outcome = attempt(PAGE[:cut], folder)
+        if isinstance(outcome, ncu.NcuSummary):
+            found = read(folder, "metrics")
+            assert all(whole[row["launch"], row["metric"]] == row for row in found)
+            assert len(found) == outcome.launches * len(METRICS)
+        else:
+            assert "\n" not in outcome.message
+
+
+def attempt(content: str, folder: Path) -> ncu.NcuSummary | FiprofError:
+    try:
+        return parse(content, folder)
+    except FiprofError as error:
+        return error
+
+
+@settings(max_examples=100, deadline=None)
+@given(content=st.binary(max_size=200))
+def test_any_bytes_are_refused_in_one_line(content: bytes) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        with pytest.raises(FiprofError) as caught:
+            parse(content, Path(name))
+        assert "\n" not in caught.value.message
+
+
+# The other pages: the launches are there without them, and what is wrong is named.
+
+DETAILS_HEADER = ["ID", "Kernel Name", "Section Name", "Metric Name", "Rule Name", "Rule Type", "Rule Description"]
+
+
+def details(*rows: Sequence[str]) -> str:
+    return text([DETAILS_HEADER, *rows])
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("", "rules: {} is empty"),
+        ("a,b\n", "rules: {} is not a details page of ncu: it has no column Rule Name"),
+        (details(["0", "f", "s", "", "r", "OPT", "m"])[:-2], "rules: {} is cut short: its last row is not complete"),
+        (
+            details(["7", "f", "s", "", "r", "OPT", "m"]),
+            "rules: {} is not of the same report: the raw page has no launch 7",
+        ),
+    ],
+)
+def test_a_details_page_that_cannot_be_used_is_named(tmp_path: Path, page: str, sentence: str) -> None:
+    summary = parse(PAGE, tmp_path, details=page)
+    assert summary.missing[0] == sentence.format(tmp_path / "details.csv")
+    assert read(tmp_path, "rules") == []
+    assert len(read(tmp_path, "launches")) == 3
+
+
+def test_rows_of_metrics_end_before_the_columns_of_rules(tmp_path: Path) -> None:
+    parse(
+        PAGE, tmp_path, details=details(["0", "f", "s", "Duration"], ["1", "f", "Occupancy", "", "Rule", "WRN", "a, b"])
+    )
+    assert read(tmp_path, "rules") == [
+        {
+            "launch": 1, "section": "Occupancy", "rule": "Rule", "kind": "WRN", "message": "a, b", "speedup_kind": None,
+            "speedup_pct": None,
+        }
+    ]  # fmt: skip
+
+
+SOURCE_HEADER = ["Address", "Source", "# Samples", "stall_wait", "stall_lg", "stall_wait (Not Issued)"]
+
+
+def listing(kernel: str, samples: int, address: int = 4096) -> Rows:
+    """Two instructions; the first has all samples."""
+    return [
+        ["Kernel Name", kernel],
+        SOURCE_HEADER,
+        [hex(address), "  MOV R1, R2 ", str(samples), "1", str(samples - 1), "0"],
+        [hex(address + 16), "EXIT", "0", "0", "0", "0"],
+    ]
+
+
+PREFILL, DECODE, MERGE = (
+    listing(kernel, samples)
+    for kernel, samples in (
+        ("void flashinfer::PrefillWithKVCacheKernel<1>(int)", 31694),
+        ("BatchDecodeWithPagedKVCacheKernel", 10281),
+        ("PersistentVariableLengthMergeStatesKernel", 436),
+    )
+)
+
+
+def test_listings_go_to_the_launches_in_order_and_repetitions_count_once(tmp_path: Path) -> None:
+    summary = parse(PAGE, tmp_path, source=text([*PREFILL, *DECODE, *DECODE, *MERGE, *MERGE]))
+    assert not [sentence for sentence in summary.missing if sentence.startswith("hotspots")]
+    hotspots = read(tmp_path, "hotspots")
+    assert [(row["launch"], row["address"], row["sass"], row["samples"], row["top_reason"]) for row in hotspots] == [
+        (0, 0, "MOV R1, R2", 31694, "lg_throttle"), (0, 16, "EXIT", 0, None),
+        (1, 0, "MOV R1, R2", 10281, "lg_throttle"), (1, 16, "EXIT", 0, None),
+        (2, 0, "MOV R1, R2", 436, "lg_throttle"), (2, 16, "EXIT", 0, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("page", "sentence"),
+    [
+        ("", "{} is empty"),
+        (text([["a", "b"]]), "{} is not a source page of ncu: it has no line Kernel Name"),
+        (text([*PREFILL, *DECODE]), "{} does not fit the raw page: 2 listings, 3 launches"),
+        (
+            text([*PREFILL, *MERGE, *DECODE]),
+            "{} does not fit the raw page: launch 1 is not PersistentVariableLengthMergeStatesKernel",
+        ),
+        (
+            text([*PREFILL, *DECODE, *listing("PersistentVariableLengthMergeStatesKernel", 9)]),
+            "{} does not fit the raw page: launch 2 has 436 samples, its listing 9",
+        ),
+        (
+            text([*PREFILL, *DECODE, *MERGE[:-1], MERGE[-1][:4]]),
+            "{} is cut short: an instruction of PersistentVariableLengthMergeStatesKernel has 4 of 6 cells",
+        ),
+        (text([*PREFILL, *DECODE, *MERGE])[:-3], "{} is cut short: its last row is not complete"),
+    ],
+)
+def test_a_source_page_that_does_not_fit_leaves_hotspots_empty(tmp_path: Path, page: str, sentence: str) -> None:
+    summary = parse(PAGE, tmp_path, source=page)
+    assert summary.missing[1] == "hotspots: " + sentence.format(tmp_path / "source.csv")
+    assert read(tmp_path, "hotspots") == []
+    assert len(read(tmp_path, "launches")) == 3
+
+
+# The report itself.
+
+
+def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    with pytest.raises(FiprofError) as caught:
+        ncu.parse_report(tmp_path / "profile.ncu-rep", tmp_path)
+    assert caught.value.message == "the package ncu-report is not installed"
+    assert caught.value.remedy == "pip install 'fiprof[ncu-rep]'"
+
+
+@pytest.mark.parametrize("content", [b"", b"not a report", b"NVR\x00\x02\x00\x00\x00"])
+def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("ncu_report")
+    report = tmp_path / "profile.ncu-rep"
+    report.write_bytes(content)
+    with pytest.raises(FiprofError, match=re.escape(str(report))) as caught:
+        ncu.parse_report(report, tmp_path / "tables")
+    assert "\n" not in caught.value.message
+    assert not (tmp_path / "tables").exists()
