@@ -297,8 +297,9 @@ _OCCUPANCY_AND_CACHES = (
 _NOTES = (
     "plain: an iteration between CUDA events, without a profiler, events and gaps included. nsys, ncu: kernels only; "
     "medians; spread is (p90 - p10) / median.",
-    "least work, least bytes: what the algorithm needs, over ncu's time (nsys's where there is none). counted: "
-    "operations that ncu counted, over its time. A roof is the peak at the clock that ncu measured.",
+    "least work, least bytes: what the algorithm needs, over ncu's time (nsys's where there is none); DRAM moves less "
+    "where L2 keeps what was written. counted: the operations of the roof's kind that ncu counted, over its time. A "
+    "roof is the peak at the clock that ncu measured.",
 )
 
 

@@ -314,14 +314,14 @@ def verdict(launch: LaunchStalls) -> tuple[str, ...]:
     if ready >= DOMINANT_SHARE:
         sentences.append(f"{ready:.0%} of the warps' time they were ready, and another one was taken (not_selected).")
     if not waiting:
-        return (" ".join([*sentences, "The warps waited for nothing."]),)
+        return (" ".join([*sentences, "The warps did not stall."]),)
     top, reason = waiting[0], _reason(waiting[0].reason)
     if top.weight >= DOMINANT_SHARE:
         sentences.append(f"{top.reason} dominates with {top.weight:.0%}: warps {reason.meaning}.")
     else:
         rest = ", ".join(f"{stall.reason} {stall.weight:.0%}" for stall in waiting[1:3])
         sentences.append(
-            f"No wait dominates. The longest is {top.reason}, {top.weight:.0%}: warps {reason.meaning}."
+            f"No stall dominates. The largest is {top.reason}, {top.weight:.0%}: warps {reason.meaning}."
             + (f" Then {rest}." if rest else "")
         )
     return (" ".join(sentences), f"What usually helps against {top.reason}: {reason.helps}.")

@@ -1,0 +1,292 @@
+"""fiprof/reports/stalls.py: what the warps of each launch wait for."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.manifest import Action
+from fiprof.parsers.run import Run
+from fiprof.reports.stalls import REASONS, LaunchStalls, disagreements, document, stalls, verdict
+from fiprof.reports.view import render, warnings
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
+
+
+ROPE = [
+    ("long_scoreboard", 8.76, 16563, 14557),
+    ("wait", 1.72, 3269, 2836),
+    ("selected", 1.0, 1930, 0),
+    ("short_scoreboard", 0.32, 609, 523),
+    ("branch_resolving", 0.16, 302, 258),
+    ("mio_throttle", 0.12, 201, 154),
+    ("not_selected", 0.11, 171, 0),
+    ("dispatch_stall", 0.07, 131, 14),
+    ("math_pipe_throttle", 0.04, 69, 56),
+    ("no_instruction", 0.03, 42, 33),
+    ("imc_miss", 0.01, 15, 13),
+    ("barrier", 0.0, 0, 0),
+    ("drain", 0.0, 0, 0),
+    ("gmma", 0.0, 0, 0),
+    ("lg_throttle", 0.0, 0, 0),
+    ("membar", 0.0, 0, 0),
+    ("misc", 0.0, 1, 1),
+    ("sleeping", 0.0, 0, 0),
+    ("tex_throttle", 0.0, 0, 0),
+]
+
+
+def test_the_recorded_rope_launch(recorded: Run) -> None:
+    launch = stalls(recorded).launches[5]
+    assert (launch.launch, launch.label, launch.kernel, launch.duration_us) == (
+        5,
+        "rope",
+        "BatchQKApplyRotaryKernel",
+        189.632,
+    )
+    assert [(s.reason, s.warps_per_issue, s.samples, s.samples_not_issued) for s in launch.stalls] == ROPE
+    assert launch.stalls[0].share == pytest.approx(8.76 / 12.34)
+    assert launch.stalls[0].sampled_share == pytest.approx(16563 / 23303)
+    assert launch.samples == 23303
+
+
+def test_the_recorded_run_as_a_whole(recorded: Run) -> None:
+    report = stalls(recorded)
+    assert report.warnings == ()
+    assert [(each.launch, each.label, each.stalls[0].reason, round(each.stalls[0].weight, 3)) for each in report.launches] == [
+        (0, "prefill", "wait", 0.232),
+        (1, "decode", "not_selected", 0.305),
+        (2, "decode", "imc_miss", 0.178),
+        (3, "rmsnorm", "long_scoreboard", 0.294),
+        (4, "fused_add_rmsnorm", "long_scoreboard", 0.449),
+        (5, "rope", "long_scoreboard", 0.71),
+    ]  # fmt: skip
+    assert [launch.launch for launch in report.launches if launch.warnings] == [2]
+
+
+@pytest.mark.parametrize("name", ["full.raw.csv", "quick.raw.csv.xz", "vars.raw.csv.xz"])
+def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
+    raw = DATA / "ncu" / name
+    if raw.suffix == ".xz":
+        raw = tmp_path / raw.stem
+        raw.write_bytes(lzma.decompress((DATA / "ncu" / name).read_bytes()))
+    launches = stalls(record_run(tmp_path / "run", ncu_raw=raw, trace=False)).launches
+    assert len(launches) >= 6
+    for launch in launches:
+        assert {stall.reason for stall in launch.stalls} == set(REASONS)
+        assert sum(stall.share or 0 for stall in launch.stalls) == pytest.approx(1, abs=0.001)
+        if launch.samples:
+            assert sum(stall.sampled_share or 0 for stall in launch.stalls) == pytest.approx(1, abs=0.001)
+
+
+@pytest.mark.parametrize("name", ["stalls.txt", "stalls-terminal.txt", "stalls.md", "stalls.csv"])
+def test_printed(recorded: Run, name: str) -> None:
+    assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
+        "python tests/reports_fixture.py writes the snapshots anew"
+    )
+
+
+def test_json_has_every_reason_of_every_launch(recorded: Run) -> None:
+    rows = json.loads(render(document(stalls(recorded)), "json"))
+    assert len(rows) == 6 * 19
+    assert rows[0] == {
+        "launch": 0,
+        "case": "prefill[batch=4,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=auto,dtype=fp16]",
+        "iteration": 0,
+        "kernel": "PrefillWithKVCacheKernel",
+        "reason": "wait",
+        "share": pytest.approx(1.39 / 5.98),
+        "warps_per_issue": 1.39,
+        "samples": 7348,
+        "samples_not_issued": 2897,
+        "sampled_share": pytest.approx(7348 / 31694),
+    }  # fmt: skip
+
+
+def test_warnings_name_their_launch(recorded: Run) -> None:
+    (warning,) = warnings(document(stalls(recorded)))
+    assert warning.startswith(
+        "launch 2 · decode · PersistentVariableLengthMergeStatesKernel · 5.54 µs: "
+        "the stalls add up to 12.46 cycles, the warp latency is 11.05"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "launches"),
+    [
+        ({"kernel": "rmsnormkernel"}, [3, 4]),
+        ({"kernel": "ROPE"}, [5]),
+        ({"kernel": "void norm::"}, [3, 4]),
+        ({"case": "batch=32"}, [1, 2]),
+        ({"case": "decode", "kernel": "merge"}, [2]),
+        ({"longest": 2}, [0, 5]),
+    ],
+)
+def test_filters(recorded: Run, options: dict[str, Any], launches: list[int]) -> None:
+    assert [launch.launch for launch in stalls(recorded, **options).launches] == launches
+
+
+def test_top_folds_the_other_reasons(recorded: Run) -> None:
+    report = stalls(recorded, kernel="rope")
+    assert render(document(report, top=2), "table").splitlines()[-6:-3] == [
+        "wait                 13.9%         1.72    14.0%",
+        "other (17)           15.1%         1.86    14.9%",
+        "",
+    ]
+    assert len(json.loads(render(document(report, top=2), "json"))) == 2
+
+
+def test_nothing_fits(recorded: Run) -> None:
+    with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch' and case 'x'") as error:
+        stalls(recorded, kernel="nosuch", case="x")
+    assert "RMSNormKernel" in error.value.remedy
+
+
+# Made-up runs
+
+
+def reasons(launch: int, shares: Mapping[str, float], samples: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+    return [
+        {
+            "launch": launch,
+            "reason": reason,
+            "share": share,
+            "warps_per_issue": share * 10,
+            "samples": None if samples is None else samples.get(reason, 0),
+        }
+        for reason, share in shares.items()
+    ]
+
+
+def launch_row(launch: int = 0, **values: Any) -> dict[str, Any]:
+    return {"launch": launch, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **values}
+
+
+def only(
+    folder: Path, shares: Mapping[str, float], samples: Mapping[str, int] | None = None, **row: Any
+) -> LaunchStalls:
+    run = make_run(folder / "run", launches=[launch_row(**row)], reasons=reasons(0, shares, samples))
+    (launch,) = stalls(run).launches
+    return launch
+
+
+def test_verdict_of_a_dominating_stall(tmp_path: Path) -> None:
+    launch = only(tmp_path, {"barrier": 0.6, "selected": 0.3, "wait": 0.1}, issue_active_pct=42.4)
+    assert verdict(launch) == (
+        "The schedulers issued in 42% of their active cycles. barrier dominates with 60%: warps wait at a barrier for "
+        "the other warps of their block.",
+        "What usually helps against barrier: an even split of the work before the barrier, smaller blocks with more of "
+        "them on a multiprocessor, or barriers over fewer warps.",
+    )
+
+
+def test_verdict_without_a_dominating_stall(tmp_path: Path) -> None:
+    launch = only(tmp_path, {"not_selected": 0.5, "selected": 0.22, "wait": 0.2, "drain": 0.08}, issue_active_pct=91.0)
+    first, _ = verdict(launch)
+    assert first == (
+        "The schedulers issued in 91% of their active cycles: shorter waits would gain little. 50% of the warps' time "
+        "they were ready, and another one was taken (not_selected). No stall dominates. The largest is wait, 20%: warps "
+        "wait out the fixed latency of their own last instruction. Then drain 8%."
+    )
+
+
+def test_verdict_without_stalls(tmp_path: Path) -> None:
+    assert verdict(only(tmp_path, {"selected": 1.0, "wait": 0.0})) == ("The warps did not stall.",)
+
+
+def test_a_reason_of_a_later_ncu_is_shown(tmp_path: Path) -> None:
+    assert verdict(only(tmp_path, {"quantum_wait": 0.9, "selected": 0.1}))[0] == (
+        "quantum_wait dominates with 90%: warps are in a state that this fiprof does not know."
+    )
+
+
+def test_measures_that_differ_are_noted(tmp_path: Path) -> None:
+    launch = only(tmp_path, {"wait": 0.5, "selected": 0.5}, {"wait": 4000, "selected": 6000})
+    assert disagreements(launch) == (
+        "The two measures differ: selected 50.0% against 60.0% sampled, wait 50.0% against 40.0% sampled. ncu takes them "
+        "in different replays of the kernel.",
+    )
+
+
+def test_measures_that_differ_by_chance_are_not(tmp_path: Path) -> None:
+    launch = only(tmp_path, {"wait": 0.5, "selected": 0.5}, {"wait": 40, "selected": 60})
+    assert disagreements(launch) == ("Only 100 samples: sampled shares are uncertain by up to 10 points.",)
+
+
+def test_samples_alone(tmp_path: Path) -> None:
+    rows = [{"launch": 0, "reason": r, "samples": n} for r, n in (("selected", 100), ("wait", 300))]
+    report = stalls(make_run(tmp_path / "run", launches=[launch_row()], reasons=rows))
+    assert [stall.reason for stall in report.launches[0].stalls] == ["wait", "selected"]
+    assert "wait                     –            –    75.0%" in render(document(report), "table")
+
+
+def test_launches_of_several_iterations_stay_apart(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "run",
+        launches=[launch_row(3, iteration=0), launch_row(4, iteration=1)],
+        reasons=[*reasons(3, {"wait": 1.0}), *reasons(4, {"selected": 1.0})],
+    )
+    assert [view.title for view in document(stalls(run)).shown] == [
+        "launch 3 · mine · K · iteration 0 · 1.00 µs",
+        "launch 4 · mine · K · iteration 1 · 1.00 µs",
+    ]
+
+
+def test_a_kernel_with_a_hostile_name(tmp_path: Path) -> None:
+    name = "<script>|[red]\n\x1b[2J" + "k" * 10_000
+    run = make_run(tmp_path / "run", launches=[launch_row(kernel=name)], reasons=reasons(0, {"wait": 1.0}))
+    report = document(stalls(run))
+    table = render(report, "table", width=100)
+    assert table.replace("\n", "").isprintable()
+    assert max(map(len, table.splitlines())) <= 100
+    assert "<script>" not in render(report, "md")
+    assert json.loads(render(report, "json"))[0]["kernel"] == name
+
+
+def test_a_run_without_counters_says_why(tmp_path: Path) -> None:
+    action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
+    run = make_run(tmp_path / "refused", kernels=[], status="failed", reason="ncu failed", actions=[action])
+    with pytest.raises(FiprofError) as error:
+        stalls(run)
+    assert error.value.message == "refused has no warp stalls: ncu failed: ERR_NVGPUCTRPERM"
+    with pytest.raises(FiprofError, match="ncu was not asked for"):
+        stalls(make_run(tmp_path / "nsys", kernels=[], settings={"tools": ["nsys"]}))
+    with pytest.raises(FiprofError, match="ncu was not started: no disk"):
+        stalls(make_run(tmp_path / "none", status="failed", reason="no disk"))
+
+
+def test_an_incomplete_run_says_so_first(tmp_path: Path) -> None:
+    run = make_run(
+        tmp_path / "cut",
+        launches=[launch_row()],
+        reasons=reasons(0, {"wait": 1.0}),
+        status="interrupted",
+        reason="Ctrl-C",
+        cases=[case()],
+    )
+    assert render(document(stalls(run)), "table").startswith("! the run cut is interrupted: Ctrl-C\n")
+
+
+def test_importing_a_report_imports_nothing_heavy() -> None:
+    modules = [path.stem for path in (Path(__file__).parents[1] / "fiprof/reports").glob("[!_]*.py")]
+    assert "stalls" in modules
+    code = (
+        f"import sys; from fiprof.reports import {', '.join(modules)}; "
+        "print([name for name in ('pandas', 'numpy', 'pyarrow', 'rich', 'msgspec', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,210 @@
+"""fiprof/reports/view.py: one table as text for terminals, JSON, CSV and Markdown."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.reports.view import (
+    FORMATS,
+    Column,
+    Document,
+    Format,
+    Value,
+    View,
+    cell_width,
+    render,
+    shorten,
+    view_of,
+    visible,
+    warnings,
+)
+
+COLUMNS = (
+    Column("kernel", "kernel"),
+    Column("duration_us", "time", "µs", ".1f"),
+    Column("share", "bar", bar=True),
+    Column("full"),
+)
+VIEW = View(
+    COLUMNS,
+    (("RMSNormKernel", 23.456, 0.5, "void RMSNormKernel<8>()"), ("merge", None, 0.01, "void merge()")),
+    title="Kernels",
+    warnings=("measured beside another process",),
+    summary=("One is slow.",),
+    notes=("time: by ncu.",),
+)
+HOSTILE = "<b onclick='x()'>|[red]`_*\n\x1b[31m\r\x9b2J\u202e&amp;"
+
+
+def test_table_has_titles_units_rows_and_sentences() -> None:
+    assert render(VIEW, "table", width=60) == "\n".join(
+        [
+            "Kernels",
+            "! measured beside another process",
+            "One is slow.",
+            "kernel         time",
+            "                 µs",
+            "RMSNormKernel  23.5",
+            "merge             –",
+            "time: by ncu.",
+        ]
+    )
+
+
+def test_bars_and_colour_only_where_asked_for() -> None:
+    text = render(VIEW, "table", width=80, bars=True)
+    assert "RMSNormKernel  23.5  " + "█" * 20 in text
+    assert "merge             –  ▍" in text
+    assert "\x1b" not in text
+    coloured = render(VIEW, "table", width=80, colour=True, bars=True)
+    assert f"\x1b[36m{'█' * 20}\x1b[0m" in coloured
+    assert re.sub(r"\x1b\[\d+m", "", coloured).split() == text.split()
+
+
+def test_json_has_every_column_in_full_precision() -> None:
+    assert json.loads(render(VIEW, "json")) == [
+        {"kernel": "RMSNormKernel", "duration_us": 23.456, "share": 0.5, "full": "void RMSNormKernel<8>()"},
+        {"kernel": "merge", "duration_us": None, "share": 0.01, "full": "void merge()"},
+    ]
+
+
+def test_csv_has_every_column_in_full_precision() -> None:
+    assert render(VIEW, "csv") == (
+        "kernel,duration_us,share,full\nRMSNormKernel,23.456,0.5,void RMSNormKernel<8>()\nmerge,,0.01,void merge()"
+    )
+
+
+def test_markdown_is_a_github_table() -> None:
+    assert render(VIEW, "md") == "\n\n".join(
+        [
+            "### Kernels",
+            "> **Warning:** measured beside another process",
+            "One is slow.",
+            "| kernel | time (µs) |\n| --- | ---: |\n| RMSNormKernel | 23.5 |\n| merge | – |",
+            "time: by ncu.",
+        ]
+    )
+
+
+def test_a_document_shows_its_tables_and_gives_programs_its_data() -> None:
+    data = View((Column("x"),), ((1,),))
+    document = Document(data, (VIEW, View(COLUMNS, (), title="Empty")), warnings=("failed",), notes=("the end",))
+    text = render(document, "table")
+    assert text.startswith("! failed\n\nKernels\n")
+    assert text.endswith("\n\nEmpty\n\nthe end")
+    assert json.loads(render(document, "json")) == [{"x": 1}]
+    assert warnings(document) == ("failed", "Kernels: measured beside another process")
+    assert warnings(VIEW) == VIEW.warnings
+
+
+@pytest.mark.parametrize(
+    ("value", "table", "json_", "csv_"),
+    [
+        (True, "yes", True, "true"),
+        (False, "no", False, "false"),
+        (("registers", "warps"), "registers, warps", ["registers", "warps"], "registers; warps"),
+        ((), "–", [], ""),
+        (float("nan"), "–", None, ""),
+        (float("inf"), "–", None, ""),
+        (0.1 + 0.2, "0.30000000000000004", 0.30000000000000004, "0.30000000000000004"),
+        (12345678901234, "12345678901234", 12345678901234, "12345678901234"),
+        ("", "", "", ""),
+    ],
+)
+def test_values(value: Value, table: str, json_: object, csv_: str) -> None:
+    view = View((Column("a", "a"), Column("b", "b")), ((value, "end"),))
+    assert render(view, "table").splitlines()[1].rpartition("end")[0].strip() == table
+    assert json.loads(render(view, "json"))[0]["a"] == json_
+    assert next(csv.DictReader(io.StringIO(render(view, "csv"))))["a"] == csv_
+
+
+def test_numbers_are_never_cut() -> None:
+    columns = (Column("kernel", "kernel"), *(Column(f"n{i}", f"n{i}", "µs", ",.2f") for i in range(5)))
+    text = render(View(columns, (("k" * 10_000, *[123456.789] * 5),)), "table", width=40)
+    assert text.count("123,456.79") == 5
+    assert len(text.splitlines()[2].split()[0]) == 12
+
+
+def test_long_names_are_whole_in_json_and_csv_and_short_elsewhere() -> None:
+    name = "a" * 5_000 + "b" * 5_000
+    view = View((Column("kernel", "kernel"),), ((name,),), title=name)
+    assert json.loads(render(view, "json")) == [{"kernel": name}]
+    assert name in render(view, "csv")
+    assert max(map(len, render(view, "table", width=100).splitlines())) == 100
+    assert re.search(r"^\| a+…b+ \|$", render(view, "md"), re.MULTILINE)
+
+
+def test_hostile_names_are_text_everywhere() -> None:
+    view = View(
+        (Column("kernel", "kernel"), Column("n", "n")),
+        ((HOSTILE, 1),),
+        title=HOSTILE,
+        warnings=(HOSTILE,),
+        notes=(HOSTILE,),
+    )
+    for format_ in FORMATS:
+        text = render(view, format_, width=200)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text), format_
+    assert r"[red]`_*\n\x1b[31m\r\x9b2J\u202e&amp;" in render(view, "table", width=200)
+    assert json.loads(render(view, "json"))[0]["kernel"] == HOSTILE
+    markdown = render(view, "md")
+    assert "<" not in markdown
+    assert r"&lt;b onclick='x()'&gt;\|\[red\]\`\_\*\\n" in markdown
+    assert "&amp;amp;" in markdown
+
+
+@given(st.lists(st.tuples(st.text(), st.floats() | st.none()), min_size=1), st.integers(20, 200))
+def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width: int) -> None:
+    columns = (Column("kernel", "kernel"), Column("n", "n", spec=".2e"))
+    view = View(columns, tuple(rows))
+    table = render(view, "table", width=width, colour=False)
+    assert table.count("\n") == len(rows)
+    assert table.replace("\n", "").isprintable()
+    markdown = render(view, "md").splitlines()
+    assert len(markdown) == len(rows) + 2
+    assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in markdown} == {3}
+    back = list(csv.reader(io.StringIO(render(view, "csv"))))
+    assert [row[0] for row in back[1:]] == [visible(name) for name, _ in rows]
+    assert [item["kernel"] for item in json.loads(render(view, "json"))] == [name for name, _ in rows]
+
+
+@given(st.lists(st.text(max_size=60), min_size=1), st.integers(16, 100))
+def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
+    view = View((Column("a", "a"), Column("n", "n")), tuple((name, 1) for name in names))
+    assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width
+
+
+@given(st.text(), st.integers(1, 30))
+def test_shortened_text_keeps_both_ends(text: str, cells: int) -> None:
+    text = visible(text)
+    short = shorten(text, cells)
+    assert cell_width(short) <= cells
+    if short != text:
+        head, _, tail = short.partition("…") if text.count("…") == 0 else ("", "", "")
+        assert text.startswith(head) and text.endswith(tail)
+
+
+def test_wide_characters_count_twice() -> None:
+    view = View((Column("a", "a"), Column("n", "n")), (("核心", 1), ("ab", 2)))
+    assert render(view, "table") == "a     n\n核心  1\nab    2"
+
+
+def test_rows_come_from_attributes() -> None:
+    class Thing:
+        kernel = "x"
+        duration_us = 1.0
+
+    assert view_of(COLUMNS[:2], [Thing()], title="t") == View(COLUMNS[:2], (("x", 1.0),), title="t")
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_no_rows(format_: Format) -> None:
+    text = render(View(COLUMNS, (), notes=("nothing here",)), format_)
+    assert text == {"json": "[]", "csv": "kernel,duration_us,share,full"}.get(format_, "nothing here")
