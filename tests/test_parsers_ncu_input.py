@@ -229,6 +229,16 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     assert caught.value.message == f"{tmp_path / 'raw.csv'} cannot be read: No such file or directory"
 
 
+def test_a_file_beyond_all_measure(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.csv"
+    with raw.open("wb") as file:
+        file.truncate(10 * 10**9)
+    with pytest.raises(FiprofError) as caught:
+        ncu.parse(raw, tmp_path)
+    assert caught.value.message == f"{raw} has 10.0 GB; 2 GB is the limit"
+    assert caught.value.remedy == "profile fewer launches at a time"
+
+
 def test_a_folder_in_its_place(tmp_path: Path) -> None:
     with pytest.raises(FiprofError) as caught:
         ncu.parse(tmp_path, tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 
-LARGEST_BYTES = 2**31 - 1
+LARGEST_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True)

@@ -186,31 +186,39 @@ def _integer(cell: str) -> int | None:
 
 
 def _numbers(names: list[str], columns: list[pa.Array]) -> tuple[NDArray[np.float64], dict[str, list[str | None]]]:
-    """Columns x cells as numbers, thousands commas removed, NaN where a cell is none; and the text of those columns."""
+    """Columns x cells as numbers, thousands commas removed, NaN where a cell is none; and the text of those columns.
+
+    Columns are converted many at once; where one turns out to hold text, the halves are tried, down to a column alone.
+    """
     import numpy as np
 
     values = np.full((len(columns), len(columns[0])), np.nan)
     texts: dict[str, list[str | None]] = {}
-    looks_numeric = np.array([_is_number(column[0].as_py() or "0") for column in columns])
 
-    def convert(indices: NDArray[np.intp]) -> None:
-        if not indices.size:
-            return
-        joined = _cast([columns[i] for i in indices])
-        if joined is not None:
-            values[indices] = joined.reshape(len(indices), -1)
+    def convert(indices: list[int]) -> None:
+        numbers = _cast([columns[i] for i in indices])
+        if numbers is not None:
+            values[indices] = numbers.reshape(len(indices), -1)
         elif len(indices) > 1:
             convert(indices[: len(indices) // 2])
             convert(indices[len(indices) // 2 :])
         else:
-            index = int(indices[0])
+            (index,) = indices
             cells = columns[index].to_pylist()
             values[index] = [float(cell.replace(",", "")) if cell and _is_number(cell) else np.nan for cell in cells]
             texts[names[index]] = [None if not cell or _is_number(cell) else cell for cell in cells]
 
-    convert(np.flatnonzero(looks_numeric))
-    for index in np.flatnonzero(~looks_numeric):
-        convert(np.array([index]))
+    text, plain, with_commas = [], [], []
+    for index, column in enumerate(columns):
+        if not _is_number(column[0].as_py() or "0"):
+            text.append([index])
+        elif _has_comma(column):
+            with_commas.append(index)
+        else:
+            plain.append(index)
+    for group in (plain, with_commas, *text):
+        if group:
+            convert(group)
     return values, texts
 
 
@@ -219,12 +227,19 @@ def _cast(columns: list[pa.Array]) -> NDArray[np.float64] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    cells = pa.concat_arrays(columns)
+    if _has_comma(cells):
+        cells = pc.replace_substring(cells, ",", "")
     try:
-        cells = pc.replace_substring(pa.concat_arrays(columns), ",", "").cast(pa.float64())
+        numbers: NDArray[np.float64] = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         return None
-    numbers: NDArray[np.float64] = cells.to_numpy(zero_copy_only=False)
     return numbers
+
+
+def _has_comma(column: pa.Array) -> bool:
+    characters = column.buffers()[2]
+    return characters is not None and b"," in characters.to_pybytes()
 
 
 def _is_number(cell: str) -> bool:
