@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
-STAND_INS = Path(__file__).parent / "stand_ins"
 
 Completed = subprocess.CompletedProcess[str]
 Fiprof = Callable[..., Completed]
@@ -42,7 +41,7 @@ def stand_ins(tmp_path: Path, recorded: Path) -> dict[str, str]:
     programs.mkdir()
     for name in ("nsys", "ncu", "workload"):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{STAND_INS / name}.py" "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.stand_ins.{name} "$@"\n')
         program.chmod(0o755)
     return {
         "FIPROF_NSYS": str(programs / "nsys"),

@@ -52,6 +52,7 @@ def test_quick_set_names_its_sections() -> None:
         "MemoryWorkloadAnalysis",
         "SpeedOfLight_HierarchicalTensorRooflineChart",
     ]
+    assert argv[argv.index("--metrics") + 1] == "dram__bytes_read.sum,dram__bytes_write.sum"
     assert argv[argv.index("--clock-control") + 1] == "base"
     assert argv[argv.index("--cache-control") + 1] == "none"
 

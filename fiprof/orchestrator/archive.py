@@ -20,6 +20,9 @@ from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Stat
 DEFAULT_FOLDER = "artifacts"
 ENVIRONMENT_VARIABLE = "FIPROF_ARTIFACTS"
 PARTIAL_PREFIX = ".partial-"
+# Given up for the last manifest, so that a run that filled the disk can still say so.
+RESERVE = ".reserve"
+RESERVE_BYTES = 1 << 18
 UNFINISHED = "fiprof itself ended before the run did"
 
 
@@ -84,6 +87,7 @@ class Archive:
                     partial.mkdir()
                     for folder in ("logs", "tables"):
                         (partial / folder).mkdir()
+                    (partial / RESERVE).write_bytes(bytes(RESERVE_BYTES))
                     return RunFolder(self.root, name)
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
 
@@ -105,6 +109,7 @@ class RunFolder:
 
     def finish(self, manifest: Manifest) -> Path:
         """Write the manifest and give the folder its name. Returns where it lies now."""
+        (self.path / RESERVE).unlink(missing_ok=True)
         try:
             self.save(manifest)
         finally:

@@ -16,29 +16,28 @@ class Marks:
         try:
             import nvtx
         except ImportError:
-            self._domain = None
+            self._nvtx = None
         else:
-            self._domain = nvtx.get_domain(DOMAIN)
+            self._nvtx = nvtx
 
     @property
     def visible(self) -> bool:
         """Whether a profiler can see the ranges."""
-        return self._domain is not None
+        return self._nvtx is not None
 
     @contextlib.contextmanager
     def range(self, *names: str) -> Iterator[None]:
         """The named ranges around a block, the first outermost."""
-        domain = self._domain
-        if domain is None:
+        if self._nvtx is None:
             yield
             return
         for name in names:
-            domain.push_range(domain.get_event_attributes(message=name))
+            self._nvtx.push_range(name, domain=DOMAIN)
         try:
             yield
         finally:
             for _ in names:
-                domain.pop_range()
+                self._nvtx.pop_range(domain=DOMAIN)
 
 
 @contextlib.contextmanager

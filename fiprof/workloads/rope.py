@@ -29,7 +29,7 @@ THETA = 1e4
 @dataclass(frozen=True)
 class RopeParams:
     tokens: int = param(16384, "tokens in all", low=1)
-    seq_len: int = param(2048, "tokens of a request: positions run from 0 below it", low=1)
+    seq_len: int = param(512, "tokens of a request: positions run from 0 below it", low=1)
     q_heads: int = param(32, "query heads", low=1)
     kv_heads: int = param(8, "key heads", low=1)
     head_dim: int = param(128, "elements of a head, all rotated", low=2)

@@ -7,10 +7,11 @@ STAND_IN_RUN: the archived run whose output it replays. STAND_IN_NCU names a fai
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.stand_ins.recorded import recorded_bytes
 
 VERSION = """NVIDIA (R) Nsight Compute Command Line Profiler
 Copyright (c) 2018-2025 NVIDIA Corporation
@@ -19,7 +20,7 @@ Version 2025.3.1.0 (build 36398880) (public-release)"""
 # Switches that take no value; every other one that fiprof may use takes one.
 FLAGS = {"--nvtx", "--csv", "--force-overwrite"}
 VALUED = {
-    "--set", "--section", "--nvtx-include", "--clock-control", "--cache-control", "--export", "--import", "--page",
+    "--set", "--section", "--metrics", "--nvtx-include", "--clock-control", "--cache-control", "--export", "--import", "--page",
     "--print-source", "--print-units",
 }  # fmt: skip
 
@@ -49,7 +50,7 @@ def show_page(options: dict[str, str], recorded: Path) -> int:
     if not Path(options["--import"]).read_bytes().startswith(b"NVR"):
         print("==ERROR== The file is not an Nsight Compute profiler report.")
         return 1
-    sys.stdout.write((recorded / "ncu" / f"{options['--page']}.csv").read_text())
+    sys.stdout.buffer.write(recorded_bytes(recorded / "ncu" / f"{options['--page']}.csv"))
     return 0
 
 
@@ -78,7 +79,7 @@ def profile(options: dict[str, str], program: list[str], recorded: Path) -> int:
         if line.startswith("==PROF== Profiling"):
             print(line, flush=True)
     if failure != "no-report":
-        shutil.copyfile(recorded / "ncu" / "profile.ncu-rep", report)
+        report.write_bytes(recorded_bytes(recorded / "ncu" / "profile.ncu-rep"))
         print(f"==PROF== Report: {report}")
     return 0
 

@@ -6,10 +6,11 @@ STAND_IN_RUN: the archived run whose report and SQLite file it gives out.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.stand_ins.recorded import recorded_bytes
 
 
 def main() -> int:
@@ -25,10 +26,10 @@ def main() -> int:
     recorded = Path(os.environ["STAND_IN_RUN"]) / "nsys"
     if action == "export":
         assert options["--type"] == "sqlite"
-        shutil.copyfile(recorded / "trace.sqlite", options["--output"])
+        Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.sqlite"))
         return 0
     status = subprocess.run(arguments, check=False).returncode
-    shutil.copyfile(recorded / "trace.nsys-rep", options["--output"])
+    Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.nsys-rep"))
     # As a shell says it: 134 for an abort.
     return status if status >= 0 else 128 - status
 

@@ -1,0 +1,319 @@
+"""``fiprof collect`` as a user runs it: a GPU's part is replayed by stand-ins, all else is real."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from fiprof.parsers.tables import TABLES
+from tests.conftest import REPOSITORY, Fiprof
+
+STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
+
+
+def only_run(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The one run of the folder's archive, and its manifest; nothing partial is left beside it."""
+    (path,) = folder.glob("artifacts/*")
+    assert not list(folder.glob("artifacts/.partial*"))
+    return path, json.loads((path / "run.json").read_text())
+
+
+def test_a_whole_run(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("collect", "--kernel", "all", env=stand_ins)
+    assert done.returncode == 0, done.stderr
+    path, manifest = only_run(tmp_path)
+    assert done.stdout == f"artifacts/{path.name}\n"
+    assert path.name.endswith("-all")
+    assert (manifest["status"], manifest["reason"]) == ("complete", "")
+    assert sorted(action["step"] for action in manifest["actions"]) == sorted(STEPS)
+    assert {action["outcome"] for action in manifest["actions"]} == {"ok"}
+    for action in manifest["actions"]:
+        for made in action["files"]:
+            assert (path / made["path"]).stat().st_size == made["bytes"]
+    rows = {table: pq.read_metadata(path / f"tables/{table}.parquet").num_rows for table in TABLES}
+    assert not [table for table, count in rows.items() if count == 0]
+    assert not list(path.rglob(".*"))
+
+
+def test_the_tools_share_one_process_each(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "decode", "--batch", "1,32", "--kv-heads", "8,32", env=stand_ins)
+    _, manifest = only_run(tmp_path)
+    assert len(manifest["cases"]) == 4
+    argv = {action["step"]: action["argv"] for action in manifest["actions"]}
+    assert [argv[step].count("--case") for step in ("plain", "nsys", "ncu")] == [4, 4, 4]
+    assert "--measure-iterations=20" in argv["nsys"]
+    assert "--measure-iterations=1" in argv["ncu"]
+
+
+def test_tool_and_set_choose_the_steps(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=stand_ins)
+    assert done.returncode == 0, done.stderr
+    _, manifest = only_run(tmp_path)
+    assert [action["step"] for action in manifest["actions"]] == [
+        "plain",
+        "ncu",
+        *sorted(STEPS[4:6], reverse=True),
+    ] or (sorted(action["step"] for action in manifest["actions"]) == ["ncu", "ncu-details", "ncu-raw", "plain"])
+
+
+def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rope", "--gpu", "3", env=stand_ins)
+    _, manifest = only_run(tmp_path)
+    env = {action["step"]: action["env"] for action in manifest["actions"]}
+    assert env["plain"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
+    assert env["nsys"] == env["ncu"] == env["plain"]
+    assert env["ncu-raw"] == {}
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        ("exit3", "the plain run ended with exit status 3: something the user wrote"),
+        ("abort", "the plain run ended by SIGABRT: it said nothing"),
+        (
+            "garbage",
+            "the plain run ended with exit status 0 and no result of rmsnorm[rows=4096,hidden=4096,dtype=fp16]",
+        ),
+        ("hang", "plain: no end after 2 s"),
+    ],
+)
+def test_a_workload_that_fails(
+    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, behaviour: str, reason: str
+) -> None:
+    env = {**stand_ins, "STAND_IN_WORKLOAD": behaviour}
+    done = fiprof("collect", "--kernel", "rmsnorm", "--timeout", "2", env=env)
+    assert done.returncode == 1
+    path, manifest = only_run(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("failed", reason)
+    assert done.stdout == f"artifacts/{path.name}\n"
+    assert f"fiprof: the run is failed: {reason}\n" in done.stderr
+    assert [action["step"] for action in manifest["actions"]] == ["plain"]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        ("no-kernels", "ncu profiled no kernel: none was launched inside the NVTX range fiprof@measure/"),
+        ("no-metrics", "ncu found no metrics in the sections that it was asked for"),
+        ("permission", "ncu may not read the GPU's counters (ERR_NVGPUCTRPERM)"),
+        ("no-report", "ncu made no report: "),
+    ],
+)
+def test_what_ncu_hides_behind_exit_status_0(
+    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, failure: str, reason: str
+) -> None:
+    done = fiprof("collect", "--kernel", "rmsnorm", env={**stand_ins, "STAND_IN_NCU": failure})
+    assert done.returncode == 1
+    path, manifest = only_run(tmp_path)
+    assert manifest["status"] == "failed"
+    assert manifest["reason"].startswith(reason)
+    outcomes = {action["step"]: action["outcome"] for action in manifest["actions"]}
+    assert outcomes == {"plain": "ok", "nsys": "ok", "nsys-export": "ok", "ncu": "failed"}
+    # What the earlier steps found is kept, and can be shown.
+    assert pq.read_metadata(path / "tables/kernels.parquet").num_rows > 0
+    shown = fiprof("show", "latest")
+    assert shown.returncode == 0
+    assert "failed" in shown.stdout
+
+
+@pytest.mark.nsys
+def test_real_nsys(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path) -> None:
+    """Its argv is accepted, its report exported, its NVTX ranges read; no kernel without a GPU is said."""
+    pytest.importorskip("nvtx", reason="nvtx is not installed: nsys would see no ranges")
+    env = {**stand_ins, "FIPROF_NSYS": str(nsys_path)}
+    cases = ["--kernel", "rmsnorm", "--rows", "1,512"]
+    done = fiprof("collect", *cases, "--iterations", "3", "--gpu-metrics-hz", "0", env=env)
+    path, manifest = only_run(tmp_path)
+    outcomes = {action["step"]: action["outcome"] for action in manifest["actions"]}
+    assert outcomes["nsys"] == "ok", done.stderr
+    assert outcomes["nsys-export"] == "ok"
+    assert manifest["status"] == "failed"
+    assert manifest["reason"].startswith("nsys saw no kernel")
+    ranges = pq.read_table(path / "tables/ranges.parquet").to_pylist()
+    named = [row["name"] for row in ranges if row["domain"] == "fiprof"]
+    for case in manifest["cases"]:
+        assert named.count(case["id"]) == 3, "once in setup, warmup and measure each"
+    assert [named.count(f"iter {i}") for i in range(4)] == [2, 2, 2, 0]
+    # ncu's half of the run is whole.
+    assert pq.read_metadata(path / "tables/launches.parquet").num_rows == 6
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize(("behaviour", "status"), [("exit3", 3), ("abort", 134)])
+def test_a_workload_that_fails_under_real_nsys(
+    stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str, status: int
+) -> None:
+    from fiprof.orchestrator import nsys
+    from fiprof.orchestrator.process import Command, Supervisor
+    from fiprof.orchestrator.steps import NSYS_REPORT, check_trace
+
+    workload = (stand_ins["FIPROF_PYTHON"], "x", "run", "--case", "rmsnorm")
+    report = tmp_path / NSYS_REPORT
+    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, workload, gpu_metrics_hz=0)
+    command = Command(
+        "nsys", argv, tmp_path / "nsys.log", {**stand_ins, "STAND_IN_WORKLOAD": behaviour}, makes=(report,)
+    )
+    finished = Supervisor().start(command).wait()
+    assert (finished.outcome, finished.exit_status) == ("failed", status)
+    assert report.exists()
+    with pytest.raises(Exception, match=f"the workload under nsys ended with exit status {status}"):
+        check_trace(tmp_path)(finished, (tmp_path / "nsys.log").read_text())
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("behaviour", ["hang", "stubborn"])
+def test_ctrl_c_under_real_nsys(stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str) -> None:
+    """nsys and all its children are gone within five seconds; what is there is kept."""
+    program = stand_ins["FIPROF_PYTHON"]
+    # Only the workload under nsys hangs.
+    Path(f"{program}-traced").write_text(
+        f'#!/bin/sh\ncase "$*" in *--no-timing*) export STAND_IN_WORKLOAD={behaviour};; esac\nexec {program} "$@"\n'
+    )
+    Path(f"{program}-traced").chmod(0o755)
+    env = {**os.environ, **stand_ins, "FIPROF_NSYS": str(nsys_path), "FIPROF_PYTHON": f"{program}-traced"}
+    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "rmsnorm", "--tool", "nsys", "--gpu-metrics-hz", "0"]
+    with started(argv, env, tmp_path) as process:
+        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/nsys.log")))
+        before = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
+        assert before
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        took_s = time.monotonic() - begin
+    assert process.returncode == 130
+    assert took_s < 5
+    assert "the run is interrupted" in errors
+    path, manifest = only_run(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
+    assert [action["outcome"] for action in manifest["actions"]] == ["ok", "interrupted"]
+    assert (path / "baseline.jsonl").exists()
+    assert not [pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
+
+
+def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    env = {**os.environ, **stand_ins, "STAND_IN_WORKLOAD": "hang"}
+    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
+        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+        workload = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate()
+    for child in workload:
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    listed = fiprof("runs")
+    assert listed.returncode == 0
+    assert "is still being collected, or its fiprof was killed" in listed.stderr
+    assert fiprof("show", "latest").returncode == 2
+
+
+def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    env = {**os.environ, **stand_ins, "STAND_IN_WORKLOAD": "hang"}
+    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
+        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+        second = fiprof("collect", "--kernel", "rope", "--no-wait", env=stand_ins)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"is being profiled by process {process.pid} of " in second.stderr
+    assert len(list(tmp_path.glob("artifacts/*"))) == 1
+
+
+def test_without_tools_and_gpu(fiprof: Fiprof, stand_ins: dict[str, str]) -> None:
+    done = fiprof("collect", "--kernel", "prefill", env={**stand_ins, "FIPROF_NSYS": "/no/such/nsys"})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.strip().splitlines()) == 2
+
+
+def test_a_full_disk(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a full disk needs a file system of its own: mount is not permitted here")
+    try:
+        done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(small), env=stand_ins)
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        (run,) = small.glob("2*")
+        manifest = json.loads((run / "run.json").read_text())
+        assert manifest["status"] == "failed"
+        assert "disk is full" in manifest["reason"] + "".join(action["remedy"] for action in manifest["actions"])
+        assert (run / "baseline.jsonl").stat().st_size > 0
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    first = fiprof("collect", "--replay", str(recorded))
+    assert first.returncode == 0, first.stderr
+    path, manifest = only_run(tmp_path)
+    assert manifest["replayed_from"] == recorded.name
+    assert manifest["status"] == "complete"
+    again = fiprof("collect", "--replay", path.name)
+    assert again.returncode == 0, again.stderr
+    other = tmp_path / again.stdout.strip()
+    assert other != path
+    for table in TABLES:
+        assert pq.read_table(path / f"tables/{table}.parquet").equals(pq.read_table(other / f"tables/{table}.parquet"))
+
+
+def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+    path, _ = only_run(tmp_path)
+    before = pq.read_table(path / "tables/metrics.parquet")
+    packed = fiprof("pack", "latest")
+    assert packed.returncode == 0, packed.stderr
+    assert sorted(p.name for p in (path / "ncu").iterdir()) == [
+        "details.csv.xz",
+        "profile.ncu-rep.xz",
+        "raw.csv.xz",
+        "source.csv.xz",
+    ]
+    shutil.rmtree(path / "tables")
+    assert fiprof("parse", "latest").returncode == 0
+    assert pq.read_table(path / "tables/metrics.parquet").equals(before)
+
+
+def test_a_changed_file_is_not_packed(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+    path, _ = only_run(tmp_path)
+    with open(path / "ncu/raw.csv", "a") as file:
+        file.write("changed")
+    done = fiprof("pack", "latest")
+    assert done.returncode == 1
+    assert "checksum in run.json differs" in done.stderr
+    assert (path / "ncu/raw.csv").read_text().endswith("changed")
+
+
+@contextlib.contextmanager
+def started(argv: list[str], env: dict[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    env = {**env, "PYTHONPATH": str(REPOSITORY)}
+    process = subprocess.Popen(argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def wait_for(condition: Any, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.05)
