@@ -43,6 +43,7 @@ GPU_MASK = 0xFF
 TYPE_MASK = 0xFFFFFFFF
 METRIC_BITS = 31
 METRIC_MASK = (1 << METRIC_BITS) - 1
+HIGHEST_CLOCK_MHZ = 1e5
 METRIC_FIELDS = (
     column("time_ns", "timestamp"),
     Field(
@@ -144,7 +145,7 @@ def _read_diagnostics(export: Export) -> pa.Table:
     labels = export.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL") | {1: "Information"}
     events = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
     rows = [
-        {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text}
+        {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
         for time_ns, severity, text in sorted(events, key=lambda event: event[0] or 0)
     ]
     return pa.Table.from_pylist(rows, tables.schema("diagnostics"))
@@ -162,6 +163,7 @@ def _write_gpu_metrics_in(export: Export, folder: Path, sort: bool) -> int:
     known = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
     metrics = Labels(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
+    clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
     rows = 0
     with tables.writer(folder, "gpu_metrics") as write:
         for piece in export.scan(GPU_METRICS, METRIC_FIELDS, order="time_ns", sort=sort):
@@ -169,11 +171,19 @@ def _write_gpu_metrics_in(export: Export, folder: Path, sort: bool) -> int:
                 "time_ns": piece["time_ns"],
                 "device": int32(pc.bit_wise_and(pc.shift_right(piece["metric"], METRIC_BITS), GPU_MASK)),
                 "metric": metrics.encode(piece["metric"]),
-                "value": piece["value"],
+                "value": _in_megahertz(piece["value"], pc.is_in(piece["metric"], clocks)),
             }
             write(pa.table(columns))
             rows += piece.num_rows
     return rows
+
+
+def _in_megahertz(values: pa.Array, clocks: pa.Array) -> pa.Array:
+    """The values with those of clocks in the unit that their names give: nsys 2025.3 writes Hz under ``[MHz]``."""
+    import pyarrow.compute as pc
+
+    hertz = pc.and_(clocks, pc.greater(values, HIGHEST_CLOCK_MHZ))
+    return pc.if_else(hertz, pc.divide(values, 1e6), values)
 
 
 def _metric_key(kind: int, metric: int) -> int:

@@ -129,12 +129,13 @@ class Export:
     def rows(self, table: str, *columns: str, where: dict[str, Sequence[int]] | None = None) -> list[tuple[Any, ...]]:
         """These columns of every row; null for a column that is absent, no rows where the table is.
 
-        The columns of TEXTS are printable text, all others integers. where: columns, each with its allowed values.
+        The columns of TEXTS are printable text, all others integers. where: columns, each with its allowed values; no
+        rows where one of these is absent.
         """
         import sqlalchemy as sa
 
         there = self.columns(table)
-        if not there:
+        if not there or not there.issuperset(where or {}):
             return []
         source = sa.table(self._tables[table], *(sa.column(name) for name in there))
         query = sa.select(

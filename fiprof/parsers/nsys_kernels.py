@@ -89,13 +89,14 @@ def summarize_kernels(kernels: pa.Table) -> pa.Table:
         ended = ended.filter(pc.is_valid(ended["duration_ns"]))
     cases, case_codes = _coded(ended["case"])
     names, name_codes = _coded(ended["kernel"])
-    groups = case_codes * len(names) + name_codes
-    # 16 bits where they suffice: NumPy then sorts by radix, ten times as fast.
-    order = np.argsort(groups.astype(np.min_scalar_type(len(cases) * len(names))), kind="stable")
-    durations_ns = ended["duration_ns"].to_numpy()[order]
-    found, begins = np.unique(groups[order], return_index=True)
+    # No more bits than the groups need: NumPy sorts 16 by radix, ten times as fast as 64.
+    groups = (case_codes * len(names) + name_codes).astype(np.min_scalar_type(len(cases) * len(names)))
+    order = np.argsort(groups, kind="stable")
+    groups = groups[order]
+    begins = np.flatnonzero(np.diff(groups, prepend=groups[:1] + 1))
+    durations_ns = np.split(ended["duration_ns"].to_numpy()[order], begins[1:])
     rows = []
-    for group, of_group in zip(found.tolist(), np.split(durations_ns, begins[1:]), strict=False):
+    for group, of_group in zip(groups[begins].tolist(), durations_ns, strict=False):
         rows.append(
             {
                 "case": cases[group // len(names)],

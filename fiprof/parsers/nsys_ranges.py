@@ -146,7 +146,7 @@ def read_ranges(export: Export) -> list[Range]:
         if start_ns is not None and thread is not None
     ]
     domains = {(process_id(thread), domain): name for kind, _, _, thread, domain, name in named if kind == DOMAIN}
-    return _nested(
+    return nested(
         [
             Range(
                 domain=domains.get((process_id(thread), domain), ""),
@@ -162,7 +162,7 @@ def read_ranges(export: Export) -> list[Range]:
     )
 
 
-def _nested(ranges: list[Range]) -> list[Range]:
+def nested(ranges: list[Range]) -> list[Range]:
     """The ranges by start, outer before inner, each with its depth and parent."""
     ranges.sort(key=lambda found: (found.start_ns, -found.last_ns, found.kind))
     around: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)

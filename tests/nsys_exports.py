@@ -1,0 +1,51 @@
+"""Recorded nsys exports, and copies of them with something changed."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from fiprof.parsers import nsys, tables
+
+DATA = Path(__file__).parent / "data/nsys"
+FIVE_KERNELS = DATA / "h200-five-kernels.sqlite"
+CUDA_GRAPHS = DATA / "h200-cuda-graphs.sqlite"
+SCHEMA_3_0 = DATA / "schema-3.0.0-nvtx.sqlite"
+
+NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics")
+KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+Row = dict[str, Any]
+
+
+def altered(folder: Path, *statements: str, source: Path = FIVE_KERNELS) -> Path:
+    """A copy of a recorded export after some SQL."""
+    path = folder / "trace.sqlite"
+    shutil.copy(source, path)
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    return path
+
+
+def parsed(sqlite: Path, out: Path) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
+    """The summary, and the rows of every table by name."""
+    summary = nsys.parse(sqlite, out)
+    found = {name: tables.read(out, name) for name in NAMES}
+    for name, table in found.items():
+        table.validate(full=True)
+        assert table.schema.names == tables.schema(name).names
+        assert table.num_rows == summary.rows[name]
+    return summary, {name: table.to_pylist() for name, table in found.items()}
+
+
+def query(sqlite: Path, sql: str) -> list[tuple[Any, ...]]:
+    """What plain SQLite says, to hold the parser against."""
+    connection = sqlite3.connect(f"file:{sqlite}?mode=ro", uri=True)
+    rows = connection.execute(sql).fetchall()
+    connection.close()
+    return rows

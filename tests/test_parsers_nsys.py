@@ -1,0 +1,397 @@
+"""The nsys parser over recorded exports of an H200, held to what plain SQLite says about them."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.parsers import nsys, tables
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, Row, parsed, query
+
+PREFILL = (
+    "prefill[batch=4,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=auto,dtype=fp16]"
+)
+GRAPHS_CASE = (
+    "decode[batch=32,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=false,cuda_graph=true,"
+    "dtype=fp16]"
+)
+
+
+@pytest.fixture(scope="module")
+def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    return parsed(FIVE_KERNELS, tmp_path_factory.mktemp("five"))[1]
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
+    return parsed(CUDA_GRAPHS, tmp_path_factory.mktemp("graphs"))[1]
+
+
+def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
+    assert nsys.parse(FIVE_KERNELS, tmp_path / "new" / "tables") == nsys.NsysSummary(
+        schema_version="3.20.3",
+        rows={
+            "kernels": 184,
+            "ranges": 132,
+            "api": 443,
+            "copies": 15,
+            "memory": 747,
+            "gpu_metrics": 1100,
+            "diagnostics": 44,
+        },
+        missing=(),
+        warnings=(),
+        nvtx_incompatible=False,
+    )
+    assert sorted(path.name for path in (tmp_path / "new" / "tables").iterdir()) == [
+        "api.parquet",
+        "copies.parquet",
+        "diagnostics.parquet",
+        "gpu_metrics.parquet",
+        "kernels.parquet",
+        "memory.parquet",
+        "ranges.parquet",
+    ]
+
+
+def test_measured_kernels_of_the_five_cases(five: dict[str, list[Row]]) -> None:
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in five["kernels"]:
+        if row["phase"] == "measure":
+            found.setdefault((row["case"].split("[")[0], row["kernel"]), []).append(row)
+    table = {
+        key: (
+            len(rows),
+            sum(row["duration_ns"] for row in rows),
+            min(row["duration_ns"] for row in rows),
+            max(row["duration_ns"] for row in rows),
+            sum(row["launch_call_ns"] for row in rows),
+        )
+        for key, rows in found.items()
+    }
+    # kernels, total, least, most and launch calls in ns
+    assert table == {
+        ("prefill", "PrefillWithKVCacheKernel"): (20, 6051622, 301182, 309789, 107650),
+        ("decode", "BatchDecodeWithPagedKVCacheKernel"): (20, 1715406, 85055, 89471, 88621),
+        ("decode", "PersistentVariableLengthMergeStatesKernel"): (20, 82144, 3968, 4576, 69567),
+        ("rmsnorm", "RMSNormKernel"): (20, 474395, 23040, 25280, 79483),
+        ("fused_add_rmsnorm", "FusedAddRMSNormKernel"): (20, 712474, 34783, 37344, 121870),
+        ("rope", "BatchQKApplyRotaryKernel"): (20, 3853372, 191486, 194495, 110830),
+    }
+    for rows in found.values():
+        assert [row["iteration"] for row in rows] == list(range(20))
+
+
+def test_kernels_in_setup_and_warmup_have_no_iteration(five: dict[str, list[Row]]) -> None:
+    phases = Counter((row["phase"], row["iteration"] is None) for row in five["kernels"])
+    assert phases == {("setup", True): 43, ("warmup", True): 21, ("measure", False): 120}
+
+
+def test_the_first_measured_kernel(five: dict[str, list[Row]]) -> None:
+    row = dict(next(row for row in five["kernels"] if row["phase"] == "measure"))
+    assert row.pop("kernel_full").startswith(
+        "void flashinfer::PrefillWithKVCacheKernel<flashinfer::SparseCollectiveMainloop<PagedParams::AdditionalParams,"
+    )
+    assert row == {
+        "start_ns": 3464016804,
+        "end_ns": 3464326593,
+        "duration_ns": 309789,
+        "device": 0,
+        "stream": 7,
+        "pid": 2063,
+        "kernel": "PrefillWithKVCacheKernel",
+        "grid": "132x1x1",
+        "block": "384x1x1",
+        "registers": 168,
+        "shared_bytes": 131152,
+        "graph_node": None,
+        "phase": "measure",
+        "case": PREFILL,
+        "iteration": 0,
+        "launch_call_ns": 7027,
+        "correlation": 614,
+    }
+
+
+def test_a_kernel_belongs_to_the_range_of_its_launch_call_though_it_runs_after_it(five: dict[str, list[Row]]) -> None:
+    last = next(row for row in five["ranges"] if row["name"] == "iter 19")
+    kernel = next(row for row in five["kernels"] if row["case"] == PREFILL and row["iteration"] == 19)
+    assert (last["end_ns"], kernel["start_ns"]) == (3464568371, 3469792877)
+
+
+@pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS], ids=lambda path: path.stem)
+def test_every_kernel_is_where_plain_sql_says(export: Path, tmp_path: Path) -> None:
+    ranges = """SELECT name.value FROM NVTX_EVENTS r JOIN StringIds name ON name.id = r.textId
+                WHERE r.eventType = 59 AND r.domainId = 1 AND r.globalTid = call.globalTid
+                AND r.start <= call.start AND r."end" > call.start ORDER BY r.start LIMIT 1 OFFSET"""
+    expected = query(
+        export,
+        f"""SELECT k.start, k."end", k.deviceId, k.streamId, short.value, long.value, k.graphNodeId,
+                   k.gridX || 'x' || k.gridY || 'x' || k.gridZ, k.blockX || 'x' || k.blockY || 'x' || k.blockZ,
+                   k.registersPerThread, k.staticSharedMemory + k.dynamicSharedMemory, call."end" - call.start,
+                   ({ranges} 0), ({ranges} 1), ({ranges} 2)
+            FROM CUPTI_ACTIVITY_KIND_KERNEL k
+            JOIN StringIds short ON short.id = k.shortName JOIN StringIds long ON long.id = k.demangledName
+            LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME call
+            ON call.correlationId = k.correlationId AND call.globalTid >> 24 = k.globalPid >> 24
+            ORDER BY k.start""",
+    )
+    _, found = parsed(export, tmp_path)
+    got = [
+        (
+            *(row[name] for name in ("start_ns", "end_ns", "device", "stream", "kernel", "kernel_full", "graph_node")),
+            *(row[name] for name in ("grid", "block", "registers", "shared_bytes", "launch_call_ns", "phase", "case")),
+            None if row["iteration"] is None else f"iter {row['iteration']}",
+        )
+        for row in found["kernels"]
+    ]
+    assert got == expected
+
+
+def test_nodes_of_a_cuda_graph_are_launched_by_its_launch_call(graphs: dict[str, list[Row]]) -> None:
+    nodes = [row for row in graphs["kernels"] if row["graph_node"] is not None]
+    measured = [row for row in nodes if row["case"] == GRAPHS_CASE and row["phase"] == "measure"]
+    assert len(nodes) == 92
+    assert [(row["kernel"], row["graph_node"], row["iteration"]) for row in measured] == [
+        (kernel, node, iteration)
+        for iteration in range(20)
+        for kernel, node in (
+            ("BatchDecodeWithPagedKVCacheKernel", 8589934592),
+            ("PersistentVariableLengthMergeStatesKernel", 8589934593),
+        )
+    ]
+    launches = {row["correlation"]: row for row in graphs["api"] if row["name"] == "cudaGraphLaunch"}
+    assert len(launches) == 46
+    for row in nodes:
+        call = launches[row["correlation"]]
+        assert row["launch_call_ns"] == call["end_ns"] - call["start_ns"]
+
+
+def test_ranges_with_their_parents(five: dict[str, list[Row]]) -> None:
+    kinds = Counter((row["domain"], row["depth"]) for row in five["ranges"])
+    assert kinds == {("fiprof", 0): 15, ("fiprof", 1): 15, ("fiprof", 2): 100, ("CCCL", 0): 2}
+    assert [tuple(row.values()) for row in five["ranges"][:8]] == [
+        ("fiprof", "setup", 2464007828, 3425675394, 0, None, "push_pop", 2063, 2063),
+        ("fiprof", PREFILL, 2464013534, 3425667316, 1, 0, "push_pop", 2063, 2063),
+        ("CCCL", "cub::DeviceRadixSort", 3355676919, 3355724249, 0, None, "push_pop", 2063, 2063),
+        ("fiprof", "warmup", 3425759706, 3463860032, 0, None, "push_pop", 2063, 2063),
+        ("fiprof", PREFILL, 3425762582, 3463857821, 1, 3, "push_pop", 2063, 2063),
+        ("fiprof", "measure", 3463965087, 3470102696, 0, None, "push_pop", 2063, 2063),
+        ("fiprof", PREFILL, 3463967769, 3470102423, 1, 5, "push_pop", 2063, 2063),
+        ("fiprof", "iter 0", 3463974171, 3464018815, 2, 6, "push_pop", 2063, 2063),
+    ]
+
+
+def test_calls_have_plain_names(graphs: dict[str, list[Row]]) -> None:
+    calls = Counter(row["name"] for row in graphs["api"])
+    assert calls.most_common(6) == [
+        ("cudaLaunchKernel", 276),
+        ("cudaStreamIsCapturing", 252),
+        ("cudaLaunchKernelExC", 215),
+        ("cuKernelGetName", 184),
+        ("cudaStreamCreateWithPriority", 128),
+        ("cudaMalloc", 48),
+    ]
+    assert graphs["api"][0] == {
+        "name": "cuModuleGetLoadingMode",
+        "start_ns": 2411159170,
+        "end_ns": 2411159947,
+        "pid": 2311,
+        "tid": 2311,
+        "correlation": 1,
+        "status": 0,
+    }
+    starts = [row["start_ns"] for row in graphs["api"]]
+    assert starts == [
+        start for (start,) in query(CUDA_GRAPHS, "SELECT start FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY 1")
+    ]
+
+
+def test_copies_and_sets(graphs: dict[str, list[Row]]) -> None:
+    volumes: Counter[str] = Counter()
+    for row in graphs["copies"]:
+        volumes[row["kind"]] += row["bytes"]
+    assert Counter(row["kind"] for row in graphs["copies"]) == {
+        "Host-to-Device": 16,
+        "Device-to-Host": 21,
+        "Device-to-Device": 6,
+        "Memset": 30,
+    }
+    assert volumes == {
+        "Host-to-Device": 72407,
+        "Device-to-Host": 3016,
+        "Device-to-Device": 33288,
+        "Memset": 86096,
+    }
+    starts = [row["start_ns"] for row in graphs["copies"]]
+    assert starts == sorted(starts)
+
+
+def test_the_first_copy(five: dict[str, list[Row]]) -> None:
+    assert five["copies"][0] == {
+        "start_ns": 3373665164,
+        "end_ns": 3373667020,
+        "bytes": 20,
+        "kind": "Device-to-Host",
+        "device": 0,
+        "stream": 7,
+        "pid": 2063,
+        "phase": "setup",
+        "case": PREFILL,
+        "iteration": None,
+        "correlation": 468,
+    }
+
+
+def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str, list[Row]]) -> None:
+    on_device = query(
+        FIVE_KERNELS,
+        """SELECT start, bytes, sum(CASE memoryOperationType WHEN 0 THEN bytes ELSE -bytes END)
+           OVER (ORDER BY start, rowid) FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memKind != 1 ORDER BY start, rowid""",
+    )
+    assert [(row["time_ns"], row["bytes"], row["total_bytes"]) for row in five["memory"]] == on_device
+    assert max(row["total_bytes"] for row in five["memory"]) == 426597311
+    assert five["memory"][-1] == {
+        "time_ns": 3857645227,
+        "kind": "Deallocation",
+        "bytes": 134217728,
+        "device": 0,
+        "pid": 2063,
+        "total_bytes": 3192213,
+        "address": 139952828448768,
+    }
+
+
+def test_gpu_metrics_have_names_and_clocks_are_in_megahertz(five: dict[str, list[Row]]) -> None:
+    found: dict[str, list[float]] = {}
+    for row in five["gpu_metrics"]:
+        assert row["device"] == 0
+        found.setdefault(row["metric"], []).append(row["value"])
+    assert len(found) == 22
+    assert {len(values) for values in found.values()} == {50}
+    assert sum(found["Tensor Active [Throughput %]"]) == 1283
+    assert sum(found["DRAM Read Bandwidth [Throughput %]"]) == 339
+    assert max(found["Compute Warps in Flight [Avg]"]) == 4207657
+    assert min(found["GPC Clock Frequency [MHz]"]) == 1666.46625
+    assert max(found["SYS Clock Frequency [MHz]"]) == 1665.472951
+
+
+def test_diagnostics(graphs: dict[str, list[Row]]) -> None:
+    assert Counter(row["severity"] for row in graphs["diagnostics"]) == {"Warning": 24, "Information": 21}
+    assert graphs["diagnostics"][0] == {"time_ns": 0, "severity": "Information", "text": "Profiling has started."}
+    assert graphs["diagnostics"][10]["text"] == "Number of NVTX events collected:  376."
+
+
+def test_an_export_of_schema_3_0_with_ranges_only(tmp_path: Path) -> None:
+    summary, found = parsed(SCHEMA_3_0, tmp_path)
+    assert summary.schema_version == "3.0.0"
+    assert summary.rows | {"ranges": 22} == dict.fromkeys(summary.rows, 0) | {"ranges": 22}
+    assert summary.missing == (
+        "no CUPTI_ACTIVITY_KIND_KERNEL: the trace holds no kernels",
+        "no CUPTI_ACTIVITY_KIND_RUNTIME: kernels have no launch call, phase, case or iteration",
+        "no CUDA_GPU_MEMORY_USAGE_EVENTS: the trace holds no allocations (nsys --cuda-memory-usage=true)",
+        "no GPU_METRICS: the trace holds no samples of GPU metrics (nsys --gpu-metrics-devices=all)",
+        "no DIAGNOSTIC_EVENT: what nsys had to say is unknown",
+    )
+    assert summary.warnings == ()
+    shown = [(row["domain"], row["name"], row["depth"], row["parent"], row["kind"]) for row in found["ranges"]]
+    assert shown[6:10] == [
+        ("fiprof", "iter 0", 2, 5, "push_pop"),
+        ("fiprof", "iter 1", 2, 5, "push_pop"),
+        ("fiprof", "iter 2", 2, 5, "push_pop"),
+        ("fiprof", "setup", 0, None, "push_pop"),
+    ]
+    assert shown[-4:] == [
+        ("", "default-domain range", 0, None, "push_pop"),
+        ("", "start/end range", 0, None, "start_end"),
+        ("", "never ended", 0, None, "start_end"),
+        ("fiprof", "never popped", 0, None, "push_pop"),
+    ]
+
+
+def test_summarize_kernels_of_a_recorded_export(tmp_path: Path) -> None:
+    nsys.parse(FIVE_KERNELS, tmp_path)
+    summary = nsys.summarize_kernels(tables.read(tmp_path, "kernels")).to_pylist()
+    assert len(summary) == 26
+    assert summary[0] == {
+        "case": PREFILL,
+        "kernel": "PrefillWithKVCacheKernel",
+        "count": 23,
+        "total_ns": 6967805,
+        "median_ns": 302077.0,
+        "min_ns": 301182,
+        "max_ns": 312797,
+    }
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b", None]),
+            st.sampled_from(["K", "L", "M"]),
+            st.integers(0, 2**40) | st.none(),
+        )
+    )
+)
+def test_summarize_kernels_counts_as_statistics_does(rows: list[tuple[str | None, str, int | None]]) -> None:
+    category = pa.dictionary(pa.int32(), pa.string())
+    halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
+    kernels = pa.concat_tables(
+        pa.table(
+            {
+                "case": pa.array([case for case, _, _ in half], category),
+                "kernel": pa.array([kernel for _, kernel, _ in half], category),
+                "duration_ns": pa.array([duration for _, _, duration in half], pa.int64()),
+            }
+        )
+        for half in halves
+    )
+    expected: dict[tuple[str | None, str], list[int]] = {}
+    for case, kernel, duration in rows:
+        if duration is not None:
+            expected.setdefault((case, kernel), []).append(duration)
+    summary = nsys.summarize_kernels(kernels).to_pylist()
+    assert [row["total_ns"] for row in summary] == sorted((sum(group) for group in expected.values()), reverse=True)
+    assert {(row.pop("case"), row.pop("kernel")): tuple(row.values()) for row in summary} == {
+        key: (len(group), sum(group), statistics.median(group), min(group), max(group))
+        for key, group in expected.items()
+    }
+
+
+def test_importing_the_parser_imports_no_heavy_library() -> None:
+    heavy = "{'pandas', 'pyarrow', 'sqlalchemy', 'adbc_driver_manager', 'numpy'}"
+    code = f"import sys, fiprof.parsers.nsys; print(sorted({heavy} & set(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert output == "[]\n"
+
+
+@pytest.mark.nsys
+def test_a_trace_by_the_real_nsys(nsys_path: Path, tmp_path: Path) -> None:
+    pytest.importorskip("nvtx")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import nvtx\n"
+        "for name in ('measure', 'case[a=1]', 'iter 0'): nvtx.push_range(name, domain='fiprof')\n"
+        "for _ in range(3): nvtx.pop_range(domain='fiprof')\n"
+    )
+    report = tmp_path / "trace"
+    trace = ("profile", "--trace=nvtx", "--sample=none", "--cpuctxsw=none", "--output", report, sys.executable, program)
+    export = ("export", "--type=sqlite", "--output", f"{report}.sqlite", f"{report}.nsys-rep")
+    for command in (trace, export):
+        subprocess.run([nsys_path, *command], check=True, capture_output=True, cwd=tmp_path, timeout=120)
+    summary, found = parsed(report.with_suffix(".sqlite"), tmp_path / "tables")
+    if summary.nvtx_incompatible:
+        pytest.skip("this nsys cannot read the ranges of the installed nvtx")
+    assert [(row["domain"], row["name"], row["depth"], row["parent"]) for row in found["ranges"]] == [
+        ("fiprof", "measure", 0, None),
+        ("fiprof", "case[a=1]", 1, 0),
+        ("fiprof", "iter 0", 2, 1),
+    ]
