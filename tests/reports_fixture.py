@@ -1,6 +1,6 @@
 """Run folders for the tests of the reports: the recorded H200 run, and small made-up ones.
 
-``python tests/reports_fixture.py`` writes the snapshots in tests/data/reports anew; read the difference before you
+``python -m tests.reports_fixture`` writes the snapshots in tests/data/reports anew; read the difference before you
 commit it.
 """
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from reports_fixture import case, recorded_cases
-
 from fiprof.reports.labels import Labels
+from tests.reports_fixture import case, recorded_cases
 
 
 def test_a_case_alone_in_its_workload_is_named_by_it() -> None:

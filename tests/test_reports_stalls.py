@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.manifest import Action
 from fiprof.parsers.run import Run
 from fiprof.reports.stalls import REASONS, LaunchStalls, disagreements, document, stalls, verdict
 from fiprof.reports.view import render, warnings
+from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["stalls.txt", "stalls-terminal.txt", "stalls.md", "stalls.csv"])
 def test_printed(recorded: Run, name: str) -> None:
     assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
-        "python tests/reports_fixture.py writes the snapshots anew"
+        "python -m tests.reports_fixture writes the snapshots anew"
     )
 
 

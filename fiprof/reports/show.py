@@ -86,7 +86,7 @@ class LaunchFigures:
     dram_pct: float | None = None
     """Busiest part of the DRAM interface, of its peak."""
     sm_clock_ghz: float | None = None
-    """Of the multiprocessors during the launch."""
+    """Of the multiprocessors, as ncu's rooflines take it; its «SM Frequency» is measured in another replay."""
     achieved_occupancy_pct: float | None = None
     theoretical_occupancy_pct: float | None = None
     occupancy_limiters: tuple[str, ...] = ()

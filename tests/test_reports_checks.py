@@ -1,0 +1,276 @@
+"""fiprof/reports/checks.py and check_rules.py: how sure the numbers of a run are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.parsers import tables
+from fiprof.parsers.manifest import CaseEntry
+from fiprof.parsers.run import Run
+from fiprof.reports import checks
+from fiprof.reports.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
+from fiprof.reports.evidence import Evidence
+from tests.reports_fixture import GPU_STATE, case, make_run, record_run
+
+ID = "mine[rows=8]"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
+
+
+def test_the_recorded_run(recorded: Run) -> None:
+    table = checks.compute(recorded)
+    assert table.schema == tables.schema("checks")
+    rows = table.to_pylist()
+    assert len(rows) == len(RUN_CHECKS) + 5 * len(CASE_CHECKS) + 6 * len(LAUNCH_CHECKS)
+    assert [(row["check"], row["launch"]) for row in rows if row["passed"] is False] == [("stall_sum", 2)]
+    assert {row["check"] for row in rows if row["passed"] is None} == {"dram_writes"}
+    values = {(row["check"], row["case"].partition("[")[0]): row["value"] for row in rows if row["case"]}
+    assert [
+        round(values["flops", name], 2) for name in ("prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "rope")
+    ] == [
+        1.10,
+        1.34,
+        1.61,
+        1.48,
+        1.85,
+    ]
+    assert round(values["dram_reads", "decode"], 3) == 1.004
+    assert round(values["nsys_vs_plain", "prefill"], 3) == 0.993
+    assert checks.notes(recorded) == (
+        "launch 2 (decode): the stalls add up to 12.46 cycles, the warp latency is 11.05: ncu takes them in different "
+        "replays, and the shares are no surer than these agree",
+    )
+
+
+def test_written_checks_are_read_and_not_made_again(recorded: Run, tmp_path: Path) -> None:
+    made = checks.failed(make_run(tmp_path / "made", launches=launch(stall_dropped_bytes=8.0)))
+    assert [each.check for each in made] == ["dropped_samples"]
+    run = make_run(tmp_path / "written", launches=launch(stall_dropped_bytes=8.0))
+    tables.write(run.tables_path, "checks", tables.empty("checks"))
+    assert checks.failed(run) == []
+    assert checks.failed(recorded) == [each for each in checks.evaluate(Evidence(recorded)) if each.passed is False]
+
+
+# Each check on made-up runs
+
+
+def check(run: Run, name: str) -> Check:
+    (found,) = [each for each in checks.evaluate(Evidence(run)) if each.check == name]
+    return found
+
+
+def kernels(durations_ns: list[int], *, iteration: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"phase": "measure", "case": ID, "iteration": iteration + i, "kernel": "K", "duration_ns": ns}
+        for i, ns in enumerate(durations_ns)
+    ]
+
+
+def launch(**values: Any) -> list[dict[str, Any]]:
+    return [{"launch": 0, "case": ID, "iteration": 0, "kernel": "K", "duration_ns": 1e5, **values}]
+
+
+@pytest.mark.parametrize(
+    ("plain_us", "nsys_us", "passed"),
+    [
+        (100.0, 100.0, True),
+        (100.0, 91.0, True),
+        (100.0, 89.0, False),
+        (100.0, 109.0, True),
+        (100.0, 111.0, False),
+        (10.0, 7.1, True),  # 3 µs of events and launch gap
+        (10.0, 6.9, False),
+    ],
+)
+def test_nsys_against_plain(tmp_path: Path, plain_us: float, nsys_us: float, passed: bool) -> None:
+    run = make_run(tmp_path / "run", kernels=kernels([round(nsys_us * 1000)] * 3), gpu_us={ID: [plain_us] * 3})
+    found = check(run, "nsys_vs_plain")
+    assert (found.passed, found.case) == (passed, ID)
+    assert found.value == pytest.approx(nsys_us / plain_us)
+
+
+def test_an_iteration_of_several_kernels_may_have_several_gaps(tmp_path: Path) -> None:
+    one = make_run(tmp_path / "one", kernels=kernels([24_000]), gpu_us={ID: [30.0]})
+    assert check(one, "nsys_vs_plain").passed is False
+    two = make_run(tmp_path / "two", kernels=kernels([12_000]) + kernels([12_000]), gpu_us={ID: [30.0]})
+    assert check(two, "nsys_vs_plain").passed is True
+
+
+@pytest.mark.parametrize(
+    ("ncu_us", "nsys_us", "passed"),
+    [(100, 100, True), (149, 100, True), (151, 100, False), (81, 100, True), (79, 100, False), (3.9, 2, True)],
+)
+def test_ncu_against_nsys(tmp_path: Path, ncu_us: float, nsys_us: float, passed: bool) -> None:
+    run = make_run(
+        tmp_path / "run", launches=launch(duration_ns=ncu_us * 1e3), kernels=kernels([round(nsys_us * 1000)])
+    )
+    assert check(run, "ncu_vs_nsys").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("latency", "passed"), [(10.0, True), (9.81, True), (10.19, True), (9.7, False), (10.3, False)]
+)
+def test_stall_sum(tmp_path: Path, latency: float, passed: bool) -> None:
+    reasons = [
+        {"launch": 0, "reason": name, "warps_per_issue": value} for name, value in (("wait", 9.0), ("selected", 1.0))
+    ]
+    run = make_run(tmp_path / "run", launches=launch(warp_latency_cycles=latency), reasons=reasons)
+    found = check(run, "stall_sum")
+    assert (found.passed, found.launch) == (passed, 0)
+
+
+@pytest.mark.parametrize(("counted", "passed"), [(30.0, True), (31.0, False), (29.0, False)])
+def test_sample_sum(tmp_path: Path, counted: float, passed: bool) -> None:
+    reasons = [{"launch": 0, "reason": name, "samples": value} for name, value in (("wait", 10), ("selected", 20))]
+    run = make_run(tmp_path / "run", launches=launch(stall_samples=counted), reasons=reasons)
+    assert check(run, "sample_sum").passed is passed
+
+
+@pytest.mark.parametrize(("dropped", "passed"), [(0.0, True), (64.0, False)])
+def test_dropped_samples(tmp_path: Path, dropped: float, passed: bool) -> None:
+    run = make_run(tmp_path / "run", launches=launch(stall_dropped_bytes=dropped))
+    assert check(run, "dropped_samples").passed is passed
+
+
+@pytest.mark.parametrize(("clock_mhz", "passed"), [(1980, True), (1590, True), (1580, False)])
+def test_sm_clock(tmp_path: Path, clock_mhz: float, passed: bool) -> None:
+    run = make_run(tmp_path / "run", launches=launch(sm_clock_hz=clock_mhz * 1e6))
+    assert check(run, "sm_clock").passed is passed
+
+
+FLOAT_RATES = {
+    f"{inst}_thread_insts_per_cycle": 0.0
+    for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")
+}
+
+
+@pytest.mark.parametrize(
+    ("counted", "factor", "passed"),
+    [
+        ({"tensor_ops_fp16": 1100.0}, 1.1, True),
+        ({"tensor_ops_fp16": 890.0}, 0.89, False),
+        ({"tensor_ops_fp16": 2600.0}, 2.6, False),
+        # Other pipes count only where the tensor cores did nothing.
+        ({"tensor_ops_fp16": 1100.0, **FLOAT_RATES, "ffma_thread_insts": 9000.0}, 1.1, True),
+        ({"tensor_ops_fp16": 0.0, **FLOAT_RATES, "sm_cycles": 1.0, "ffma_thread_insts": 500.0}, 1.0, True),
+        # Half additions are conversions, mostly.
+        ({**FLOAT_RATES, "sm_cycles": 1.0, "ffma_thread_insts": 500.0, "hadd_thread_insts": 9000.0}, 1.0, True),
+        ({**FLOAT_RATES, "sm_cycles": 1.0, "hfma_thread_insts": 100.0}, 0.4, False),
+    ],
+)  # fmt: skip
+def test_flops(tmp_path: Path, counted: Mapping[str, float], factor: float, passed: bool) -> None:
+    found = check(make_run(tmp_path / "run", launches=launch(**counted), cases=[case(flops=1000)]), "flops")
+    assert found.value == pytest.approx(factor)
+    assert found.passed is passed
+
+
+def test_flops_add_up_over_the_kernels_of_an_iteration(tmp_path: Path) -> None:
+    rows = [
+        {"launch": i, "case": ID, "iteration": i // 2, "kernel": f"K{i % 2}", "tensor_ops_fp16": 500.0}
+        for i in range(6)
+    ]
+    assert check(make_run(tmp_path / "run", launches=rows, cases=[case(flops=1000)]), "flops").value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("read", "cache_control", "passed", "words"),
+    [
+        (1000.0, "all", True, "1.00 times"),
+        (800.0, "all", False, "although the caches were flushed"),
+        (800.0, "none", False, "part of the data was in L2 already"),
+    ],
+)
+def test_dram_reads(tmp_path: Path, read: float, cache_control: str, passed: bool, words: str) -> None:
+    run = make_run(tmp_path / "run", launches=launch(dram_read_bytes=read), settings={"cache_control": cache_control})
+    found = check(run, "dram_reads")
+    assert found.passed is passed
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
+    ("model", "written", "passed"), [(400, 350.0, True), (400, 261.0, True), (400, 259.0, False), (100, 0.0, None)]
+)
+def test_dram_writes_may_stay_in_l2(tmp_path: Path, model: int, written: float, passed: bool | None) -> None:
+    run = make_run(
+        tmp_path / "run",
+        launches=launch(dram_write_bytes=written),
+        cases=[case(bytes_written=model)],
+        environment={"gpu": {"l2_bytes": 100}},
+    )
+    assert check(run, "dram_writes").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("durations_us", "passed"),
+    [
+        ([100, 100, 105, 109], True),
+        ([100, 100, 100, 120, 120], False),
+        ([3.0, 3.3, 3.6, 3.9], True),
+        ([5.0, 5.0], None),
+    ],
+)
+def test_spread(tmp_path: Path, durations_us: list[float], passed: bool | None) -> None:
+    run = make_run(tmp_path / "run", kernels=kernels([round(1000 * us) for us in durations_us]))
+    assert check(run, "spread").passed is passed
+    plain = make_run(tmp_path / "plain", gpu_us={ID: durations_us})
+    assert check(plain, "spread").passed is passed
+
+
+def test_other_processes(tmp_path: Path) -> None:
+    after = {**GPU_STATE, "other_processes": ["4711 (python3)"]}
+    run = make_run(tmp_path / "shared", environment={"gpu_state": {"before": GPU_STATE, "after": after}})
+    found = check(run, "other_processes")
+    assert found.passed is False
+    assert checks.of_run(checks.failed(run)) == (
+        "something else was on the GPU: 4711 (python3): it may have disturbed times and counters",
+    )
+
+
+@pytest.mark.parametrize(("error", "passed"), [(1e-4, True), (3e-3, False)])
+def test_reference(tmp_path: Path, error: float, passed: bool) -> None:
+    run = make_run(tmp_path / "run")
+    (run.path / "baseline.jsonl").write_text(
+        f'{{"kind": "case", "case": "{ID}", "reference": {{"relative_error": {error}, "tolerance": 0.002}}}}\n'
+    )
+    assert check(run, "reference").passed is passed
+
+
+def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "empty", launches=launch(duration_ns=None), environment={})
+    found = checks.evaluate(Evidence(run))
+    assert len(found) == len(RUN_CHECKS) + len(CASE_CHECKS) + len(LAUNCH_CHECKS)
+    for each in found:
+        assert each.passed is None, each
+        assert each.value is None
+        assert each.message
+    assert checks.notes(run) == ()
+
+
+def test_a_run_without_tables_can_be_checked(tmp_path: Path) -> None:
+    assert {row["passed"] for row in checks.compute(make_run(tmp_path / "run", environment={})).to_pylist()} == {None}
+
+
+def test_many_alike_are_counted(tmp_path: Path) -> None:
+    rows = [{"launch": i, "case": ID, "kernel": "K", "stall_dropped_bytes": 8.0} for i in range(1000)]
+    notes = checks.notes(make_run(tmp_path / "run", launches=rows))
+    assert len(notes) == 4
+    assert (
+        notes[0] == "launch 0 (mine): ncu dropped 8 bytes of samples: the sampled shares are of the kernel's beginning"
+    )
+    assert notes[3] == "997 more like this (check dropped_samples in the table checks)"
+
+
+def test_every_case_has_its_own(tmp_path: Path) -> None:
+    cases: list[CaseEntry] = [case("a[x=1]"), case("a[x=2]")]
+    run = make_run(tmp_path / "run", cases=cases, gpu_us={"a[x=1]": [1.0, 5.0, 9.0], "a[x=2]": [5.0, 5.0, 5.0]})
+    assert checks.notes(run) == (
+        "a x=1: 3 iterations without a profiler spread by 128.0% ((p90 - p10) / median): "
+        "differences smaller than that mean nothing",
+    )

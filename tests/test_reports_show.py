@@ -1,0 +1,227 @@
+"""fiprof/reports/show.py: durations, roofs, occupancy and caches."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import re
+from pathlib import Path
+
+import pytest
+
+from fiprof.parsers.manifest import Action
+from fiprof.parsers.run import Run
+from fiprof.reports.show import Figures, LaunchFigures, document, show
+from fiprof.reports.view import render
+from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
+
+
+@pytest.fixture(scope="module")
+def figures(recorded: Run) -> Figures:
+    return show(recorded)
+
+
+# ncu's own text page of the recorded report
+
+Page = dict[str, tuple[str, str]]
+"""Name of a metric -> its unit and value as ncu prints them."""
+
+
+def details() -> list[Page]:
+    """The metrics of each launch. A name that several sections print keeps its first value."""
+    pages: list[Page] = []
+    text = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+    for line in text.splitlines():
+        if re.match(r"  \S.*, Context \d+, Stream", line):
+            pages.append({})
+        elif found := re.fullmatch(r"    (\S.*?)(?:  +(\S+))??  +(\S+) *", line):
+            name, unit, value = found.groups()
+            pages[-1].setdefault(name, (unit or "", value))
+    return pages
+
+
+SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3, "ns": 1e-3}
+
+
+def printed_by_ncu(value: float | None, page: Page, name: str) -> None:
+    """The value, in ncu's unit and to its digits, is what ncu printed."""
+    unit, text = page[name]
+    assert value is not None
+    decimals = len(text.partition(".")[2])
+    assert f"{value / SCALES.get(unit, 1.0):.{decimals}f}" == text.replace(",", ""), name
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_figures_are_those_that_ncu_prints(figures: Figures, index: int) -> None:
+    launch, page = figures.launches[index], details()[index]
+    for value, name in (
+        (launch.ncu_us, "Duration"),
+        (launch.dram_pct, "DRAM Throughput"),
+        (launch.theoretical_occupancy_pct, "Theoretical Occupancy"),
+        (launch.achieved_occupancy_pct, "Achieved Occupancy"),
+        (launch.waves, "Waves Per SM"),
+        (launch.registers_per_thread, "Registers Per Thread"),
+        (launch.l1_hit_pct, "L1/TEX Hit Rate"),
+        (launch.l2_hit_pct, "L2 Hit Rate"),
+    ):
+        printed_by_ncu(value, page, name)
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_bandwidth_and_shared_memory_are_those_that_ncu_prints(figures: Figures, index: int) -> None:
+    launch = figures.launches[index]
+    text = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+    part = text.split(", Context 1, Stream 7")[index + 1]
+    found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
+    assert found and launch.dram_gb_per_s
+    assert f"{launch.dram_gb_per_s / SCALES[found[1]]:.2f}" == found[2]
+    shared = 0.0
+    for kind in ("Dynamic", "Static"):
+        size = re.search(rf"{kind} Shared Memory Per Block +(K?)byte/block +(\S+)", part)
+        assert size
+        shared += float(size[2].replace(",", "")) * (1 if size[1] else 1e-3)
+    assert launch.shared_kb_per_block == pytest.approx(shared, abs=0.005)
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_fp32_share_is_that_of_ncu_s_roofline(figures: Figures, index: int) -> None:
+    text = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+    said = [int(share) for share in re.findall(r"The workload achieved (\d+)%\s+of this device's FP32 peak", text)]
+    launch = figures.launches[index]
+    assert launch.fp32_ops and launch.ncu_us and launch.sm_clock_ghz
+    peak_per_cycle = 33792
+    share = launch.fp32_ops / (launch.ncu_us * 1e3 * launch.sm_clock_ghz * peak_per_cycle)
+    assert round(100 * share) == said[index]
+    if launch.roof == "fp32":
+        assert launch.roof_share == pytest.approx(share, rel=1e-3)
+
+
+def test_the_recorded_prefill(figures: Figures) -> None:
+    launch = figures.launches[0]
+    assert (launch.roof, launch.tensor_ops, launch.tensor_active_pct) == ("tensor fp16", 150592290816.0, 52.46)
+    assert launch.tflops == pytest.approx(150592290816 / 312.832e-6 / 1e12)
+    assert launch.roof_tflops == pytest.approx(540672 * 1697078914.27 / 1e12)
+    # Tensor operations over the most possible are the tensor cores' active cycles, counted apart.
+    assert launch.roof_share == pytest.approx(0.5246, abs=0.0005)
+    assert launch.occupancy_limiters == ("registers", "shared memory")
+    assert launch.limited_by == "registers, shared"
+    assert launch.dram_roof_gb_per_s == pytest.approx(1504 * 3198743521.55 / 1e9)
+    assert launch.nsys_us == pytest.approx(302.14, abs=0.01)
+    case_figures = figures.cases[0]
+    assert case_figures.model_tflops == pytest.approx(137506062336 / 312.832e-6 / 1e12)
+    assert case_figures.model_gb_per_s == pytest.approx(167772160 / 312.832e-6 / 1e9)
+    assert case_figures.plain_us == pytest.approx(304.24, abs=0.01)
+
+
+def test_a_case_of_two_kernels_adds_them_up(figures: Figures) -> None:
+    decode = figures.cases[1]
+    parts = [launch for launch in figures.launches if launch.case == decode.case]
+    assert (decode.kernels, len(parts)) == (2, 2)
+    assert decode.ncu_us == pytest.approx(92.864 + 5.536)
+    assert decode.nsys_us == pytest.approx(sum(part.nsys_us or 0 for part in parts), rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["show.txt", "show.md", "show.json"])
+def test_printed(recorded: Run, name: str) -> None:
+    assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
+        "python -m tests.reports_fixture writes the snapshots anew"
+    )
+
+
+def test_fits_120_columns() -> None:
+    assert max(map(len, (SNAPSHOTS / "show.txt").read_text(encoding="utf-8").splitlines())) <= 120
+
+
+# What a run may lack
+
+
+def test_nsys_alone(tmp_path: Path) -> None:
+    run = record_run(tmp_path / "traced", ncu_raw=None)
+    figures = show(run)
+    assert [(launch.launch, launch.label, launch.ncu_us) for launch in figures.launches][:2] == [
+        (None, "prefill", None),
+        (None, "decode", None),
+    ]
+    assert {launch.kernel for launch in figures.launches} >= {"RMSNormKernel", "PrefillWithKVCacheKernel"}
+    assert figures.warnings == ("no counters, occupancy and roofs: ncu was not started",)
+    prefill, decode = figures.cases[:2]
+    assert prefill.model_tflops == pytest.approx(137506062336 / 302.141e-6 / 1e12)
+    assert prefill.model_tflops_roof_share is None
+    assert decode.kernels == 2
+    text = render(document(figures), "table")
+    assert "Occupancy" not in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_ncu_alone(tmp_path: Path) -> None:
+    figures = show(record_run(tmp_path / "counted", trace=False, plain=False))
+    assert figures.warnings[:2] == (
+        "no times by nsys: nsys was not started",
+        "no times without a profiler: the plain run left none",
+    )
+    assert [launch.nsys_us for launch in figures.launches] == [None] * 6
+    assert figures.cases[0].model_tflops == pytest.approx(439.55, abs=0.01)
+
+
+def test_plain_times_alone(tmp_path: Path) -> None:
+    figures = show(record_run(tmp_path / "plain", ncu_raw=None, trace=False))
+    assert figures.launches == ()
+    rows = json.loads(render(document(figures), "json"))
+    assert [(row["launch"], row["label"], row["ncu_us"]) for row in rows][2] == (None, "rmsnorm", None)
+    assert rows[2]["case_plain_us"] == pytest.approx(25.92, abs=0.01)
+    assert rows[2]["case_model_tflops"] is None
+
+
+def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
+    action = Action("nsys-export", ["nsys"], {}, "", 1.0, 1, "timeout", None, message="over 1800 s")
+    run = make_run(tmp_path / "broken", status="failed", reason="nsys-export took too long", actions=[action])
+    text = render(document(show(run)), "table", width=200)
+    assert text.startswith(
+        "! the run broken is failed: nsys-export took too long\n"
+        "! no counters, occupancy and roofs: ncu was not started: nsys-export took too long\n"
+        "! no times by nsys: nsys-export timeout: over 1800 s\n"
+        "! no times without a profiler: the plain run left none\n"
+    )
+
+
+def test_tables_that_are_not_parsed_yet_are_named(tmp_path: Path) -> None:
+    action = Action("ncu", ["ncu"], {}, "", 1.0, 0, "ok", None)
+    figures = show(make_run(tmp_path / "raw", actions=[action]))
+    assert figures.warnings[0] == (
+        "no counters, occupancy and roofs: ncu ran, but its tables are not there; fiprof parse raw makes them again"
+    )
+
+
+def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", launches=[{"launch": 7, "kernel": "K", "duration_ns": 2000.0}])
+    (launch,) = show(run).launches
+    assert launch == LaunchFigures(launch=7, label="–", kernel="K", ncu_us=2.0)
+
+
+def test_iterations_stay_apart(tmp_path: Path) -> None:
+    rows = [
+        {"launch": i, "case": "mine[rows=8]", "iteration": i, "kernel": "K", "duration_ns": ns}
+        for i, ns in enumerate([1000.0, 3000.0, 9000.0])
+    ]
+    figures = show(make_run(tmp_path / "run", launches=rows, cases=[case()]))
+    assert [launch.ncu_us for launch in figures.launches] == [1.0, 3.0, 9.0]
+    assert figures.cases[0].ncu_us == 3.0
+    assert figures.cases[0].kernels == 1
+    lines = render(document(figures), "table").splitlines()
+    assert next(line for line in lines if line.startswith("#")).split()[:4] == ["#", "case", "kernel", "iter"]
+
+
+def test_a_kernel_that_only_nsys_saw_is_shown_too(tmp_path: Path) -> None:
+    kernel = {"phase": "measure", "case": "mine[rows=8]", "iteration": 0, "kernel": "Copy", "duration_ns": 4000}
+    launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0}
+    warmup = {**kernel, "phase": "warmup", "kernel": "Warm"}
+    figures = show(make_run(tmp_path / "run", launches=[launch], kernels=[kernel, warmup]))
+    assert [(each.launch, each.kernel, each.nsys_us) for each in figures.launches] == [
+        (0, "K", None),
+        (None, "Copy", 4.0),
+    ]
