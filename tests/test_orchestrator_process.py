@@ -85,6 +85,17 @@ def test_the_log_is_told_as_it_grows(tmp_path: Path) -> None:
     assert "first\n" in seen
 
 
+def test_secrets_do_not_reach_the_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """nsys writes the environment that it sees into its report."""
+    for name in ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY", "db_password"):
+        monkeypatch.setenv(name, "hush")
+    monkeypatch.setenv("FLASHINFER_WORKSPACE_BASE", "kept")
+    Supervisor().start(command(tmp_path, "import os; print(dict(os.environ))")).wait()
+    log = (tmp_path / "logs/step.log").read_text()
+    assert "hush" not in log
+    assert "kept" in log
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [(3, "ended with exit status 3"), (-11, "ended by SIGSEGV"), (-200, "ended by signal 200")],

@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import fiprof
 from fiprof.errors import FiprofError
 from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 
@@ -176,6 +177,7 @@ def new_manifest(name: str) -> Manifest:
         settings={},
         environment={},
         actions=[],
+        fiprof=fiprof.__version__,
     )
 
 

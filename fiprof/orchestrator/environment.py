@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import fiprof
 from fiprof.orchestrator.tools import Tool
 from fiprof.parsers.run import read_jsonl
 
@@ -19,9 +18,8 @@ GIT_TIMEOUT_S = 5
 
 
 def run_environment(tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """fiprof, tools, host, and the git commit of the folder that collect was started in."""
+    """Tools, host, and the git commit of the folder that collect was started in."""
     return {
-        "fiprof": fiprof.__version__,
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
             "system": f"{platform.system()} {platform.release()}",

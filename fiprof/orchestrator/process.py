@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -32,6 +33,9 @@ TERMINATE_GRACE_S = 1.5
 TOKEN_VARIABLE = "FIPROF_SUPERVISED"
 
 TERMINAL_TAIL_BYTES = 4096
+
+# nsys writes the whole environment into its report, which people hand around.
+SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE_?KEY|ACCESS_?KEY|API_?KEY|AUTH", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Process:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=log,
-                    env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
+                    env={**public_environment(), **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
                 )
         except FileNotFoundError:
@@ -188,6 +192,11 @@ class Supervisor:
     def stop(self) -> None:
         """Have every process that is being waited for ended."""
         self.stopping.set()
+
+
+def public_environment() -> dict[str, str]:
+    """This process's environment without the variables whose names say that they hold a secret."""
+    return {name: value for name, value in os.environ.items() if not SECRET.search(name)}
 
 
 def describe_exit(status: int) -> str:
