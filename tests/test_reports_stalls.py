@@ -15,7 +15,8 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.parsers.manifest import Action
 from fiprof.parsers.run import Run
-from fiprof.reports.stalls import REASONS, LaunchStalls, disagreements, document, stalls, verdict
+from fiprof.reports.reasons import REASONS
+from fiprof.reports.stalls import LaunchStalls, disagreements, document, stalls, verdict
 from fiprof.reports.view import render, warnings
 from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
