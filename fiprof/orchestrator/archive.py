@@ -16,10 +16,9 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
+from fiprof.orchestrator.settings import ARCHIVE_VARIABLE
 from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 
-DEFAULT_FOLDER = "artifacts"
-ENVIRONMENT_VARIABLE = "FIPROF_ARTIFACTS"
 PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
 RESERVE = ".reserve"
@@ -160,7 +159,7 @@ def file_errors(path: Path) -> Iterator[None]:
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise FiprofError(
                 f"{where}: no permission to write",
-                f"choose another archive with --artifacts DIR or {ENVIRONMENT_VARIABLE}",
+                f"choose another archive with --artifacts DIR or {ARCHIVE_VARIABLE}",
             ) from error
         raise FiprofError(f"{where}: {error.strerror}") from error
 

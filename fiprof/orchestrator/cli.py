@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
 
 import click
@@ -21,7 +20,8 @@ class Commands(click.Group):
     """The modules of ``fiprof.orchestrator.commands``; one is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return [module.name for module in pkgutil.iter_modules(fiprof.orchestrator.commands.__path__)]
+        files = os.listdir(fiprof.orchestrator.commands.__path__[0])
+        return sorted(name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):

@@ -7,14 +7,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fiprof.orchestrator.archive import DEFAULT_FOLDER, ENVIRONMENT_VARIABLE, Archive
+from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
 
 if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Document, Format, View
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,16 +29,20 @@ def archive_option(function: F) -> F:
 
     @click.option(
         "--artifacts",
-        type=click.Path(path_type=Path),
-        default=DEFAULT_FOLDER,
-        envvar=ENVIRONMENT_VARIABLE,
+        metavar="DIR",
+        default=ARCHIVE_FOLDER,
+        envvar=ARCHIVE_VARIABLE,
         show_envvar=True,
         show_default=True,
         help="The archive of run folders.",
     )
     @functools.wraps(function)
-    def wrapped(*args: Any, artifacts: Path, **kwargs: Any) -> Any:
-        return function(*args, archive=Archive(artifacts), **kwargs)
+    def wrapped(*args: Any, artifacts: str, **kwargs: Any) -> Any:
+        from pathlib import Path
+
+        from fiprof.orchestrator.archive import Archive
+
+        return function(*args, archive=Archive(Path(artifacts)), **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

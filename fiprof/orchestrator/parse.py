@@ -108,7 +108,10 @@ def parse_all(folder: Path) -> Parsed:
             missing += source(folder).missing
         except FiprofError as error:
             problems.append(error)
-    parse_checks(folder)
+    try:
+        parse_checks(folder)
+    except FiprofError as error:
+        problems.append(error)
     made = sorted(path.stem for path in _tables(folder).glob("*.parquet"))
     return Parsed(tuple(made), tuple(missing), tuple(problems))
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from fiprof.workloads.case import Case
 
 Tool = Literal["nsys", "ncu"]
-TOOLS: tuple[Tool, ...] = ("nsys", "ncu")
 NcuSet = Literal["full", "quick"]
 
 
@@ -19,7 +18,7 @@ class CollectRequest:
     """One run: the cases, the tools and how they are to measure."""
 
     cases: tuple[Case, ...]
-    tools: tuple[Tool, ...] = TOOLS
+    tools: tuple[Tool, ...] = ("nsys", "ncu")
     ncu_set: NcuSet = "full"
     """full: ``ncu --set full`` and the tensor roofline; quick: the sections that stalls and show need."""
     iterations: int = 20

@@ -333,7 +333,8 @@ def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Ta
             f"fiprof parse {path.parent.parent} makes the tables from the raw files, where the run has them",
         )
     try:
-        return pq.read_table(path, columns=list(columns) if columns else None, partitioning=None)
+        # Not read_table: that imports pyarrow.dataset, and with it pandas.
+        return pq.ParquetFile(path).read(columns=list(columns) if columns else None)
     except (pa.ArrowException, OSError, KeyError) as error:
         raise FiprofError(
             f"{path} cannot be read: {str(error).splitlines()[0]}",

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.options import archive_option
-from fiprof.orchestrator.request import TOOLS, CollectRequest
+from fiprof.orchestrator.settings import PYTHON_VARIABLE, TOOLS
 
 if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.collect import Result
     from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.request import CollectRequest
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 
@@ -85,7 +86,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 @click.option(
     "--python",
     default=sys.executable,
-    envvar="FIPROF_PYTHON",
+    envvar=PYTHON_VARIABLE,
     metavar="PATH",
     help="Interpreter that has torch and flashinfer [default: fiprof's own].",
 )
@@ -134,6 +135,7 @@ def command(
     from fiprof.orchestrator import collect
     from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.progress import Progress
+    from fiprof.orchestrator.request import CollectRequest
 
     if replay is not None:
         if kernels or workloads:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.orchestrator.options import format_option, show
+from fiprof.orchestrator.settings import PYTHON_VARIABLE
 
 if TYPE_CHECKING:
     from fiprof.reports.view import Format
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.option(
     "--python",
     default=sys.executable,
-    envvar="FIPROF_PYTHON",
+    envvar=PYTHON_VARIABLE,
     metavar="PATH",
     help="Interpreter that has torch and flashinfer [default: fiprof's own].",
 )

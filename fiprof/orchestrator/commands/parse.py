@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.options import run_argument
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @click.command(epilog="Example: fiprof parse latest")

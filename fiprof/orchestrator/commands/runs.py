@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.options import archive_option, format_option, show
 
 if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Format
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +10,8 @@ from fiprof.orchestrator import options
 from fiprof.orchestrator.options import format_option, run_argument
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fiprof.reports.view import Format
 
 

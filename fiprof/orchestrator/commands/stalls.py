@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +9,8 @@ import click
 from fiprof.orchestrator.options import format_option, run_argument, show
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fiprof.reports.view import Format
 
 
