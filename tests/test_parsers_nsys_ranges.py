@@ -13,7 +13,7 @@ from fiprof.parsers.nsys_ranges import NOWHERE, Range, Scope, Scopes, nested
 NAMES = ["setup", "warmup", "measure", "rmsnorm[rows=1]", "rope[a=2]", "iter 0", "iter 7", "iter x", "other"]
 
 Tree = list["tuple[str, Tree]"]
-trees = st.recursive(
+trees: st.SearchStrategy[Tree] = st.recursive(
     st.just([]),
     lambda inner: st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=4),
     max_leaves=12,

@@ -268,8 +268,11 @@ class Export:
 
     def damaged(self, error: Exception) -> FiprofError:
         """The error to raise for what a library said about the file."""
-        reason = str(getattr(error, "orig", None) or error).splitlines()
-        return FiprofError(f"{self.path} is damaged: {printable(reason[0] if reason else '')}", self._remedy)
+        reason = str(getattr(error, "orig", None) or error)
+        if isinstance(error, UnicodeDecodeError):  # from SQLite's own message, which cites the file
+            reason = error.object.decode(errors="replace")
+        line = reason.partition("\n")[0]
+        return FiprofError(f"{self.path} is damaged: {printable(line)}", self._remedy)
 
     @property
     def _remedy(self) -> str:
@@ -281,7 +284,7 @@ class Export:
         """Whatever the libraries raise for a file that cannot be read, as a FiprofError."""
         import adbc_driver_manager as adbc
         import pyarrow as pa
-        import sqlalchemy.exc
+        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             yield
@@ -291,7 +294,7 @@ class Export:
             ) from None
         except PermissionError as error:
             raise FiprofError(f"{self.path} cannot be read: {error.strerror}") from error
-        except (sqlite3.Error, sqlalchemy.exc.SQLAlchemyError, adbc.Error, pa.ArrowException, OSError) as error:
+        except (sqlite3.Error, SQLAlchemyError, adbc.Error, pa.ArrowException, OSError, UnicodeError) as error:
             if "database is locked" in str(error):
                 raise FiprofError(
                     f"{self.path} is locked: another program is writing it", "wait until nsys has finished exporting"
