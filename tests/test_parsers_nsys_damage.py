@@ -127,6 +127,13 @@ def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_pat
     assert not message or "trace.sqlite is damaged: " in message
 
 
+def test_sizes_that_no_memory_has(tmp_path: Path) -> None:
+    sqlite = altered(tmp_path, f"UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = {2**62}, memoryOperationType = 0")
+    error = failure(sqlite)
+    assert error.message.startswith(f"{sqlite} is damaged: ")
+    assert error.remedy == AGAIN
+
+
 def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
     nsys.parse(FIVE_KERNELS, tmp_path / "tables")
     before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}

@@ -106,3 +106,27 @@ def test_start_end_ranges_have_a_parent_but_are_none() -> None:
     longer = Range("d", "longer", 40, 200, 1, "start_end")
     found = {one.name: (one.depth, one.parent) for one in nested([inner, longer, started, outer])}
     assert found == {"outer": (0, None), "started": (1, 0), "inner": (1, 0), "longer": (0, None)}
+
+
+def test_ranges_that_share_a_tick() -> None:
+    """A case that starts with its phase is inside it; a phase that starts where the one before ended is beside it."""
+    setup = Range("fiprof", "setup", 0, 10, 1, "push_pop")
+    warmup = Range("fiprof", "warmup", 10, 30, 1, "push_pop")
+    case = Range("fiprof", "rope[a=1]", 10, 20, 1, "push_pop")
+    ranges = nested([case, warmup, setup])
+    assert [(found.name, found.depth, found.parent) for found in ranges] == [
+        ("setup", 0, None),
+        ("warmup", 0, None),
+        ("rope[a=1]", 1, 1),
+    ]
+    scopes = Scopes(ranges)
+    moments = np.array([9, 10, 19, 20, 29, 30], np.int64)
+    positions = scopes.at(np.ones(6, np.int64), moments).tolist()
+    assert [None if position == NOWHERE else scopes.all[position] for position in positions] == [
+        Scope("setup"),
+        Scope("warmup", "rope[a=1]"),
+        Scope("warmup", "rope[a=1]"),
+        Scope("warmup"),
+        Scope("warmup"),
+        None,
+    ]

@@ -126,6 +126,18 @@ def test_a_single_untraced_call_leaves_its_kernel_without_a_phase(tmp_path: Path
     assert untraced == without_phase == [614]
 
 
+def test_of_several_calls_with_one_correlation_id_the_first_counts(tmp_path: Path) -> None:
+    sqlite = altered(
+        tmp_path,
+        f"CREATE TABLE again AS SELECT * FROM {RUNTIME}",
+        'UPDATE again SET start = start + 1, "end" = "end" + 1000',
+        f"INSERT INTO {RUNTIME} SELECT * FROM again",
+    )
+    _, found = parsed(sqlite, tmp_path / "tables")
+    _, original = parsed(FIVE_KERNELS, tmp_path / "original")
+    assert found["kernels"] == original["kernels"]
+
+
 def test_correlation_zero_is_no_call(tmp_path: Path) -> None:
     zero = "SET correlationId = 0 WHERE correlationId = 614"
     _, found = parsed(altered(tmp_path, f"UPDATE {KERNEL} {zero}", f"UPDATE {RUNTIME} {zero}"), tmp_path / "tables")
