@@ -17,6 +17,11 @@ Completed = subprocess.CompletedProcess[str]
 Fiprof = Callable[..., Completed]
 
 
+def python_path() -> str:
+    """PYTHONPATH with this checkout in front."""
+    return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+
+
 @pytest.fixture(scope="session")
 def nsys_path() -> Path:
     """The real nsys: FIPROF_TEST_NSYS, .nsys/ in the checkout, or PATH."""
@@ -48,7 +53,7 @@ def stand_ins(tmp_path: Path, recorded: Path) -> dict[str, str]:
         "FIPROF_NCU": str(programs / "ncu"),
         "FIPROF_PYTHON": str(programs / "workload"),
         "STAND_IN_RUN": str(recorded),
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": python_path(),
         "TMPDIR": str(tmp_path),
     }
 
@@ -66,7 +71,7 @@ def fiprof(tmp_path: Path) -> Fiprof:
             text=True,
             errors="replace",
             cwd=cwd,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
+            env={**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
             timeout=120,
             check=False,
         )

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.parsers.tables import TABLES
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import Fiprof, python_path
 
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
 
@@ -302,7 +302,7 @@ def test_a_changed_file_is_not_packed(fiprof: Fiprof, stand_ins: dict[str, str],
 
 @contextlib.contextmanager
 def started(argv: list[str], env: dict[str, str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    env = {**env, "PYTHONPATH": str(REPOSITORY)}
+    env = {**env, "PYTHONPATH": python_path()}
     process = subprocess.Popen(argv, env=env, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         yield process

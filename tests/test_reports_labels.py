@@ -33,6 +33,21 @@ def test_cases_of_one_workload_show_what_differs() -> None:
     ]
 
 
+def test_a_switch_is_named_when_it_is_on() -> None:
+    ids = [
+        f"decode[batch=1,tensor_cores={one},cuda_graph={other}]"
+        for one in ("false", "true")
+        for other in ("false", "true")
+    ]
+    labels = Labels([case(each) for each in ids])
+    assert [labels(each) for each in ids] == [
+        "decode",
+        "decode cuda_graph",
+        "decode tensor_cores",
+        "decode tensor_cores cuda_graph",
+    ]
+
+
 def test_what_the_run_does_not_know_keeps_its_name() -> None:
     labels = Labels([])
     assert labels("decode[batch=1]") == "decode[batch=1]"

@@ -19,13 +19,13 @@ class Labels:
         for case in cases:
             workloads[_name(case)].append(case)
         self._labels = {
-            case.id: " ".join([name, *(f"{key}={_value(case.id, key)}" for key in _differing(group))])
+            case.id: " ".join([name, *filter(None, (_word(key, _value(case.id, key)) for key in _differing(group)))])
             for name, group in workloads.items()
             for case in group
         }
 
     def __call__(self, case_id: str | None) -> str:
-        """E.g. ``decode batch=32``, or ``rmsnorm`` where there is only one."""
+        """E.g. ``decode batch=32 tensor_cores``, or ``rmsnorm`` where there is only one."""
         return NO_CASE if case_id is None else self._labels.get(case_id, case_id)
 
 
@@ -37,6 +37,11 @@ def _differing(cases: Sequence[CaseEntry]) -> list[str]:
     """The parameters that tell the cases apart, in the workload's order."""
     keys = dict.fromkeys(key for case in cases for key in case.params)
     return [key for key in keys if len({_value(case.id, key) for case in cases}) > 1]
+
+
+def _word(key: str, value: str) -> str:
+    """``batch=32``; a switch says its name when it is on and nothing when it is off."""
+    return {"true": key, "false": ""}.get(value, f"{key}={value}")
 
 
 def _value(case_id: str, key: str) -> str:

@@ -294,6 +294,9 @@ _OCCUPANCY_AND_CACHES = (
     Column("l2_hit_pct", "L2 hit", "%", ".2f"),
 )
 
+WIDEST_LABEL = 32
+"""Cells."""
+
 _NOTES = (
     "plain: an iteration between CUDA events, without a profiler, events and gaps included. nsys, ncu: kernels only; "
     "medians; spread is (p90 - p10) / median.",
@@ -308,14 +311,24 @@ def document(figures: Figures) -> Document:
     profiled = [item for item in figures.launches if item.launch is not None]
     shown = []
     if figures.cases:
-        shown.append(view_of(_CASES, figures.cases, title="An iteration of each case"))
+        columns = _with_whole_labels(_CASES, figures)
+        shown.append(view_of(columns, figures.cases, title="An iteration of each case"))
     if figures.launches:
-        columns = _with_iteration(_TIME_AND_ROOFS, figures.launches)
+        columns = _with_whole_labels(_with_iteration(_TIME_AND_ROOFS, figures.launches), figures)
         shown.append(view_of(columns, figures.launches, title="Time and roofs of each launch"))
     if profiled:
-        columns = _with_iteration(_OCCUPANCY_AND_CACHES, profiled)
+        columns = _with_whole_labels(_with_iteration(_OCCUPANCY_AND_CACHES, profiled), figures)
         shown.append(view_of(columns, profiled, title="Occupancy and caches of each launch"))
     return Document(data=_data(figures), shown=tuple(shown), warnings=figures.warnings, notes=_NOTES)
+
+
+def _with_whole_labels(columns: Sequence[Column], figures: Figures) -> tuple[Column, ...]:
+    """The columns, the labels of cases as wide as they are: kernels' names are shortened before them."""
+    widest = max((len(item.label) for item in (*figures.cases, *figures.launches)), default=0)
+    return tuple(
+        dataclasses.replace(column, least=min(widest, WIDEST_LABEL)) if column.key == "label" else column
+        for column in columns
+    )
 
 
 def _with_iteration(columns: Sequence[Column], launches: Sequence[LaunchFigures]) -> tuple[Column, ...]:

@@ -1,0 +1,118 @@
+"""The whole on a real GPU: ``pytest -m gpu`` on a machine with torch, flashinfer, nsys and ncu."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from fiprof.orchestrator.gpu import count_gpus
+from fiprof.orchestrator.tools import find_tool
+from fiprof.parsers.tables import TABLES
+from tests.conftest import Fiprof
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU"),
+]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``fiprof collect --kernel all --set full``."""
+    folder = tmp_path_factory.mktemp("gpu")
+    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "all", "--set", "full"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.strip()
+
+
+def test_a_whole_run(run: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    assert manifest["status"] == "complete"
+    assert len(manifest["cases"]) == 5
+    rows = {table: pq.read_metadata(run / f"tables/{table}.parquet").num_rows for table in TABLES}
+    assert not [table for table, count in rows.items() if count == 0]
+    launches = pq.read_table(run / "tables/launches.parquet").to_pylist()
+    assert {launch["case"] for launch in launches} == {case["id"] for case in manifest["cases"]}
+
+
+def test_every_case_was_checked(run: Path) -> None:
+    records = [json.loads(line) for line in (run / "baseline.jsonl").read_text().splitlines()]
+    errors = {r["case"]: r["reference"]["relative_error"] for r in records if r["kind"] == "case"}
+    assert len(errors) == 5
+    assert all(0 < error < 2e-3 for error in errors.values()), errors
+
+
+def test_stall_shares(run: Path) -> None:
+    stalls = pq.read_table(run / "tables/stalls.parquet").to_pylist()
+    for launch in {row["launch"] for row in stalls}:
+        assert sum(row["share"] for row in stalls if row["launch"] == launch) == pytest.approx(1, abs=1e-3)
+
+
+def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof) -> None:
+    """To the digits that ncu prints."""
+    text = subprocess.run(
+        [str(find_tool("ncu").path), "--import", str(run / "ncu/profile.ncu-rep"), "--page", "details", "--print-units", "base"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout  # fmt: skip
+    shown = {row["launch"]: row for row in json.loads(fiprof("show", str(run), "--format", "json").stdout)}
+    pages = details_pages(text)
+    assert len(pages) == len(shown)
+    compared = 0
+    for page, launch in zip(pages, sorted(shown), strict=True):
+        for name, key in PRINTED.items():
+            if name in page and shown[launch].get(key) is not None:
+                digits = len(page[name].partition(".")[2])
+                scale = 1e3 if key.endswith("_us") else 1.0
+                assert f"{shown[launch][key] * scale:.{digits}f}" == page[name], (launch, name)
+                compared += 1
+    assert compared >= 4 * len(pages)
+
+
+# ncu's name of a metric on the details page -> the key in `fiprof show --format json`.
+PRINTED = {
+    "Duration": "ncu_us",
+    "DRAM Throughput": "dram_throughput_pct",
+    "Theoretical Occupancy": "theoretical_occupancy_pct",
+    "Achieved Occupancy": "achieved_occupancy_pct",
+    "L2 Hit Rate": "l2_hit_pct",
+    "Registers Per Thread": "registers_per_thread",
+}
+
+
+def details_pages(text: str) -> list[dict[str, str]]:
+    """Metric name -> printed value, for each launch of ncu's text page."""
+    pages: list[dict[str, str]] = []
+    for line in text.splitlines():
+        if re.search(r", Context \d+, Stream \d+, Device \d+, CC ", line):
+            pages.append({})
+        found = re.match(r"    ([A-Z#].{20,}?)\s{2,}(\S.*?)?\s{2,}([\d.,]+)\s*$", line)
+        if found and pages:
+            pages[-1].setdefault(found.group(1).strip(), found.group(3).replace(",", ""))
+    return pages
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("decode", "--tensor-cores", "false,true", "--cuda-graph", "false,true"),
+        ("prefill", "--backend", "fa2,fa3", "--dtype", "fp16,bf16"),
+        ("rope", "--variant", "inplace,cos_sin_cache,llama31"),
+    ],
+)
+def test_the_variants_compute_what_they_should(options: tuple[str, ...], fiprof: Fiprof, tmp_path: Path) -> None:
+    done = fiprof("collect", "--tool", "nsys", "--gpu-metrics-hz", "0", "--kernel", *options)
+    assert done.returncode == 0, done.stderr
+    records: list[dict[str, Any]] = [
+        json.loads(line) for line in (tmp_path / done.stdout.strip() / "baseline.jsonl").read_text().splitlines()
+    ]
+    assert all(record["reference"]["relative_error"] > 0 for record in records if record["kind"] == "case")
