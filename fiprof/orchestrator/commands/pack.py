@@ -21,5 +21,8 @@ def command(run: Path) -> None:
     """
     from fiprof.orchestrator.packing import pack
 
-    for path in pack(run):
+    packed = pack(run)
+    for path in packed:
         click.echo(str(path))
+    if not packed:
+        click.echo(f"{run} is packed already", err=True)

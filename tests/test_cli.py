@@ -1,0 +1,150 @@
+"""The command line as a whole: help, examples, exit statuses, what it imports."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from fiprof.orchestrator.cli import cli
+from tests.conftest import REPOSITORY, Fiprof, python_path
+
+COMMANDS = cli.list_commands(click.Context(cli))
+
+
+def epilog(name: str) -> str:
+    command = importlib.import_module(f"fiprof.orchestrator.commands.{name}").command
+    return str(command.epilog or "")
+
+
+def test_the_commands() -> None:
+    assert COMMANDS == ["collect", "env", "kernels", "pack", "parse", "runs", "show", "stalls"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_ends_with_an_example(name: str, fiprof: Fiprof) -> None:
+    done = fiprof(name, "--help")
+    assert done.returncode == 0
+    assert re.match(r"Example: fiprof " + name, epilog(name))
+    assert "Example: fiprof" in done.stdout.strip().splitlines()[-1] or "Example: fiprof" in done.stdout[-300:]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("env", "kernels")])
+def test_the_examples_run(name: str, fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name)
+    assert fiprof("parse", "latest").returncode == 0
+    done = fiprof(*shlex.split(epilog(name).removeprefix("Example: fiprof ")))
+    assert done.returncode == 0, done.stderr
+    # The recorded run is packed already.
+    assert done.stdout or name == "pack"
+
+
+def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:
+    from tests.test_workloads_case import USERS_OWN
+
+    (tmp_path / "my_kernels.py").write_text(USERS_OWN)
+    done = fiprof(*shlex.split(epilog("kernels").removeprefix("Example: fiprof ")))
+    assert done.returncode == 0, done.stderr
+    assert "--width" in done.stdout
+
+
+def test_env_names_the_remedies(fiprof: Fiprof, stand_ins: dict[str, str]) -> None:
+    done = fiprof("env", env={**stand_ins, "FIPROF_NCU": "/no/such/ncu"})
+    assert done.returncode == 1
+    assert re.search(r"^ncu +missing +/no/such/ncu --version does not run", done.stdout, re.MULTILINE)
+    assert "ncu: install Nsight Compute" in done.stdout
+    assert re.search(r"^nsys +ok +2025\.3\.1", done.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--no-such"], 2, "No such option"),
+        (["nothing"], 2, "No such command"),
+        (["stalls"], 2, "Missing argument 'RUN'"),
+        (["stalls", "latest"], 2, "fiprof: artifacts holds no run\n  fiprof collect --kernel prefill makes one\n"),
+        (["collect"], 2, "fiprof: which kernel?\n"),
+        (["collect", "--kernel", "prefil"], 2, "fiprof: there is no workload 'prefil'\n"),
+        (["collect", "--kernel", "rope", "--batch", "3"], 2, "fiprof: rope has no parameter --batch\n"),
+        (["collect", "--kernel", "rope", "--tool", "perf"], 2, "fiprof: --tool perf: not nsys, ncu or nsys,ncu\n"),
+        (["collect", "--kernel", "rope", "--replay", "latest"], 2, "fiprof: --replay takes its cases from the run\n"),
+        (["collect", "--workload", "x.py:mine"], 2, "fiprof: x.py: there is no such file\n"),
+    ],
+)
+def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str) -> None:
+    done = fiprof(*arguments)
+    assert done.returncode == status
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("format_", ["json", "csv", "md"])
+@pytest.mark.parametrize("command", ["stalls", "show"])
+def test_data_goes_to_stdout_alone(fiprof: Fiprof, recorded: Path, command: str, format_: str) -> None:
+    done = fiprof(command, str(recorded), "--format", format_)
+    assert done.returncode == 0, done.stderr
+    if format_ == "json":
+        import json
+
+        assert json.loads(done.stdout)
+    if format_ == "csv":
+        lines = done.stdout.splitlines()
+        assert len(lines) > 5
+        assert lines[0].startswith("launch,")
+    assert "\x1b" not in done.stdout
+
+
+def test_a_reader_that_goes_away_is_no_error(recorded: Path) -> None:
+    shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {shlex.quote(str(recorded))} --format json | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", shell],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    assert "BrokenPipe" not in done.stderr
+    assert done.stdout == "[\n"
+
+
+HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "plotly")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [(["--help"], ()), (["collect", "--help"], ()), (["stalls", "RUN"], ("pyarrow", "numpy"))],
+)
+def test_heavy_packages_are_imported_where_they_are_used(
+    recorded: Path, arguments: list[str], allowed: tuple[str, ...]
+) -> None:
+    words = [str(recorded) if word == "RUN" else word for word in arguments]
+    code = (
+        "import sys; sys.argv = ['fiprof', *sys.argv[1:]]\n"
+        "from fiprof.orchestrator.cli import main\n"
+        "try: main()\n"
+        f"finally: sys.stderr.write('imported:' + ','.join(m for m in {HEAVY!r} if m in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": python_path(), "PATH": "/usr/bin:/bin"},
+        check=False,
+    )
+    imported = done.stderr.rpartition("imported:")[2].split(",")
+    assert set(filter(None, imported)) <= set(allowed), done.stderr
+
+
+def test_who_imports_whom() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "lint-imports")], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
