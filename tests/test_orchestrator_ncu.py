@@ -115,7 +115,7 @@ def test_exit_status_0_and_no_report(tmp_path: Path) -> None:
 
 
 def test_a_good_run_passes(recorded: Path) -> None:
-    ncu.check_log((recorded / "logs/ncu.log").read_text(), recorded / "ncu/raw.csv", exit_status=0)
+    ncu.check_log((recorded / "logs/ncu.log").read_text(), recorded / "run.json", exit_status=0)
 
 
 @pytest.mark.parametrize(
