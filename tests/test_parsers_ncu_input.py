@@ -141,6 +141,31 @@ def test_cells_without_a_number_are_text_or_nothing(tmp_path: Path) -> None:
     assert [row["dram_read_bytes"] for row in read(tmp_path, "launches")] == [None, None, 1234.5]
 
 
+@pytest.mark.parametrize(
+    "cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", "κ", '","', "PolicySpread"]
+)
+def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
+    parse(text(replaced("launch__registers_per_thread", "1,024", cell, "-0.5")), tmp_path)
+    found = {row["launch"]: row for row in read(tmp_path, "metrics") if row["metric"] == "launch__registers_per_thread"}
+    assert {launch: (row["value"], row["text"]) for launch, row in found.items()} == {
+        0: (1024.0, None), 1: (None, cell), 2: (-0.5, None),
+    }  # fmt: skip
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+
+
+def test_a_page_without_quotes_gives_the_same_tables(tmp_path: Path) -> None:
+    """Also with a column of the launch behind those of the metrics."""
+    recorded_page = (DATA / "full.raw.csv").read_text()
+    page = io.StringIO()
+    csv.writer(page).writerows([*row[:12], *row[13:], row[12]] for row in csv.reader(io.StringIO(recorded_page)))
+    for name, content in (("quoted", recorded_page), ("plain", page.getvalue())):
+        (tmp_path / name).mkdir()
+        parse(content, tmp_path / name)
+    for table in ("launches", "metrics", "stalls"):
+        one, other = (tables.read(tmp_path / name / "tables", table) for name in ("quoted", "plain"))
+        assert one.equals(other)
+
+
 def test_scaled_units_come_to_the_base(tmp_path: Path) -> None:
     parse(text(replaced("gpu__time_duration.sum", "312.83", "92.86", "5.54", unit="us")), tmp_path)
     assert [row["duration_ns"] for row in read(tmp_path, "launches")] == pytest.approx([312830.0, 92860.0, 5540.0])

@@ -141,40 +141,41 @@ def metrics_table(profile: Profile) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    count = len(profile.launches)
+    ids = np.array([launch.id for launch in profile.launches], np.int32)
     metrics = pa.array(profile.metrics, pa.string())
     spelled = {unit: code for code, unit in enumerate(dict.fromkeys(profile.units))}
     units = pa.array(list(spelled), pa.string())
     unit_codes = np.array([spelled[unit] for unit in profile.units], np.int32)
-    ids = np.array([launch.id for launch in profile.launches], np.int32)
 
-    def rows(cells: NDArray[np.intp], values: pa.Array, text: pa.Array) -> pa.Table:
-        """cells: metric x launch, as one index."""
-        codes = (cells // count).astype(np.int32)
+    def rows(cells: NDArray[np.bool_], values: pa.Array, text: pa.Array) -> pa.Table:
+        """cells: metrics x launches, true for those that become rows."""
+        counts = np.count_nonzero(cells, axis=1)
+        codes = np.repeat(np.arange(len(metrics), dtype=np.int32), counts)
         return pa.table(
             {
-                "launch": ids[cells % count],
+                "launch": np.broadcast_to(ids, cells.shape)[cells],
                 "metric": pa.DictionaryArray.from_arrays(codes, metrics),
                 "value": values,
-                "unit": pa.DictionaryArray.from_arrays(unit_codes[codes], units),
+                "unit": pa.DictionaryArray.from_arrays(np.repeat(unit_codes, counts), units),
                 "text": text,
             }
         )
 
-    flat = profile.values.ravel()
-    numbers = np.flatnonzero(~np.isnan(flat))
-    place = {name: i for i, name in enumerate(profile.metrics)}
-    texts = [
-        (place[name] * count + launch, text)
-        for name, cells in profile.texts.items()
-        for launch, text in enumerate(cells)
-        if text is not None
-    ]
-    words = pa.array([text for _, text in texts], pa.string()).dictionary_encode()
-    no_words = pa.DictionaryArray.from_arrays(pa.nulls(len(numbers), pa.int32()), words.dictionary)
+    numbers = ~np.isnan(profile.values)
+    texts = np.zeros_like(numbers)
+    for metric, name in enumerate(profile.metrics):
+        if name in profile.texts:
+            texts[metric] = [text is not None for text in profile.texts[name]]
+    found = [text for name in profile.metrics for text in profile.texts.get(name, ()) if text is not None]
+    words = pa.array(found, pa.string()).dictionary_encode()
+    values = profile.values[numbers]
     return pa.concat_tables(
         [
-            rows(numbers, pa.array(flat[numbers]), no_words),
-            rows(np.array([cell for cell, _ in texts], np.intp), pa.nulls(len(texts), pa.float64()), words),
+            rows(
+                numbers,
+                pa.array(values),
+                pa.DictionaryArray.from_arrays(pa.nulls(len(values), pa.int32()), words.dictionary),
+            ),
+            rows(texts, pa.nulls(len(found), pa.float64()), words),
         ]
     )

@@ -61,6 +61,6 @@ def read_page(path: Path, kind: str) -> Page:
     if not data.isascii():
         data = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").encode()
     page = Page(path, kind, data)
-    if not data.strip():
+    if not data or data.isspace():
         raise page.error("is empty")
     return page

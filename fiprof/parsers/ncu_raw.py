@@ -6,24 +6,20 @@ Also the viewer's export of the same page: a row a metric, a column a launch.
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from fiprof.errors import FiprofError
+from fiprof.parsers.ncu_cells import NO_VALUE, Cells, plain_cells, quoted_cells
 from fiprof.parsers.ncu_csv import Page, read_page
 from fiprof.parsers.ncu_profile import Launch, Profile, dimensions, ranges_of
 from fiprof.parsers.ncu_units import to_base
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-NO_VALUE = ("", "n/a", "no data", "nan")
-"""Cells that say that nothing was collected."""
+Made = TypeVar("Made")
 
 _HEADER = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
@@ -43,79 +39,90 @@ def read_raw(path: Path) -> Profile:
     header_at = _HEADER.search(page.data)
     if header_at is None:
         return _read_transposed(page)
-    lines = page.data[header_at.start() :].split(b"\n", 2)
-    if len(lines) < 3:
+    begin = header_at.start()
+    header_end = page.data.find(b"\n", begin)
+    units_end = page.data.find(b"\n", header_end + 1)
+    if header_end < 0 or units_end < 0:
         raise page.cut_short()
-    header, units = _record(lines[0]), _record(lines[1])
-    rows = _without_messages(lines[2])
+    header, units = (_record(page.data[i:j]) for i, j in ((begin, header_end), (header_end + 1, units_end)))
     if len(units) != len(header):
         raise page.cut_short("its row of units is not complete")
+    rows_at = units_end + 1
     if units[0]:
-        units, rows = [""] * len(header), lines[1] + b"\n" + rows
-    if not rows:
+        units, rows_at = [""] * len(header), header_end + 1
+    rows_end = _end_of_rows(page.data, rows_at)
+    if rows_end == rows_at:
         raise page.error("has a header and no launches")
-    page.check_end(rows)
-    return _profile(page, header, units, _columns(page, rows, len(header)))
+    names = sum(not _is_metric(name) for name in header)
+    cells = None
+    if 0 < names < len(header) and all(map(_is_metric, header[names:])):
+        cells = quoted_cells(page.data, rows_at, rows_end, identity=names, metrics=len(header) - names)
+    if cells is None:
+        return _profile_of_rows(page, header, units, _records(page, page.data[rows_at:rows_end], len(header)))
+    return _profile(page, header, units, cells)
 
 
 def _record(line: bytes) -> list[str]:
     return next(csv.reader([line.decode().rstrip("\r")]), [])
 
 
-def _without_messages(rows: bytes) -> bytes:
-    """Without ncu's own lines after the last row."""
-    while rows:
-        last = rows.rfind(b"\n", 0, len(rows) - 1) + 1
-        if not rows.startswith(b"==", last):
-            break
-        rows = rows[:last]
-    return rows
-
-
-def _columns(page: Page, rows: bytes, count: int) -> list[pa.Array]:
-    """The cells of each column, null where NO_VALUE."""
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-
-    names = [str(i) for i in range(count)]
+def _records(page: Page, rows: bytes, count: int) -> list[list[str]]:
+    """The cells of each row, by the csv module."""
+    page.check_end(rows)
     try:
-        table = pa_csv.read_csv(
-            pa.BufferReader(rows),
-            # One block: a column is one piece, and 2,240 columns are not started again every megabyte.
-            read_options=pa_csv.ReadOptions(column_names=names, block_size=max(len(rows) + 1, 1 << 20)),
-            parse_options=pa_csv.ParseOptions(newlines_in_values=True),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()),
-                null_values=NO_VALUE,
-                strings_can_be_null=True,
-                check_utf8=False,
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        raise page.cut_short(str(error).partition("\n")[0][:120]) from error
-    return [column.combine_chunks() for column in table.columns]
+        records = [record for record in csv.reader(io.StringIO(rows.decode(), newline="")) if record]
+    except csv.Error as error:
+        raise page.error(f"is no CSV of ncu: {error}") from error
+    for number, record in enumerate(records, 1):
+        if len(record) != count:
+            raise page.cut_short(f"row {number}: Expected {count} columns, got {len(record)}")
+    return records
 
 
-def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: list[pa.Array]) -> Profile:
-    first = _first_of_equals(page, header, columns)
-    metrics = [name for name in first if _is_metric(name)]
-    if not metrics:
+def _end_of_rows(data: bytes, begin: int) -> int:
+    """Where ncu's own lines after the last row begin."""
+    end = len(data)
+    while end > begin:
+        last = max(data.rfind(b"\n", begin, end - 1) + 1, begin)
+        if not data.startswith(b"==", last):
+            break
+        end = last
+    return end
+
+
+def _profile_of_rows(page: Page, header: Sequence[str], units: Sequence[str], rows: Sequence[Sequence[str]]) -> Profile:
+    """The same from the text of each cell, the columns in any order."""
+    order = sorted(range(len(header)), key=lambda column: _is_metric(header[column]))
+    header, units, *rows = ([row[column] for column in order] for row in (header, units, *rows))
+    if not rows:
+        raise page.error("has a header and no launches")
+    names = sum(not _is_metric(name) for name in header)
+    if names == len(header):
         raise FiprofError(
             f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist",
             "ncu --list-sections and --query-metrics name what there is",
         )
-    launches = _launches(page, {name: columns[i] for name, i in first.items() if not _is_metric(name)})
-    values, texts = _numbers(metrics, [columns[first[name]] for name in metrics])
-    bases = [to_base(units[first[name]]) for name in metrics]
+    return _profile(page, header, units, plain_cells(rows, names))
+
+
+def _profile(page: Page, header: Sequence[str], units: Sequence[str], cells: Cells) -> Profile:
+    """header: the columns of cells.identity, then those of cells.values."""
+    count = len(header) - len(cells.values)
+    launches = _launches(page, header[:count], cells.identity)
+    first = _first_of_equals(page, header[count:], cells)
+    metrics = tuple(first)
+    values = cells.values if len(first) == len(cells.values) else cells.values[list(first.values())]
+    found = [units[count + column] for column in first.values()]
+    bases = [to_base(unit) for unit in found]
     for row, base in zip(values, bases, strict=True):
         if base is not None and base[1] != 1.0:
             row *= base[1]
     return Profile(
         launches=launches,
-        metrics=tuple(metrics),
-        units=tuple(units[first[name]] if base is None else base[0] for name, base in zip(metrics, bases, strict=True)),
+        metrics=metrics,
+        units=tuple(unit if base is None else base[0] for unit, base in zip(found, bases, strict=True)),
         values=values,
-        texts=texts,
+        texts={name: cells.texts[column] for name, column in first.items() if column in cells.texts},
         unscaled=frozenset(name for name, base in zip(metrics, bases, strict=True) if base is None),
     )
 
@@ -124,57 +131,59 @@ def _is_metric(name: str) -> bool:
     return name not in _IDENTITY and " " not in name and ":" not in name
 
 
-def _first_of_equals(page: Page, header: Sequence[str], columns: list[pa.Array]) -> dict[str, int]:
-    """Column name -> its index; one that stands twice must say the same twice."""
+def _first_of_equals(page: Page, metrics: Sequence[str], cells: Cells) -> dict[str, int]:
+    """Metric -> its place; one that stands twice must say the same twice."""
     first: dict[str, int] = {}
-    for i, name in enumerate(header):
-        if not columns[first.setdefault(name, i)].equals(columns[i]):
+    for place, name in enumerate(metrics):
+        before = first.setdefault(name, place)
+        if before != place and not cells.same(before, place):
             raise page.error(f"has the column {name} twice, with different values")
     return first
 
 
-def _launches(page: Page, columns: dict[str, pa.Array]) -> tuple[Launch, ...]:
-    cells: dict[str, list[str | None]] = {name: column.to_pylist() for name, column in columns.items()}
-    nothing: list[str | None] = [None] * len(cells["ID"])
+def _launches(page: Page, names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Launch, ...]:
+    columns: dict[str, Sequence[str]] = {}
+    for name, column in zip(names, zip(*rows, strict=True), strict=True):
+        if columns.setdefault(name, column) != column:
+            raise page.error(f"has the column {name} twice, with different values")
+    nothing = [""] * len(rows)
 
-    def texts(*names: str) -> list[str]:
-        """The first of the columns that the page has."""
-        return [cell or "" for cell in next((cells[name] for name in names if name in cells), nothing)]
+    def cells(*names: str, made: Callable[[str], Made]) -> list[Made]:
+        """The first of the columns that the page has, each different text converted once."""
+        found = next((columns[name] for name in names if name in columns), nothing)
+        each = {cell: made("" if cell in NO_VALUE else cell) for cell in set(found)}
+        return [each[cell] for cell in found]
 
-    def numbers(name: str) -> list[int | None]:
-        return [_integer(cell) for cell in texts(name)]
-
-    ids = [launch for launch in numbers("ID") if launch is not None]
-    if len(ids) < len(nothing):
-        raise page.error(f"has no launch ID in row {numbers('ID').index(None) + 1}")
+    numbers = cells("ID", made=_integer)
+    ids = [launch for launch in numbers if launch is not None]
+    if len(ids) < len(rows):
+        raise page.error(f"has no launch ID in row {numbers.index(None) + 1}")
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
-    stacks = texts(*(name for name in cells if "Push/Pop" in name))
-    ranges = {stack: ranges_of(stack) for stack in set(stacks)}
     return tuple(
         Launch(
             id=launch,
             kernel_full=kernel,
-            grid=dimensions(grid),
-            block=dimensions(block),
-            ranges=ranges[stack],
+            grid=grid,
+            block=block,
+            ranges=ranges,
             pid=pid,
             context=context,
             stream=stream,
             device=device,
             cc=cc or None,
         )
-        for launch, kernel, grid, block, stack, pid, context, stream, device, cc in zip(
+        for launch, kernel, grid, block, ranges, pid, context, stream, device, cc in zip(
             ids,
-            texts(*_KERNEL_COLUMNS),
-            texts("Grid Size"),
-            texts("Block Size"),
-            stacks,
-            numbers("Process ID"),
-            numbers("Context"),
-            numbers("Stream"),
-            numbers("Device"),
-            texts("CC"),
+            cells(*_KERNEL_COLUMNS, made=str),
+            cells("Grid Size", made=dimensions),
+            cells("Block Size", made=dimensions),
+            cells(*(name for name in names if "Push/Pop" in name), made=ranges_of),
+            cells("Process ID", made=_integer),
+            cells("Context", made=_integer),
+            cells("Stream", made=_integer),
+            cells("Device", made=_integer),
+            cells("CC", made=str),
             strict=True,
         )
     )
@@ -185,75 +194,8 @@ def _integer(cell: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-def _numbers(names: list[str], columns: list[pa.Array]) -> tuple[NDArray[np.float64], dict[str, list[str | None]]]:
-    """Columns x cells as numbers, thousands commas removed, NaN where a cell is none; and the text of those columns.
-
-    Columns are converted many at once; where one turns out to hold text, the halves are tried, down to a column alone.
-    """
-    import numpy as np
-
-    values = np.full((len(columns), len(columns[0])), np.nan)
-    texts: dict[str, list[str | None]] = {}
-
-    def convert(indices: list[int]) -> None:
-        numbers = _cast([columns[i] for i in indices])
-        if numbers is not None:
-            values[indices] = numbers.reshape(len(indices), -1)
-        elif len(indices) > 1:
-            convert(indices[: len(indices) // 2])
-            convert(indices[len(indices) // 2 :])
-        else:
-            (index,) = indices
-            cells = columns[index].to_pylist()
-            values[index] = [float(cell.replace(",", "")) if cell and _is_number(cell) else np.nan for cell in cells]
-            texts[names[index]] = [None if not cell or _is_number(cell) else cell for cell in cells]
-
-    text, plain, with_commas = [], [], []
-    for index, column in enumerate(columns):
-        if not _is_number(column[0].as_py() or "0"):
-            text.append([index])
-        elif _has_comma(column):
-            with_commas.append(index)
-        else:
-            plain.append(index)
-    for group in (plain, with_commas, *text):
-        if group:
-            convert(group)
-    return values, texts
-
-
-def _cast(columns: list[pa.Array]) -> NDArray[np.float64] | None:
-    """All cells of the columns in a row as numbers; None where one is text."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    cells = pa.concat_arrays(columns)
-    if _has_comma(cells):
-        cells = pc.replace_substring(cells, ",", "")
-    try:
-        numbers: NDArray[np.float64] = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid:
-        return None
-    return numbers
-
-
-def _has_comma(column: pa.Array) -> bool:
-    characters = column.buffers()[2]
-    return characters is not None and b"," in characters.to_pybytes()
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell.replace(",", ""))
-    except ValueError:
-        return False
-    return True
-
-
 def _read_transposed(page: Page) -> Profile:
     """The viewer's export: a row ``name [unit]`` with a cell a launch, a list of instances behind it in braces."""
-    import pyarrow as pa
-
     rows = [row for row in page.records() if len(row) > 1]
     if not any(_METRIC_ROW.fullmatch(row[0]) for row in rows):
         raise _not_raw(page)
@@ -265,12 +207,11 @@ def _read_transposed(page: Page) -> Profile:
         match = _METRIC_ROW.fullmatch(label)
         header.append(match["name"] if match else label)
         units.append(match["unit"] or "" if match else "")
-        values = [cell.partition("{")[0].strip() for cell in cells] if match else cells
-        columns.append(pa.array([None if value in NO_VALUE else value for value in values], pa.string()))
+        columns.append([cell.partition("{")[0].strip() for cell in cells] if match else cells)
     if "ID" not in header:
         header, units = ["ID", *header], ["", *units]
-        columns.insert(0, pa.array([str(i) for i in range(len(rows[0]) - 1)], pa.string()))
-    return _profile(page, header, units, columns)
+        columns.insert(0, [str(i) for i in range(len(rows[0]) - 1)])
+    return _profile_of_rows(page, header, units, list(zip(*columns, strict=True)))
 
 
 def _not_raw(page: Page) -> FiprofError:
