@@ -2,7 +2,7 @@
 
     python benchmarks/parse_nsys.py [--kernels 5000000] [--rounds 3]
 
-Fans a recorded export out to millions of kernels in a temporary folder (120 bytes a kernel and its launch call) and
+Fans a recorded export out to millions of kernels in a temporary folder (120 bytes each, its launch call included) and
 reads it in processes of their own, in turns: kernels with names, the duration of each launch call, and count, total,
 median, least and most time by kernel. fiprof does all of ``fiprof parse`` (seven tables as Parquet, phases and cases)
 and the summary; pandas reads the same columns once, and once only those that the summary needs.
@@ -114,12 +114,13 @@ SIDES: dict[str, Callable[[Path, Path], Facts]] = {
 
 
 def run_side(side: str, large: Path, scratch: Path) -> None:
-    """In a process of its own: one side, its time (imports included) and peak memory as a line of JSON."""
+    """In a process of its own: one side, its times (imports included) and peak memory as a line of JSON."""
     begin = time.perf_counter()
     facts = SIDES[side](large, scratch)
     seconds = time.perf_counter() - begin
-    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"facts": facts, "seconds": seconds, "peak_bytes": peak_bytes}))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    figures = {"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
+    print(json.dumps({"facts": facts, **figures}))
 
 
 def measure(side: str, large: Path) -> Facts:
@@ -144,8 +145,9 @@ def compare(kernels: int, rounds: int) -> None:
     best = {side: min(result["seconds"] for result in found) for side, found in results.items()}
     for side, found in results.items():
         peak_gb = max(result["peak_bytes"] for result in found) / 1e9
+        cpu = min(result["cpu_seconds"] for result in found)
         share = f"fiprof takes {best['fiprof'] / best[side]:.2f} of it" if side != "fiprof" else ""
-        print(f"{side:36} {best[side]:7.1f} s {peak_gb:6.2f} GB  {share}".rstrip())
+        print(f"{side:36} {best[side]:7.1f} s {cpu:6.1f} s of CPU {peak_gb:6.2f} GB  {share}".rstrip())
 
 
 def main() -> None:
