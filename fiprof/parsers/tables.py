@@ -301,6 +301,9 @@ def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
 def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWriter]:
     import pyarrow.parquet as pq
 
+    def of_kind(kind: Kind) -> list[str]:
+        return [column.name for column in TABLES[name].columns if column.kind == kind]
+
     path = table_path(folder, name)
     # Two processes may be at the same run.
     partial = path.with_name(f".{name}.{os.getpid()}")
