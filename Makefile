@@ -49,8 +49,7 @@ types: setup ## Check types
 check: lint types test ## Everything that must pass before a commit
 
 bench: setup ## The benchmarks that need no GPU, side by side
-	$(BIN)/python benchmarks/parse_nsys.py
-	$(BIN)/python benchmarks/parse_ncu.py
+	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/startup.py
 
 clean: ## Remove what was installed and built

@@ -237,25 +237,54 @@ def test_without_tools_and_gpu(fiprof: Fiprof, stand_ins: dict[str, str]) -> Non
     assert len(done.stderr.strip().splitlines()) == 2
 
 
-def test_a_full_disk(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
+@pytest.fixture
+def own_file_system(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of 2 MB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mounted.returncode:
-        pytest.skip("a full disk needs a file system of its own: mount is not permitted here")
-    try:
-        done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(small), env=stand_ins)
-        assert done.returncode == 1
-        assert "Traceback" not in done.stderr
-        (run,) = small.glob("2*")
-        manifest = json.loads((run / "run.json").read_text())
-        assert manifest["status"] == "failed"
-        assert "disk is full" in manifest["reason"] + "".join(action["remedy"] for action in manifest["actions"])
-        assert (run / "baseline.jsonl").stat().st_size > 0
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+        pytest.skip("it takes a file system of its own, and mount is not permitted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk(fiprof: Fiprof, stand_ins: dict[str, str], own_file_system: Path) -> None:
+    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=stand_ins)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    (run,) = own_file_system.glob("2*")
+    manifest = json.loads((run / "run.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "disk is full" in manifest["reason"] + "".join(action["remedy"] for action in manifest["actions"])
+    assert (run / "baseline.jsonl").stat().st_size > 0
+
+
+def test_an_archive_that_may_not_be_written(fiprof: Fiprof, stand_ins: dict[str, str], own_file_system: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
+    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=stand_ins)
+    assert (done.returncode, done.stdout) == (1, "")
+    message, remedy = done.stderr.splitlines()
+    assert message.endswith(": no permission to write")
+    assert remedy == "  choose another archive with --artifacts DIR or FIPROF_ARTIFACTS"
+
+
+def test_a_run_folder_that_may_not_be_written(
+    fiprof: Fiprof, stand_ins: dict[str, str], recorded: Path, own_file_system: Path
+) -> None:
+    """Its tables cannot be made; nothing of it changes."""
+    (own_file_system / "run").mkdir()
+    for name in ("run.json", "ncu/raw.csv.xz"):
+        target = own_file_system / "run" / name
+        target.parent.mkdir(exist_ok=True)
+        shutil.copyfile(recorded / name, target)
+    subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
+    done = fiprof("stalls", str(own_file_system / "run"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert "no permission to write" in done.stderr
 
 
 def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import click
 from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Document, Format, View
 
@@ -47,16 +49,39 @@ def archive_option(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def run_argument(function: F) -> F:
-    """RUN, given to the command as the folder ``run``; brings ``--artifacts`` along."""
+def folder_argument(function: F) -> F:
+    """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along."""
 
     @click.argument("run", metavar="RUN")
     @archive_option
     @functools.wraps(function)
     def wrapped(*args: Any, archive: Archive, run: str, **kwargs: Any) -> Any:
-        return function(*args, run=archive.find(run), **kwargs)
+        return function(*args, folder=archive.find(run), **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def run_argument(function: F) -> F:
+    """RUN, given to the command as a :class:`fiprof.parsers.run.Run` whose tables are made if it has none yet."""
+
+    @folder_argument
+    @functools.wraps(function)
+    def wrapped(*args: Any, folder: Path, **kwargs: Any) -> Any:
+        from fiprof.parsers.run import Run
+
+        if not any(folder.glob("tables/*.parquet")):
+            _make_tables(folder)
+        return function(*args, run=Run(folder), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _make_tables(folder: Path) -> None:
+    from fiprof.orchestrator.parse import has_raw_files, parse_all
+
+    if has_raw_files(folder):
+        click.echo(f"making the tables of {folder}", err=True)
+        parse_all(folder)
 
 
 def format_option(function: F) -> F:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
 from fiprof.orchestrator import packing
+from fiprof.orchestrator.archive import file_errors
 from fiprof.orchestrator.steps import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
 from fiprof.workloads.marks import DOMAIN, MEASURE
 
@@ -98,7 +99,7 @@ def parse_all(folder: Path) -> Parsed:
         sources.append(parse_nsys)
     if packing.exists(folder / NCU_PAGES["raw"]) or packing.exists(folder / NCU_REPORT):
         sources.append(parse_ncu)
-    if not sources:
+    if not has_raw_files(folder):
         raise FiprofError(
             f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
             "its run.json says how far the run came",
@@ -116,7 +117,13 @@ def parse_all(folder: Path) -> Parsed:
     return Parsed(tuple(made), tuple(missing), tuple(problems))
 
 
+def has_raw_files(folder: Path) -> bool:
+    """Whether the run has anything to parse."""
+    return any(packing.exists(folder / path) for path in (NSYS_SQLITE, NCU_PAGES["raw"], NCU_REPORT))
+
+
 def _tables(folder: Path) -> Path:
     tables = folder / "tables"
-    tables.mkdir(exist_ok=True)
+    with file_errors(tables):
+        tables.mkdir(exist_ok=True)
     return tables

@@ -324,7 +324,8 @@ def document(figures: Figures) -> Document:
 
 def _with_whole_labels(columns: Sequence[Column], figures: Figures) -> tuple[Column, ...]:
     """The columns, the labels of cases as wide as they are: kernels' names are shortened before them."""
-    widest = max((len(item.label) for item in (*figures.cases, *figures.launches)), default=0)
+    labels = [case.label for case in figures.cases] + [launch.label for launch in figures.launches]
+    widest = max(map(len, labels), default=0)
     return tuple(
         dataclasses.replace(column, least=min(widest, WIDEST_LABEL)) if column.key == "label" else column
         for column in columns

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.orchestrator.options import run_argument
+from fiprof.orchestrator.options import folder_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @click.command(epilog="Example: fiprof pack latest")
-@run_argument
-def command(run: Path) -> None:
+@folder_argument
+def command(folder: Path) -> None:
     """Compress a run's raw files in place, to a tenth or less; every command reads them as before.
 
     Each is compared with its checksum first. xz -d FILE.xz gives one back for ncu-ui or nsys-ui.
     """
     from fiprof.orchestrator.packing import pack
 
-    packed = pack(run)
+    packed = pack(folder)
     for path in packed:
         click.echo(str(path))
     if not packed:
-        click.echo(f"{run} is packed already", err=True)
+        click.echo(f"{folder} is packed already", err=True)

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.options import run_argument
+from fiprof.orchestrator.options import folder_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 @click.command(epilog="Example: fiprof parse latest")
-@run_argument
-def command(run: Path) -> None:
+@folder_argument
+def command(folder: Path) -> None:
     """Make a run's tables again from its raw files.
 
     The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
     """
     from fiprof.orchestrator.parse import parse_all
 
-    parsed = parse_all(run)
+    parsed = parse_all(folder)
     for name in parsed.tables:
-        click.echo(str(run / "tables" / f"{name}.parquet"))
+        click.echo(str(folder / "tables" / f"{name}.parquet"))
     for sentence in parsed.missing:
         click.echo(f"note: {sentence}", err=True)
     for problem in parsed.problems[1:]:

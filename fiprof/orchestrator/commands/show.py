@@ -10,17 +10,15 @@ from fiprof.orchestrator import options
 from fiprof.orchestrator.options import format_option, run_argument
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from fiprof.parsers.run import Run
     from fiprof.reports.view import Format
 
 
 @click.command(epilog="Example: fiprof show latest")
 @format_option
 @run_argument
-def command(run: Path, format_: Format) -> None:
+def command(run: Run, format_: Format) -> None:
     """Durations, occupancy and its limiter, DRAM throughput, tensor cores, TFLOP/s and GB/s against the roofs."""
-    from fiprof.parsers.run import Run
     from fiprof.reports import show
 
-    options.show(show.document(show.show(Run(run))), format_)
+    options.show(show.document(show.show(run)), format_)

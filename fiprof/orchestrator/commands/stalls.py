@@ -9,8 +9,7 @@ import click
 from fiprof.orchestrator.options import format_option, run_argument, show
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from fiprof.parsers.run import Run
     from fiprof.reports.view import Format
 
 
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
 @format_option
 @run_argument
-def command(run: Path, kernel: str, top: int | None, format_: Format) -> None:
+def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
-    from fiprof.parsers.run import Run
     from fiprof.reports import stalls
 
-    show(stalls.document(stalls.stalls(Run(run), kernel=kernel), top=top), format_)
+    show(stalls.document(stalls.stalls(run, kernel=kernel), top=top), format_)
