@@ -271,9 +271,7 @@ def test_an_archive_that_may_not_be_written(fiprof: Fiprof, stand_ins: dict[str,
     assert remedy == "  choose another archive with --artifacts DIR or FIPROF_ARTIFACTS"
 
 
-def test_a_run_folder_that_may_not_be_written(
-    fiprof: Fiprof, stand_ins: dict[str, str], recorded: Path, own_file_system: Path
-) -> None:
+def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, own_file_system: Path) -> None:
     """Its tables cannot be made; nothing of it changes."""
     (own_file_system / "run").mkdir()
     for name in ("run.json", "ncu/raw.csv.xz"):

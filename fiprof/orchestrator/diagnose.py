@@ -115,7 +115,8 @@ def _packages(python: str, probe: dict[str, Any]) -> list[Finding]:
         version = packages.get(name)
         problem = next((text for text in probe.get("problems", []) if text.startswith(name.split("-")[0])), "")
         if version and not problem:
-            findings.append(Finding(name, "ok", version))
+            cuda = probe.get("gpu", {}).get("cuda") if name == "torch" else None
+            findings.append(Finding(name, "ok", f"{version}, CUDA {cuda}" if cuda else version))
         else:
             findings.append(Finding(name, "missing", problem or "not installed", remedy))
     return findings

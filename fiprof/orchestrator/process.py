@@ -105,7 +105,8 @@ class Process:
         if self._popen is None:
             return Finished("failed", None, self._started, 0.0, self._error)
         outcome: Outcome = "ok"
-        deadline = self._begin + self.command.timeout_s if self.command.timeout_s else float("inf")
+        # From now, not from the start: a process may have been started early and held back.
+        deadline = time.monotonic() + self.command.timeout_s if self.command.timeout_s else float("inf")
         message = ""
         try:
             while self._popen.poll() is None:
