@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.tensors import Random
@@ -38,19 +38,39 @@ class PagedKV:
         return keys.float(), values.float()
 
 
-def paged_kv(
-    random: Random, *, batch: int, kv_len: int, page_size: int, kv_heads: int, head_dim: int, dtype: str
-) -> PagedKV:
-    """A random paged KV cache whose pages are shuffled over the pool, as after hours of serving."""
+class AttentionParams(Protocol):
+    """What the parameters of an attention workload have in common."""
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def q_heads(self) -> int: ...
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def page_size(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+def attention_inputs(params: AttentionParams, random: Random, *, tokens: int, kv_len: int) -> tuple[Tensor, PagedKV]:
+    """Random queries [batch * tokens, q_heads, head_dim], and a KV cache of kv_len tokens a request.
+
+    Its pages are shuffled over the pool, as after hours of serving.
+    """
     import torch
 
-    pages_each = -(-kv_len // page_size)
-    steps = torch.arange(batch + 1, device=random.device, dtype=torch.int32)
-    return PagedKV(
-        cache=random.normal((batch * pages_each, 2, page_size, kv_heads, head_dim), dtype),
+    p = params
+    query = random.normal((p.batch * tokens, p.q_heads, p.head_dim), p.dtype)
+    pages_each = -(-kv_len // p.page_size)
+    steps = torch.arange(p.batch + 1, device=random.device, dtype=torch.int32)
+    return query, PagedKV(
+        cache=random.normal((p.batch * pages_each, 2, p.page_size, p.kv_heads, p.head_dim), p.dtype),
         indptr=steps * pages_each,
-        indices=random.permutation(batch * pages_each),
-        last_page_len=torch.full_like(steps[:batch], kv_len - (pages_each - 1) * page_size),
+        indices=random.permutation(p.batch * pages_each),
+        last_page_len=torch.full_like(steps[: p.batch], kv_len - (pages_each - 1) * p.page_size),
         kv_len=kv_len,
     )
 

@@ -11,8 +11,8 @@ from fiprof.workloads.attention import (
     WORKSPACE_BYTES,
     PagedKV,
     attention_float32,
+    attention_inputs,
     check_heads,
-    paged_kv,
 )
 from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
 from fiprof.workloads.tensors import Random, torch_dtype
@@ -49,17 +49,8 @@ class Decode(Workload[DecodeParams]):
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, PagedKV]:
         """Queries [batch, q_heads, head_dim] and the KV cache."""
-        p, random = self.params, Random(self.device, self.seed)
-        query = random.normal((p.batch, p.q_heads, p.head_dim), p.dtype)
-        return query, paged_kv(
-            random,
-            batch=p.batch,
-            kv_len=p.kv_len,
-            page_size=p.page_size,
-            kv_heads=p.kv_heads,
-            head_dim=p.head_dim,
-            dtype=p.dtype,
-        )
+        p = self.params
+        return attention_inputs(p, Random(self.device, self.seed), tokens=1, kv_len=p.kv_len)
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import torch
