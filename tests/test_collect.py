@@ -20,6 +20,7 @@ import pytest
 
 from fiprof.parsers.tables import TABLES
 from tests.conftest import Fiprof, python_path
+from tests.test_workloads_case import USERS_OWN
 
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
 
@@ -76,6 +77,28 @@ def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, stand_ins: dict[s
     assert env["plain"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
     assert env["nsys"] == env["ncu"] == env["plain"]
     assert env["ncu-raw"] == {}
+
+
+def test_a_workload_of_the_users(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(USERS_OWN)
+    done = fiprof("collect", "--workload", "mine.py:mine", "--width", "7,9", env=stand_ins)
+    assert done.returncode == 0, done.stderr
+    path, manifest = only_run(tmp_path)
+    assert path.name.endswith("-mine")
+    assert [(case["id"], case["workload"], case["flops"]) for case in manifest["cases"]] == [
+        ("mine[width=7]", "mine.py:mine", 7),
+        ("mine[width=9]", "mine.py:mine", 9),
+    ]
+    plain = next(action for action in manifest["actions"] if action["step"] == "plain")
+    assert "mine.py:mine[width=7]" in plain["argv"]
+
+
+def test_a_cost_that_fails(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(USERS_OWN.replace("return Cost(", "return 1 / 0 * Cost("))
+    done = fiprof("collect", "--workload", "mine.py:mine", env=stand_ins)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("fiprof: the cost of mine[width=64] cannot be computed: ZeroDivisionError")
+    assert not (tmp_path / "artifacts").exists()
 
 
 @pytest.mark.parametrize(

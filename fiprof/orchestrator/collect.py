@@ -55,10 +55,11 @@ def collect(
     gpu = visible_gpu(request.gpu)
     with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
         before = gpu_state(gpu)
+        cases = case_entries(request)
         folder = archive.create(request.label)
         journal = Journal(folder)
         journal.set(
-            cases=case_entries(request),
+            cases=cases,
             settings=request.settings(),
             environment={**run_environment(tools), "gpu_state": {"before": before}},
         )
@@ -90,11 +91,18 @@ def replay(source: Path, archive: Archive, progress: Progress) -> Result:
 
 
 def case_entries(request: CollectRequest) -> list[CaseEntry]:
-    """The cases with their cost models, for the manifest."""
-    return [
-        CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(case.build().cost()))
-        for case in request.cases
-    ]
+    """The cases with their cost models, for the manifest. Raises FiprofError where a cost model fails."""
+    entries = []
+    for case in request.cases:
+        try:
+            cost = case.build().cost()
+        except Exception as error:
+            raise FiprofError(
+                f"the cost of {case.id} cannot be computed: {error!r}",
+                "cost() uses the parameters alone: no torch, no GPU",
+            ) from error
+        entries.append(CaseEntry(case.id, case.workload, dict(case.params), **dataclasses.asdict(cost)))
+    return entries
 
 
 def _find_tools(request: CollectRequest) -> dict[str, Tool]:

@@ -96,16 +96,21 @@ def format_option(function: F) -> F:
     )(function)
 
 
-def show(what: View | Document, format_: Format) -> None:
+def width(plain: int = PLAIN_WIDTH) -> int:
+    """Columns of the terminal (or COLUMNS); plain where there is none."""
+    return shutil.get_terminal_size((plain, 24)).columns
+
+
+def show(what: View | Document, format_: Format, *, plain_width: int = PLAIN_WIDTH) -> None:
     """Print a report on stdout as ``--format`` says; colour and bars on a terminal only, unless NO_COLOR is set.
 
-    JSON, CSV and Markdown are for programs: the report's warnings go to stderr then.
+    JSON, CSV and Markdown are for programs: the report's warnings go to stderr then. plain_width: columns where the
+    output is no terminal.
     """
     from fiprof.reports import view
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size((PLAIN_WIDTH, 24)).columns
-    click.echo(view.render(what, format_, width=width, colour=colour, bars=colour), color=colour)
+    click.echo(view.render(what, format_, width=width(plain_width), colour=colour, bars=colour), color=colour)
     if format_ in ("json", "csv"):
         for text in view.warnings(what):
             click.echo(f"warning: {text}", err=True)
