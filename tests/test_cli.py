@@ -25,7 +25,7 @@ def epilog(name: str) -> str:
 
 
 def test_the_commands() -> None:
-    assert COMMANDS == ["collect", "env", "kernels", "pack", "parse", "runs", "show", "stalls"]
+    assert COMMANDS == ["collect", "env", "hotspots", "kernels", "pack", "parse", "runs", "show", "stalls"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

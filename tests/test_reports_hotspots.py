@@ -1,0 +1,470 @@
+"""fiprof/reports/hotspots.py: the instructions that hold most warp samples; sass.py: what they probably wait for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import lzma
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.errors import FiprofError
+from fiprof.parsers import ncu, tables
+from fiprof.parsers.run import Run
+from fiprof.reports.hotspots import HotspotReport, document, hotspots
+from fiprof.reports.sass import Code, brief, parse
+from fiprof.reports.view import render, warnings
+from tests.conftest import REPOSITORY, Fiprof
+from tests.reports_fixture import make_run
+
+RECORDED = next(iter(sorted(REPOSITORY.glob("artifacts/2*-all"))))
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """ncu's pages of the recorded run, unpacked."""
+    folder = tmp_path_factory.mktemp("raw")
+    for name in ("raw.csv", "source.csv"):
+        (folder / name).write_bytes(lzma.decompress((RECORDED / "ncu" / f"{name}.xz").read_bytes()))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("runs") / "recorded"
+    folder.mkdir()
+    shutil.copy(RECORDED / "run.json", folder)
+    ncu.parse(raw / "raw.csv", folder / "tables", source=raw / "source.csv")
+    return Run(folder)
+
+
+# The recorded run. The literal rows were read from ncu's own source page.
+
+
+def test_the_recorded_rope_launch(recorded: Run) -> None:
+    (launch,) = hotspots(recorded, kernel="rope").launches
+    assert (launch.launch, launch.label, launch.kernel) == (5, "rope", "BatchQKApplyRotaryKernel")
+    assert (launch.instructions, launch.samples) == (1024, 10980)
+    rows = [
+        (hex(line.offset), line.sass, line.samples, line.samples_not_issued, line.top_reason)
+        for line in launch.hotspots
+    ]
+    assert rows == [
+        ("0x3250", "HADD2.F32 R24, -RZ, R12.H0_H0", 3421, 2032, "long_scoreboard"),
+        ("0x2b70", "HADD2.F32 R24, -RZ, R12.H0_H0", 3334, 1958, "long_scoreboard"),
+        ("0x18b0", "HADD2.F32 R24, -RZ, R12.H0_H0", 863, 547, "long_scoreboard"),
+        ("0x11d0", "HADD2.F32 R24, -RZ, R12.H0_H0", 850, 511, "long_scoreboard"),
+        ("0x3390", "HADD2.F32 R27, -RZ, R12.H0_H0", 51, 30, "long_scoreboard"),
+    ]
+    assert launch.hotspots[0].share == pytest.approx(3421 / 10980)
+    causes = [(hex(line.waits_for.offset), line.waits_for.sass) for line in launch.hotspots if line.waits_for]
+    assert causes == [
+        ("0x3230", "LDG.E.128 R12, desc[UR6][R12.64]"),
+        ("0x2b50", "LDG.E.128 R12, desc[UR6][R12.64]"),
+        ("0x1890", "LDG.E.128 R12, desc[UR6][R12.64]"),
+        ("0x11b0", "LDG.E.128 R12, desc[UR6][R12.64]"),
+        ("0x3320", "LDG.E.128 R12, desc[UR6][R12.64]"),
+    ]
+
+
+def test_the_hottest_of_every_recorded_launch(recorded: Run) -> None:
+    found = [
+        (
+            launch.kernel[:12],
+            launch.instructions,
+            launch.samples,
+            hex(line.offset),
+            line.samples,
+            line.top_reason,
+            hex(line.waits_for.offset) if line.waits_for else None,
+        )
+        for launch in hotspots(recorded, top=1).launches
+        for line in launch.hotspots
+    ]
+    assert found == [
+        ("BatchDecodeW", 1136, 10298, "0xf40", 364, "short_scoreboard", "0xf20"),
+        ("PersistentVa", 1008, 476, "0x10", 64, "imc_miss", None),
+        ("FusedAddRMSN", 592, 4042, "0xdf0", 1367, "long_scoreboard", "0xd90"),
+        ("PrefillWithK", 5624, 31760, "0xd170", 1045, "long_scoreboard", "0xd160"),
+        ("RMSNormKerne", 552, 2477, "0xc10", 671, "long_scoreboard", "0xbc0"),
+        ("BatchQKApply", 1024, 10980, "0x3250", 3421, "long_scoreboard", "0x3230"),
+    ]
+
+
+def source_page(path: Path) -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
+    """Each listing of ncu's source page, without fiprof: kernel, offset -> instruction, samples, not issued."""
+    listings: list[tuple[str, dict[str, tuple[str, int, int]]]] = []
+    header: list[str] = []
+    with path.open(newline="") as file:
+        for row in csv.reader(file):
+            if row[:1] == ["Kernel Name"]:
+                listings.append((row[1], {}))
+                first = -1
+            elif row[:2] == ["Address", "Source"]:
+                header = row
+            elif listings and len(row) == len(header):
+                cells = dict(zip(header, row, strict=True))
+                address = int(cells["Address"], 16)
+                first = address if first < 0 else first
+                listings[-1][1][hex(address - first)] = (
+                    cells["Source"].strip(),
+                    int(cells["# Samples"]),
+                    int(cells["Warp Stall Sampling (Not-issued Samples)"]),
+                )
+    return listings
+
+
+def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: Run, raw: Path) -> None:
+    page = source_page(raw / "source.csv")
+    rows = json.loads(render(document(hotspots(recorded, top=20)), "json"))
+    assert len(rows) == 6 * 20
+    for launch in range(6):
+        mine = [row for row in rows if row["launch"] == launch]
+        listing = next(found for kernel, found in page if f"::{mine[0]['kernel']}<" in kernel)
+        assert {row["offset"]: (row["sass"], row["samples"], row["samples_not_issued"]) for row in mine} == {
+            row["offset"]: listing[row["offset"]] for row in mine
+        }
+        assert [row["samples"] for row in mine] == sorted((cells[1] for cells in listing.values()), reverse=True)[:20]
+        assert [row["share"] for row in mine] == [
+            pytest.approx(row["samples"] / sum(cells[1] for cells in listing.values())) for row in mine
+        ]
+
+
+def test_shares_of_all_instructions_sum_to_one(recorded: Run) -> None:
+    for launch in hotspots(recorded, top=10_000).launches:
+        assert sum(line.share for line in launch.hotspots) == pytest.approx(1)
+        assert sum(line.samples for line in launch.hotspots) == launch.samples
+
+
+def test_printed(recorded: Run) -> None:
+    table = render(document(hotspots(recorded, kernel="rope", top=2, context=1)), "table", width=120)
+    assert "\n".join(line for line in table.splitlines() if not line.startswith(("#:", "  "))) + "\n" == (
+        "launch 5 · rope · BatchQKApplyRotaryKernel · 92.42 µs\n"
+        "The 2 hottest of 1,024 instructions hold 62% of 10,980 samples.\n"
+        "#  offset  instruction                    samples  share  not issued  top reason        probably waits for\n"
+        "2  0x2b70  HADD2.F32 R24, -RZ, R12.H0_H0    3,334  30.4%       1,958  long_scoreboard   0x2b50 LDG.E.128 R12\n"
+        "1  0x3250  HADD2.F32 R24, -RZ, R12.H0_H0    3,421  31.2%       2,032  long_scoreboard   0x3230 LDG.E.128 R12\n"
+        "long_scoreboard: warps wait for data from global, local or texture memory (through L1TEX).\n"
+        "\n"
+    )
+    assert ["0x3240", "BSSY", "B1,", "0x3760", "2", "0.0%", "0", "selected"] in map(str.split, table.splitlines())
+
+
+def test_csv_is_flat(recorded: Run) -> None:
+    text = render(document(hotspots(recorded, kernel="RMSNorm", top=1)), "csv")
+    header, *rows = csv.reader(io.StringIO(text))
+    assert header == [
+        "launch", "case", "kernel", "offset", "sass", "samples", "share", "samples_not_issued", "top_reason",
+        "source_file", "source_line", "waits_for_offset", "waits_for_sass",
+    ]  # fmt: skip
+    assert [row[2:6] for row in rows] == [
+        ["FusedAddRMSNormKernel", "0xdf0", "HADD2.F32 R5, -RZ, R8.H0_H0", "1367"],
+        ["RMSNormKernel", "0xc10", "HADD2.F32 R15, -RZ, R8.H0_H0", "671"],
+    ]
+    assert [row[-2] for row in rows] == ["0xd90", "0xbc0"]
+
+
+def test_an_mbarrier_is_not_taken_for_a_load(recorded: Run) -> None:
+    (view,) = document(hotspots(recorded, kernel="prefill", top=1)).shown
+    assert [note for note in view.notes if note.startswith("SYNCS: an mbarrier is tested")]
+
+
+def test_no_instruction_is_printed_twice(recorded: Run) -> None:
+    for launch in hotspots(recorded, top=50, context=6).launches:
+        offsets = [line.offset for block in launch.blocks for line in block]
+        assert offsets == sorted(set(offsets))
+        for block in launch.blocks:
+            assert [line.offset - block[0].offset for line in block] == [16 * i for i in range(len(block))]
+        assert len(launch.hotspots) == 50
+
+
+def test_pandas_is_not_imported(recorded: Run) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fiprof.parsers.run import Run; from fiprof.reports.hotspots import *\n"
+        "print(len(hotspots(Run(Path(sys.argv[1]))).launches), 'pandas' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(recorded.path)], capture_output=True, text=True, check=True, cwd=REPOSITORY
+    )
+    assert done.stdout == "6 False\n"
+
+
+# The command
+
+
+def test_a_quick_run_has_none(fiprof: Fiprof, tmp_path: Path) -> None:
+    quick = next(iter(REPOSITORY.glob("artifacts/2*-prefill-decode-rope")))
+    shutil.copytree(quick, tmp_path / "quick")
+    done = fiprof("hotspots", "./quick")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert (
+        f"fiprof: {quick.name} has no samples by instruction: it was collected with --set quick, which leaves out ncu's "
+        "source page\n  fiprof collect … --set full collects them" in done.stderr
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--top", "0"], ["--context", "-1"], ["--top", "x"]])
+def test_wrong_use(fiprof: Fiprof, recorded: Run, arguments: list[str]) -> None:
+    assert fiprof("hotspots", str(recorded.path), *arguments).returncode == 2
+
+
+# Made-up runs
+
+
+def made(folder: Path, lines: Sequence[dict[str, Any] | tuple[str, int, str | None]], **row: Any) -> Run:
+    """A run of one launch with these instructions."""
+    launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **row}
+    run = make_run(folder, launches=[launch])
+    records = [
+        line if isinstance(line, dict) else dict(zip(("sass", "samples", "top_reason"), line, strict=True))
+        for line in lines
+    ]
+    schema = tables.schema("hotspots")
+    rows = [
+        {name: {"launch": 0, "address": 16 * place, **record}.get(name) for name in schema.names}
+        for place, record in enumerate(records)
+    ]
+    tables.write(folder / "tables", "hotspots", pa.Table.from_pylist(rows, schema=schema))
+    return run
+
+
+def shape(report: HotspotReport) -> list[list[tuple[int, int | None]]]:
+    """Of the only launch: place and rank of the lines in each block."""
+    (launch,) = report.launches
+    return [[(line.offset // 16, line.rank) for line in block] for block in launch.blocks]
+
+
+def test_neighbours_are_merged(tmp_path: Path) -> None:
+    samples = {2: 50, 5: 90, 11: 70}
+    run = made(tmp_path / "run", [("NOP", samples.get(i, 0), None) for i in range(13)])
+    assert shape(hotspots(run, context=1)) == [
+        [(1, None), (2, 3), (3, None), (4, None), (5, 1), (6, None)],
+        [(10, None), (11, 2), (12, None)],
+    ]
+    assert shape(hotspots(run, context=0)) == [[(2, 3)], [(5, 1)], [(11, 2)]]
+    assert shape(hotspots(run, context=3)) == [
+        [(i, {2: 3, 5: 1, 11: 2}.get(i)) for i in range(13)],
+    ]
+    assert shape(hotspots(run, top=1, context=0)) == [[(5, 1)]]
+
+
+def test_few_samples_are_said(tmp_path: Path) -> None:
+    few = document(hotspots(made(tmp_path / "few", [("NOP", 100, None)]))).shown[0].summary
+    assert few == (
+        "The hottest of 1 instructions holds 100% of 100 samples.",
+        "Only 100 samples: shares are uncertain by up to 10 points.",
+    )
+    enough = document(hotspots(made(tmp_path / "enough", [("NOP", 200, None)]))).shown[0].summary
+    assert enough == ("The hottest of 1 instructions holds 100% of 200 samples.",)
+
+
+@pytest.mark.parametrize("samples", [0, None])
+def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -> None:
+    report = hotspots(made(tmp_path / "run", [{"sass": "EXIT", "samples": samples}]))
+    assert document(report).data.rows == ()
+    assert "None of its 1 instructions has a sample" in render(document(report), "table")
+
+
+def test_source_lines_where_the_build_has_them(tmp_path: Path) -> None:
+    line = {"sass": "NOP", "samples": 7, "source_file": "/home/me/kernels/norm.cuh", "source_line": 42}
+    report = document(hotspots(made(tmp_path / "run", [line])))
+    assert render(report, "table").splitlines()[4].split() == ["1", "0x0", "NOP", "7", "100.0%", "–", "norm.cuh:42"]
+    (row,) = json.loads(render(report, "json"))
+    assert (row["source_file"], row["source_line"]) == ("/home/me/kernels/norm.cuh", 42)
+
+
+def test_rows_in_any_order(tmp_path: Path) -> None:
+    lines = [{"sass": f"NOP {i}", "samples": i, "address": 16 * i} for i in (3, 1, 0, 2)]
+    assert shape(hotspots(made(tmp_path / "run", lines), top=1, context=1)) == [[(2, None), (3, 1)]]
+
+
+def test_hostile_text(tmp_path: Path) -> None:
+    text = "<script>|[red]\n\x1b[2J" + "k" * 10_000
+    report = document(hotspots(made(tmp_path / "run", [(text, 300, text)], kernel=text)))
+    table = render(report, "table", width=100)
+    assert table.replace("\n", "").isprintable()
+    assert max(map(len, table.splitlines())) <= 100
+    assert "<script>" not in render(report, "md")
+    (row,) = json.loads(render(report, "json"))
+    assert (row["kernel"], row["top_reason"]) == (text, text)
+    assert text.startswith(row["sass"])
+
+
+def test_nothing_fits(recorded: Run) -> None:
+    with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch'") as error:
+        hotspots(recorded, kernel="nosuch")
+    assert "RMSNormKernel" in error.value.remedy
+
+
+def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
+    run = made(tmp_path / "cut", [("NOP", 300, None)])
+    manifest = run.path / "run.json"
+    manifest.write_text(manifest.read_text().replace('"complete"', '"interrupted"'))
+    (warning,) = warnings(document(hotspots(Run(run.path))))
+    assert warning.startswith("the run cut is interrupted")
+
+
+def test_a_run_without_ncu_says_why(tmp_path: Path) -> None:
+    with pytest.raises(FiprofError, match="nsys has no samples by instruction: ncu was not asked for"):
+        hotspots(make_run(tmp_path / "nsys", kernels=[], settings={"tools": ["nsys"]}))
+
+
+# SASS
+
+
+@pytest.mark.parametrize(
+    ("line", "reads", "writes"),
+    [
+        ("LDG.E.128 R12, desc[UR6][R2.64]", "R2 R3 UR6 UR7", "R12 R13 R14 R15"),
+        ("@!P1  LDG.E.64.CONSTANT R8, desc[UR12][R2.64+0x10]", "P1 R2 R3 UR12 UR13", "R8 R9"),
+        ("LDG.E.U8 R2, desc[UR14][R4.64]", "R4 R5 UR14 UR15", "R2"),
+        ("LDS.64 R16, [R17+0x2000]", "R17", "R16 R17"),
+        ("LDSM.16.M88.4 R120, [R142+UR4+-0x1000]", "R142 UR4", "R120 R121 R122 R123"),
+        ("STG.E.64 desc[UR14][R28.64], R8", "R8 R9 R28 R29 UR14 UR15", ""),
+        ("LDGSTS.E.BYPASS.LTC128B.128 desc[UR14][R10.64], !P3, [R32+0x1800]", "P3 R10 R11 R32 UR14 UR15", ""),
+        ("ATOMG.E.ADD.STRONG.GPU PT, R5, desc[UR4][R2.64], R7", "R2 R3 R7 UR4 UR5", "R5"),
+        ("HADD2.F32 R24, -RZ, R12.H0_H0", "R12", "R24"),
+        ("IADD3 R14, P0, R19, UR4, RZ", "R19 UR4", "R14 P0"),
+        ("IADD3.X R3, RZ, UR5, RZ, P0, !PT", "UR5 P0", "R3"),
+        ("SEL R10, R9, RZ, P0", "R9 P0", "R10"),
+        ("ISETP.GE.U32.AND P0, PT, R16, R13, PT", "R13 R16", "P0"),
+        ("SHFL.BFLY PT, R24, R25, 0x4, 0x1f", "R25", "R24"),
+        ("LOP3.LUT P0, RZ, R16, 0x1, RZ, 0xc0, !PT", "R16", "P0"),
+        ("IMAD.WIDE.U32 R12, R9, 0x4, R20", "R9 R20 R21", "R12 R13"),
+        ("HMMA.16816.F32 R112, R128, R132, RZ", "R128 R129 R130 R131 R132 R133", "R112 R113 R114 R115"),
+        ("DMUL R2, R4, UR18", "R4 R5 UR18 UR19", "R2 R3"),
+        ("F2F.F32.F64 R0, R2", "R2 R3", "R0"),
+        ("SYNCS.PHASECHK.TRANS64.TRYWAIT P5, [UR23+0x20008], R2", "R2 UR23", "P5"),
+        ("@!P5  BRA 0x7f4727d64490", "P5", ""),
+        ("BAR.SYNC.DEFER_BLOCKING R2, 0x100", "R2", ""),
+        ("<script> R1, R2", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_registers(line: str, reads: str, writes: str) -> None:
+    found = parse(line)
+    assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
+
+
+def test_a_matrix_instruction_writes_its_whole_tile() -> None:
+    assert parse("HGMMA.64x96x16.F32 R24, gdesc[UR20], R24, gsb0").writes == {f"R{i}" for i in range(24, 24 + 48)}
+
+
+FRAGMENTS = st.sampled_from(
+    ["LDG", "BRA", "HGMMA", "F2F", "I2F.U32", ".E", ".128", ".64x", "64x999999x16", "R12", "R999", "UR", "P0", "PT", "[", "]",
+     ",", " ", "@!", "0x", "7f", "-", "|", "!", "desc[UR4][R2.64]", "\n", "٣", "R" + "9" * 5000]
+)  # fmt: skip
+
+
+@given(
+    st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map("".join), st.lists(FRAGMENTS, max_size=12).map(" ".join))
+)
+def test_any_text_is_read(line: str) -> None:
+    found = parse(line)
+    assert bool(found.opcode) or not (found.reads or found.writes)
+    assert len(found.reads | found.writes) < 2000
+    brief(line)
+
+
+@given(st.lists(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map(" ".join)), min_size=1, max_size=8))
+def test_any_listing_is_read(lines: list[str]) -> None:
+    code = listing(*lines)
+    for place in range(len(lines)):
+        code.shown(place)
+        for reason in ("long_scoreboard", "short_scoreboard", "barrier", "wait", None):
+            cause = code.waits_for(place, reason)
+            assert cause is None or cause < place
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("@!P1  LDG.E.128 R12, desc[UR6][R12.64]", "LDG.E.128 R12"),
+        ("SHFL.IDX PT, R0, R0, RZ, 0x1f", "SHFL.IDX R0"),
+        ("BAR.SYNC.DEFER_BLOCKING 0x0", "BAR.SYNC 0x0"),
+        ("???", "???"),
+    ],
+)
+def test_brief(line: str, short: str) -> None:
+    assert brief(line) == short
+
+
+def listing(*lines: str) -> Code:
+    return Code([16 * i for i in range(len(lines))], lines)
+
+
+LOAD, USE = "LDG.E.128 R12, desc[UR6][R2.64]", "FADD R1, R15, R15"
+
+
+@pytest.mark.parametrize(
+    ("between", "found"),
+    [
+        ([], True),
+        (["FADD R30, R31, R32", "NOP"], True),
+        (["@P0   EXIT"], False),
+        (["@P0   BRA 0x100"], True),  # whoever is here fell through
+        (["FADD R30, R12, R32"], False),  # this one waited for the load already
+        (["FADD R14, R31, R32"], False),
+        (["CALL.REL.NOINC 0x100"], False),
+        (["RET.REL.NODEC R20 0x0"], False),
+        (["BRA 0x100"], False),
+        (["something else"], False),
+        (["NOP"] * 300, False),
+        (["LDS R15, [R4]"], False),  # R15 is another load's now, and that is of the other scoreboard
+    ],
+)
+def test_what_a_load_is_waited_for_by(between: list[str], found: bool) -> None:
+    code = listing(LOAD, *between, USE, *["NOP"] * 300, "BRA 0x%x")
+    lines = list(code.lines)
+    lines[-1] = f"BRA {hex(code.offsets[-1])}"
+    place = 1 + len(between)
+    assert Code(code.offsets, lines).waits_for(place, "long_scoreboard") == (0 if found else None)
+
+
+def test_the_other_scoreboard_and_other_reasons() -> None:
+    code = listing("MUFU.EX2 R9, R8", LOAD, "FADD R1, R9, R12")
+    assert code.waits_for(2, "long_scoreboard") == 1
+    assert code.waits_for(2, "short_scoreboard") == 0
+    assert code.waits_for(2, "wait") is None
+    assert code.waits_for(2, None) is None
+
+
+def test_nothing_is_said_across_a_branch_target() -> None:
+    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7000", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") == 0
+    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7010", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") is None
+    assert listing(LOAD, "NOP", USE, "@P0 BRA 0x7020", "BRA 0x7040", "NOP").waits_for(2, "long_scoreboard") is None
+
+
+def test_nothing_is_said_where_targets_are_unknown() -> None:
+    assert listing(LOAD, USE, "@P0 BRA 0x7010", "EXIT").waits_for(1, "long_scoreboard") is None
+    assert listing(LOAD, USE, "BRX R4 -0x10", "EXIT").waits_for(1, "long_scoreboard") is None
+    # The last branch does not lead to itself: another one would be outside the kernel.
+    assert listing(LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030").waits_for(1, "long_scoreboard") is None
+
+
+def test_targets_are_shown_as_offsets_where_the_base_is_known() -> None:
+    code = listing("@!P0  BRA 0x7f0020", "NOP", "EXIT", "BRA 0x7f0030", "NOP")
+    assert code.base == 0x7F0000
+    assert code.shown(0) == "@!P0 BRA 0x20"
+    assert listing("@!P0  BRA 0x7f0020", "EXIT").shown(0) == "@!P0 BRA 0x7f0020"
+
+
+def test_barriers_and_asynchronous_copies() -> None:
+    code = listing("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP", "LDS R1, [R2]")
+    assert code.waits_for(2, "barrier") == 0
+    assert listing("BAR.ARV 0x1, 0x80", "NOP").waits_for(1, "barrier") is None
+    assert listing("BAR.SYNC 0x0", "WARPGROUP.ARRIVE", "NOP").waits_for(2, "barrier") is None
+    assert listing("BAR.SYNC 0x0", *["NOP"] * 20).waits_for(20, "barrier") is None
+    assert listing("DEPBAR.LE SB0, 0x1", "BAR.SYNC 0x0").waits_for(1, "long_scoreboard") == 0
+    assert listing(LOAD, "DEPBAR.LE SB0, 0x1", USE).waits_for(2, "long_scoreboard") is None
