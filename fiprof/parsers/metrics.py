@@ -30,33 +30,37 @@ class Metric:
     """False where a report does well without it: another column says the same, or few GPUs have it."""
 
 
-_TENSOR_KINDS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-    # Kind, its operations, and the same operations without sparsity, whose peak is the dense one.
+_TENSOR_KINDS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
+    # Kind, its operations; the same without sparsity, whose peak is the dense one: by the fastest instruction, and by
+    # that of a warp (mma) where a warpgroup has a faster one (wgmma).
     (
         "fp16",
         ("src_fp16", "src_fp16_dst_fp32"),
-        ("op_hgmma_src_fp16_sparsity_off", "op_hmma_src_fp16_dst_fp32_sparsity_off"),
+        "op_hgmma_src_fp16_sparsity_off",
+        "op_hmma_src_fp16_dst_fp32_sparsity_off",
     ),
-    ("fp16_acc16", ("src_fp16_dst_fp16",), ("op_hmma_src_fp16_dst_fp16_sparsity_off",)),
+    ("fp16_acc16", ("src_fp16_dst_fp16",), "", "op_hmma_src_fp16_dst_fp16_sparsity_off"),
     (
         "bf16",
         ("src_bf16_dst_fp32",),
-        ("op_hgmma_src_bf16_dst_fp32_sparsity_off", "op_hmma_src_bf16_dst_fp32_sparsity_off"),
+        "op_hgmma_src_bf16_dst_fp32_sparsity_off",
+        "op_hmma_src_bf16_dst_fp32_sparsity_off",
     ),
     (
         "tf32",
         ("src_tf32_dst_fp32",),
-        ("op_hgmma_src_tf32_dst_fp32_sparsity_off", "op_hmma_src_tf32_dst_fp32_sparsity_off"),
+        "op_hgmma_src_tf32_dst_fp32_sparsity_off",
+        "op_hmma_src_tf32_dst_fp32_sparsity_off",
     ),
-    ("fp64", ("src_fp64",), ("src_fp64",)),
-    ("fp8", ("src_fp8_sparsity_off", "src_fp8", "src_fp8_dst_fp32"), ("src_fp8_sparsity_off",)),
-    ("fp8_acc16", ("src_fp8_dst_fp16",), ()),
-    ("fp8_sparse", ("src_fp8_sparsity_on",), ("src_fp8_sparsity_on",)),
-    ("int8", ("src_int8",), ("op_igmma_src_int8_sparsity_off", "op_imma_src_int8_sparsity_off")),
-    ("int1", ("src_int1",), ("op_bgmma_src_int1", "op_bmma_src_int1")),
+    ("fp64", ("src_fp64",), "src_fp64", ""),
+    ("fp8", ("src_fp8_sparsity_off", "src_fp8", "src_fp8_dst_fp32"), "src_fp8_sparsity_off", ""),
+    ("fp8_acc16", ("src_fp8_dst_fp16",), "", ""),
+    ("fp8_sparse", ("src_fp8_sparsity_on",), "src_fp8_sparsity_on", ""),
+    ("int8", ("src_int8",), "op_igmma_src_int8_sparsity_off", "op_imma_src_int8_sparsity_off"),
+    ("int1", ("src_int1",), "op_bgmma_src_int1", "op_bmma_src_int1"),
 )
 
-TENSOR_KINDS: tuple[str, ...] = tuple(kind for kind, _, _ in _TENSOR_KINDS)
+TENSOR_KINDS: tuple[str, ...] = tuple(kind for kind, *_ in _TENSOR_KINDS)
 """Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0)."""
 
 _FLOAT_INSTS = {
@@ -84,20 +88,37 @@ def _tensor_metrics() -> tuple[Metric, ...]:
             f"Tensor operations on {kind} operands, a multiply-add being two.",
             expected=not kind.endswith("acc16"),
         )
-        for kind, parents, _ in _TENSOR_KINDS
+        for kind, parents, *_ in _TENSOR_KINDS
+    )
+    by_warp = tuple(
+        Metric(
+            f"mma_ops_{kind}",
+            (f"{path}{mma}.sum",),
+            "ops",
+            f"Those of the {kind} tensor operations that dense instructions of a warp did (mma, not wgmma).",
+            expected=False,
+        )
+        for kind, _, _, mma in _TENSOR_KINDS
+        if mma
     )
     peaks = tuple(
         Metric(
-            f"tensor_peak_{kind}_ops_per_cycle",
-            tuple(f"{path}{name}.sum.peak_sustained" for name in dense),
+            name,
+            (f"{path}{child}.sum.peak_sustained",),
             "ops/cycle",
             f"Most {kind} tensor operations that all multiprocessors can do in a cycle"
-            + (" with sparse operands." if kind.endswith("sparse") else " with dense operands."),
+            + (" with sparse operands" if kind.endswith("sparse") else " with dense operands")
+            + (" by instructions of a warp (mma)." if name.startswith("mma") else "."),
+            expected=not mma,
         )
-        for kind, _, dense in _TENSOR_KINDS
-        if dense
+        for kind, _, fastest, mma in _TENSOR_KINDS
+        for name, child in (
+            (f"tensor_peak_{kind}_ops_per_cycle", fastest),
+            (f"mma_peak_{kind}_ops_per_cycle", mma),
+        )
+        if child
     )
-    return counts + peaks
+    return counts + by_warp + peaks
 
 
 def _float_metrics() -> tuple[Metric, ...]:
@@ -493,10 +514,25 @@ def tensor_peak_ops_per_second(row: Row, kind: str | None = None) -> float | Non
     """Most tensor operations that the GPU can do in a second at the clock measured during the launch.
 
     Peak a cycle x ``sm_clock_hz``. kind: of TENSOR_KINDS; by default the dominant one. The peak is that of dense
-    operands: ncu's parent counters of fp16, bf16, tf32 and int8 carry the sparse peak, twice as high.
+    operands: ncu's parent counters of fp16, bf16, tf32 and int8 carry the sparse peak, twice as high. It is that of the
+    instructions which did most of the operations, as in ncu's roofline: on compute capability 9.0 those of a warp (mma)
+    reach two thirds of those of a warpgroup (wgmma).
     """
     kind = kind or dominant_tensor_kind(row)
-    return None if kind is None else product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    if kind is None:
+        return None
+    peak = product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    mma_peak = product(row, f"mma_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    first, second = (mma_peak, peak) if mostly_mma(row, kind) else (peak, mma_peak)
+    return second if first is None else first
+
+
+def mostly_mma(row: Row, kind: str) -> bool:
+    """Whether instructions of a warp (mma) did most of the tensor operations of a kind, not those of a warpgroup."""
+    ops = number(row, f"tensor_ops_{kind}")
+    # On 9.0 the fp16 counter has both accumulators.
+    by_warp = [number(row, f"mma_ops_{kind}{accumulator}") or 0.0 for accumulator in ("", "_acc16")]
+    return ops is not None and sum(by_warp) > ops / 2
 
 
 def float_peak_ops_per_second(row: Row, precision: str = "fp32") -> float | None:

@@ -1,0 +1,27 @@
+"""``fiprof roofline``: every launch on the measured roofs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.orchestrator.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.parsers.run import Run
+    from fiprof.reports.view import Format
+
+
+@click.command(epilog="Example: fiprof roofline latest")
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@format_option
+@run_argument
+def command(run: Run, kernel: str, format_: Format) -> None:
+    """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
+    from fiprof.reports import roofline
+
+    rooflines = roofline.roofline(run, kernel=kernel)
+    show(roofline.document(rooflines), format_)
+    if format_ == "table" and (drawn := roofline.chart(rooflines)):
+        click.echo(f"\n{drawn}")
