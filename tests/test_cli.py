@@ -25,7 +25,19 @@ def epilog(name: str) -> str:
 
 
 def test_the_commands() -> None:
-    assert COMMANDS == ["collect", "env", "hotspots", "kernels", "pack", "parse", "runs", "show", "stalls"]
+    assert COMMANDS == [
+        "collect",
+        "env",
+        "hotspots",
+        "kernels",
+        "pack",
+        "parse",
+        "roofline",
+        "runs",
+        "show",
+        "stalls",
+        "timeline",
+    ]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,0 +1,571 @@
+"""Kernels and what the hardware did while they ran, in order of time."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.run import Run
+from fiprof.reports import samples, source
+from fiprof.reports.labels import Labels
+from fiprof.reports.samples import Levels
+from fiprof.reports.times import summarize
+from fiprof.reports.view import Column, Document, View, shorten, view_of, visible
+
+if TYPE_CHECKING:
+    from fiprof.reports.samples import Floats, Samples
+
+PHASES = ("measure", "setup", "warmup", "all")
+FIPROF_DOMAIN = "fiprof"
+LONGEST_CALLS = 3
+PLAIN_WIDTH = 100
+"""Columns where the output is no terminal."""
+LONGEST_KERNEL = 60
+CHART_CELLS = (20, 80)
+"""Least and most of a strip; Markdown shows no more."""
+KNOWN_PCT = 5.0
+"""Tensor activity below this is too little to compare ncu's with nsys's."""
+AGREEMENT = (0.75, 1.33)
+"""nsys's tensor level over ncu's: their windows and clocks differ, but not by more."""
+FULL_PCT = 75.0
+"""SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel of a case, all its executions folded: those with the same grid and block."""
+
+    phase: str | None
+    case: str | None
+    label: str
+    """The case in short."""
+    device: int | None
+    kernel: str
+    kernel_full: str | None
+    grid: str | None
+    block: str | None
+    count: int
+    """Executions."""
+    start_us: float
+    """The first one's start, since the trace began."""
+    end_us: float
+    """The last one's end, since the trace began."""
+    median_us: float
+    spread: float
+    """(p90 - p10) / median."""
+    gap_us: float | None
+    """Median time to the start of the GPU's next kernel of the case; negative where that starts before this ends."""
+    launch_us: float | None
+    """Median duration of the CUDA call that launched it."""
+    memory_bytes: int | None
+    """Device memory of its process when the first one started."""
+    levels: Levels
+    """What the hardware did meanwhile."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One line of a chart."""
+
+    name: str
+    cells: tuple[float | None, ...]
+    """0 to 1, from the left; None where nothing was sampled."""
+    largest: str
+    """What a full block stands for."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Copies of a kind, or CUDA calls of a name, all together."""
+
+    name: str
+    count: int
+    total_us: float
+    bytes: int | None = None
+    """Of copies."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A case in a phase on a GPU."""
+
+    phase: str | None
+    label: str
+    device: int | None
+    several_devices: bool
+    start_us: float
+    end_us: float
+    """Since the trace began."""
+    busy: float
+    """Share of that time in which a kernel ran."""
+    samples: int
+    """Samples of the GPU's metrics in that time."""
+    steps: tuple[Step, ...]
+    tracks: tuple[Track, ...]
+    """Kernels, then what was sampled."""
+    copies: tuple[Together, ...] = ()
+    calls: tuple[Together, ...] = ()
+    """The longest first."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What ``fiprof timeline`` shows of a run."""
+
+    chapters: tuple[Chapter, ...]
+    period_us: float | None
+    """Between two samples; None without."""
+    warnings: tuple[str, ...]
+
+
+_COLUMNS = (
+    "start_ns", "end_ns", "device", "pid", "kernel", "kernel_full", "grid", "block", "phase", "case", "launch_call_ns"
+)  # fmt: skip
+
+
+def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int = CHART_CELLS[1]) -> Timeline:
+    """The timeline of a run, as far as it has one.
+
+    kernel: only kernels with this in their name or their case; phase: one of PHASES. cells: of a chart's line.
+
+    Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
+    """
+    labels = Labels(run.manifest.cases)
+    rows = [row for row in source.rows(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
+    sampled = samples.read(run)
+    found = [row for row in rows if phase in ("all", row["phase"])]
+    if found and not (found := [row for row in found if _matches(row, labels(row["case"]), kernel)]):
+        names = sorted({row["kernel"] or "" for row in rows if phase in ("all", row["phase"])})
+        raise FiprofError(
+            f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
+            f"it has the kernels {', '.join(shorten(visible(name), LONGEST_KERNEL) for name in names)}",
+        )
+    several = len({row["device"] for row in rows}) > 1
+    memory = _memory(run)
+    grouped: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    for row in sorted(found, key=lambda row: row["start_ns"]):
+        grouped[row["phase"], row["case"], row["device"]].append(row)
+    beside = _Beside(run)
+    chapters = tuple(
+        _chapter(group, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, several=several)
+        for group in grouped.values()
+    )
+    return Timeline(
+        chapters=chapters,
+        period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
+        warnings=(
+            *source.status_warning(run),
+            *_missing(run, rows, found, phase, sampled),
+            *_doubts(run, chapters, sampled),
+        ),
+    )
+
+
+def _matches(row: source.Row, label: str, kernel: str) -> bool:
+    return kernel.lower() in f"{row['kernel']}\n{row['kernel_full']}\n{row['case']}\n{label}".lower()
+
+
+def _chapter(
+    rows: Sequence[source.Row],
+    labels: Labels,
+    sampled: Samples | None,
+    memory: _Memory,
+    beside: _Beside,
+    cells: int,
+    *,
+    several: bool,
+) -> Chapter:
+    import numpy as np
+
+    first = rows[0]
+    groups: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    gaps: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        key = row["kernel_full"] or row["kernel"], row["grid"], row["block"]
+        groups[key].append(row)
+        if following is not None:
+            gaps[key].append((following["start_ns"] - row["end_ns"]) / 1e3)
+    busy = samples.Busy([(row["start_ns"], row["end_ns"]) for row in rows])
+    length = max(busy.end - busy.start, 1.0)
+    edges = np.linspace(busy.start, busy.start + length, cells + 1)
+    return Chapter(
+        phase=first["phase"],
+        label=labels(first["case"]),
+        device=first["device"],
+        several_devices=several,
+        start_us=busy.start / 1e3,
+        end_us=busy.end / 1e3,
+        busy=float(busy.share(np.array([busy.start]), np.array([busy.start + length]))[0]),
+        samples=sampled.covered(busy.start, busy.end) if sampled else 0,
+        steps=tuple(_step(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
+        tracks=tuple(_tracks(busy, edges, sampled)),
+        copies=beside.copies(first["phase"], first["case"], first["device"]),
+        calls=beside.calls(first["phase"], first["case"]),
+    )
+
+
+def _step(
+    rows: Sequence[source.Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
+) -> Step:
+    first = rows[0]
+    times = summarize([(row["end_ns"] - row["start_ns"]) / 1e3 for row in rows])
+    assert times is not None
+    calls = [row["launch_call_ns"] / 1e3 for row in rows if row["launch_call_ns"] is not None]
+    return Step(
+        phase=first["phase"],
+        case=first["case"],
+        label=labels(first["case"]),
+        device=first["device"],
+        kernel=first["kernel"] or "",
+        kernel_full=first["kernel_full"],
+        grid=first["grid"],
+        block=first["block"],
+        count=len(rows),
+        start_us=first["start_ns"] / 1e3,
+        end_us=max(row["end_ns"] for row in rows) / 1e3,
+        median_us=times.median_us,
+        spread=times.spread,
+        gap_us=median(gaps) if gaps else None,
+        launch_us=median(calls) if calls else None,
+        memory_bytes=memory.at(first["pid"], first["device"], first["start_ns"]),
+        levels=sampled.levels([(row["start_ns"], row["end_ns"]) for row in rows]) if sampled else Levels(),
+    )
+
+
+def _tracks(busy: samples.Busy, edges: Floats, sampled: Samples | None) -> Iterable[Track]:
+    yield Track("kernels", tuple(map(float, busy.share(edges[:-1], edges[1:]))), "busy")
+    for name, key in (("SMs", "sms_active"), ("tensor", "tensor_active"), ("DRAM", "dram")):
+        if sampled is not None and (largest := sampled.largest.get(key)):
+            levels = [
+                level if math.isnan(level) or level > samples.SMALLEST else 0.0 for level in sampled.means(key, edges)
+            ]
+            cells = tuple(None if math.isnan(level) else float(level) / largest for level in levels)
+            if any(cell is not None for cell in cells):
+                yield Track(name, cells, f"{largest:.0f}")
+
+
+class _Memory:
+    """Device memory over time."""
+
+    def __init__(self, totals: dict[tuple[Any, Any], tuple[list[int], list[int]]]) -> None:
+        self._totals = totals
+
+    def at(self, pid: int | None, device: int | None, time_ns: int) -> int | None:
+        """Bytes; None where no allocation had been seen."""
+        import bisect
+
+        times, totals = self._totals.get((pid, device), ([], []))
+        index = bisect.bisect_right(times, time_ns)
+        return totals[index - 1] if index else None
+
+
+def _memory(run: Run) -> _Memory:
+    totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    events = source.rows(run, "memory", ("time_ns", "device", "pid", "total_bytes"))
+    for event in sorted(events, key=lambda event: event["time_ns"] or 0):
+        if event["time_ns"] is not None and event["total_bytes"] is not None:
+            times, bytes_ = totals[event["pid"], event["device"]]
+            times.append(event["time_ns"])
+            bytes_.append(event["total_bytes"])
+    return _Memory(dict(totals))
+
+
+class _Beside:
+    """Copies and CUDA calls of a case in a phase."""
+
+    def __init__(self, run: Run) -> None:
+        self._copies: dict[tuple[Any, Any, Any], list[source.Row]] = defaultdict(list)
+        for row in source.rows(run, "copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
+            self._copies[row["phase"], row["case"], row["device"]].append(row)
+        self._calls: dict[tuple[int, int], list[source.Row]] = defaultdict(list)
+        for row in sorted(
+            (row for row in source.rows(run, "api", ("name", "start_ns", "end_ns", "pid", "tid")) if row["start_ns"]),
+            key=lambda row: row["start_ns"],
+        ):
+            self._calls[row["pid"], row["tid"]].append(row)
+        ranges = source.rows(run, "ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+        self._ranges: dict[tuple[Any, Any], list[source.Row]] = defaultdict(list)
+        for row in ranges:
+            parent = row["parent"]
+            if row["domain"] == FIPROF_DOMAIN and parent is not None and row["end_ns"] is not None:
+                self._ranges[ranges[int(parent)]["name"], row["name"]].append(row)
+
+    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Together, ...]:
+        return _together(self._copies.get((phase, case, device), ()), "kind")
+
+    def calls(self, phase: str | None, case: str | None) -> tuple[Together, ...]:
+        """None outside the fiprof ranges."""
+        import bisect
+
+        inside: list[source.Row] = []
+        for row in self._ranges.get((phase, case), ()):
+            calls = self._calls.get((row["pid"], row["tid"]), [])
+            first = bisect.bisect_left(calls, row["start_ns"], key=lambda call: call["start_ns"])
+            last = bisect.bisect_right(calls, row["end_ns"], key=lambda call: call["start_ns"])
+            inside += calls[first:last]
+        return _together(inside, "name")
+
+
+def _together(rows: Iterable[source.Row], key: str) -> tuple[Together, ...]:
+    """The rows by a column, the longest time first."""
+    groups: dict[str, list[source.Row]] = defaultdict(list)
+    for row in rows:
+        if None not in (row["start_ns"], row["end_ns"]):
+            groups[row[key] or "?"].append(row)
+    found = (
+        Together(
+            name,
+            len(group),
+            sum(row["end_ns"] - row["start_ns"] for row in group) / 1e3,
+            sum(row["bytes"] or 0 for row in group) if "bytes" in group[0] else None,
+        )
+        for name, group in groups.items()
+    )
+    return tuple(sorted(found, key=lambda item: -item.total_us))
+
+
+# What is missing, and what is doubtful
+
+
+def _missing(
+    run: Run, rows: Sequence[source.Row], found: Sequence[source.Row], phase: str, sampled: dict[int, Samples]
+) -> Iterable[str]:
+    if not run.has("kernels"):
+        yield f"no timeline: {source.why_missing(run, 'nsys')}"
+        return
+    if not rows:
+        yield "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did"
+        return
+    if not any(row["phase"] for row in rows):
+        ranges = source.rows(run, "ranges", ("domain",))
+        why = "not the domain fiprof" if ranges else "no NVTX ranges at all: is the Python package nvtx there?"
+        yield f"no phases, cases and iterations: the trace has {why}" + (
+            "" if found else "; --phase all shows its kernels"
+        )
+    elif not found:
+        yield f"no kernel was launched in phase {phase}; --phase all shows every kernel"
+    if not sampled:
+        yield f"no levels of SMs, tensor cores and DRAM: {_why_not_sampled(run)}"
+
+
+def _why_not_sampled(run: Run) -> str:
+    settings = run.manifest.settings
+    for sentence in run.manifest.warnings:
+        if "GPU metrics" in sentence:
+            return sentence
+    if settings.get("gpu_metrics_hz") == 0:
+        return "GPU metrics were not asked for (--gpu-metrics-hz 0)"
+    if not run.has("gpu_metrics"):
+        return source.why_missing(run, "nsys")
+    return "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission"
+
+
+def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) -> Iterable[str]:
+    """Whether the levels can be read as shares of the whole GPU."""
+    steps = [step for chapter in chapters for step in chapter.steps if step.levels.samples]
+    counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
+    for row in source.rows(run, "launches", ("case", "kernel", "tensor_active_pct")):
+        if (row["tensor_active_pct"] or 0.0) >= KNOWN_PCT:
+            counted[row["case"], row["kernel"]].append(row["tensor_active_pct"])
+    for step in steps:
+        there = counted.get((step.case, step.kernel))
+        level = step.levels.tensor_active
+        if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
+            yield (
+                f"the sampled levels of SMs and tensor cores are not shares of this GPU: {_short(step.kernel)} has "
+                f"Tensor Active {level:.1f} here and {median(there):.1f} by ncu's counters. Compare them within the "
+                "run only"
+            )
+            return
+    multiprocessors = (run.manifest.environment.get("gpu") or {}).get("multiprocessors")
+    for step in steps:
+        level = step.levels.sms_active
+        blocks = math.prod(int(n) for n in (step.grid or "0").split("x") if n.isdigit())
+        largest = sampled[step.device or 0].largest.get("sms_active", 100.0)
+        if multiprocessors and blocks >= multiprocessors and level is not None and largest < FULL_PCT:
+            yield (
+                f"the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more than "
+                f"{largest:.0f}, also while the {blocks} blocks of {_short(step.kernel)} ran on "
+                f"{multiprocessors} SMs. Compare them within the run only"
+            )
+            return
+
+
+def _short(kernel: str) -> str:
+    return shorten(visible(kernel), LONGEST_KERNEL)
+
+
+# As text
+
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+_NOTHING, _IDLE = "?", "·"
+
+_NOTES = (
+    "spread: (p90 - p10) / median. gap: from a kernel's end to the start of the next one on the GPU. calls: those made "
+    "in the phase by the threads that marked it.",
+    "The levels are what nsys sampled, in percent as it gives them: each sample is a mean over the time to the next "
+    "one, in whole percents rounded up, and counts for a kernel that took 80% of that time. A full block in a chart "
+    "is the run's largest sample, named on the right; DRAM is reads and writes together; · is nothing, ? is not "
+    "sampled. For a kernel's own figures use ncu's: fiprof show.",
+)
+
+_DATA = tuple(
+    Column(key)
+    for key in (
+        "phase", "case", "device", "kernel", "kernel_full", "grid", "block", "count", "start_us", "end_us",
+        "median_us", "spread", "gap_us", "launch_us", "memory_bytes",
+    )
+)  # fmt: skip
+_LEVELS = {
+    "samples": "samples",
+    "sms_active": "sms_active_pct",
+    "sm_issue": "sm_issue_pct",
+    "tensor_active": "tensor_active_pct",
+    "dram_read": "dram_read_pct",
+    "dram_write": "dram_write_pct",
+    "warps": "compute_warps_pct",
+}
+
+
+def chart_cells(width: int) -> int:
+    """Cells for a chart's line on a terminal of this width."""
+    return min(max(width - len("kernels") - len("full block") - 4, CHART_CELLS[0]), CHART_CELLS[1])
+
+
+def document(what: Timeline) -> Document:
+    """The timeline as text and charts for people; for programs, a row a kernel of a case."""
+    steps = [step for chapter in what.chapters for step in chapter.steps]
+    base = view_of(_DATA, steps)
+    rows = tuple(
+        (*row, *(getattr(step.levels, key) for key in _LEVELS)) for row, step in zip(base.rows, steps, strict=True)
+    )
+    data = View((*_DATA, *map(Column, _LEVELS.values())), rows)
+    shown = tuple(_view(chapter, what.period_us) for chapter in what.chapters)
+    notes = _NOTES if what.period_us is not None else _NOTES[:1]
+    return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
+
+
+def _view(chapter: Chapter, period_us: float | None) -> View:
+    place = f" · GPU {chapter.device}" if chapter.several_devices else ""
+    length_us = chapter.end_us - chapter.start_us
+    title = (
+        f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {_time(length_us)} from "
+        f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
+    )
+    header, ticks = _axis(length_us, len(chapter.tracks[0].cells))
+    columns = (Column("track", "time"), Column("chart", header, ticks), Column("full", "full block"))
+    rows = tuple((track.name, _strip(track.cells), track.largest) for track in chapter.tracks)
+    sentences = [_sentence(step, period_us) for step in chapter.steps]
+    sentences += [
+        f"{title}: {_list(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
+    ]
+    return View(columns, rows, title=title, summary=tuple(sentences))
+
+
+def _list(items: Sequence[Together]) -> str:
+    words = [
+        f"{_short(item.name)} x {item.count}"
+        + ("" if item.bytes is None else f", {_bytes(item.bytes)}")
+        + f", {_time(item.total_us)} in all"
+        for item in items[:LONGEST_CALLS]
+    ]
+    rest = items[LONGEST_CALLS:]
+    if rest:
+        words.append(f"{sum(item.count for item in rest)} others, {_time(sum(item.total_us for item in rest))}")
+    return "; ".join(words)
+
+
+def _sentence(step: Step, period_us: float | None) -> str:
+    """What ran, and then what the hardware did."""
+    if step.count > 1:
+        words = [f"{_short(step.kernel)} x {step.count}, median {step.median_us:.2f} µs, spread {step.spread:.1%}"]
+    else:
+        words = [f"{_short(step.kernel)}, {step.median_us:.2f} µs"]
+    words.append(f"grid {step.grid or '–'}")
+    if step.gap_us is not None:
+        if step.gap_us < 0:
+            words.append(
+                f"the next starts {_time(-step.gap_us)} before its end" + (" (median)" if step.count > 1 else "")
+            )
+        else:
+            words.append(f"gap to the next {_time(step.gap_us)}" + (" median" if step.count > 1 else ""))
+    parts = [", ".join(words)]
+    if step.launch_us is not None:
+        parts.append(f"launch call {_time(step.launch_us)}")
+    if period_us is not None:
+        parts.append(_levels(step.levels, period_us))
+    if step.memory_bytes is not None:
+        parts.append(f"device memory {_bytes(step.memory_bytes)}")
+    return "; ".join(parts) + "."
+
+
+def _levels(levels: Levels, period_us: float) -> str:
+    if not levels.samples:
+        return f"no sample of its own ({_time(period_us)} each)"
+    named = (
+        ("SMs Active", levels.sms_active),
+        ("Tensor Active", levels.tensor_active),
+        ("DRAM Read", levels.dram_read),
+        ("DRAM Write", levels.dram_write),
+        ("compute warps", levels.warps),
+    )
+    words = [
+        f"{name} {level:.1f}" if level > samples.SMALLEST or not level else f"{name} ≤1"
+        for name, level in named
+        if level is not None
+    ]
+    return f"{', '.join(words)} ({levels.samples} {'sample' if levels.samples == 1 else 'samples'})"
+
+
+def _strip(cells: Sequence[float | None]) -> str:
+    return "".join(_cell(cell) for cell in cells)
+
+
+def _cell(level: float | None) -> str:
+    if level is None:
+        return _NOTHING
+    eighths = min(round(level * 8), 8)
+    # What is there at all shows.
+    return _EIGHTHS[max(eighths, 1) - 1] if level else _IDLE
+
+
+def _axis(length_us: float, cells: int) -> tuple[str, str]:
+    """The axis's labels, and the ticks below them, as long as the chart."""
+    unit, per_us = ("ms", 1e-3) if length_us >= 1000 else ("µs", 1.0)
+    length = max(length_us * per_us, 1e-9)
+    step = _round_step(length / max(cells // 12, 1))
+    labels, ticks = [" "] * cells, ["╌"] * cells
+    free = 0
+    for index in range(int(length / step) + 1):
+        at = int(index * step / length * cells)
+        word = f"{index * step:.10g}" + (f" {unit}" if not index else "")
+        if at < cells:
+            ticks[at] = "┬"
+        if free <= at and at + len(word) <= cells:
+            labels[at : at + len(word)] = word
+            free = at + len(word) + 1
+    return "".join(labels).rstrip(), "".join(ticks)
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def _time(us: float) -> str:
+    if us >= 1e6:
+        return f"{us / 1e6:.3f} s"
+    return f"{us / 1e3:.3f} ms" if us >= 1e3 else f"{us:.1f} µs" if us < 99.95 else f"{us:.0f} µs"
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} bytes"

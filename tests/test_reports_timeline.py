@@ -1,0 +1,302 @@
+"""fiprof/reports/timeline.py and samples.py: kernels, and what the hardware did meanwhile."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.parse import parse_all
+from fiprof.parsers import tables
+from fiprof.parsers.run import Run
+from fiprof.reports import samples, timeline
+from fiprof.reports.samples import Busy, Samples
+from fiprof.reports.view import FORMATS, cell_width, render
+from tests.conftest import Fiprof
+from tests.reports_fixture import make_run, record_run
+
+PREFILL = "PrefillWithKVCacheKernel"
+
+
+@pytest.fixture(scope="module")
+def run(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The recorded run with all its samples."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("timeline") / recorded.name
+    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
+    parse_all(folder)
+    return Run(folder)
+
+
+@pytest.fixture(scope="module")
+def half(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same kernels on another H200, whose SM counters give half; samples of 5 ms only."""
+    return record_run(tmp_path_factory.mktemp("half") / "recorded")
+
+
+def text(run: Run, format_: Any = "table", **what: Any) -> str:
+    return render(timeline.document(timeline.timeline(run, **what)), format_, width=100)
+
+
+def test_the_story_of_a_case(run: Run) -> None:
+    lines = text(run, kernel="prefill", cells=79).splitlines()
+    assert lines[:4] == [
+        "prefill · measure · 6.041 ms from 2,406.755 ms · GPU busy 99.5%",
+        "PrefillWithKVCacheKernel x 20, median 300.05 µs, spread 0.5%, grid 132x1x1, gap to the next 1.3 µs",
+        "  median; launch call 5.1 µs; SMs Active 92.7, Tensor Active 52.3, DRAM Read 7.1, DRAM Write 4.7,",
+        "  compute warps 17.6 (60 samples); device memory 326.2 MB.",
+    ]
+    # A kernel takes three samples; in every third one its blocks end one after the other.
+    assert lines[6:12] == [
+        "time     0 ms                      2                         4                         6  full block",
+        "         ┬╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┬╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┬╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┬",
+        "kernels  ███████████████████████████████████████████████████████████████████████████████  busy",
+        "SMs      ▇██▇▆██▇▆██▇▆██▇▇██▇▇██▇▇██▇▇██▇▇██▆▇██▆▇██▆▇██▆███▆███▆██▇▆██▇▆██▇▆██▇▇██▇▇██▄  100",
+        "tensor   ▇██▇▆██▇▆██▇▆██▇▆██▇▇██▇▇██▇▇██▆▇██▆▇██▆▇██▆▇██▆███▆███▆██▇▆██▇▆██▇▆██▇▆██▇▇██▄  57",
+        "DRAM     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  80",
+    ]
+
+
+def test_the_levels_agree_with_what_ncu_counted(run: Run) -> None:
+    told = timeline.timeline(run)
+    assert told.warnings == ()
+    figures = {
+        step.kernel: (step.count, step.levels.samples, round(step.levels.tensor_active or 0, 1))
+        for chapter in told.chapters
+        for step in chapter.steps
+    }
+    # ncu: 52.75 % tensor active for prefill, 0.0 to 0.6 % for the others.
+    assert figures == {
+        "BatchDecodeWithPagedKVCacheKernel": (20, 17, 1.0),
+        "PersistentVariableLengthMergeStatesKernel": (20, 0, 0.0),
+        "FusedAddRMSNormKernel": (20, 6, 1.0),
+        "PrefillWithKVCacheKernel": (20, 60, 52.3),
+        "RMSNormKernel": (20, 4, 1.0),
+        "BatchQKApplyRotaryKernel": (20, 19, 1.0),
+    }
+
+
+def test_a_sample_is_of_the_time_after_it(run: Run, half: Run) -> None:
+    """What the join stands on: where kernels fill a part of a window, SMs Active is that part, and only so."""
+
+    def correlations(of: Run, kernel: str) -> tuple[float, float]:
+        kernels = of.table("kernels").to_pylist()
+        mine = [row for row in kernels if row["kernel"] == kernel and row["phase"] == "measure"]
+        busy = Busy([(row["start_ns"], row["end_ns"]) for row in kernels])
+        sampled = samples.read(of)[0]
+        times, values = sampled.series["sms_active"]
+        near = (times > mine[0]["start_ns"] - 300_000) & (times < mine[-1]["end_ns"] + 300_000)
+        times, values = times[near], values[near]
+        after = np.corrcoef(busy.share(times, times + sampled.period_ns), values)[0, 1]
+        before = np.corrcoef(busy.share(times - sampled.period_ns, times), values)[0, 1]
+        return round(float(after), 3), round(float(before), 3)
+
+    assert correlations(run, "BatchQKApplyRotaryKernel") == (1.0, 0.653)
+    assert correlations(run, "FusedAddRMSNormKernel") == (1.0, 0.629)
+    assert correlations(run, PREFILL) == (0.928, 0.635)
+    assert correlations(half, PREFILL) == (0.887, 0.332)
+
+
+def test_half_levels_are_not_given_as_shares(half: Run) -> None:
+    assert timeline.timeline(half).warnings == (
+        "the sampled levels of SMs and tensor cores are not shares of this GPU: PrefillWithKVCacheKernel has Tensor "
+        "Active 26.6 here and 52.5 by ncu's counters. Compare them within the run only",
+    )
+
+
+def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
+    alone = record_run(tmp_path / "alone", ncu_raw=None)
+    # The made-up manifest does not say how many SMs there are.
+    assert timeline.timeline(alone).warnings == ()
+    from tests.reports_fixture import recorded_cases, write_manifest
+
+    write_manifest(alone.path, cases=recorded_cases(), environment={"gpu": {"multiprocessors": 132}})
+    [warning] = timeline.timeline(Run(alone.path)).warnings
+    assert (
+        "SMs Active is never more than 50, also while the 132 blocks of PrefillWithKVCacheKernel ran on 132 SMs"
+        in warning
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_nothing_is_wider_than_the_terminal(run: Run, width: int) -> None:
+    document = timeline.document(timeline.timeline(run, phase="all", cells=timeline.chart_cells(width)))
+    lines = render(document, "table", width=width).splitlines()
+    assert max(map(cell_width, lines)) <= width
+    strips = [line for line in lines if line.startswith("kernels ")]
+    assert len(strips) == 15
+    assert not any("…" in line for line in strips)
+
+
+@pytest.mark.parametrize(("phase", "kernels"), [("measure", 120), ("setup", 43), ("warmup", 21), ("all", 184)])
+def test_every_kernel_of_a_phase_is_told_once(run: Run, phase: str, kernels: int) -> None:
+    told = timeline.timeline(run, phase=phase)
+    assert sum(step.count for chapter in told.chapters for step in chapter.steps) == kernels
+    starts = [chapter.start_us for chapter in told.chapters]
+    assert starts == sorted(starts)
+
+
+def test_copies_and_calls_of_a_phase(run: Run) -> None:
+    [chapter] = timeline.timeline(run, phase="setup", kernel="decode").chapters
+    assert [(item.name, item.count, item.bytes) for item in chapter.copies] == [
+        ("Memset", 6, 12304),
+        ("Device-to-Host", 2, 260),
+        ("Host-to-Device", 2, 1812),
+    ]
+    assert [(item.name, item.count, round(item.total_us, 3)) for item in chapter.calls[:2]] == [
+        ("cuLibraryLoadData", 7, 22874.567),
+        ("cudaLaunchKernel", 17, 16865.699),
+    ]
+
+
+def test_data_for_programs(run: Run) -> None:
+    rows = list(csv.DictReader(io.StringIO(text(run, "csv", kernel="rmsnorm"))))
+    assert [(row["kernel"], row["count"], row["median_us"], row["samples"], row["memory_bytes"]) for row in rows] == [
+        ("FusedAddRMSNormKernel", "20", "35.584", "6", "70081596"),
+        ("RMSNormKernel", "20", "23.759999999999998", "4", "70299746"),
+    ]
+
+
+def test_a_kernel_that_is_not_there(run: Run) -> None:
+    with pytest.raises(FiprofError, match="no kernel with 'nosuch' in phase measure") as caught:
+        timeline.timeline(run, kernel="nosuch")
+    assert "RMSNormKernel" in caught.value.remedy
+
+
+def add(run: Run, name: str, rows: list[dict[str, Any]]) -> None:
+    schema = tables.schema(name)
+    full = [{column: row.get(column) for column in schema.names} for row in rows]
+    tables.write(run.path / "tables", name, pa.Table.from_pylist(full, schema=schema))
+
+
+def kernel(start_ns: int, end_ns: int, name: str = "K", **more: Any) -> dict[str, Any]:
+    row = {"start_ns": start_ns, "end_ns": end_ns, "kernel": name, "device": 0, "pid": 1, "phase": "measure"}
+    return {**row, "case": "mine[rows=8]", "grid": "8x1x1", "block": "32x1x1", **more}
+
+
+NOT_SAMPLED = "no levels of SMs, tensor cores and DRAM: "
+
+
+def test_what_is_missing_and_why(tmp_path: Path) -> None:
+    def warnings(name: str, *, phase: str = "measure", **what: Any) -> tuple[str, ...]:
+        return timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings
+
+    assert warnings("ncu", settings={"tools": ["ncu"]}) == ("no timeline: nsys was not asked for",)
+    assert warnings("none", kernels=[]) == (
+        "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did",
+    )
+    assert warnings("nvtx", kernels=[kernel(0, 9, phase=None, case=None)]) == (
+        "no phases, cases and iterations: the trace has no NVTX ranges at all: is the Python package nvtx there?; "
+        "--phase all shows its kernels",
+        NOT_SAMPLED + "nsys was not started",
+    )
+    assert warnings("warmup", phase="warmup", kernels=[kernel(0, 9)], settings={"gpu_metrics_hz": 0}) == (
+        "no kernel was launched in phase warmup; --phase all shows every kernel",
+        NOT_SAMPLED + "GPU metrics were not asked for (--gpu-metrics-hz 0)",
+    )
+    refused = "no GPU metrics: nsys refused them (insufficient permission)"
+    assert warnings("refused", kernels=[kernel(0, 9)], warnings=[refused]) == (NOT_SAMPLED + refused,)
+    failed = warnings("failed", kernels=[kernel(0, 9)], status="failed", reason="ncu timed out")
+    assert failed[0] == "the run failed is failed: ncu timed out"
+
+
+def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:
+    rows = [kernel(0, 1000), kernel(1500, 2500, "L"), kernel(2400, 3400), kernel(5000, 6000, "L")]
+    assert text(make_run(tmp_path / "run", kernels=rows), cells=24).splitlines()[2:] == [
+        "mine · measure · 6.0 µs from 0.000 ms · GPU busy 65.0%",
+        "K x 2, median 1.00 µs, spread 0.0%, grid 8x1x1, gap to the next 1.1 µs median.",
+        "L x 2, median 1.00 µs, spread 0.0%, grid 8x1x1, the next starts 0.1 µs before its end (median).",
+        "time     0 µs                5     full block",
+        "         ┬╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌╌┬╌╌╌",
+        "kernels  ████··███████▅······████  busy",
+        "",
+        "spread: (p90 - p10) / median. gap: from a kernel's end to the start of the next one on the GPU.",
+        "  calls: those made in the phase by the threads that marked it.",
+    ]
+
+
+def test_names_are_data(tmp_path: Path) -> None:
+    name = "<script>\x1b[31m|" + "x" * 200
+    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000, name)])
+    for format_ in FORMATS:
+        assert "\x1b[31m" not in text(run, format_)
+    assert "<script>" not in text(run, "md")
+
+
+def test_several_gpus_are_told_apart(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000), kernel(10, 500, device=1)])
+    sample = {"metric": "SMs Active [Throughput %]"}
+    add(
+        run,
+        "gpu_metrics",
+        [{**sample, "device": d, "time_ns": t, "value": 10.0 + d} for d in (0, 1) for t in (0, 400, 800)],
+    )
+    told = timeline.timeline(run)
+    assert [(c.device, c.steps[0].levels.samples, c.steps[0].levels.sms_active) for c in told.chapters] == [
+        (0, 2, 10.0),
+        (1, 1, 11.0),
+    ]
+    assert "· GPU 1 ·" in text(run)
+
+
+def sampled(values: list[float], *, period_ns: int = 100) -> Samples:
+    times = np.arange(len(values), dtype=np.float64) * period_ns
+    return Samples({"sms_active": (times, np.asarray(values))})
+
+
+def test_a_sample_counts_for_the_kernel_that_fills_it() -> None:
+    levels = sampled([10.0, 20.0, 30.0, 40.0]).levels([(0, 100), (110, 190), (225, 300), (300, 400)])
+    # 100 %, 80 %, 75 % and 100 % of a window.
+    assert levels.samples == 3
+    assert levels.sms_active == pytest.approx((10 + 20 + 40) / 3)
+    assert sampled([10.0, 20.0]).levels([(120, 160)]).samples == 0
+    assert sampled([10.0]).levels([(0, 1000)]).samples == 0
+
+
+def test_means_over_cells_and_what_was_not_sampled() -> None:
+    means = sampled([0.0, 10.0, 20.0]).means("sms_active", np.array([-100.0, 0.0, 150.0, 200.0, 290.0, 500.0]))
+    assert np.isnan(means[[0, 4]]).all()
+    assert means[1:4] == pytest.approx([10 / 3, 10.0, 20.0])
+    assert np.isnan(sampled([1.0, 1.0]).means("dram", np.array([0.0, 100.0]))).all()
+
+
+def test_kernels_at_the_same_time_are_counted_once() -> None:
+    busy = Busy([(0, 100), (50, 150), (200, 300), (60, 70)])
+    assert busy.share(np.array([0.0]), np.array([300.0]))[0] == pytest.approx(250 / 300)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("Tensor Active / FP16 Active [Throughput %]", "tensor_active"),
+        ("DRAM Read Throughput [Throughput %]", "dram_read"),
+        ("Compute Warps in Flight [Avg Warps per Cycle]", None),
+        ("Compute Warps In Flight [Throughput %]", "warps"),
+        ("SM Issue [Throughput %]", "sm_issue"),
+        ("PCIe RX Throughput [Throughput %]", None),
+    ],
+)
+def test_names_of_metrics(name: str, key: str | None) -> None:
+    assert samples.key_of(name) == key
+
+
+def test_damaged_samples(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000)])
+    rows = [(0, 10.0), (0, 99.0), (None, 5.0), (100, float("nan")), (200, 20.0), (400, 30.0)]
+    add(run, "gpu_metrics", [{"time_ns": t, "value": v, "metric": "SMs Active [Throughput %]"} for t, v in rows])
+    assert timeline.timeline(run).chapters[0].steps[0].levels.sms_active == 20.0
+
+
+def test_perfetto_beside_the_text(fiprof: Fiprof, run: Run, tmp_path: Path) -> None:
+    done = fiprof("timeline", str(run.path), "--perfetto", "t.pftrace", "--kernel", "rope")
+    assert done.returncode == 0, done.stderr
+    assert "rope · measure" in done.stdout
+    assert "184 kernels, 15 copies, 443 CUDA calls, 132 NVTX ranges, 199 arrows" in done.stderr
+    assert (tmp_path / "t.pftrace").stat().st_size > 100_000
