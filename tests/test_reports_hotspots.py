@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from fiprof.errors import FiprofError
 from fiprof.parsers import ncu, tables
 from fiprof.parsers.run import Run
+from fiprof.reports import checks
 from fiprof.reports.hotspots import HotspotReport, document, hotspots
 from fiprof.reports.sass import Code, brief, parse
 from fiprof.reports.view import render, warnings
@@ -301,6 +302,13 @@ def test_hostile_text(tmp_path: Path) -> None:
     assert text.startswith(row["sass"])
 
 
+def test_dropped_samples_are_said(tmp_path: Path) -> None:
+    run = made(tmp_path / "run", [("NOP", 300, None)], stall_dropped_bytes=64.0, warp_latency_cycles=1.0)
+    tables.write(run.tables_path, "checks", checks.compute(run))
+    (warning,) = warnings(document(hotspots(run)))
+    assert "ncu dropped 64 bytes of samples" in warning
+
+
 def test_nothing_fits(recorded: Run) -> None:
     with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch'") as error:
         hotspots(recorded, kernel="nosuch")
@@ -449,7 +457,7 @@ def test_nothing_is_said_across_a_branch_target() -> None:
 def test_nothing_is_said_where_targets_are_unknown() -> None:
     assert listing(LOAD, USE, "@P0 BRA 0x7010", "EXIT").waits_for(1, "long_scoreboard") is None
     assert listing(LOAD, USE, "BRX R4 -0x10", "EXIT").waits_for(1, "long_scoreboard") is None
-    # The last branch does not lead to itself: another one would be outside the kernel.
+    # If the last branch leads to itself, the other one leads out of the kernel.
     assert listing(LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030").waits_for(1, "long_scoreboard") is None
 
 
@@ -465,6 +473,7 @@ def test_barriers_and_asynchronous_copies() -> None:
     assert code.waits_for(2, "barrier") == 0
     assert listing("BAR.ARV 0x1, 0x80", "NOP").waits_for(1, "barrier") is None
     assert listing("BAR.SYNC 0x0", "WARPGROUP.ARRIVE", "NOP").waits_for(2, "barrier") is None
-    assert listing("BAR.SYNC 0x0", *["NOP"] * 20).waits_for(20, "barrier") is None
+    assert listing("BAR.SYNC 0x0", *["NOP"] * 16).waits_for(16, "barrier") == 0
+    assert listing("BAR.SYNC 0x0", *["NOP"] * 17).waits_for(17, "barrier") is None
     assert listing("DEPBAR.LE SB0, 0x1", "BAR.SYNC 0x0").waits_for(1, "long_scoreboard") == 0
     assert listing(LOAD, "DEPBAR.LE SB0, 0x1", USE).waits_for(2, "long_scoreboard") is None

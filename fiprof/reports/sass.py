@@ -14,8 +14,8 @@ from dataclasses import dataclass
 LOOK_BACK = 256
 """Instructions that are searched backwards at most."""
 
-BARRIER_REACH = 8
-"""Instructions that a warp may go on after a deferred barrier, at most; the recorded kernels show 3."""
+BARRIER_REACH = 16
+"""Instructions that a warp may go on after a deferred barrier, at most: recorded kernels show 1 to 5, 8 and 16."""
 
 LONGEST_LINE = 1000
 """Characters; an instruction has 120 at most."""
@@ -243,6 +243,9 @@ class Code:
         this one reads, in the same straight-line code; one whose result another instruction has touched in between
         is none, since that one waited already. A wait for asynchronous copies shows at the instruction after DEPBAR,
         one at a barrier after BAR: those are named then. Two that it may be are none.
+
+        A warp has six scoreboards, and instructions share them: one that reads what an LDC wrote can stand in a wait
+        for another instruction's global load. Where the registers do not fit the reason, nothing is said.
         """
         if reason == "barrier":
             return self._barrier(place)
