@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
@@ -375,6 +375,7 @@ FRAGMENTS = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map("".join), st.lists(FRAGMENTS, max_size=12).map(" ".join))
 )
@@ -385,6 +386,7 @@ def test_any_text_is_read(line: str) -> None:
     brief(line)
 
 
+@settings(deadline=None)
 @given(st.lists(st.one_of(st.text(), st.lists(FRAGMENTS, max_size=12).map(" ".join)), min_size=1, max_size=8))
 def test_any_listing_is_read(lines: list[str]) -> None:
     code = listing(*lines)
