@@ -170,6 +170,14 @@ def test_a_kernel_that_is_not_there(run: Run) -> None:
     assert "RMSNormKernel" in caught.value.remedy
 
 
+def test_a_kernel_alone_keeps_its_place_among_the_others(run: Run) -> None:
+    [chapter] = timeline.timeline(run).chapters[:1]
+    [alone] = timeline.timeline(run, kernel="MergeStates").chapters
+    assert alone.steps == chapter.steps[1:]
+    assert alone.tracks == chapter.tracks
+    assert alone.steps[0].gap_us == -0.128
+
+
 def add(run: Run, name: str, rows: list[dict[str, Any]]) -> None:
     schema = tables.schema(name)
     full = [{column: row.get(column) for column in schema.names} for row in rows]

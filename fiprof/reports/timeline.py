@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -139,21 +139,22 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
     rows = [row for row in source.rows(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
     sampled = samples.read(run)
     found = [row for row in rows if phase in ("all", row["phase"])]
-    if found and not (found := [row for row in found if _matches(row, labels(row["case"]), kernel)]):
-        names = sorted({row["kernel"] or "" for row in rows if phase in ("all", row["phase"])})
+    grouped: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    for row in sorted(found, key=lambda row: row["start_ns"]):
+        grouped[row["phase"], row["case"], row["device"]].append(row)
+    several = len({row["device"] for row in rows}) > 1
+    wanted = {id(row) for row in found if _matches(row, labels(row["case"]), kernel)}
+    if found and not wanted:
+        names = sorted({row["kernel"] or "" for row in found})
         raise FiprofError(
             f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
             f"it has the kernels {', '.join(shorten(visible(name), LONGEST_KERNEL) for name in names)}",
         )
-    several = len({row["device"] for row in rows}) > 1
-    memory = _memory(run)
-    grouped: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
-    for row in sorted(found, key=lambda row: row["start_ns"]):
-        grouped[row["phase"], row["case"], row["device"]].append(row)
-    beside = _Beside(run)
+    memory, beside = _memory(run), _Beside(run)
     chapters = tuple(
-        _chapter(group, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, several=several)
+        _chapter(group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, several=several)
         for group in grouped.values()
+        if any(id(row) in wanted for row in group)
     )
     return Timeline(
         chapters=chapters,
@@ -172,6 +173,7 @@ def _matches(row: source.Row, label: str, kernel: str) -> bool:
 
 def _chapter(
     rows: Sequence[source.Row],
+    wanted: Collection[int],
     labels: Labels,
     sampled: Samples | None,
     memory: _Memory,
@@ -186,6 +188,8 @@ def _chapter(
     groups: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
     gaps: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if id(row) not in wanted:
+            continue
         key = row["kernel_full"] or row["kernel"], row["grid"], row["block"]
         groups[key].append(row)
         if following is not None:
@@ -284,7 +288,11 @@ class _Beside:
             self._copies[row["phase"], row["case"], row["device"]].append(row)
         self._calls: dict[tuple[int, int], list[source.Row]] = defaultdict(list)
         for row in sorted(
-            (row for row in source.rows(run, "api", ("name", "start_ns", "end_ns", "pid", "tid")) if row["start_ns"]),
+            (
+                row
+                for row in source.rows(run, "api", ("name", "start_ns", "end_ns", "pid", "tid"))
+                if row["start_ns"] is not None
+            ),
             key=lambda row: row["start_ns"],
         ):
             self._calls[row["pid"], row["tid"]].append(row)
@@ -458,8 +466,8 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
         f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
     )
     header, ticks = _axis(length_us, len(chapter.tracks[0].cells))
-    columns = (Column("track", "time"), Column("chart", header, ticks), Column("full", "full block"))
-    rows = tuple((track.name, _strip(track.cells), track.largest) for track in chapter.tracks)
+    columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
+    rows = (("", ticks, ""), *((track.name, _strip(track.cells), track.largest) for track in chapter.tracks))
     sentences = [_sentence(step, period_us) for step in chapter.steps]
     sentences += [
         f"{title}: {_list(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
