@@ -10,6 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Machines are noisy: no test fails for being slow.
+settings.register_profile("fiprof", deadline=None)
+settings.load_profile("fiprof")
 
 REPOSITORY = Path(__file__).parents[1]
 
