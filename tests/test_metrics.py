@@ -101,6 +101,18 @@ def test_peaks_multiply_the_clock() -> None:
     assert metrics.l2_peak_bytes_per_second(row) == 5e9
 
 
+def test_mostly_mma() -> None:
+    assert metrics.mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 3.0, "mma_ops_fp16_acc16": 3.0}, "fp16")
+    assert not metrics.mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 5.0}, "fp16")
+    assert not metrics.mostly_mma({"tensor_ops_fp16": 10.0}, "fp16")
+
+
+def test_the_only_tensor_peak_there_is_counts() -> None:
+    """Before 9.0 there is no wgmma."""
+    row = {"tensor_ops_bf16": 1.0, "mma_peak_bf16_ops_per_cycle": 7.0, "sm_clock_hz": 2.0}
+    assert metrics.tensor_peak_ops_per_second(row) == 14.0
+
+
 def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
     rate = {"dram_bytes_per_second": 4e9, "duration_ns": 500.0}
     assert metrics.dram_bytes(rate) == 2000.0

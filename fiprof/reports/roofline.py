@@ -26,6 +26,9 @@ vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floa
 
 NOT_ENOUGH = "not enough evidence"
 
+MOST_REMARKS = 8
+"""About launches, that people are shown."""
+
 WIDEST_LABEL = 32
 WIDEST_KERNEL = 40
 """Cells."""
@@ -484,8 +487,8 @@ _MODEL = (
 _NOTES = (
     "DRAM, L2: operations of the launch's main work (that which uses most of its roof) over the bytes that the memory "
     "moved, as ncu counted both (L1: --format json); model: by the workload's cost model, for its case as a whole. "
-    "roof: the lowest of the compute one and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; share: "
-    "achieved of that. Loads by TMA bypass what L1 counts.",
+    "roof: the lowest of the compute roof and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; "
+    "share: achieved of that. Loads by TMA bypass what L1 counts.",
 )
 
 
@@ -581,14 +584,17 @@ def _columns(rows: Sequence[LaunchRow]) -> tuple[Column, ...]:
 
 
 def _remarks(launches: Sequence[LaunchRoofline]) -> tuple[str, ...]:
-    """Each remark once, with the launches that it is about."""
+    """Each remark once, with the launches that it is about; of many the first."""
     about: dict[str, list[int]] = {}
     for item in launches:
         if item.remark:
             about.setdefault(item.remark, []).append(item.launch)
-    return tuple(
+    sentences = [
         f"launch{'es' if len(numbers) > 1 else ''} {_numbers(numbers)}: {remark}" for remark, numbers in about.items()
-    )
+    ]
+    if len(sentences) > MOST_REMARKS:
+        sentences[MOST_REMARKS:] = [f"{len(sentences) - MOST_REMARKS} more remarks: --format json has them"]
+    return tuple(sentences)
 
 
 def _numbers(numbers: Sequence[int], most: int = 8) -> str:
@@ -684,10 +690,17 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     plotted = [item for item, _, _ in points]
     memories = {level: high for level, (_, high) in memory_roofs(plotted).items()}
     works = {kind: high for kind, (_, high) in compute_roofs(plotted).items()}
-    top = max([*works.values(), *(ops for _, _, ops in points)])
+    achieved = [ops for _, _, ops in points]
+    intensities = [x for _, x, _ in points]
+    top = max(works.values(), default=float("inf"))
+    if works:
+        above = list(works.values())
+        intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
+    else:
+        above = [bandwidth * max(intensities) for bandwidth in memories.values()]
     plot = _Plot(
-        x=_bounds([*(x for _, x, _ in points), *(roof / memories["DRAM"] for roof in works.values())]),
-        y=_bounds([*(ops for _, _, ops in points), top]),
+        x=_bounds(intensities, below=0.5),
+        y=_bounds([*achieved, *above], below=1.0),
         columns=min(width, CHART_COLUMNS) - _AXIS,
     )
     for bandwidth in memories.values():
@@ -696,7 +709,7 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         plot.line(lambda _, roof=roof: roof, since=roof / max(memories.values()))  # type: ignore[misc]
     together = plot.points([(str(item.launch), x, y) for item, x, y in points])
     for level, bandwidth in memories.items():
-        plot.label_slope(level, bandwidth)
+        plot.label_slope(level, bandwidth, until=top)
     for kind, roof in works.items():
         plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
     lines = [
@@ -708,12 +721,16 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     return "\n".join(lines)
 
 
-def _bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Exponents of ten a little beyond the values: two decades at least, the highest ones where there are too many."""
+def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
+    """Exponents of ten a little beyond the values: two decades at least, the highest ones where there are too many.
+
+    below: how much of what lacks to two decades is added at the lower end.
+    """
     import math
 
     low, high = math.log10(min(values)) - _MARGIN, math.log10(max(values)) + _MARGIN
-    high = max(high, low + 2)
+    lacking = max(0.0, 2 - (high - low))
+    low, high = low - lacking * below, high + lacking * (1 - below)
     return max(low, high - _MOST_DECADES), high
 
 
@@ -756,11 +773,14 @@ class _Plot:
         self._fixed |= set(drawn)
         return together
 
-    def label_slope(self, text: str, bandwidth: float) -> None:
+    def label_slope(self, text: str, bandwidth: float, *, until: float) -> None:
         """The name of a memory's roof right below its line, at the lowest place that is free."""
+        decades = (self._y[1] - self._y[0]) / (self._x[1] - self._x[0])
+        beside = int(self._columns / CHART_ROWS * decades / 2) + 2
         for row in range(CHART_ROWS):
-            column = self._column(10 ** self._exponent(row) / bandwidth) + 3
-            if self._write(text, row, column, over=" "):
+            y = 10 ** self._exponent(row)
+            column = self._column(y / bandwidth) + beside
+            if y <= until and column >= beside and self._write(text, row, column, over=" "):
                 return
 
     def label_level(self, text: str, roof: float) -> None:

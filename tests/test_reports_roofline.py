@@ -1,0 +1,431 @@
+"""fiprof/reports/roofline.py: against ncu's own roofline charts, from the raw cells and from the report itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+import lzma
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.parse import parse_all
+from fiprof.parsers import ncu
+from fiprof.parsers.manifest import Action
+from fiprof.parsers.run import Run
+from fiprof.reports.roofline import LaunchRoofline, Rooflines, chart, document, roofline
+from fiprof.reports.view import render
+from tests.conftest import REPOSITORY, Fiprof
+from tests.reports_fixture import DATA, RAW, case, make_run, record_run
+
+Metric = Callable[[str], float]
+
+
+@pytest.fixture(scope="module")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
+
+
+@pytest.fixture(scope="module")
+def found(recorded_run: Run) -> Rooflines:
+    return roofline(recorded_run)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Rooflines:
+    """The recorded run with ``--set quick``: tensor operations are counted, others are not."""
+    original = next(REPOSITORY.glob("artifacts/2*-prefill-decode-rope"))
+    copy = tmp_path_factory.mktemp("quick") / original.name
+    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("tables"))
+    parse_all(copy)
+    return roofline(Run(copy))
+
+
+def cells(launch: int) -> Metric:
+    """The raw page's numbers of a launch, read here alone."""
+    with RAW.open(newline="") as file:
+        header, _, *rows = csv.reader(file)
+    row = dict(zip(header, rows[launch], strict=True))
+    return lambda name: float(row[name].replace(",", ""))
+
+
+# The charts of SpeedOfLight_RooflineChart and SpeedOfLight_Hierarchical…RooflineChart, as the recorded report defines
+# them: work a second, traffic a second, peak work, peak traffic.
+
+INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+ROOFS_OF_WORK = {
+    "fp32": ("fadd", 1, "fmul", 1, "ffma", 2),
+    "fp16": ("hadd", 2, "hmul", 2, "hfma", 4),
+    "fp64": ("dadd", 1, "dmul", 1, "dfma", 2),
+}
+MEMORIES = {
+    "DRAM": ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
+    "L2": ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
+    "L1": ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
+}
+
+
+def chart_work(cell: Metric, kind: str) -> float:
+    if kind == "tensor fp16":
+        return cell("sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed") * cell("sm__cycles_elapsed.avg.per_second")
+    add, a, mul, m, fma, f = ROOFS_OF_WORK[kind]
+    per_cycle = sum(int(n) * cell(INSTRUCTIONS.format(op)) for op, n in ((add, a), (mul, m), (fma, f)))
+    return per_cycle * cell("smsp__cycles_elapsed.avg.per_second")
+
+
+def chart_peak(cell: Metric, kind: str) -> float:
+    if kind == "tensor fp16":
+        per_cycle = cell("sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.peak_sustained")
+    else:
+        fma, lanes = str(ROOFS_OF_WORK[kind][4]), ROOFS_OF_WORK[kind][5]
+        per_cycle = cell(f"derived__sm__sass_thread_inst_executed_op_{fma}_pred_on_x{lanes}")
+    return per_cycle * cell("sm__cycles_elapsed.avg.per_second")
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_work_and_compute_roofs_are_those_of_ncu_s_charts(found: Rooflines, index: int) -> None:
+    cell, launch = cells(index), found.launches[index]
+    works = {work.kind: work for work in launch.works}
+    assert set(works) >= {"fp32"}
+    for kind, work in works.items():
+        assert work.ops_per_second == pytest.approx(chart_work(cell, kind), rel=1e-4), kind
+        assert work.peak_ops_per_second == pytest.approx(chart_peak(cell, kind), rel=1e-9), kind
+
+
+@pytest.mark.parametrize("level", MEMORIES)
+@pytest.mark.parametrize("index", range(6))
+def test_traffic_memory_roofs_intensity_and_ridge_are_those_of_ncu_s_charts(
+    found: Rooflines, index: int, level: str
+) -> None:
+    cell, launch = cells(index), found.launches[index]
+    memory = launch.memory(level)
+    assert memory and launch.work
+    bytes_, clock = MEMORIES[level]
+    traffic, peak = cell(f"{bytes_}.per_second"), cell(f"{bytes_}.peak_sustained") * cell(clock)
+    kind = launch.work.kind
+    assert memory.bytes_per_second == traffic
+    assert memory.peak_bytes_per_second == pytest.approx(peak, rel=1e-12)
+    assert memory.flop_per_byte == pytest.approx(chart_work(cell, kind) / traffic, rel=1e-4)
+    assert memory.ridge_flop_per_byte == pytest.approx(chart_peak(cell, kind) / peak, rel=1e-9)
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_the_binding_roof_is_the_lowest_at_the_charts_intensities(found: Rooflines, index: int) -> None:
+    cell, launch = cells(index), found.launches[index]
+    assert launch.work
+    kind = launch.work.kind
+    roofs = {kind: chart_peak(cell, kind)}
+    for level, (bytes_, clock) in MEMORIES.items():
+        intensity = chart_work(cell, kind) / cell(f"{bytes_}.per_second")
+        roofs[level] = intensity * cell(f"{bytes_}.peak_sustained") * cell(clock)
+    lowest = min(roofs, key=roofs.__getitem__)
+    assert launch.roof == lowest
+    assert launch.attainable_ops_per_second == pytest.approx(roofs[lowest], rel=1e-4)
+    assert launch.share == pytest.approx(chart_work(cell, kind) / roofs[lowest], rel=1e-4)
+
+
+def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(found: Rooflines) -> None:
+    page = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+    said = re.findall(
+        r"achieved (\d+)%\s+of this device's FP32 peak performance and\s+(?:close to )?(\d+)%",
+        re.sub(r"\s+", " ", page),
+    )
+    assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
+    for launch, shares in zip(found.launches, said, strict=True):
+        works = {work.kind: work.share or 0.0 for work in launch.works}
+        assert (round(100 * works["fp32"]), round(100 * works.get("fp64", 0.0))) == tuple(map(int, shares))
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_memory_shares_are_the_utilization_that_ncu_measured_apart(found: Rooflines, index: int) -> None:
+    """L2's and L1's use of their peaks has counters of its own."""
+    cell, launch = cells(index), found.launches[index]
+    l2, l1 = launch.memory("L2"), launch.memory("L1")
+    assert l2 and l1
+    assert 100 * l2.share == pytest.approx(
+        cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2
+    )
+    assert 100 * l1.share == pytest.approx(
+        cell("l1tex__lsu_writeback_active_mem_lgds.sum.pct_of_peak_sustained_elapsed"), rel=1e-2, abs=0.005
+    )
+
+
+def test_values_are_exactly_those_of_ncu_report(tmp_path: Path) -> None:
+    reader: Any = pytest.importorskip("ncu_report")
+    report = tmp_path / "full.ncu-rep"
+    report.write_bytes(lzma.decompress((DATA / "ncu/full.ncu-rep.xz").read_bytes()))
+    run = record_run(tmp_path / "run", ncu_raw=None, trace=False)
+    ncu.parse_report(report, run.tables_path)
+    context = reader.load_report(str(report))
+    actions = [context.range_by_idx(0).action_by_idx(index) for index in range(6)]
+    for action, launch in zip(actions, roofline(run).launches, strict=True):
+
+        def value(name: str, action: Any = action) -> float:
+            return float(action.metric_by_name(name).as_double())
+
+        clock = value("sm__cycles_elapsed.avg.per_second")
+        for level, (bytes_, memory_clock) in MEMORIES.items():
+            memory = launch.memory(level)
+            assert memory
+            assert memory.bytes_per_second == value(f"{bytes_}.per_second")
+            assert memory.peak_bytes_per_second == value(f"{bytes_}.peak_sustained") * value(memory_clock)
+        works = {work.kind: work for work in launch.works}
+        fma = "derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2"
+        assert works["fp32"].peak_ops_per_second == value(fma) * clock
+        # One more rounding: count = rate x cycles, and that over the time.
+        assert works["fp32"].ops_per_second == pytest.approx(chart_work(value, "fp32"), rel=1e-12)
+        if launch.launch == 0:
+            tensor = works["tensor fp16"]
+            assert tensor.ops == value("sm__ops_path_tensor_src_fp16.sum") == 150592290816
+            assert tensor.ops_per_second == pytest.approx(
+                value("sm__ops_path_tensor_src_fp16.sum.per_second"), rel=1e-12
+            )
+            assert tensor.peak_ops_per_second == chart_peak(value, "tensor fp16")
+
+
+# The recorded launches in literal numbers
+
+
+def test_the_recorded_prefill_is_under_the_tensor_roof(found: Rooflines) -> None:
+    prefill = found.launches[0]
+    dram, l2, l1 = (prefill.memory(level) for level in ("DRAM", "L2", "L1"))
+    assert dram and l2 and l1 and prefill.work
+    assert (prefill.roof, prefill.basis, prefill.work.kind) == ("tensor fp16", "counted", "tensor fp16")
+    assert prefill.work.ops_per_second == pytest.approx(481.3839e12, rel=1e-6)
+    # 4,096 dense operations a cycle and multiprocessor, 132 of them, at 1.697 GHz: half the parent counter's peak.
+    assert prefill.attainable_ops_per_second == pytest.approx(4096 * 132 * 1697078914.27)
+    assert prefill.share == pytest.approx(0.52463, abs=1e-5)
+    assert dram.flop_per_byte == pytest.approx(976.71, abs=0.01)
+    assert l2.flop_per_byte == pytest.approx(121.91, abs=0.01)
+    assert dram.ridge_flop_per_byte == pytest.approx(190.72, abs=0.01)
+    assert prefill.model_flop_per_byte == 137506062336 / (100663296 + 67108864)
+
+
+def test_the_recorded_decode_is_under_dram(found: Rooflines) -> None:
+    decode, merge = found.launches[1:3]
+    assert (decode.roof, merge.roof) == ("DRAM", "fp32")
+    assert decode.work and decode.work.kind == "fp32"
+    # What binds is what is busiest: DRAM moves 2,926.64 of 1,504 bytes x 3.198 GHz.
+    assert decode.share == pytest.approx(2926640937284.63 / (1504 * 3197737192.74))
+    assert decode.work.ops_per_second == pytest.approx(15.0878e12, rel=1e-4)
+    assert merge.share == pytest.approx(0.0956, abs=1e-4)
+    (by_model,) = [item for item in found.cases if item.label == "decode"]
+    assert (by_model.kernels, by_model.flops, by_model.moved_bytes) == (2, 1073741824, 268976128)
+    assert by_model.ops_per_second == pytest.approx(1073741824 / 98.4e-6)
+    assert by_model.roof == "DRAM"
+    assert by_model.attainable_ops_per_second == pytest.approx(1073741824 / 268976128 * 1504 * 3197737192.74)
+    assert decode.model_flop_per_byte == merge.model_flop_per_byte == by_model.flop_per_byte
+
+
+def test_conversions_do_not_make_half_precision_the_main_work(found: Rooflines) -> None:
+    rmsnorm = found.launches[3]
+    works = {work.kind: work for work in rmsnorm.works}
+    # HADD alone is 1,193 of the 1,246 half instructions a cycle: conversions of the input.
+    assert works["fp16"].ops > works["fp32"].ops
+    assert rmsnorm.work == works["fp32"]
+
+
+# Instructions of a warp, and what is not counted
+
+
+def test_fa2_has_the_roof_of_its_own_instructions(quick: Rooflines) -> None:
+    """ncu's chart has a roof for each instruction; mma.sync reaches 360,448 operations a cycle, wgmma 540,672."""
+    fa2, fa3 = quick.launches[:2]
+    assert fa2.work and fa3.work
+    assert (fa2.roof, fa3.roof) == ("tensor fp16 mma", "tensor fp16")
+    assert fa2.work.peak_ops_per_second == pytest.approx(360448 * 1779106917.39)
+    assert fa3.work.peak_ops_per_second == pytest.approx(540672 * 1726385703.0)
+    # The tensor cores' active cycles are counted apart, and say the same: 49.86 and 52.62 %.
+    assert fa2.share == pytest.approx(0.4988, abs=5e-4)
+    assert "those of a warpgroup (wgmma) reach 961.9, of which it has 33.3%" in fa2.remark
+    assert fa3.remark == ""
+
+
+def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(quick: Rooflines) -> None:
+    rope = quick.launches[4]
+    assert rope.work and rope.basis == "model"
+    assert rope.work.ops == 251658240
+    assert rope.work.ops_per_second == pytest.approx(251658240 / 92.288e-6)
+    assert rope.work.peak_ops_per_second is None
+    assert rope.roof == "DRAM"
+    text = render(document(quick), "table")
+    assert "DRAM (model)" in text
+    assert "launches 4, 5, 6: no operations were counted: they are those of the cost model" in text
+    assert "FP32, FP16 and FP64 operations and their roofs were not collected" in text
+
+
+def test_a_kernel_of_several_in_its_case_gets_no_number_from_the_model(quick: Rooflines) -> None:
+    decode, merge = quick.launches[2:4]
+    for launch in (decode, merge):
+        assert (launch.basis, launch.work, launch.roof, launch.share) == ("none", None, None, None)
+        assert launch.remark.endswith("the cost model tells those of all kernels of the case together")
+    assert render(document(quick), "table").count("not enough evidence") == 2
+    rows = json.loads(render(document(quick), "json"))
+    assert (rows[2]["tflops"], rows[2]["share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
+    assert rows[2]["case_model_share"] == pytest.approx(0.5452, abs=1e-4)
+
+
+FULL_ROW: dict[str, Any] = {
+    **{f"{inst}_thread_insts": 0.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")},
+    "launch": 7, "case": "mine[rows=8]", "iteration": 0, "kernel": "Copy", "duration_ns": 1000.0,
+    "sm_clock_hz": 1e9, "dram_clock_hz": 1e9, "l2_clock_hz": 1e9,
+    "fp32_peak_ops_per_cycle": 1000.0, "fp16_peak_ops_per_cycle": 2000.0, "fp64_peak_ops_per_cycle": 500.0,
+    "dram_bytes_per_second": 9e11, "dram_peak_bytes_per_cycle": 1000.0,
+    "l2_bytes_per_second": 1e12, "l2_peak_bytes_per_cycle": 2000.0,
+    "l1_bytes_per_second": 1e11, "l1_peak_bytes_per_cycle": 8000.0,
+}  # fmt: skip
+
+
+def one(tmp_path: Path, **changes: Any) -> LaunchRoofline:
+    run = make_run(tmp_path / "run", launches=[{**FULL_ROW, **changes}])
+    return roofline(run).launches[0]
+
+
+@pytest.mark.parametrize("adds", [0.0, 9_900.0])
+def test_a_kernel_that_moves_memory_has_no_point(tmp_path: Path, adds: float) -> None:
+    copy = one(tmp_path, fadd_thread_insts=adds)
+    assert (copy.basis, copy.roof, copy.share, copy.attainable_ops_per_second) == ("none", None, None, None)
+    assert copy.remark == (
+        f"hardly any floating-point work ({adds / 1e6:.4f} FLOP/byte), so no point on the roofline; it moves data at "
+        "90.0% of the DRAM roof"
+    )
+
+
+def test_a_kernel_with_a_little_work_has_one(tmp_path: Path) -> None:
+    vector_add = one(tmp_path, fadd_thread_insts=10_100.0)
+    assert (vector_add.basis, vector_add.roof) == ("counted", "DRAM")
+    assert vector_add.share == pytest.approx(0.9)
+
+
+def test_the_lowest_roof_binds_whichever_it_is(tmp_path: Path) -> None:
+    work = {"ffma_thread_insts": 1e5}
+    l1 = one(tmp_path / "1", **work, l1_bytes_per_second=7.9e12)
+    assert l1.roof == "L1"
+    assert l1.share == pytest.approx(0.9875)
+    l2 = one(tmp_path / "2", **work, l2_bytes_per_second=1.9e12)
+    assert l2.roof == "L2"
+    assert l2.share == pytest.approx(0.95)
+    fp64 = one(tmp_path / "3", dfma_thread_insts=2.4e5)
+    assert fp64.roof == "fp64"
+    assert fp64.share == pytest.approx(0.96)
+    fp16 = one(tmp_path / "4", **work, hfma_thread_insts=4.6e5)
+    assert fp16.roof == "fp16"
+    assert fp16.share == pytest.approx(0.92)
+
+
+def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", launches=[{"launch": 7, "kernel": "K"}])
+    found = roofline(run)
+    assert found.launches[0].remark == "no operations were counted, and no cost model tells them"
+    assert "not enough evidence" in render(document(found), "table")
+    assert chart(found) == ""
+
+
+def test_no_launches_and_no_such_launch(tmp_path: Path, recorded_run: Run) -> None:
+    action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
+    with pytest.raises(FiprofError, match="no counters for a roofline: ncu failed: ERR_NVGPUCTRPERM"):
+        roofline(make_run(tmp_path / "run", actions=[action]))
+    with pytest.raises(FiprofError, match="has no launch with kernel 'gemm'"):
+        roofline(recorded_run, kernel="gemm")
+    assert [item.launch for item in roofline(recorded_run, kernel="DECODE").launches] == [1, 2]
+
+
+# As text
+
+
+def test_fits(found: Rooflines, quick: Rooflines) -> None:
+    for each in (found, quick):
+        assert max(map(len, render(document(each), "table").splitlines())) <= 120
+        assert max(map(len, chart(each).splitlines())) <= 100
+
+
+TABLE = """\
+Launches on the roofline, as counted
+Roofs at the clocks measured: DRAM 4.78 to 4.81 TB/s, L2 10.21 to 10.28 TB/s, L1 28.67 to 33.29 TB/s, tensor fp16 917.6
+  TFLOP/s, fp16 123.7 to 133.2 TFLOP/s, fp32 57.3 to 66.6 TFLOP/s.
+Ridge points, FLOP/byte: tensor fp16 at DRAM 190.7, L2 89.3, L1 32.0; fp16 at DRAM 25.7 to 27.7, L2 12.0 to 12.9, L1
+  4.0; fp32 at DRAM 11.9 to 13.8, L2 5.6 to 6.5, L1 2.0.
+#  case               kernel                                 DRAM      L2   model  achieved  at roof  share  roof
+                                                           FLOP/B  FLOP/B  FLOP/B   TFLOP/s  TFLOP/s
+0  prefill            PrefillWithKVCacheKernel             976.71  121.91  819.60    481.38   917.56  52.5%  tensor fp16
+1  decode             BatchDecodeWithPagedKVCacheKernel      5.16    5.20    3.99     15.09    24.79  60.9%  DRAM
+2  decode             PersistentVariabl…MergeStatesKernel   30.71   21.89    3.99      6.01    62.85   9.6%  fp32
+3  rmsnorm            RMSNormKernel                          2.10    2.72    1.00      4.45    10.08  44.1%  DRAM
+4  fused_add_rmsnorm  FusedAddRMSNormKernel                  1.07    1.66    0.62      3.38     5.14  65.9%  DRAM
+5  rope               BatchQKApplyRotaryKernel               1.51    2.76    0.75      2.45     7.25  33.8%  DRAM
+
+An iteration of each case by its cost model: the least work and bytes, over DRAM
+case               kernels    time    work  bytes   model  achieved  at roof  share  roof
+                                µs   GFLOP     MB  FLOP/B   TFLOP/s  TFLOP/s
+prefill                  1  312.83  137.51  167.8  819.60    439.55   917.56  47.9%  tensor fp16
+decode                   2   98.40    1.07  269.0    3.99     10.91    19.20  56.8%  DRAM
+rmsnorm                  1   22.30    0.07   67.1    1.00      3.01     4.80  62.6%  DRAM
+fused_add_rmsnorm        1   34.27    0.08  134.2    0.62      2.45     3.00  81.5%  DRAM
+rope                     1  189.63    0.25  335.5    0.75      1.33     3.61  36.8%  DRAM
+"""
+
+
+def test_the_table_of_the_recorded_run(found: Rooflines) -> None:
+    assert render(document(found), "table").startswith(TABLE)
+
+
+def test_the_chart_of_the_recorded_run(found: Rooflines) -> None:
+    lines = chart(found).splitlines()
+    plot = [line[8:] for line in lines if line[7:8] in ("│", "┤")]
+    assert len(plot) == 22
+    row_of = {
+        name: next(i for i, line in enumerate(plot) if re.search(rf"(?<![\d.]){name}(?![\d.])", line))
+        for name in ("0", "1", "3", "5")
+    }
+    # Achieved: 481, 15.1, 4.45 and 2.45 TFLOP/s.
+    assert row_of["0"] < row_of["1"] < row_of["3"] <= row_of["5"]
+    column = {name: re.search(rf"(?<![\d.]){name}(?![\d.])", plot[row_of[name]]) for name in row_of}
+    # Intensity: 976 against 5.2 FLOP/byte.
+    assert column["0"] and column["1"] and column["0"].start() > column["1"].start() + 40
+    for roof in ("tensor fp16 917.6", "fp16 133.2", "fp32 66.6", "DRAM", "L2", "L1"):
+        assert any(roof in line for line in plot), roof
+    assert lines[1].strip() == "TFLOP/s"
+    assert lines[-1].strip() == "FLOP/byte of DRAM"
+
+
+def test_the_chart_of_launches_without_compute_roofs_has_the_memories_alone(quick: Rooflines) -> None:
+    rope = Rooflines(quick.run, quick.launches[4:5], ())
+    text = chart(rope)
+    assert "tensor" not in text
+    plot = [line[8:] for line in text.splitlines() if line[7:8] in ("│", "┤")]
+    for label in ("DRAM", "L2", "L1"):
+        # Right of its line.
+        (line,) = [line for line in plot if re.search(rf"\b{label}\b", line)]
+        assert re.search(rf"[.\-']+ +{label}\b", line), line
+    assert sum("4" in line for line in plot) == 1
+
+
+def test_launches_in_one_cell_are_named(tmp_path: Path) -> None:
+    rows = [{**FULL_ROW, "launch": number, "fadd_thread_insts": 1e6} for number in (3, 4, 12)]
+    assert chart(roofline(make_run(tmp_path / "run", launches=rows))).endswith("one cell: 3 also 4, 12")
+
+
+def test_the_chart_is_for_the_table_alone(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name)
+    table = fiprof("roofline", "latest", "--kernel", "rope")
+    assert table.returncode == 0, table.stderr
+    assert "FLOP/byte of DRAM" in table.stdout
+    for format_ in ("json", "csv", "md"):
+        done = fiprof("roofline", "latest", "--kernel", "rope", "--format", format_)
+        assert done.returncode == 0
+        assert "┤" not in done.stdout
+    assert [
+        row["kernel"] for row in json.loads(fiprof("roofline", "latest", "--format", "json", "--kernel", "rope").stdout)
+    ] == ["BatchQKApplyRotaryKernel"]
+
+
+def test_a_case_without_a_cost_model(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", launches=[{**FULL_ROW, "ffma_thread_insts": 1e5}], cases=[case(flops=0)])
+    found = roofline(run)
+    assert (found.cases, found.launches[0].model_flop_per_byte) == ((), None)
+    assert found.launches[0].roof == "DRAM"
