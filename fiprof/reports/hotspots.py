@@ -12,10 +12,10 @@ from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
 from fiprof.reports.check_rules import Check
-from fiprof.reports.labels import Labels
+from fiprof.reports.labels import Labels, heading, names_kernel_or_case, short_kernel
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.sass import Code, brief, parse
-from fiprof.reports.view import Column, Document, Value, View, shorten, view_of, visible
+from fiprof.reports.view import Column, Document, Value, View, view_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +28,6 @@ CONTEXT = 2
 FEW_SAMPLES = 200
 """With fewer, two standard errors of a share reach 7 points."""
 
-LONGEST_KERNEL = 60
 LONGEST_SASS = 1000
 """Characters of an instruction that are shown or written at most."""
 
@@ -111,7 +110,7 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
     table = _table(run)
     launches = source.rows(run, "launches", _LAUNCH_COLUMNS)
     labels = Labels(run.manifest.cases)
-    wanted = {row["launch"]: row for row in launches if _matches(row, labels(row["case"]), kernel)}
+    wanted = {row["launch"]: row for row in launches if names_kernel_or_case(row, labels(row["case"]), kernel)}
     times = Counter((row["case"], row["kernel"]) for row in launches)
     failed = checks.failed(run)
     doubts = _doubts(failed)
@@ -136,7 +135,7 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
         names = sorted({row["kernel"] or "" for row in launches})
         raise FiprofError(
             f"{run.manifest.name} has no launch with kernel {kernel!r} on its source page",
-            f"it has the kernels {', '.join(shorten(visible(name), LONGEST_KERNEL) for name in names)}",
+            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     order = {launch: place for place, launch in enumerate(wanted)}
     found.sort(key=lambda item: order[item.launch])
@@ -147,11 +146,6 @@ _LAUNCH_COLUMNS = ("launch", "case", "iteration", "kernel", "kernel_full", "dura
 _COLUMNS = (
     "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "source_file", "source_line",
 )  # fmt: skip
-
-
-def _matches(row: source.Row, label: str, kernel: str) -> bool:
-    names = f"{row['kernel']}\n{row['kernel_full']}\n{row['case'] or ''}\n{label}"
-    return kernel.lower() in names.lower()
 
 
 def _doubts(failed: Sequence[Check]) -> dict[int, tuple[str, ...]]:
@@ -374,7 +368,7 @@ def _launch_view(item: LaunchHotspots) -> View:
     return View(
         tuple(columns),
         tuple(rows),
-        title=_title(item),
+        title=heading(item),
         warnings=item.warnings,
         summary=(summary(item), *doubt(item)),
         notes=meanings(item),
@@ -399,12 +393,3 @@ def _cells(line: Instruction) -> dict[str, Value]:
 def _place(file: str, line: int | None) -> str:
     name = file.replace("\\", "/").rpartition("/")[2]
     return name if line is None else f"{name}:{line}"
-
-
-def _title(item: LaunchHotspots) -> str:
-    parts = [f"launch {item.launch}", item.label, shorten(visible(item.kernel), LONGEST_KERNEL)]
-    if item.repeated and item.iteration is not None:
-        parts.append(f"iteration {item.iteration}")
-    if item.duration_us is not None:
-        parts.append(f"{item.duration_us:.2f} µs")
-    return " · ".join(parts)

@@ -1,14 +1,19 @@
-"""Short names of cases: the workload, and only what differs among the cases of a run."""
+"""How reports call things: short names of cases, headings of launches; and how a user's words pick some of them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from fiprof.parsers.manifest import CaseEntry
+from fiprof.reports.view import shorten, visible
 
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
+
+LONGEST_KERNEL = 60
+"""Cells of a kernel's name in running text."""
 
 
 class Labels:
@@ -27,6 +32,53 @@ class Labels:
     def __call__(self, case_id: str | None) -> str:
         """E.g. ``decode batch=32 tensor_cores``, or ``rmsnorm`` where there is only one."""
         return NO_CASE if case_id is None else self._labels.get(case_id, case_id)
+
+
+class Launch(Protocol):
+    """What a heading says of a launch."""
+
+    @property
+    def launch(self) -> int: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def iteration(self) -> int | None: ...
+    @property
+    def repeated(self) -> bool:
+        """Whether its case launched this kernel in several iterations."""
+
+    @property
+    def duration_us(self) -> float | None: ...
+
+
+def heading(item: Launch) -> str:
+    """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``."""
+    parts = [f"launch {item.launch}", item.label, short_kernel(item.kernel)]
+    if item.repeated and item.iteration is not None:
+        parts.append(f"iteration {item.iteration}")
+    if item.duration_us is not None:
+        parts.append(f"{item.duration_us:.2f} µs")
+    return " · ".join(parts)
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name as text, short enough for a sentence."""
+    return shorten(visible(name), LONGEST_KERNEL)
+
+
+def names_kernel_or_case(row: Mapping[str, Any], label: str, words: str) -> bool:
+    """Whether a launch's kernel or case has the words in its name, in any case of letters.
+
+    row: with kernel, kernel_full and case; label: the case's.
+    """
+    return words.lower() in f"{row['kernel']}\n{row['kernel_full']}\n{row['case'] or ''}\n{label}".lower()
+
+
+def names_case(row: Mapping[str, Any], label: str, words: str) -> bool:
+    """The same for its case alone."""
+    return words.lower() in f"{row['case'] or ''}\n{label}".lower()
 
 
 def _name(case: CaseEntry) -> str:

@@ -17,7 +17,7 @@ from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
 from fiprof.reports.evidence import Evidence
-from fiprof.reports.labels import Labels
+from fiprof.reports.labels import Labels, names_kernel_or_case
 from fiprof.reports.view import Column, Document, View, shorten, view_of, visible
 
 LEAST_INTENSITY = 0.01
@@ -189,7 +189,7 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
             f"{run.manifest.name} has no counters for a roofline: {source.why_missing(run, 'ncu')}",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
         )
-    kept = [row for row in evidence.launches if _matches(row, labels(row["case"]), kernel)]
+    kept = [row for row in evidence.launches if names_kernel_or_case(row, labels(row["case"]), kernel)]
     if not kept:
         names = sorted({row["kernel"] or "" for row in evidence.launches})
         raise FiprofError(
@@ -205,11 +205,6 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
         cases=tuple(case for case in cases if case is not None),
         warnings=(*source.status_warning(run), *checks.of_run(checks.failed(run))),
     )
-
-
-def _matches(row: source.Row, label: str, kernel: str) -> bool:
-    names = f"{row['kernel']}\n{row['kernel_full']}\n{row['case'] or ''}\n{label}"
-    return kernel.lower() in names.lower()
 
 
 def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofline:

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
-from fiprof.reports.labels import Labels
+from fiprof.reports.labels import Labels, heading, names_case, names_kernel_or_case, short_kernel
 from fiprof.reports.reasons import reason_of
-from fiprof.reports.view import Column, Document, View, shorten, view_of, visible
+from fiprof.reports.view import Column, Document, View, view_of
 
 DOMINANT_SHARE = 0.30
 """A reason below it does not dominate. ncu's own rule on warp stalls speaks at 30.5 % and is silent at 29.4 %."""
@@ -26,8 +26,6 @@ FOLDED_SHARE = 0.01
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
-
-LONGEST_KERNEL = 60
 
 
 @dataclass(frozen=True)
@@ -119,13 +117,13 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
             warnings=doubts.get(row["launch"], ()),
         )
         for row in launches
-        if row["launch"] in reasons and _matches(row, labels(row["case"]), kernel, case)
+        if row["launch"] in reasons and _wanted(row, labels(row["case"]), kernel, case)
     ]
     if not found:
         names = sorted({row["kernel"] or "" for row in launches})
         raise FiprofError(
             f"{run.manifest.name} has no launch with {_criteria(kernel, case)}",
-            f"it has the kernels {', '.join(shorten(visible(name), LONGEST_KERNEL) for name in names)}",
+            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     if longest is not None:
         kept = {item.launch for item in sorted(found, key=lambda item: -(item.duration_us or 0.0))[:longest]}
@@ -168,10 +166,8 @@ def _launch_reasons(rows: Sequence[source.Row]) -> tuple[Stall, ...]:
     return tuple(sorted(found, key=lambda stall: (-stall.weight, stall.reason)))
 
 
-def _matches(row: source.Row, label: str, kernel: str, case: str) -> bool:
-    cases = f"{row['case'] or ''}\n{label}".lower()
-    names = f"{row['kernel']}\n{row['kernel_full']}\n{cases}".lower()
-    return kernel.lower() in names and case.lower() in cases
+def _wanted(row: source.Row, label: str, kernel: str, case: str) -> bool:
+    return names_kernel_or_case(row, label, kernel) and names_case(row, label, case)
 
 
 def _criteria(kernel: str, case: str) -> str:
@@ -306,20 +302,11 @@ def _launch_view(item: LaunchStalls, top: int | None) -> View:
     return view_of(
         _SHOWN,
         rows,
-        title=_title(item),
+        title=heading(item),
         warnings=item.warnings,
         summary=verdict(item),
         notes=disagreements(item),
     )
-
-
-def _title(item: LaunchStalls) -> str:
-    parts = [f"launch {item.launch}", item.label, shorten(visible(item.kernel), LONGEST_KERNEL)]
-    if item.repeated and item.iteration is not None:
-        parts.append(f"iteration {item.iteration}")
-    if item.duration_us is not None:
-        parts.append(f"{item.duration_us:.2f} µs")
-    return " · ".join(parts)
 
 
 def _together(folded: Sequence[Stall]) -> Stall:

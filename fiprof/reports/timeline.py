@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
 from fiprof.reports import samples, source
-from fiprof.reports.labels import Labels
+from fiprof.reports.labels import Labels, names_kernel_or_case, short_kernel
 from fiprof.reports.samples import Levels
 from fiprof.reports.times import summarize
-from fiprof.reports.view import Column, Document, View, shorten, view_of, visible
+from fiprof.reports.view import Column, Document, View, view_of
 
 if TYPE_CHECKING:
     from fiprof.reports.samples import Floats, Samples
@@ -25,7 +25,6 @@ FIPROF_DOMAIN = "fiprof"
 LONGEST_CALLS = 3
 PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
-LONGEST_KERNEL = 60
 CHART_CELLS = (20, 80)
 """Least and most of a strip; Markdown shows no more."""
 KNOWN_PCT = 5.0
@@ -143,12 +142,12 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
     for row in sorted(found, key=lambda row: row["start_ns"]):
         grouped[row["phase"], row["case"], row["device"]].append(row)
     several = len({row["device"] for row in rows}) > 1
-    wanted = {id(row) for row in found if _matches(row, labels(row["case"]), kernel)}
+    wanted = {id(row) for row in found if names_kernel_or_case(row, labels(row["case"]), kernel)}
     if found and not wanted:
         names = sorted({row["kernel"] or "" for row in found})
         raise FiprofError(
             f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
-            f"it has the kernels {', '.join(shorten(visible(name), LONGEST_KERNEL) for name in names)}",
+            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     memory, beside = _memory(run), _Beside(run)
     chapters = tuple(
@@ -165,10 +164,6 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             *_doubts(run, chapters, sampled),
         ),
     )
-
-
-def _matches(row: source.Row, label: str, kernel: str) -> bool:
-    return kernel.lower() in f"{row['kernel']}\n{row['kernel_full']}\n{row['case']}\n{label}".lower()
 
 
 def _chapter(
@@ -405,7 +400,7 @@ def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) 
 
 
 def _short(kernel: str) -> str:
-    return shorten(visible(kernel), LONGEST_KERNEL)
+    return short_kernel(kernel)
 
 
 # As text
