@@ -380,7 +380,7 @@ def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) 
         level = step.levels.tensor_active
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
             yield (
-                f"the sampled levels of SMs and tensor cores are not shares of this GPU: {_short(step.kernel)} has "
+                f"the sampled levels of SMs and tensor cores are not shares of this GPU: {short_kernel(step.kernel)} has "
                 f"Tensor Active {level:.1f} here and {median(there):.1f} by ncu's counters. Compare them within the "
                 "run only"
             )
@@ -393,14 +393,10 @@ def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) 
         if multiprocessors and blocks >= multiprocessors and level is not None and largest < FULL_PCT:
             yield (
                 f"the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more than "
-                f"{largest:.0f}, also while the {blocks} blocks of {_short(step.kernel)} ran on "
+                f"{largest:.0f}, also while the {blocks} blocks of {short_kernel(step.kernel)} ran on "
                 f"{multiprocessors} SMs. Compare them within the run only"
             )
             return
-
-
-def _short(kernel: str) -> str:
-    return short_kernel(kernel)
 
 
 # As text
@@ -472,7 +468,7 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
 
 def _list(items: Sequence[Together]) -> str:
     words = [
-        f"{_short(item.name)} x {item.count}"
+        f"{short_kernel(item.name)} x {item.count}"
         + ("" if item.bytes is None else f", {_bytes(item.bytes)}")
         + f", {_time(item.total_us)} in all"
         for item in items[:LONGEST_CALLS]
@@ -486,9 +482,11 @@ def _list(items: Sequence[Together]) -> str:
 def _sentence(step: Step, period_us: float | None) -> str:
     """What ran, and then what the hardware did."""
     if step.count > 1:
-        words = [f"{_short(step.kernel)} x {step.count}, median {step.median_us:.2f} µs, spread {step.spread:.1%}"]
+        words = [
+            f"{short_kernel(step.kernel)} x {step.count}, median {step.median_us:.2f} µs, spread {step.spread:.1%}"
+        ]
     else:
-        words = [f"{_short(step.kernel)}, {step.median_us:.2f} µs"]
+        words = [f"{short_kernel(step.kernel)}, {step.median_us:.2f} µs"]
     words.append(f"grid {step.grid or '–'}")
     if step.gap_us is not None:
         if step.gap_us < 0:
