@@ -381,8 +381,8 @@ def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) 
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
             yield (
                 "the sampled levels of SMs and tensor cores are not shares of this GPU: "
-                f"{short_kernel(step.kernel)} has Tensor Active {level:.1f} here and {median(there):.1f} by ncu's counters. Compare them within the "
-                "run only"
+                f"{short_kernel(step.kernel)} has Tensor Active {level:.1f} here and {median(there):.1f} by ncu's "
+                "counters. Compare them within the run only"
             )
             return
     multiprocessors = (run.manifest.environment.get("gpu") or {}).get("multiprocessors")
