@@ -339,6 +339,24 @@ def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, stand_ins: dict[str
     assert pq.read_table(path / "tables/metrics.parquet").equals(before)
 
 
+def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    """What is damaged is named; the other tool's tables are made, also without run.json."""
+    shutil.copytree(recorded, tmp_path / "artifacts/run", ignore=shutil.ignore_patterns("tables"))
+    page = tmp_path / "artifacts/run/ncu/raw.csv.xz"
+    page.write_bytes(page.read_bytes()[:3000])
+    done = fiprof("stalls", "run")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "fiprof: artifacts/run/ncu/raw.csv.xz is damaged: " in done.stderr
+    manifest = tmp_path / "artifacts/run/run.json"
+    manifest.write_bytes(manifest.read_bytes()[:800])
+    shutil.rmtree(tmp_path / "artifacts/run/tables")
+    done = fiprof("parse", "run")
+    assert done.returncode == 1
+    assert "artifacts/run/tables/kernels.parquet\n" in done.stdout
+    assert "run.json is damaged or not fiprof's" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_changed_file_is_not_packed(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
     fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
     path, _ = only_run(tmp_path)

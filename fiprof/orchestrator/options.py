@@ -81,7 +81,8 @@ def _make_tables(folder: Path) -> None:
 
     if has_raw_files(folder):
         click.echo(f"making the tables of {folder}", err=True)
-        parse_all(folder)
+        for problem in parse_all(folder).problems:
+            click.echo(f"fiprof: {problem}", err=True)
 
 
 def format_option(function: F) -> F:

@@ -120,5 +120,5 @@ def read_manifest(folder: Path) -> Manifest:
     except msgspec.MsgspecError as error:
         raise FiprofError(
             f"{path} is damaged or not fiprof's: {error}",
-            "the raw files are untouched: fiprof collect --replay reads them into a new run",
+            "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
         ) from error
