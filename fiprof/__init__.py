@@ -1,3 +1,31 @@
 """fiprof: GPU kernels under Nsight Systems and Nsight Compute, archived and read."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fiprof.parsers.run import Run
+
 __version__ = "0.1.0"
+
+
+def open(run: str) -> Run:  # noqa: A001
+    """A run of the archive, for Python: ``fiprof.open("latest").frame("launches")`` is a DataFrame.
+
+    run: a path, a name, the beginning of one, or ``latest``. Its tables are made if it has none yet.
+    Raises FiprofError where there is no such run or its raw files cannot be read.
+    """
+    import os
+    from pathlib import Path
+
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.parse import has_raw_files, parse_all
+    from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+    from fiprof.parsers.run import Run
+
+    folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)
+    if not any(folder.glob("tables/*.parquet")) and has_raw_files(folder):
+        for problem in parse_all(folder).problems:
+            raise problem
+    return Run(folder)

@@ -385,3 +385,32 @@ def wait_for(condition: Any, timeout_s: float = 30) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.05)
+
+
+def test_ctrl_c_while_replaying(recorded: Path, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "fiprof", "collect", "--replay", str(recorded)]
+    with started(argv, dict(os.environ), tmp_path) as process:
+        wait_for(lambda: list(tmp_path.rglob("logs/plain.log")))
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=20)
+    assert process.returncode == 130
+    _, manifest = only_run(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
+
+
+def test_a_replay_refuses_files_that_were_changed(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(recorded, changed)
+    (changed / "baseline.jsonl").write_text("")
+    done = fiprof("collect", "--replay", str(changed))
+    assert done.returncode == 1
+    assert "baseline.jsonl is not the file that its run made" in done.stderr
+
+
+def test_a_run_in_python(recorded: Path, tmp_path: Path) -> None:
+    import fiprof as package
+
+    shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
+    launches = package.open(str(tmp_path / "run")).frame("launches")
+    assert len(launches) == 6
+    assert launches["duration_ns"].max() == 307872.0

@@ -193,7 +193,8 @@ def test_tables_that_are_not_parsed_yet_are_named(tmp_path: Path) -> None:
     action = Action("ncu", ["ncu"], {}, "", 1.0, 0, "ok", None)
     figures = show(make_run(tmp_path / "raw", actions=[action]))
     assert figures.warnings[0] == (
-        "no counters, occupancy and roofs: ncu ran, but its tables are not there; fiprof parse raw makes them again"
+        "no counters, occupancy and roofs: ncu ran, but its tables are not there; "
+        f"fiprof parse {tmp_path}/raw makes them again"
     )
 
 

@@ -52,7 +52,7 @@ def test_one_clear_line_without_torch() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     first, remedy = done.stderr.splitlines()
     assert first.startswith(f"fiprof: error: torch cannot be imported by {sys.executable}: ")
-    assert "pip install 'fiprof[gpu]'" in remedy
+    assert "-m pip install torch flashinfer-python nvtx" in remedy
 
 
 def test_wrong_use() -> None:

@@ -70,9 +70,10 @@ def collect(
         return _carry_out(session, tools)
 
 
-def replay(source: Path, archive: Archive, progress: Progress) -> Result:
+def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
     """The same pipeline over an archived run's raw files, into a new run folder.
 
+    supervisor: told to stop, it ends the replay at its next step.
     Raises FiprofError when the source is no run.
     """
     archived = read_manifest(source)
@@ -87,7 +88,7 @@ def replay(source: Path, archive: Archive, progress: Progress) -> Result:
         environment=archived.environment,
         replayed_from=archived.replayed_from or archived.name,
     )
-    return _carry_out(Session(request, folder.path, Replay(source, folder.path), journal, progress), {})
+    return _carry_out(Session(request, folder.path, Replay(source, folder.path, supervisor), journal, progress), {})
 
 
 def case_entries(request: CollectRequest) -> list[CaseEntry]:
@@ -127,6 +128,10 @@ def _carry_out(session: Session, tools: dict[str, Tool]) -> Result:
         status = "failed" if problems else "complete"
         if any(isinstance(problem, Interrupted) for problem in problems):
             status = "interrupted"
+    except KeyboardInterrupt:
+        problems.append(Interrupted())
+        status = "interrupted"
+        raise
     except BaseException as error:
         problems.append(FiprofError(f"fiprof failed: {error!r}"))
         raise

@@ -18,7 +18,7 @@ from fiprof.orchestrator.tools import counters_permitted, find_tool
 State = Literal["ok", "warning", "missing"]
 
 PROBE_TIMEOUT_S = 120
-GPU_EXTRA = "pip install 'fiprof[gpu]' in {python}, or name another interpreter with --python PATH"
+GPU_EXTRA = "{python} -m pip install torch flashinfer-python nvtx, or name another interpreter with --python PATH"
 
 # Versions of which the two are known not to fit: nsys up to 2024.2 with nvtx 0.2.13 or later.
 NVTX_PAYLOADS_UNDERSTOOD_FROM = (2024, 4)

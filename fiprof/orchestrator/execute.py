@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from fiprof.errors import FiprofError
+from fiprof.errors import FiprofError, Interrupted
 from fiprof.orchestrator import packing
-from fiprof.orchestrator.archive import file_errors
+from fiprof.orchestrator.archive import file_entry, file_errors
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.parsers.manifest import Manifest, read_manifest
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
@@ -45,14 +45,17 @@ class Machine:
 class Replay:
     """Stands in for the machine: a command «makes» what the same step of an archived run made."""
 
-    def __init__(self, source: Path, target: Path) -> None:
+    def __init__(self, source: Path, target: Path, supervisor: Supervisor) -> None:
         """Raises FiprofError when the source is no run."""
+        self._supervisor = supervisor
         self.source = source
         self.target = target
         self.manifest: Manifest = read_manifest(source)
 
     def start(self, command: Command) -> Started:
-        """Raises FiprofError for a step that the archived run does not have."""
+        """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
+        if self._supervisor.stopping.is_set():
+            raise Interrupted
         # The last of its name: a step may have been tried twice.
         action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
         if action is None:
@@ -63,6 +66,13 @@ class Replay:
         for path in (command.log, command.stdout, *command.makes):
             if path is not None:
                 self._copy(path)
+        for entry in action.files:
+            copied = self.target / entry.path
+            if copied.exists() and file_entry(self.target, copied).sha256 != entry.sha256:
+                raise FiprofError(
+                    f"{self.source / entry.path} is not the file that its run made: the checksum in run.json differs",
+                    "it was changed or damaged after the run; fiprof parse reads it as it is",
+                )
         recorded = dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env))
         outcome = "failed" if action.exit_status else "ok"
         return _Replayed(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fiprof.orchestrator.archive import Archive
+    from fiprof.parsers.run import Run
     from fiprof.reports.view import Document, Format, View
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,9 +72,26 @@ def run_argument(function: F) -> F:
 
         if not any(folder.glob("tables/*.parquet")):
             _make_tables(folder)
-        return function(*args, run=Run(folder), **kwargs)
+        run = Run(folder)
+        if kwargs.get("format_") == "table":
+            click.echo(_what_it_is(run), err=True)
+        return function(*args, run=run, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def _what_it_is(run: Run) -> str:
+    """One line: the run, its GPU and how ncu measured."""
+    manifest = run.manifest
+    facts = [str((manifest.environment.get("gpu") or {}).get("name", ""))]
+    facts += [
+        f"{name.replace('_', ' ')} {manifest.settings[name]}"
+        for name in ("ncu_set", "clock_control", "cache_control")
+        if name in manifest.settings
+    ]
+    if manifest.replayed_from:
+        facts.append(f"replayed from {manifest.replayed_from}")
+    return f"{run.path}: {', '.join(filter(None, facts))}"
 
 
 def _make_tables(folder: Path) -> None:

@@ -84,7 +84,7 @@ def _row(path: Path, manifest: Manifest | str) -> RunRow:
     labels = Labels(manifest.cases)
     return RunRow(
         name=path.name,
-        status=manifest.status,
+        status=f"{manifest.status}, replay" if manifest.replayed_from else manifest.status,
         started=manifest.started,
         duration_s=manifest.duration_s,
         cases=tuple(case.id for case in manifest.cases),

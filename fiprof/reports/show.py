@@ -298,6 +298,7 @@ WIDEST_LABEL = 32
 """Cells."""
 
 _NOTES = (
+    "limited by: what holds the theoretical occupancy; below one wave the grid is too small to reach it.",
     "plain: an iteration between CUDA events, without a profiler, events and gaps included. nsys, ncu: kernels only; "
     "medians; spread is (p90 - p10) / median.",
     "least work, least bytes: what the algorithm needs, over ncu's time (nsys's where there is none); DRAM moves less "

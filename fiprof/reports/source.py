@@ -46,4 +46,4 @@ def why_missing(run: Run, tool: str) -> str:
             return f"{action.step} {action.outcome}" + (f": {action.message}" if action.message else "")
     if not any(action.step.startswith(tool) for action in manifest.actions):
         return f"{tool} was not started" + (f": {manifest.reason}" if manifest.reason else "")
-    return f"{tool} ran, but its tables are not there; fiprof parse {manifest.name} makes them again"
+    return f"{tool} ran, but its tables are not there; fiprof parse {run.path} makes them again"

@@ -18,7 +18,7 @@ from fiprof.reports.view import Column, Document, View, view_of
 DOMINANT_SHARE = 0.30
 """A reason below it does not dominate. ncu's own rule on warp stalls speaks at 30.5 % and is silent at 29.4 %."""
 
-BUSY_ISSUE_PCT = 80.0
+BUSY_ISSUE_PCT = 75.0
 """Schedulers that issue in more of their cycles have little to gain from shorter waits."""
 
 FOLDED_SHARE = 0.01

@@ -176,12 +176,18 @@ class Workload(ABC, Generic[P]):
 
 
 def parameters(workload: type[Workload[Any]]) -> tuple[Parameter, ...]:
-    """The declared parameters of a workload, in order."""
-    hints = typing.get_type_hints(workload.Params)
-    return tuple(
-        Parameter(field.name, hints[field.name], cast(Value, field.default), **field.metadata)
-        for field in dataclasses.fields(workload.Params)
-    )
+    """The declared parameters of a workload, in order. Raises FiprofError where they are declared wrongly."""
+    try:
+        hints = typing.get_type_hints(workload.Params)
+        return tuple(
+            Parameter(field.name, hints[field.name], cast(Value, field.default), **field.metadata)
+            for field in dataclasses.fields(workload.Params)
+        )
+    except (TypeError, AttributeError) as error:
+        raise FiprofError(
+            f"workload {workload.name!r}: its Params cannot be read: {error}",
+            "Params is a frozen dataclass, each field of it made by param(default, help, …)",
+        ) from error
 
 
 def format_value(value: Value) -> str:

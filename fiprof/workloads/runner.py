@@ -201,7 +201,7 @@ def import_modules(cases: Sequence[Case]) -> None:
         except ImportError as error:
             raise FiprofError(
                 f"{name} cannot be imported by {sys.executable}: {error}",
-                "pip install 'fiprof[gpu]' there, or name the interpreter that has it with --python PATH",
+                f"{sys.executable} -m pip install torch flashinfer-python nvtx, or name another with --python PATH",
             ) from error
 
 

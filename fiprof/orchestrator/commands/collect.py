@@ -74,7 +74,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
     type=click.Choice(["full", "quick"]),
     default="full",
     show_default=True,
-    help="ncu's metrics: all, or those that stalls and show need (a third of the time).",
+    help="ncu's metrics: all, or those that stalls and show need (about half the time).",
 )
 @click.option("--iterations", default=20, show_default=True, type=click.IntRange(1), help="Launches, plain and nsys.")
 @click.option("--measure-iterations", default=1, show_default=True, type=click.IntRange(1), help="Launches under ncu.")
@@ -140,9 +140,10 @@ def command(
     if replay is not None:
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
-        progress = Progress(quiet=quiet)
+        source, supervisor, progress = archive.find(replay), Supervisor(), Progress(quiet=quiet)
+        _stop_on_signals(supervisor)
         with progress.shown():
-            result = collect.replay(archive.find(replay), archive, progress)
+            result = collect.replay(source, archive, progress, supervisor)
         return _conclude(result)
     own = {field: words.pop(field) for field in list(words) if field in CollectRequest.__dataclass_fields__}
     names = [*_split(kernels or ""), *workloads]
