@@ -24,8 +24,8 @@ def open(run: str) -> Run:  # noqa: A001
     from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.parsers.run import Run
 
-    folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)
-    if not any(folder.glob("tables/*.parquet")) and has_raw_files(folder):
-        for problem in parse_all(folder).problems:
+    found = Run(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))
+    if not found.parsed and has_raw_files(found.path):
+        for problem in parse_all(found.path).problems:
             raise problem
-    return Run(folder)
+    return found

@@ -70,9 +70,9 @@ def run_argument(function: F) -> F:
     def wrapped(*args: Any, folder: Path, **kwargs: Any) -> Any:
         from fiprof.parsers.run import Run
 
-        if not any(folder.glob("tables/*.parquet")):
-            _make_tables(folder)
         run = Run(folder)
+        if not run.parsed:
+            _make_tables(folder)
         if kwargs.get("format_") == "table":
             click.echo(_what_it_is(run), err=True)
         return function(*args, run=run, **kwargs)

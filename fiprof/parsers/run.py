@@ -45,6 +45,11 @@ class Run:
     def tables_path(self) -> Path:
         return self.path / "tables"
 
+    @property
+    def parsed(self) -> bool:
+        """Whether the run has any table yet."""
+        return any(self.tables_path.glob("*.parquet"))
+
     def has(self, table: str) -> bool:
         return tables.table_path(self.tables_path, table).exists()
 
