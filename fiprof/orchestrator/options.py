@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, PYTHON_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,6 +101,17 @@ def _make_tables(folder: Path) -> None:
         click.echo(f"making the tables of {folder}", err=True)
         for problem in parse_all(folder).problems:
             click.echo(f"fiprof: {problem}", err=True)
+
+
+def python_option(function: F) -> F:
+    """``--python``, the workload's interpreter, given to the command as ``python``."""
+    return click.option(
+        "--python",
+        default=sys.executable,
+        envvar=PYTHON_VARIABLE,
+        metavar="PATH",
+        help="Interpreter that has torch and flashinfer [default: fiprof's own].",
+    )(function)
 
 
 def format_option(function: F) -> F:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.options import archive_option
-from fiprof.orchestrator.settings import PYTHON_VARIABLE, TOOLS
+from fiprof.orchestrator.options import archive_option, python_option
+from fiprof.orchestrator.settings import TOOLS
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
@@ -83,13 +82,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare with the float32 reference first.")
 @click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
-@click.option(
-    "--python",
-    default=sys.executable,
-    envvar=PYTHON_VARIABLE,
-    metavar="PATH",
-    help="Interpreter that has torch and flashinfer [default: fiprof's own].",
-)
+@python_option
 @click.option(
     "--clock-control",
     type=click.Choice(["none", "base", "boost"]),

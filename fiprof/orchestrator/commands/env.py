@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.orchestrator.options import format_option, show
-from fiprof.orchestrator.settings import PYTHON_VARIABLE
+from fiprof.orchestrator.options import format_option, python_option, show
 
 if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
 @click.command(epilog="Example: fiprof env")
-@click.option(
-    "--python",
-    default=sys.executable,
-    envvar=PYTHON_VARIABLE,
-    metavar="PATH",
-    help="Interpreter that has torch and flashinfer [default: fiprof's own].",
-)
+@python_option
 @format_option
 def command(python: str, format_: Format) -> None:
     """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to mend the rest.
