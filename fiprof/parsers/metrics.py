@@ -159,6 +159,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("duration_ns", ("gpu__time_duration.sum",), "ns", "Time that the kernel took, from its start to its end."),
     # Launch and occupancy
     Metric("registers_per_thread", ("launch__registers_per_thread",), "1", "Registers that a thread uses."),
+    Metric(
+        "registers_allocated_per_thread",
+        ("launch__registers_per_thread_allocated",),
+        "1",
+        "Registers that a thread is given, in the hardware's steps.",
+    ),
     Metric("shared_static_bytes", ("launch__shared_mem_per_block_static",), "bytes", "Static shared memory a block."),
     Metric(
         "shared_dynamic_bytes", ("launch__shared_mem_per_block_dynamic",), "bytes", "Dynamic shared memory a block."
@@ -168,6 +174,18 @@ METRICS: tuple[Metric, ...] = (
         ("launch__shared_mem_per_block_driver",),
         "bytes",
         "Shared memory that the driver takes a block.",
+    ),
+    Metric(
+        "shared_allocated_bytes",
+        ("launch__shared_mem_per_block_allocated",),
+        "bytes",
+        "Shared memory that a block is given, in the hardware's steps, the driver's included.",
+    ),
+    Metric(
+        "shared_configured_bytes",
+        ("launch__shared_mem_config_size",),
+        "bytes",
+        "Shared memory that a multiprocessor was set up with for this launch.",
     ),
     Metric("threads_per_block", ("launch__block_size",), "1", "Threads of a block."),
     Metric("blocks", ("launch__grid_size",), "1", "Blocks of the grid."),
@@ -210,6 +228,33 @@ METRICS: tuple[Metric, ...] = (
         "blocks",
         "Blocks that fit on a multiprocessor by barriers.",
     ),
+    Metric("barriers", ("launch__barrier_count",), "1", "Barriers that a block uses."),
+    Metric(
+        "cluster_occupancy_pct",
+        ("launch__occupancy_cluster_pct",),
+        "%",
+        "Occupancy that clusters allow; 0 without clusters.",
+        expected=False,
+    ),
+    Metric(
+        "max_registers_per_sm",
+        ("device__attribute_max_registers_per_multiprocessor",),
+        "1",
+        "Registers of a multiprocessor.",
+    ),
+    Metric(
+        "max_shared_bytes_per_sm",
+        ("device__attribute_max_shared_memory_per_multiprocessor",),
+        "bytes",
+        "Most shared memory that a multiprocessor can be set up with.",
+    ),
+    Metric(
+        "max_warps_per_sm",
+        ("device__attribute_max_warps_per_multiprocessor",),
+        "1",
+        "Most warps on a multiprocessor.",
+    ),
+    Metric("l2_bytes", ("device__attribute_l2_cache_size",), "bytes", "Size of the L2 cache."),
     Metric(
         "theoretical_occupancy_pct",
         ("sm__maximum_warps_per_active_cycle_pct",),
@@ -230,6 +275,18 @@ METRICS: tuple[Metric, ...] = (
         "Cycles of a multiprocessor during the kernel.",
     ),
     Metric("sm_active_cycles", ("sm__cycles_active.avg",), "cycles", "Cycles with a warp on the multiprocessor."),
+    Metric(
+        "sm_active_cycles_max",
+        ("sm__cycles_active.max",),
+        "cycles",
+        "The same of the multiprocessor that was active longest.",
+    ),
+    Metric(
+        "sm_active_cycles_min",
+        ("sm__cycles_active.min",),
+        "cycles",
+        "The same of the multiprocessor that was active shortest.",
+    ),
     Metric("sm_clock_hz", ("sm__cycles_elapsed.avg.per_second",), "Hz", "Clock of the multiprocessors."),
     Metric("l2_clock_hz", ("lts__cycles_elapsed.avg.per_second",), "Hz", "Clock of the L2 cache."),
     Metric("dram_clock_hz", ("dram__cycles_elapsed.avg.per_second",), "Hz", "Clock of the DRAM."),
@@ -266,6 +323,31 @@ METRICS: tuple[Metric, ...] = (
         ),
         "%",
         "Busiest part of the DRAM interface, of its peak.",
+    ),
+    Metric(
+        "l1_data_pct",
+        ("l1tex__data_pipe_lsu_wavefronts.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Passes through the data stage of L1 and shared memory, of the most it can make.",
+    ),
+    Metric(
+        "shared_data_pct",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Those of them that shared memory made.",
+        expected=False,
+    ),
+    Metric(
+        "l2_sectors_pct",
+        ("lts__t_sectors.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Sectors that L2 looked up, of the most it can.",
+    ),
+    Metric(
+        "l2_to_sm_pct",
+        ("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which L2 sent data towards the multiprocessors.",
     ),
     # DRAM and caches
     Metric("dram_bytes_per_second", ("dram__bytes.sum.per_second",), "bytes/s", "Bytes read and written in DRAM."),
@@ -369,6 +451,20 @@ METRICS: tuple[Metric, ...] = (
         "1",
         "Those of them that bank conflicts added.",
     ),
+    Metric(
+        "shared_wavefronts",
+        ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",),
+        "1",
+        "Passes of all shared memory instructions: loads, stores, atomics and copies from global memory.",
+        expected=False,
+    ),
+    Metric(
+        "shared_bank_conflicts",
+        ("l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum",),
+        "1",
+        "Those of them that bank conflicts added.",
+        expected=False,
+    ),
     # Schedulers and warps
     Metric(
         "warp_latency_cycles",
@@ -407,6 +503,31 @@ METRICS: tuple[Metric, ...] = (
         ("smsp__thread_inst_executed_per_inst_executed.ratio",),
         "1",
         "Active threads of an executed warp instruction, of 32.",
+    ),
+    # Pipelines
+    Metric(
+        "fma_pct",
+        ("sm__pipe_fma_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which the FMA pipe worked: FP32 arithmetic and integer multiplication.",
+    ),
+    Metric(
+        "alu_pct",
+        ("sm__pipe_alu_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which the ALU pipe worked: integer, logic and comparison.",
+    ),
+    Metric(
+        "xu_pct",
+        ("sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Instructions of the XU pipe, of the most it can execute: exp, sine, reciprocal, conversions.",
+    ),
+    Metric(
+        "lsu_pct",
+        ("sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Instructions of the LSU pipe, of the most it can execute: loads and stores.",
     ),
     # Tensor cores
     Metric(

@@ -1,0 +1,124 @@
+"""A page for people, as data: sections of sentences, tables, charts, findings and commands.
+
+``markdown.py`` writes it as plain text, ``html.py`` as one file for a browser. Whatever stands in a page is text: names
+from a profiled program are never obeyed as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fiprof.reports.view import View
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+class Link(str):
+    """A word that leads somewhere; wherever a link cannot be, it is its text. Works in a sentence and in a cell."""
+
+    href: str
+    """``#anchor`` in the same page, or a path relative to it."""
+
+    def __new__(cls, text: str, href: str) -> Link:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+
+@dataclass(frozen=True)
+class Text:
+    """A paragraph: its parts, one after the other, as they are."""
+
+    parts: tuple[str, ...]
+    """Each a plain string or a :class:`Link`."""
+
+
+@dataclass(frozen=True)
+class Bullets:
+    """A list of sentences."""
+
+    items: tuple[Text, ...]
+
+
+@dataclass(frozen=True)
+class Warning:
+    """A sentence that makes numbers doubtful, or says what is missing and why."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the page."""
+
+    view: View
+    """With its title, warnings, summary and notes."""
+    anchor: str = ""
+    """To cite it by; empty for none."""
+    appendix: bool = False
+    """Long and for looking things up: HTML folds it, plain text shows the first rows and says where the rest is."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of numbers, twice: in characters and for a browser."""
+
+    anchor: str
+    title: str
+    text: str
+    """In characters, at most 100 columns; empty where characters cannot show it."""
+    figure: Callable[[], Figure]
+    """Makes the interactive one; called by whoever shows it, because the library is heavy."""
+    caption: str = ""
+    """How to read it, with units."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Something to copy and run, or a tool's own words."""
+
+    text: str
+    language: str = "sh"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An observation with what shows it and what follows from it."""
+
+    anchor: str
+    observation: str
+    """One sentence, with the number that matters."""
+    evidence: tuple[str, ...]
+    """Each with metric, value, unit and, where it was held against one, threshold and source."""
+    implication: str
+    """What to do about it, or what it means for the reader."""
+    sure: str = ""
+    """How sure it is, and why."""
+
+
+Block = Text | Bullets | Warning | Table | Chart | Code | Finding
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page with a heading of its own."""
+
+    anchor: str
+    title: str
+    blocks: tuple[Block, ...] = ()
+    sections: tuple[Section, ...] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """The whole."""
+
+    title: str
+    sections: tuple[Section, ...]
+    facts: tuple[tuple[str, str], ...] = ()
+    """What stands below the title: name and value, e.g. ("GPU", "NVIDIA H200")."""
+    links: tuple[Link, ...] = field(default=())
+    """To sibling pages."""
