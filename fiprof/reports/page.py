@@ -44,7 +44,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Warning:
+class Caution:
     """A sentence that makes numbers doubtful, or says what is missing and why."""
 
     text: str
@@ -99,7 +99,7 @@ class Finding:
     """How sure it is, and why."""
 
 
-Block = Text | Bullets | Warning | Table | Chart | Code | Finding
+Block = Text | Bullets | Caution | Table | Chart | Code | Finding
 
 
 @dataclass(frozen=True)

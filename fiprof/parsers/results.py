@@ -1,0 +1,257 @@
+"""``results/*.json`` of a study: what was measured of each cell, with units in the names; and reading it again.
+
+One file a kernel (``prefill.json``, …), ``jit_analysis.json`` and ``environment_info.json``. A cell is a case of the
+study's matrix. docs/results.md describes the files for other programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fiprof.errors import FiprofError
+
+SCHEMA_VERSION = 1
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Times:
+    """A duration, measured several times in several rounds."""
+
+    median_us: float
+    low_us: float
+    """Lower end of the confidence interval of the median."""
+    high_us: float
+    """Upper end."""
+    confidence: float
+    """Of the interval, e.g. 0.95."""
+    count: int
+    """Measurements."""
+    rounds: int
+    """Rounds that they were spread over; between two rounds of a cell every other cell had its turn."""
+    round_medians_us: list[float]
+    """Each round's median, in the order of time: a drift shows here."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a cell as ncu saw it; None where it was not collected."""
+
+    kernel: str
+    kernel_full: str
+    launch: int
+    """ncu's launch ID in the run."""
+    grid: str
+    block: str
+    duration_us: float | None
+    stalls: dict[str, float]
+    """Reason -> share of the warp latency; they sum to 1. Empty where ncu did not collect them."""
+    achieved_occupancy_pct: float | None
+    theoretical_occupancy_pct: float | None
+    occupancy_limiters: list[str]
+    waves: float | None
+    registers_per_thread: int | None
+    shared_bytes_per_block: int | None
+    tensor_active_pct: float | None
+    dram_pct: float | None
+    l2_pct: float | None
+    sm_pct: float | None
+    dram_bytes: float | None
+    """Read and written."""
+    l2_hit_pct: float | None
+    roof: str | None
+    """The roof that binds, e.g. DRAM or ``tensor fp16``."""
+    roof_share: float | None
+    """Achieved over what that roof allows, 0 to 1."""
+    verdict: str
+    """As ``fiprof verdict`` says it."""
+    verdict_evidence: list[str]
+    runner_up: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A case of the study's matrix."""
+
+    case: str
+    """Case id."""
+    workload: str
+    params: dict[str, bool | int | float | str]
+    run: str
+    """Name of the run folder that holds it; empty for a skipped cell."""
+    skipped: str = ""
+    """Why it was not measured; empty where it was."""
+    relative_error: float | None = None
+    """Against the float32 reference; None where it was not checked."""
+    flops: int = 0
+    """The least that the algorithm needs."""
+    bytes_read: int = 0
+    bytes_written: int = 0
+    tokens: int | None = None
+    """Tokens that an iteration processes: new ones for decode, rows for the norms."""
+    plain: Times | None = None
+    """An iteration between CUDA events, without a profiler."""
+    nsys: Times | None = None
+    """Kernel time of an iteration under nsys."""
+    wall_us: float | None = None
+    """Host time an iteration, back to back."""
+    ncu_us: float | None = None
+    """Kernel time of an iteration under ncu, caches flushed."""
+    tokens_per_second: float | None = None
+    """By the plain time."""
+    tflops: float | None = None
+    """Least operations over the plain time."""
+    gb_per_s: float | None = None
+    """Least bytes over the plain time."""
+    tflops_roof_share: float | None = None
+    """Of the roof of the kernel that took most time, at its measured clock."""
+    gb_per_s_roof_share: float | None = None
+    """Of DRAM's roof."""
+    kernels: list[Kernel] = field(default_factory=list)
+    """In the order of an iteration."""
+    plan: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """What the library planned: e.g. split_kv, tiles, work items; empty where it does not tell."""
+
+
+@dataclass(frozen=True)
+class KernelResults:
+    """``<workload>.json``: every cell of a workload, those skipped too."""
+
+    workload: str
+    study: str
+    cells: list[Cell]
+    fiprof: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class JitPhase:
+    """A part of building or loading a module."""
+
+    name: str
+    """generate, compile, link, load or other."""
+    seconds: float
+    detail: str = ""
+    """E.g. the source that was compiled."""
+
+
+@dataclass(frozen=True)
+class JitModule:
+    """A just-in-time compiled module in the cache."""
+
+    name: str
+    bytes: int
+    """Of the shared library."""
+    sources: list[str]
+    """Relative to the library's or the cache's own folder."""
+    flags: list[str]
+    """Of the compiler, paths of the machine left out."""
+    compile_s: float | None
+    """From the first compiler's start to the linker's end; None where the log does not tell."""
+    phases: list[JitPhase]
+
+
+@dataclass(frozen=True)
+class JitCall:
+    """The first call of a case, in a process of its own."""
+
+    case: str
+    cold_s: float | None
+    """With an empty cache: generate, compile, link, load, launch."""
+    disk_s: float | None
+    """In a new process, with the cache on disk."""
+    memory_s: float | None
+    """Again in the same process."""
+    modules: list[str]
+    """That the call made or loaded."""
+    phases: list[JitPhase]
+    """Where the cold call's time went."""
+
+
+@dataclass(frozen=True)
+class JitResults:
+    """``jit_analysis.json``."""
+
+    study: str
+    calls: list[JitCall]
+    modules: list[JitModule]
+    cache_layout: list[str]
+    """Relative paths of what lies in the cache, folders ending in /."""
+    cache_bytes: int
+    warm_up: list[str]
+    """Commands that fill the cache before a server starts."""
+    environment: dict[str, Any]
+    """packages, compiler, cores: what the times depend on."""
+    warnings: list[str] = field(default_factory=list)
+    fiprof: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class EnvironmentInfo:
+    """``environment_info.json``: where and how the study was made."""
+
+    study: str
+    title: str
+    started: str
+    """ISO 8601 with offset."""
+    duration_s: float
+    """Of the measuring, all sittings together."""
+    status: str
+    """complete, or what is missing."""
+    cells: int
+    skipped: int
+    runs: list[str]
+    """Names of the run folders, beside ``results/``."""
+    settings: dict[str, Any]
+    """Of the study: quick, rounds, iterations, ncu's set, clock and cache control."""
+    environment: dict[str, Any]
+    """The environment of the first run's manifest."""
+    warnings: list[str]
+    fiprof: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+def write(path: Path, results: KernelResults | JitResults | EnvironmentInfo) -> None:
+    """Write a results file whole or not at all. Raises OSError."""
+    import os
+
+    import msgspec
+
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(dataclasses.asdict(results)), indent=1) + b"\n")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """A results file as KernelResults, JitResults or EnvironmentInfo.
+
+    Raises FiprofError where it is missing, damaged or of a later schema.
+    """
+    import msgspec
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FiprofError(
+            f"{path} cannot be read: {error.strerror}", "fiprof study NAME makes a study's results"
+        ) from error
+    try:
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise FiprofError(
+                f"{path} is of schema {version}; this fiprof reads up to {SCHEMA_VERSION}",
+                "read it with the fiprof that wrote it, or a later one",
+            )
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise FiprofError(
+            f"{path} is damaged or no study's result: {error}", "fiprof study NAME writes it again from the runs"
+        ) from error
