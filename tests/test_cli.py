@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import shlex
 import shutil
@@ -112,6 +113,15 @@ def test_data_goes_to_stdout_alone(fiprof: Fiprof, recorded: Path, command: str,
         assert len(lines) > 5
         assert lines[0].startswith("launch,")
     assert "\x1b" not in done.stdout
+
+
+def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fiprof", "runs", "--artifacts", str(recorded.parent)],
+            stdout=full, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": python_path()}, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "fiprof: the output cannot be written: No space left on device\n")
 
 
 def test_a_reader_that_goes_away_is_no_error(recorded: Path) -> None:

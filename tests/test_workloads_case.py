@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from fiprof.errors import FiprofError
 from fiprof.workloads.base import Parameter, parameters
 from fiprof.workloads.case import make_cases, parse_case
 from fiprof.workloads.registry import builtin, find
+from tests.conftest import Fiprof
 
 
 def test_an_id_names_every_parameter() -> None:
@@ -131,7 +133,7 @@ class Mine(Workload[Params]):
 """
 
 
-def test_a_workload_from_a_file(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_workload_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "my kernels.py").write_text(USERS_OWN)
     spec = f"{tmp_path}/my kernels.py:mine"
     case = parse_case(f"{spec}[width=7]")
@@ -140,9 +142,41 @@ def test_a_workload_from_a_file(tmp_path) -> None:  # type: ignore[no-untyped-de
     assert case.build().cost().flops == 7
 
 
-def test_a_file_that_does_not_import(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_file_that_does_not_import(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module")
     with pytest.raises(FiprofError) as caught:
         find(f"{tmp_path}/broken.py:mine")
     assert "No module named 'no_such_module'" in caught.value.message
     assert "inside its methods" in caught.value.remedy
+
+
+MINE = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    {name}: int = param(1, "a number")
+
+class Mine(Workload[Params]):
+    name = "mine"
+    summary = "mine"
+    Params = Params
+
+    def setup(self):
+        return lambda: ()
+"""
+
+
+def test_an_unfinished_workload_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE.format(name="size"))
+    with pytest.raises(FiprofError, match=r"the workload 'mine' in .*mine.py has no cost") as raised:
+        find(f"{tmp_path / 'mine.py'}:mine")
+    assert "rmsnorm.py" in raised.value.remedy
+
+
+def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fiprof) -> None:
+    (tmp_path / "mine.py").write_text(MINE.format(name="seed") + "\n    def cost(self):\n        return None\n")
+    done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
+    assert done.returncode == 1
+    assert done.stderr.startswith("fiprof: a workload's parameter has the name of collect's own option --seed")

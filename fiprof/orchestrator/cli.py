@@ -55,7 +55,16 @@ def main() -> None:
         click.echo("fiprof: interrupted", err=True)
         status = INTERRUPTED_EXIT
     except BrokenPipeError:
-        # The reader went away (… | head): no error, and no second attempt to write at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (… | head): no error.
+        _discard_output()
         status = 0
+    except OSError as error:
+        click.echo(f"fiprof: {error.filename or 'the output cannot be written'}: {error.strerror}", err=True)
+        _discard_output()
+        status = 1
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _discard_output() -> None:
+    """What is still to be written to stdout goes nowhere, and no second attempt fails at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,10 +51,13 @@ class RunRow:
         return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
 
 
+LONGEST_NAME = 48
+"""Cells that a run's name has before it is shortened: it is there to be copied."""
+
 _SHOWN = (
     Column("name", "run"),
-    Column("status", "status"),
-    Column("when", "started"),
+    Column("status", "status", least=len("complete")),
+    Column("when", "started", least=len("2026-11-21 10:15")),
     Column("duration_s", "took", "s", ".1f"),
     Column("what", "cases"),
     Column("gpu", "GPU"),
@@ -70,8 +74,10 @@ def runs(found: Sequence[tuple[Path, Manifest | str]]) -> View:
     found: each run's folder with its manifest, or with what is wrong with that.
     """
     rows = [_row(path, manifest) for path, manifest in found]
+    longest = min(max((len(row.name) for row in rows), default=0), LONGEST_NAME)
+    columns = (dataclasses.replace(COLUMNS[0], least=longest), *COLUMNS[1:])
     return view_of(
-        COLUMNS,
+        columns,
         rows,
         notes=() if rows else ("no runs yet: fiprof collect makes one",),
         warnings=tuple(f"{row.name}: {row.reason}" for row in rows if row.reason),

@@ -86,6 +86,14 @@ def _from_file(spec: str) -> type[Workload[Any]]:
             "a workload's file imports torch and its kernel inside its methods, so that any machine can read it",
         ) from error
     found = _defined_in(module)
+    unfinished = {
+        kind.name: sorted(kind.__abstractmethods__) for kind in _subclasses(module) if inspect.isabstract(kind)
+    }
+    if name in unfinished:
+        raise FiprofError(
+            f"the workload {name!r} in {path} has no {' and no '.join(unfinished[name])}",
+            "a workload defines setup() and cost(); fiprof/workloads/rmsnorm.py is a short example",
+        )
     if name not in found:
         raise FiprofError(
             f"{path} defines no workload {name!r}",
@@ -96,11 +104,16 @@ def _from_file(spec: str) -> type[Workload[Any]]:
 
 
 def _defined_in(module: ModuleType) -> dict[str, type[Workload[Any]]]:
-    return {
-        kind.name: kind
+    return {kind.name: kind for kind in _subclasses(module) if not inspect.isabstract(kind)}
+
+
+def _subclasses(module: ModuleType) -> list[type[Workload[Any]]]:
+    """The workloads that a module defines, unfinished ones too, as far as they have a name."""
+    return [
+        kind
         for kind in vars(module).values()
         if inspect.isclass(kind)
         and issubclass(kind, Workload)
         and kind.__module__ == module.__name__
-        and not inspect.isabstract(kind)
-    }
+        and hasattr(kind, "name")
+    ]

@@ -36,7 +36,16 @@ class CollectCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*super().get_params(ctx), *workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))]
+        own = super().get_params(ctx)
+        added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
+        taken = {option for parameter in own for option in parameter.opts}
+        for parameter in added:
+            if clash := taken.intersection(parameter.opts):
+                raise FiprofError(
+                    f"a workload's parameter has the name of collect's own option {', '.join(clash)}",
+                    "give the field of its Params another name",
+                )
+        return [*own, *added]
 
 
 def workload_options(files: list[str]) -> list[click.Parameter]:
