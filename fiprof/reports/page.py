@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fiprof.reports.view import View
 
@@ -22,10 +22,25 @@ class Link(str):
     href: str
     """``#anchor`` in the same page, or a path relative to it."""
 
-    def __new__(cls, text: str, href: str) -> Link:
+    def __new__(cls, text: str, href: str) -> Self:
         link = super().__new__(cls, text)
         link.href = href
         return link
+
+
+class PageLink(Link):
+    """A link to another page that is written in the same forms: ``analysis`` or ``analysis#decode``, without a suffix.
+
+    Each writer adds its own.
+    """
+
+
+def target(link: Link, suffix: str) -> str:
+    """Where a link leads from a page with this suffix, e.g. ``.md``."""
+    if not isinstance(link, PageLink):
+        return link.href
+    path, sharp, anchor = link.href.partition("#")
+    return f"{path}{suffix}{sharp}{anchor}"
 
 
 @dataclass(frozen=True)
@@ -122,3 +137,13 @@ class Page:
     """What stands below the title: name and value, e.g. ("GPU", "NVIDIA H200")."""
     links: tuple[Link, ...] = field(default=())
     """To sibling pages."""
+
+
+def anchors(page: Page) -> list[str]:
+    """Every anchor of a page, in its order; those that are there twice, twice."""
+
+    def of(section: Section) -> list[str]:
+        inside = [anchor for block in section.blocks if (anchor := getattr(block, "anchor", ""))]
+        return [section.anchor, *inside, *(anchor for part in section.sections for anchor in of(part))]
+
+    return [anchor for section in page.sections for anchor in of(section)]

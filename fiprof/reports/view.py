@@ -152,7 +152,7 @@ def _take(text: Iterable[str], cells: int) -> str:
     return "".join(taken)
 
 
-def _word(value: Value, spec: str = "") -> str:
+def word(value: Value, spec: str = "") -> str:
     """A cell as people read it."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
@@ -205,7 +205,7 @@ def _csv_value(value: Value) -> str:
 # Tables for people
 
 
-def _shown(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
+def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
     """The columns that people see, with their values."""
     return [
         (column, [row[index] for row in view.rows])
@@ -214,7 +214,7 @@ def _shown(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]:
     ]
 
 
-def _is_number(column: Column, values: Sequence[Value]) -> bool:
+def is_number(column: Column, values: Sequence[Value]) -> bool:
     return bool(column.spec) or any(isinstance(value, int | float) for value in values)
 
 
@@ -225,7 +225,7 @@ _MARKDOWN = {char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&l
 _MARKDOWN_ESCAPES = str.maketrans(_MARKDOWN)
 
 
-def _markdown_text(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Text that GitHub shows as it is. An underscore inside a word is one there."""
     escaped = visible(text).translate(_MARKDOWN_ESCAPES)
     return "".join(
@@ -235,28 +235,28 @@ def _markdown_text(text: str) -> str:
 
 
 def _markdown(document: Document) -> str:
-    blocks = [f"> **Warning:** {_markdown_text(text)}" for text in document.warnings]
+    blocks = [f"> **Warning:** {markdown_text(text)}" for text in document.warnings]
     for view in document.shown:
         blocks += _markdown_view(view)
-    blocks += [_markdown_text(text) for text in document.notes]
+    blocks += [markdown_text(text) for text in document.notes]
     return "\n\n".join(blocks)
 
 
 def _markdown_view(view: View) -> list[str]:
-    blocks = [f"### {_markdown_text(shorten(visible(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
-    blocks += [f"> **Warning:** {_markdown_text(text)}" for text in view.warnings]
-    blocks += [_markdown_text(text) for text in view.summary]
-    shown = _shown(view, bars=False)
+    blocks = [f"### {markdown_text(shorten(visible(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
+    blocks += [f"> **Warning:** {markdown_text(text)}" for text in view.warnings]
+    blocks += [markdown_text(text) for text in view.summary]
+    shown = shown_columns(view, bars=False)
     if view.rows and shown:
         heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
-        rules = ["---:" if _is_number(column, values) else "---" for column, values in shown]
+        rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
         cells = [
-            [_markdown_text(shorten(_word(value, column.spec), LONGEST_MARKDOWN_TEXT)) for value in values]
+            [markdown_text(shorten(word(value, column.spec), LONGEST_MARKDOWN_TEXT)) for value in values]
             for column, values in shown
         ]
-        rows = [list(map(_markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
+        rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return blocks + [_markdown_text(text) for text in view.notes]
+    return blocks + [markdown_text(text) for text in view.notes]
 
 
 # The terminal
@@ -299,21 +299,21 @@ def _terminal_view(view: View, terminal: _Terminal) -> list[str]:
     lines += _warning_lines(view.warnings, terminal)
     lines += [line for text in view.summary for line in terminal.wrap(text)]
     if view.rows:
-        lines += _table_lines(_shown(view, bars=terminal.bars), terminal)
+        lines += _table_lines(shown_columns(view, bars=terminal.bars), terminal)
     return lines + [line for text in view.notes for line in terminal.wrap(text)]
 
 
 class _Cells:
     """A column as text: heading, unit, values."""
 
-    def __init__(self, column: Column, values: Sequence[Value]) -> None:
-        self.right = _is_number(column, values) and not column.bar
+    def __init__(self, column: Column, values: Sequence[Value], narrowest: int = NARROWEST_TEXT) -> None:
+        self.right = is_number(column, values) and not column.bar
         self.code = _CYAN if column.bar else ""
         head = "" if column.bar else column.title
-        self.words = [head, column.unit, *(_bar(v) if column.bar else _word(v, column.spec) for v in values)]
+        self.words = [head, column.unit, *(_bar(v) if column.bar else word(v, column.spec) for v in values)]
         self.natural = max(column.least, *map(cell_width, self.words))
         flexible = not (self.right or column.bar)
-        self.narrowest = min(self.natural, max(column.least, NARROWEST_TEXT)) if flexible else self.natural
+        self.narrowest = min(self.natural, max(column.least, narrowest)) if flexible else self.natural
 
     def painted(self, width: int, terminal: _Terminal) -> list[str]:
         """Every cell as wide as the column."""
@@ -322,9 +322,35 @@ class _Cells:
         return [terminal.paint(cell, code) for cell, code in zip(cells, codes, strict=True)]
 
 
-def _table_lines(shown: Sequence[tuple[Column, list[Value]]], terminal: _Terminal) -> list[str]:
+def table_lines(view: View, *, width: int, narrowest: int) -> list[list[str]]:
+    """The lines of a table without colour, bars with it; several tables where its columns are too many for the width.
+
+    Each of several begins with the columns that name a row: those up to the first one of text. narrowest: cells that
+    a column of text keeps.
+    """
+    shown = shown_columns(view, bars=True)
+    if not shown:
+        return []
+    last = next((i for i, (column, values) in enumerate(shown) if not is_number(column, values)), 0)
+    names, rest = shown[: last + 1], shown[last + 1 :]
+    groups: list[list[tuple[Column, list[Value]]]] = [[]]
+    used = base = sum(_Cells(*item, narrowest).narrowest + len(_GAP) for item in names) - len(_GAP)
+    for item in rest:
+        cells = _Cells(*item, narrowest).narrowest + len(_GAP)
+        if groups[-1] and used + cells > width:
+            groups.append([])
+            used = base
+        groups[-1].append(item)
+        used += cells
+    terminal = _Terminal(width, colour=False, bars=True)
+    return [_table_lines([*names, *group], terminal, narrowest) for group in groups]
+
+
+def _table_lines(
+    shown: Sequence[tuple[Column, list[Value]]], terminal: _Terminal, narrowest: int = NARROWEST_TEXT
+) -> list[str]:
     """Headings, units where there are any, and the rows."""
-    columns = [_Cells(column, values) for column, values in shown]
+    columns = [_Cells(column, values, narrowest) for column, values in shown]
     painted = [
         column.painted(width, terminal) for column, width in zip(columns, _fit(columns, terminal.width), strict=True)
     ]
