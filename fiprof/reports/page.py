@@ -15,6 +15,8 @@ from fiprof.reports.view import View
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from fiprof.reports.facts import Fact
+
 
 class Link(str):
     """A word that leads somewhere; wherever a link cannot be, it is its text. Works in a sentence and in a cell."""
@@ -75,6 +77,11 @@ class Table:
     """To cite it by; empty for none."""
     appendix: bool = False
     """Long and for looking things up: HTML folds it, plain text shows the first rows and says where the rest is."""
+    sources: tuple[tuple[str, ...], ...] = ()
+    """For each cell of the view's rows where its number comes from, in words (empty for none); or nothing at all. HTML
+    shows it when the mouse rests on the cell."""
+    facts: tuple[tuple[Fact | None, ...], ...] = ()
+    """The same as data; see ``facts.py``."""
 
 
 @dataclass(frozen=True)

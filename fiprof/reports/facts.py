@@ -1,0 +1,188 @@
+"""Numbers that know where they come from: one cell of a raw file, or a documented formula over such cells.
+
+A :class:`Fact` is a number with its source; :func:`say` puts facts into a sentence that keeps them; :func:`table` into
+the cells of a table. :func:`of_page` gives all those of a page, so that anybody can compute them again
+(``tests/test_report_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fiprof.reports.view import Column, Value, View, word
+
+if TYPE_CHECKING:
+    from fiprof.reports.page import Page, Section, Table
+
+Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a number comes from.
+
+    The formula is arithmetic (``+ - * /``, parentheses) and the functions ``median``, ``spread``, ``mean``, ``sum``,
+    ``min``, ``max`` and ``count`` over these names. spread is (p90 - p10) / median, percentiles between neighbours.
+
+    - ncu: ncu's metrics of the launch, by ncu's names and in base units; ``sum(a*b)`` is over all that fit the pattern.
+    - nsys: of the kernel's executions in the phase of the case (of all its kernels, where none is named):
+      ``duration_ns``, ``start_ns`` and ``end_ns`` of each since the trace began; ``iteration_ns``, the sum over the
+      kernels of each iteration; ``gap_ns`` from each end to the next start on the GPU; ``busy_ns``, the time in which
+      at least one ran.
+    - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``relative_error``.
+    - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.
+    - facts: ``a``, ``b``, … are the values of ``parts``.
+    """
+
+    origin: Origin
+    formula: str
+    launch: int | None = None
+    """ncu's launch ID."""
+    case: str | None = None
+    """Case id."""
+    kernel: str | None = None
+    """Its short name."""
+    grid: str | None = None
+    """Of the executions, where only those with this grid are meant."""
+    phase: str = "measure"
+    """Of nsys's executions."""
+    parts: tuple[Source, ...] = ()
+
+    def __str__(self) -> str:
+        """``ncu, launch 3: gpu__time_duration.sum / 1000``."""
+        if self.origin == "facts":
+            names = "abcdefgh"
+            inner = "; ".join(f"{name}: {part}" for name, part in zip(names, self.parts, strict=False))
+            return f"{self.formula}, where {inner}"
+        where = [self.origin]
+        if self.launch is not None:
+            where.append(f"launch {self.launch}")
+        elif self.case is not None:
+            where.append(self.case)
+        if self.origin == "nsys":
+            where += [*([self.kernel] if self.kernel else []), *([f"grid {self.grid}"] if self.grid else [])]
+            where.append(self.phase)
+        return f"{', '.join(where)}: {self.formula}"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number as it is said."""
+
+    value: float
+    source: Source
+    spec: str = ".2f"
+    """How it is written."""
+    unit: str = ""
+    """What follows it, with a space where there is one."""
+
+    def __str__(self) -> str:
+        return f"{self.value:{self.spec}}{self.unit}"
+
+    def __truediv__(self, other: Fact) -> Fact:
+        """The ratio, written as ``1.31``. Raises ZeroDivisionError."""
+        return Fact(self.value / other.value, Source("facts", "a / b", parts=(self.source, other.source)))
+
+    def as_(self, spec: str, unit: str = "") -> Fact:
+        """The same number, written in another way."""
+        return Fact(self.value, self.source, spec, unit)
+
+
+class Said(str):
+    """A text that keeps the facts in it."""
+
+    facts: tuple[Fact, ...] = ()
+
+
+def say(template: str, *parts: Fact | str | int) -> Said:
+    """``say("{} takes {}", name, time)``: each ``{}`` is a part; facts are kept, those of a part that was said too."""
+    said = Said(template.format(*map(str, parts)))
+    said.facts = tuple(fact for part in parts for fact in facts_of(part))
+    return said
+
+
+def join(separator: str, texts: Sequence[str]) -> Said:
+    """The texts as one, with the facts of each."""
+    said = Said(separator.join(texts))
+    said.facts = tuple(fact for text in texts for fact in facts_of(text))
+    return said
+
+
+def facts_of(part: object) -> tuple[Fact, ...]:
+    """The facts in a part of a sentence."""
+    if isinstance(part, Fact):
+        return (part,)
+    return part.facts if isinstance(part, Said) else ()
+
+
+Cell = Value | Fact
+"""What a row of a traced table has."""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: str = "", **texts: object) -> Table:
+    """A table of the page whose cells keep their facts.
+
+    A fact is shown as its column says, not as it would be in a sentence. texts: the view's title, summary and notes;
+    ``appendix=True`` as in :class:`fiprof.reports.page.Table`.
+    """
+    from fiprof.reports import page
+
+    appendix = bool(texts.pop("appendix", False))
+    values = tuple(tuple(cell.value if isinstance(cell, Fact) else cell for cell in row) for row in rows)
+    sources = tuple(tuple(str(cell.source) if isinstance(cell, Fact) else "" for cell in row) for row in rows)
+    shown = tuple(
+        tuple(
+            Fact(cell.value, cell.source, column.spec, f" {column.unit}" if column.unit else "")
+            if isinstance(cell, Fact)
+            else None
+            for cell, column in zip(row, columns, strict=True)
+        )
+        for row in rows
+    )
+    view = View(tuple(columns), values, **texts)  # type: ignore[arg-type]
+    return page.Table(view, anchor=anchor, appendix=appendix, sources=sources, facts=shown)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fact and where in the page it stands."""
+
+    section: str
+    """Its anchor."""
+    text: str
+    """As it is written there."""
+    fact: Fact
+
+
+def of_page(page: Page) -> list[Found]:
+    """Every number of a page whose source is known, in the page's order."""
+    return [found for section in page.sections for found in _of_section(section)]
+
+
+def _of_section(section: Section) -> Iterator[Found]:
+    from fiprof.reports import page
+
+    for block in section.blocks:
+        if isinstance(block, page.Table):
+            for row in block.facts:
+                for cell in row:
+                    if cell is not None:
+                        yield Found(section.anchor, word(cell.value, cell.spec), cell)
+            texts: tuple[object, ...] = (*block.view.summary, *block.view.notes)
+        elif isinstance(block, page.Text):
+            texts = block.parts
+        elif isinstance(block, page.Bullets):
+            texts = tuple(part for item in block.items for part in item.parts)
+        elif isinstance(block, page.Finding):
+            texts = (block.observation, *block.evidence, block.implication, block.sure)
+        elif isinstance(block, page.Caution):
+            texts = (block.text,)
+        else:
+            texts = ()
+        for text in texts:
+            for fact in facts_of(text):
+                yield Found(section.anchor, str(fact), fact)
+    for inner in section.sections:
+        yield from _of_section(inner)
