@@ -227,11 +227,10 @@ _MARKDOWN_ESCAPES = str.maketrans(_MARKDOWN)
 
 def markdown_text(text: str) -> str:
     """Text that GitHub shows as it is. An underscore inside a word is one there."""
+    import re
+
     escaped = visible(text).translate(_MARKDOWN_ESCAPES)
-    return "".join(
-        "\\_" if char == "_" and not (escaped[i - 1 : i].isalnum() and escaped[i + 1 : i + 2].isalnum()) else char
-        for i, char in enumerate(escaped)
-    )
+    return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda run: "\\_" * len(run[0]), escaped)
 
 
 def _markdown(document: Document) -> str:
