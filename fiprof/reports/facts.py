@@ -56,7 +56,7 @@ class Source:
             names = "abcdefgh"
             inner = "; ".join(f"{name}: {part}" for name, part in zip(names, self.parts, strict=False))
             return f"{self.formula}, where {inner}"
-        where = [self.origin]
+        where: list[str] = [self.origin]
         if self.launch is not None:
             where.append(f"launch {self.launch}")
         elif self.case is not None:
