@@ -28,6 +28,8 @@ REGISTERS, SHARED, WARPS, BLOCKS, BARRIERS, CLUSTERS = (
     "registers", "shared memory", "warps", "blocks", "barriers", "clusters",
 )  # fmt: skip
 
+RESOURCES = (REGISTERS, SHARED, WARPS, BLOCKS, BARRIERS, CLUSTERS)
+
 _LIMIT_COLUMNS = {
     REGISTERS: "limit_registers_blocks",
     SHARED: "limit_shared_memory_blocks",

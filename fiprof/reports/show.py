@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from fiprof.errors import FiprofError
 from fiprof.parsers import metrics
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
-from fiprof.reports import checks, source
+from fiprof.reports import checks, show_tables, source
+from fiprof.reports.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
+from fiprof.reports.check_rules import Check
 from fiprof.reports.evidence import Evidence
-from fiprof.reports.labels import Labels
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.labels import NO_CASE, Labels, names_kernel_or_case, short_kernel
+from fiprof.reports.occupancy import RESOURCES, SHARED, Occupancy, occupancy
+from fiprof.reports.view import Column, Document, Value, View
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,16 @@ class LaunchFigures:
     """The most at the DRAM clock measured during the launch."""
     dram_pct: float | None = None
     """Busiest part of the DRAM interface, of its peak."""
+    sm_pct: float | None = None
+    """Busiest part of the multiprocessors' compute side, of its peak."""
+    l1_pct: float | None = None
+    """Busiest part of the L1 cache while it is active, of its peak."""
+    l2_pct: float | None = None
+    """Busiest part of the L2 cache, of its peak."""
+    l2_gb_per_s: float | None = None
+    """From L2 towards the multiprocessors."""
+    l2_roof_gb_per_s: float | None = None
+    """The most at the L2 clock measured during the launch."""
     sm_clock_ghz: float | None = None
     """Of the multiprocessors, as ncu's rooflines take it; its «SM Frequency» is measured in another replay."""
     achieved_occupancy_pct: float | None = None
@@ -93,11 +108,23 @@ class LaunchFigures:
     """What allows the fewest blocks on a multiprocessor; several where they tie."""
     waves: float | None = None
     """Blocks over those that fit on the GPU at once."""
+    threads_per_block: int | None = None
     registers_per_thread: int | None = None
     shared_kb_per_block: float | None = None
     """Static and dynamic shared memory, in 1,000 bytes."""
     l1_hit_pct: float | None = None
     l2_hit_pct: float | None = None
+    occupancy: Occupancy = field(default=Occupancy())
+    """Every limit, what the next one would give, waves and tail."""
+    accesses: Accesses = field(default=Accesses())
+    """Bank conflicts, sectors a request, local memory."""
+
+    @property
+    def busiest(self) -> str | None:
+        """What is nearest to its peak: SM, L1, L2 or DRAM."""
+        shares = {"SM": self.sm_pct, "L1": self.l1_pct, "L2": self.l2_pct, "DRAM": self.dram_pct}
+        known = {name: share for name, share in shares.items() if share is not None}
+        return max(known, key=known.__getitem__, default=None)
 
     @property
     def limited_by(self) -> str:
@@ -116,22 +143,56 @@ class Figures:
     """About the run: its status, what it lacks, and the checks that failed."""
 
 
-def show(run: Run) -> Figures:
+def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
     """The figures of a run, as far as it has them.
 
-    Raises FiprofError for a table that is there and cannot be read.
+    kernel: only launches with this in the kernel's name or in their case, and their cases; upper and lower case are
+    the same. longest: only so many launches, those that took most time.
+    Raises FiprofError where no launch has that name, or for a table that is there and cannot be read.
     """
     evidence, labels = Evidence(run), Labels(run.manifest.cases)
-    launches = (
-        *(_launch(row, labels, evidence) for row in evidence.launches),
+    widths = widths_by_launch(run)
+    found = [
+        *(_launch(row, labels, evidence, widths) for row in evidence.launches),
         *_only_traced(labels, evidence),
-    )
+    ]
+    kept = [item for item in found if names_kernel_or_case(vars(item), item.label, kernel)]
+    if kernel and not kept:
+        names = sorted({item.kernel for item in found})
+        raise FiprofError(
+            f"{run.manifest.name} has no launch with kernel {kernel!r}",
+            f"it has the kernels {', '.join(map(short_kernel, names))}" if names else "it has none at all",
+        )
+    if longest is not None:
+        kept = sorted(kept, key=lambda item: -(item.ncu_us or item.nsys_us or 0.0))[:longest]
+        kept = [item for item in found if item in kept]
+    whole = not kernel and longest is None
+    ids = {item.case for item in kept}
+    doubts = _doubts(run, labels, None if whole else kept)
     return Figures(
         run=run.manifest.name,
-        cases=tuple(_case(case, labels, evidence) for case in run.manifest.cases),
-        launches=launches,
-        warnings=(*source.status_warning(run), *_missing(evidence), *checks.notes(run)),
+        cases=tuple(_case(case, labels, evidence) for case in run.manifest.cases if whole or case.id in ids),
+        launches=tuple(kept),
+        warnings=(*source.status_warning(run), *_missing(evidence), *doubts),
     )
+
+
+def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> Iterable[str]:
+    """A sentence for each check that failed: what it found first, and where else. kept: only what is about these."""
+    numbers = None if kept is None else {item.launch for item in kept}
+    cases = None if kept is None else {item.case for item in kept}
+    alike: dict[str, list[Check]] = defaultdict(list)
+    for check in checks.failed(run):
+        about_kept = numbers is None or cases is None or check.launch is None or check.launch in numbers
+        if about_kept and (cases is None or check.case is None or check.case in cases):
+            alike[check.check].append(check)
+    for first, *rest in alike.values():
+        case = "" if first.case is None else labels(first.case)
+        about = case if first.launch is None else f"launch {first.launch} ({case or NO_CASE})"
+        text = f"{about}: {first.message}" if about else first.message
+        launches = [check.launch for check in rest if check.launch is not None]
+        others = show_tables.launches(launches) if launches else f"{len(rest)} more case{'s' if len(rest) > 1 else ''}"
+        yield f"{text}; likewise {others}" if rest else text
 
 
 def _missing(evidence: Evidence) -> Iterable[str]:
@@ -174,12 +235,14 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
     )
 
 
-def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchFigures:
+def _launch(
+    row: source.Row, labels: Labels, evidence: Evidence, widths: dict[int, dict[str, tuple[int, ...]]]
+) -> LaunchFigures:
     traced = evidence.trace.kernels.get((row["case"], row["kernel"]))
     roof, ops, peak = _roof(row)
     duration_s = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
     tflops = _tera(_ratio(ops, duration_s))
-    registers = row["registers_per_thread"]
+    registers, threads = row["registers_per_thread"], row["threads_per_block"]
     shared = [row["shared_static_bytes"], row["shared_dynamic_bytes"]]
     return LaunchFigures(
         launch=row["launch"],
@@ -203,15 +266,23 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchFigure
         dram_gb_per_s=_giga(row["dram_bytes_per_second"]),
         dram_roof_gb_per_s=_giga(metrics.dram_peak_bytes_per_second(row)),
         dram_pct=row["dram_throughput_pct"],
+        sm_pct=row["sm_throughput_pct"],
+        l1_pct=row["l1_throughput_pct"],
+        l2_pct=row["l2_throughput_pct"],
+        l2_gb_per_s=_giga(row["l2_bytes_per_second"]),
+        l2_roof_gb_per_s=_giga(metrics.l2_peak_bytes_per_second(row)),
         sm_clock_ghz=_giga(row["sm_clock_hz"]),
         achieved_occupancy_pct=row["achieved_occupancy_pct"],
         theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
         occupancy_limiters=metrics.occupancy_limiters(row),
         waves=row["waves_per_sm"],
+        threads_per_block=None if threads is None else round(threads),
         registers_per_thread=None if registers is None else round(registers),
         shared_kb_per_block=None if None in shared else sum(shared) / 1e3,
         l1_hit_pct=row["l1_hit_pct"],
         l2_hit_pct=row["l2_hit_pct"],
+        occupancy=occupancy(row),
+        accesses=accesses(row, widths.get(row["launch"])),
     )
 
 
@@ -252,53 +323,7 @@ def _tera(value: float | None) -> float | None:
 
 # As tables
 
-_CASES = (
-    Column("label", "case"),
-    Column("kernels", "kernels"),
-    Column("plain_us", "plain", "µs", ".2f"),
-    Column("plain_spread", "spread", "", ".1%"),
-    Column("nsys_us", "nsys", "µs", ".2f"),
-    Column("nsys_spread", "spread", "", ".1%"),
-    Column("ncu_us", "ncu", "µs", ".2f"),
-    Column("model_tflops", "least work", "TFLOP/s", ".2f"),
-    Column("model_tflops_roof_share", "of roof", "", ".1%"),
-    Column("model_gb_per_s", "least bytes", "GB/s", ",.0f"),
-    Column("model_gb_per_s_roof_share", "of DRAM", "", ".1%"),
-)
-
-_TIME_AND_ROOFS = (
-    Column("launch", "#"),
-    Column("label", "case"),
-    Column("kernel", "kernel"),
-    Column("ncu_us", "ncu", "µs", ".2f"),
-    Column("nsys_us", "nsys", "µs", ".2f"),
-    Column("tflops", "counted", "TFLOP/s", ".2f"),
-    Column("roof_share", "of roof", "", ".1%"),
-    Column("roof", "roof"),
-    Column("tensor_active_pct", "tensor", "% active", ".2f"),
-    Column("dram_gb_per_s", "DRAM", "GB/s", ",.2f"),
-    Column("dram_pct", "DRAM", "%", ".2f"),
-)
-
-_OCCUPANCY_AND_CACHES = (
-    Column("launch", "#"),
-    Column("label", "case"),
-    Column("kernel", "kernel"),
-    Column("achieved_occupancy_pct", "achieved", "%", ".2f"),
-    Column("theoretical_occupancy_pct", "theoret.", "%", ".2f"),
-    Column("limited_by", "limited by", least=len("registers, shared")),
-    Column("waves", "waves", "", ".2f"),
-    Column("registers_per_thread", "regs", "", "d"),
-    Column("shared_kb_per_block", "shared", "kB/block", ".2f"),
-    Column("l1_hit_pct", "L1 hit", "%", ".2f"),
-    Column("l2_hit_pct", "L2 hit", "%", ".2f"),
-)
-
-WIDEST_LABEL = 32
-"""Cells."""
-
 _NOTES = (
-    "limited by: what holds the theoretical occupancy; below one wave the grid is too small to reach it.",
     "plain: an iteration between CUDA events, without a profiler, events and gaps included. nsys, ncu: kernels only; "
     "medians; spread is (p90 - p10) / median.",
     "least work, least bytes: what the algorithm needs, over ncu's time (nsys's where there is none); DRAM moves less "
@@ -306,55 +331,104 @@ _NOTES = (
     "roof is the peak at the clock that ncu measured.",
 )
 
+_NOTES_OF_COUNTERS = (
+    "SM, L1, L2, DRAM: the busiest part of each, of its peak (L1 while it is active); busiest: what is nearest to its "
+    "peak. regs: registers a thread; shared: static and dynamic shared memory a block.",
+    "limits: shared: with the shared memory that the driver set up, at most: with all that it can; lifted: the "
+    "occupancy if what binds did not. A wave is as many blocks as fit at once; costs up to: what the last, partial one "
+    "wastes of the time if all blocks take the same, 1 - waves / ceil(waves).",
+)
 
-def document(figures: Figures) -> Document:
-    """The figures as tables: three for people; one for programs, a row a launch with its case's figures beside it."""
-    profiled = [item for item in figures.launches if item.launch is not None]
-    shown = []
-    if figures.cases:
-        columns = _with_whole_labels(_CASES, figures)
-        shown.append(view_of(columns, figures.cases, title="An iteration of each case"))
-    if figures.launches:
-        columns = _with_whole_labels(_with_iteration(_TIME_AND_ROOFS, figures.launches), figures)
-        shown.append(view_of(columns, figures.launches, title="Time and roofs of each launch"))
-    if profiled:
-        columns = _with_whole_labels(_with_iteration(_OCCUPANCY_AND_CACHES, profiled), figures)
-        shown.append(view_of(columns, profiled, title="Occupancy and caches of each launch"))
-    return Document(data=_data(figures), shown=tuple(shown), warnings=figures.warnings, notes=_NOTES)
+_NOTE_OF_ACCESSES = (
+    "sect/req: sectors of 32 bytes a request; ideal: for the widths of the kernel's instructions, 4 where each thread "
+    "of a warp loads 4 bytes, 16 where it loads 16 (32 threads x width / 32 bytes): more is scattered, fewer is shared "
+    "by threads. conflicts: of all passes through shared memory, those that bank conflicts added; n-way: passes for "
+    "each one needed, 1 is ideal."
+)
 
-
-def _with_whole_labels(columns: Sequence[Column], figures: Figures) -> tuple[Column, ...]:
-    """The columns, the labels of cases as wide as they are: kernels' names are shortened before them."""
-    labels = [case.label for case in figures.cases] + [launch.label for launch in figures.launches]
-    widest = max(map(len, labels), default=0)
-    return tuple(
-        dataclasses.replace(column, least=min(widest, WIDEST_LABEL)) if column.key == "label" else column
-        for column in columns
-    )
+_NO_ACCESSES = (
+    "Sectors a request, bank conflicts and local memory were not collected: fiprof collect --set full collects them."
+)
+_NO_LOCAL = "No launch uses local memory: no register was spilled."
 
 
-def _with_iteration(columns: Sequence[Column], launches: Sequence[LaunchFigures]) -> tuple[Column, ...]:
-    """The columns, with the iteration where a kernel of a case was launched in several."""
-    if len({item.iteration for item in launches}) <= 1:
-        return tuple(columns)
-    return (*columns[:3], Column("iteration", "iter"), *columns[3:])
+def document(figures: Figures, *, width: int = 120) -> Document:
+    """The figures as tables: several for people; one for programs, a row a launch with its case's figures beside it.
+
+    width: columns that a table may take; where names and figures do not fit, names are left out.
+    """
+    counted = any(item.launch is not None for item in figures.launches)
+    accessed = any(item.accesses.global_loads or item.accesses.shared_loads for item in figures.launches)
+    local = [item.accesses.local_requests for item in figures.launches if item.launch is not None]
+    notes = [*_NOTES, *(_NOTES_OF_COUNTERS if counted else ())]
+    if counted:
+        notes.append(_NOTE_OF_ACCESSES if accessed else _NO_ACCESSES)
+    if local and all(requests == 0 for requests in local):
+        notes.append(_NO_LOCAL)
+    shown = tuple(show_tables.shown(figures, width))
+    return Document(data=_data(figures), shown=shown, warnings=figures.warnings, notes=tuple(notes))
 
 
 def _data(figures: Figures) -> View:
     """A row a launch, its case's figures under ``case_…``; a case without launches has a row of its own."""
-    of_launch = [field.name for field in dataclasses.fields(LaunchFigures)]
-    of_case = [field.name for field in dataclasses.fields(CaseFigures) if field.name not in ("case", "label")]
+    nested = ("occupancy", "accesses")
+    of_launch = [item.name for item in dataclasses.fields(LaunchFigures) if item.name not in nested]
+    of_case = [item.name for item in dataclasses.fields(CaseFigures) if item.name not in ("case", "label")]
     cases = {case.case: case for case in figures.cases}
     bare = [
         LaunchFigures(case=case.case, label=case.label)
         for case in figures.cases
         if case.case not in {item.case for item in figures.launches}
     ]
-    rows = tuple(
-        (
-            *(getattr(item, name) for name in of_launch),
-            *(getattr(cases.get(item.case or ""), name, None) for name in of_case),
-        )
+    rows = [
+        {
+            **{name: getattr(item, name) for name in of_launch},
+            **_flat_occupancy(item.occupancy),
+            **_flat_accesses(item.accesses),
+            **{f"case_{name}": getattr(cases.get(item.case or ""), name, None) for name in of_case},
+        }
         for item in (*figures.launches, *bare)
-    )
-    return View(tuple(map(Column, [*of_launch, *(f"case_{name}" for name in of_case)])), rows)
+    ]
+    columns = tuple(map(Column, rows[0] if rows else of_launch))
+    return View(columns, tuple(tuple(row.values()) for row in rows))
+
+
+def _flat_occupancy(found: Occupancy) -> dict[str, Value]:
+    """Blocks on a multiprocessor by each resource; what the next limit would give; waves."""
+    cells: dict[str, Value] = {}
+    for resource in RESOURCES:
+        limit = found.limit(resource)
+        name = resource.replace(" ", "_")
+        cells[f"limit_{name}_blocks"] = limit.blocks if limit else None
+        cells[f"limit_{name}_occupancy_pct"] = limit.occupancy_pct if limit else None
+    shared, lift, waves = found.limit(SHARED), found.lift, found.waves
+    return {
+        **cells,
+        "limit_shared_memory_most_blocks": shared.most_blocks if shared else None,
+        "lifted_resources": lift.resources if lift else None,
+        "lifted_blocks": lift.blocks if lift else None,
+        "lifted_occupancy_pct": lift.occupancy_pct if lift else None,
+        "lifted_then": lift.then if lift else None,
+        "steps": tuple(step.change for step in found.steps),
+        "wave_blocks": waves.wave_blocks if waves else None,
+        "full_waves": waves.full if waves else None,
+        "last_wave_blocks": waves.last_blocks if waves else None,
+        "last_wave_idle_share": waves.idle_share if waves else None,
+        "last_wave_share": waves.last_wave_share if waves else None,
+        "tail_loss_share": waves.loss_share if waves else None,
+        "idle_multiprocessors": waves.idle_multiprocessors if waves else None,
+    }
+
+
+def _flat_accesses(found: Accesses) -> dict[str, Value]:
+    cells: dict[str, Value] = {}
+    for name in ("global_loads", "global_stores"):
+        moved: GlobalAccess | None = getattr(found, name)
+        ideal = moved.ideal if moved else None
+        cells[f"{name}_sectors_per_request"] = moved.sectors_per_request if moved else None
+        cells[f"{name}_ideal_low"], cells[f"{name}_ideal_high"] = ideal or (None, None)
+    for name in ("shared_loads", "shared_stores"):
+        access: SharedAccess | None = getattr(found, name)
+        cells[f"{name}_conflict_share"] = access.conflict_share if access else None
+        cells[f"{name}_passes_per_needed"] = access.ways if access else None
+    return {**cells, "local_requests": found.local_requests, "spill_requests": found.spill_requests}

@@ -13,12 +13,19 @@ if TYPE_CHECKING:
     from fiprof.parsers.run import Run
     from fiprof.reports.view import Format
 
+MARKDOWN_WIDTH = 400
+"""Columns that a table may take where nothing has to fit a terminal."""
 
-@click.command(epilog="Example: fiprof show latest")
+
+@click.command(epilog="Example: fiprof show latest --kernel decode --top 3")
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N launches that took most time.")
 @format_option
 @run_argument
-def command(run: Run, format_: Format) -> None:
-    """Durations, occupancy and its limiter, DRAM throughput, tensor cores, TFLOP/s and GB/s against the roofs."""
+def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
+    """Durations, TFLOP/s and GB/s against the roofs, occupancy and all that limits it, waves, caches, memory access."""
     from fiprof.reports import show
 
-    options.show(show.document(show.show(run)), format_)
+    figures = show.show(run, kernel=kernel, longest=top)
+    width = options.width() if format_ == "table" else MARKDOWN_WIDTH
+    options.show(show.document(figures, width=width), format_)
