@@ -334,8 +334,8 @@ _NOTES = (
 _NOTES_OF_COUNTERS = (
     "SM, L1, L2, DRAM: the busiest part of each, of its peak (L1 while it is active); busiest: what is nearest to its "
     "peak. regs: registers a thread; shared: static and dynamic shared memory a block.",
-    "limits: shared: with the shared memory that the driver set up, at most: with all that it can; lifted: the "
-    "occupancy if what binds did not. A wave is as many blocks as fit at once; costs up to: what the last, partial one "
+    "limits: shared: with the shared memory that the driver set up, max: with all that it can; lifted: the "
+    "occupancy if what binds did not. A wave is as many blocks as fit at once; costs: what the last, partial one "
     "wastes of the time if all blocks take the same, 1 - waves / ceil(waves).",
 )
 

@@ -122,7 +122,7 @@ def _of_lift(item: LaunchFigures) -> Value:
 _LIMITS: Cells = (
     _limit(REGISTERS, "regs"),
     _limit(SHARED, "shared"),
-    (Column("most_shared", "at most", spec=".3g"), _most_by_shared),
+    (Column("most_shared", "max", spec=".3g"), _most_by_shared),
     _limit(WARPS, "warps"),
     _limit(BLOCKS, "blocks"),
     _limit(BARRIERS, "barriers"),
@@ -141,7 +141,7 @@ _WAVES: Cells = (
     _wave("full", "full", "", "d"),
     _wave("last_blocks", "last", "blocks", ",d"),
     _wave("idle_share", "idle in it", "", ".1%"),
-    _wave("loss_share", "costs up to", "", ".1%"),
+    _wave("loss_share", "costs ≤", "", ".1%"),
 )
 
 
@@ -214,7 +214,8 @@ def _of_launches(items: Sequence[LaunchFigures], label: int, width: int) -> Iter
 
     if items:
         block = of("block", "block", least=len("128x1x1"))
-        whole = _view((number, case, kernel, *repeated, _TIME[0], block, *_TIME[1:]), items, "Launches")
+        long_kernel = of("kernel", "kernel", least=_LEAST_KERNEL)
+        whole = _view((number, case, long_kernel, *repeated, _TIME[0], block, *_TIME[1:]), items, "Launches")
         fits = _fits(whole, width) and profiled
         yield whole if fits else _view((number, case, kernel, *repeated, *_TIME), items, "Launches")
     if not profiled:
@@ -256,6 +257,9 @@ def _short_case(rows: Sequence[LaunchFigures]) -> tuple[Column, Callable[[Any], 
 
 _NARROW_LABEL = 22
 """Cells of a label that a table of 80 columns leaves for it."""
+
+_LEAST_KERNEL = 24
+"""Cells of a kernel's name that come before the block's size."""
 
 _TOO_SMALL = "the grid has fewer blocks than fit at once, so more room on a multiprocessor does nothing for it."
 
