@@ -21,6 +21,7 @@ from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session, read_log
 from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
 from fiprof.parsers.manifest import CaseEntry, Status, read_manifest
+from fiprof.parsers.run import case_errors
 
 EXPORTS_AT_ONCE = 4
 
@@ -45,29 +46,50 @@ def collect(
     Raises FiprofError before anything is made when a tool is missing, the counters are not permitted or the GPU is
     taken; what goes wrong later stands in the result and in the manifest.
     """
+    tools = require_tools(request)
+    gpu = visible_gpu(request.gpu)
+    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
+        collection = start(request, tools, gpu, archive, progress, supervisor)
+        collection.measure()
+        return collection.conclude()
+
+
+def require_tools(request: CollectRequest) -> dict[str, Tool]:
+    """The profilers that a request needs. Raises FiprofError when one is missing or may not read the counters."""
     tools = _find_tools(request)
-    permitted = counters_permitted()
-    if "ncu" in tools and permitted is False:
+    if "ncu" in tools and counters_permitted() is False:
         raise FiprofError(
             "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
             f"{ncu.PERMISSION_REMEDY}; --tool nsys collects without them",
         )
-    gpu = visible_gpu(request.gpu)
-    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
-        before = gpu_state(gpu)
-        cases = case_entries(request)
-        folder = archive.create(request.label)
-        journal = Journal(folder)
-        journal.set(
-            cases=cases,
-            settings=request.settings(),
-            environment={**run_environment(tools), "gpu_state": {"before": before}},
-        )
-        if request.gpu_metrics_hz and permitted is False:
-            journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
-            request = dataclasses.replace(request, gpu_metrics_hz=0)
-        session = Session(request, folder.path, Machine(supervisor), journal, progress)
-        return _carry_out(session, tools)
+    return tools
+
+
+def start(
+    request: CollectRequest,
+    tools: dict[str, Tool],
+    gpu: str,
+    archive: Archive,
+    progress: Progress,
+    supervisor: Supervisor,
+) -> Collection:
+    """A run in a new folder of the archive, with nothing measured yet. The caller holds the lock of the GPU.
+
+    Raises FiprofError where a cost model fails or the folder cannot be made.
+    """
+    before = gpu_state(gpu)
+    cases = case_entries(request)
+    folder = archive.create(request.label)
+    journal = Journal(folder)
+    journal.set(
+        cases=cases,
+        settings=request.settings(),
+        environment={**run_environment(tools), "gpu_state": {"before": before}},
+    )
+    if request.gpu_metrics_hz and counters_permitted() is False:
+        journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
+        request = dataclasses.replace(request, gpu_metrics_hz=0)
+    return Collection(Session(request, folder.path, Machine(supervisor), journal, progress), tools)
 
 
 def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
@@ -88,7 +110,11 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
         environment=archived.environment,
         replayed_from=archived.replayed_from or archived.name,
     )
-    return _carry_out(Session(request, folder.path, Replay(source, folder.path, supervisor), journal, progress), {})
+    collection = Collection(
+        Session(request, folder.path, Replay(source, folder.path, supervisor), journal, progress), {}
+    )
+    collection.measure()
+    return collection.conclude()
 
 
 def case_entries(request: CollectRequest) -> list[CaseEntry]:
@@ -118,52 +144,103 @@ def _find_tools(request: CollectRequest) -> dict[str, Tool]:
         ) from error
 
 
-def _carry_out(session: Session, tools: dict[str, Tool]) -> Result:
-    """Run the steps; whatever happens, the run folder gets its name and a manifest that says how it ended."""
-    problems: list[FiprofError] = []
-    status: Status = "failed"
-    try:
-        with _collecting(problems):
-            _steps(session, tools, problems)
-        status = "failed" if problems else "complete"
-        if any(isinstance(problem, Interrupted) for problem in problems):
-            status = "interrupted"
-    except KeyboardInterrupt:
-        problems.append(Interrupted())
-        status = "interrupted"
-        raise
-    except BaseException as error:
-        problems.append(FiprofError(f"fiprof failed: {error!r}"))
-        raise
-    finally:
+class Collection:
+    """A run under way: call :meth:`measure`, then :meth:`conclude`.
+
+    Whatever happens, the run folder gets its name and a manifest that says how the run ended.
+    """
+
+    def __init__(self, session: Session, tools: dict[str, Tool]) -> None:
+        self.session = session
+        self._commands = steps.Commands(session.request, session.path, tools.get("nsys"), tools.get("ncu"))
+        self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
+        self._problems: list[FiprofError] = []
+        self._traced: Future[int] | None = None
+        self._profiled = False
+
+    def measure(self) -> None:
+        """What needs the GPU: plain, then nsys, then ncu.
+
+        nsys's tables are made, and ncu imports, while the GPU is busy.
+        """
+        session, request = self.session, self.session.request
+        with self._ending_in_order(), _collecting(self._problems):
+            with gate(session.path / "logs" / ".gate") as held:
+                _plain(session, self._commands)
+                self._leave_out(steps.BASELINE)
+                profiling = _start_ncu(session, self._commands, held.env) if "ncu" in request.tools else None
+                if "nsys" in request.tools:
+                    with _collecting(self._problems):
+                        _trace(session, self._commands)
+                        self._traced = self._pool.submit(_trace_tables, session, self._commands)
+                if profiling is not None:
+                    held.open()
+                    with _collecting(self._problems):
+                        _profile(session, profiling, self._traced)
+                        self._profiled = True
+            if "nsys" in request.tools:
+                self._leave_out(steps.NSYS_CASES)
+            if "ncu" in request.tools:
+                self._leave_out(steps.NCU_CASES)
+            if session.journal.manifest.replayed_from is None:
+                _note_gpu_afterwards(session)
+
+    def conclude(self) -> Result:
+        """What needs no GPU: exports, tables, the run's checks, its manifest and name."""
+        session = self.session
+        with self._ending_in_order():
+            if self._profiled:
+                with _collecting(self._problems):
+                    _profile_tables(session, self._commands, self._pool)
+            if self._traced is not None:
+                with _collecting(self._problems):
+                    self._traced.result()
+            if not self._interrupted and not self._plain_failed:
+                with _collecting(self._problems), session.progress.step("checks"):
+                    session.journal.folder.save(session.journal.manifest)
+                    parse.parse_checks(session.path)
+        status: Status = "failed" if self._problems else "complete"
+        return self._finish("interrupted" if self._interrupted else status)
+
+    @property
+    def _interrupted(self) -> bool:
+        return any(isinstance(problem, Interrupted) for problem in self._problems)
+
+    @property
+    def _plain_failed(self) -> bool:
+        return any(
+            action.step == "plain" and action.outcome != "ok" for action in self.session.journal.manifest.actions
+        )
+
+    def _leave_out(self, results: str) -> None:
+        """Name the cases that failed by themselves, and leave them out of what follows."""
+        if not self.session.request.keep_going:
+            return
+        errors = case_errors(self.session.path / results)
+        for case, error in errors.items():
+            self.session.journal.warn(f"{case} failed ({results}): {error}")
+        self._commands = self._commands.without(errors)
+
+    @contextlib.contextmanager
+    def _ending_in_order(self) -> Iterator[None]:
+        """Give the run its end when something that is no step's failure ends fiprof."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._problems.append(Interrupted())
+            self._finish("interrupted")
+            raise
+        except BaseException as error:
+            self._problems.append(FiprofError(f"fiprof failed: {error!r}"))
+            self._finish("failed")
+            raise
+
+    def _finish(self, status: Status) -> Result:
+        self._pool.shutdown()
+        problems = self._problems
         problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
-        path = session.journal.finish(status, problem.message if problem else "")
-    return Result(path, status, problem)
-
-
-def _steps(session: Session, tools: dict[str, Tool], problems: list[FiprofError]) -> None:
-    """plain -> nsys -> ncu -> exports -> tables. nsys's tables are made, and ncu imports, while the GPU is busy."""
-    commands = steps.Commands(session.request, session.path, tools.get("nsys"), tools.get("ncu"))
-    with gate(session.path / "logs" / ".gate") as held, ThreadPoolExecutor(EXPORTS_AT_ONCE) as pool:
-        _plain(session, commands)
-        profiling = _start_ncu(session, commands, held.env) if "ncu" in session.request.tools else None
-        traced: Future[int] | None = None
-        if "nsys" in session.request.tools:
-            with _collecting(problems):
-                _trace(session, commands)
-                traced = pool.submit(_trace_tables, session, commands)
-        if profiling is not None:
-            held.open()
-            with _collecting(problems):
-                _profile(session, profiling, traced)
-                _profile_tables(session, commands, pool)
-        if traced is not None:
-            with _collecting(problems):
-                traced.result()
-    if not any(isinstance(problem, Interrupted) for problem in problems):
-        with _collecting(problems), session.progress.step("checks"):
-            _finish_environment(session)
-            parse.parse_checks(session.path)
+        path = self.session.journal.finish(status, problem.message if problem else "")
+        return Result(path, status, problem)
 
 
 def _plain(session: Session, commands: steps.Commands) -> None:
@@ -191,7 +268,7 @@ def _trace(session: Session, commands: steps.Commands) -> None:
 
 
 def _trace_tables(session: Session, commands: steps.Commands) -> int:
-    """Export and parse nsys's report. Returns the kernels launched in measure ranges."""
+    """Export and parse nsys's report. Returns the kernels that one iteration of every case launched."""
     command = commands.trace_export()
     session.run(command, steps.check_made(command.makes[0]))
     with session.progress.step("nsys tables"):
@@ -208,7 +285,7 @@ def _trace_tables(session: Session, commands: steps.Commands) -> int:
         nsys=str(environment.get("tools", {}).get("nsys", "")),
         nvtx=str(environment.get("packages", {}).get("nvtx", "")),
     )
-    return contents.measured_kernels
+    return contents.kernels_once
 
 
 def _start_ncu(session: Session, commands: steps.Commands, gate_env: Mapping[str, str]) -> Started:
@@ -221,7 +298,7 @@ def _profile(session: Session, profiling: Started, traced: Future[int] | None) -
     def expected() -> str:
         if traced is None or not traced.done() or traced.exception():
             return ""
-        return f" of {traced.result() * session.request.measure_iterations // max(1, session.request.iterations)}"
+        return f" of {traced.result() * session.request.measure_iterations}"
 
     def watch(tail: str) -> None:
         at = ncu.progress(tail)
@@ -246,12 +323,11 @@ def _profile_tables(session: Session, commands: steps.Commands, pool: ThreadPool
         session.journal.note_missing(parse.parse_ncu(session.path).missing)
 
 
-def _finish_environment(session: Session) -> None:
-    """Note the GPU's state after the run, and put everything on disk that the checks read."""
+def _note_gpu_afterwards(session: Session) -> None:
+    """Note the GPU's state after the measuring, for the checks."""
     before = session.journal.manifest.environment.get("gpu_state", {}).get("before", {})
-    if before and session.journal.manifest.replayed_from is None:
+    if before:
         session.journal.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
-    session.journal.folder.save(session.journal.manifest)
 
 
 def _watch(session: Session, step: str) -> Callable[[str], None]:

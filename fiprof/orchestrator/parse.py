@@ -44,8 +44,8 @@ class TraceContents:
     """What a trace holds of what a run is about, in rows."""
 
     kernels: int
-    measured_kernels: int
-    """Those launched inside a measure range."""
+    kernels_once: int
+    """Those launched in the first iteration of the cases' measure ranges."""
     fiprof_ranges: int
     """NVTX ranges of the domain fiprof."""
 
@@ -56,11 +56,13 @@ def trace_contents(folder: Path) -> TraceContents:
 
     from fiprof.parsers import tables
 
-    phases = tables.read(_tables(folder), "kernels", ["phase"])["phase"].cast("string")
+    kernels = tables.read(_tables(folder), "kernels", ["phase", "iteration"])
+    phases = kernels["phase"].cast("string")
+    first = pc.and_(pc.equal(phases, MEASURE), pc.equal(kernels["iteration"], 0))
     domains = tables.read(_tables(folder), "ranges", ["domain"])["domain"].cast("string")
     return TraceContents(
         kernels=len(phases),
-        measured_kernels=pc.sum(pc.equal(phases, MEASURE)).as_py() or 0,
+        kernels_once=pc.sum(first).as_py() or 0,
         fiprof_ranges=pc.sum(pc.equal(domains, DOMAIN)).as_py() or 0,
     )
 

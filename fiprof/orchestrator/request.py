@@ -43,6 +43,13 @@ class CollectRequest:
     """Longest time for each tool's process."""
     gpu_metrics_hz: int = 10_000
     """Samples a second of nsys's GPU metrics; 0 leaves them out."""
+    rounds: int = 1
+    """Turns of each case in the plain run and under nsys, each with ``iterations`` launches; in every round the cases
+    come in another order."""
+    budget_ms: float | None = None
+    """GPU time that the launches of a turn may take, so that those of a long kernel are fewer."""
+    keep_going: bool = False
+    """A case that fails by itself is left out and named in a warning, instead of failing the run."""
 
     @property
     def label(self) -> str:

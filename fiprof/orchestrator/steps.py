@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
@@ -12,13 +12,16 @@ from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.tools import Tool
-from fiprof.parsers.run import read_jsonl
+from fiprof.parsers.run import case_errors, read_jsonl
 
 BASELINE = "baseline.jsonl"
 NSYS_REPORT = "nsys/trace.nsys-rep"
 NSYS_SQLITE = "nsys/trace.sqlite"
 NCU_REPORT = "ncu/profile.ncu-rep"
 NCU_PAGES: Mapping[ncu.Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
+
+NSYS_CASES = "logs/nsys.jsonl"
+NCU_CASES = "logs/ncu.jsonl"
 
 NCU_WARMUP = 1
 
@@ -35,15 +38,14 @@ class Commands:
 
     def plain(self) -> Command:
         out = self.path / BASELINE
-        argv = self._workload(self.request.iterations, self.request.warmup, out, profiled=False)
+        argv = self._workload(self.request.iterations, self.request.warmup, out, *self._turns(), profiled=False)
         return self._command("plain", argv, makes=(out,), env=self._gpu_env())
 
     def trace(self, gpu_metrics_hz: int) -> Command:
         """gpu_metrics_hz: 0 leaves the GPU metrics out."""
         tool, report = self._tool(self.nsys_tool, "nsys"), self.path / NSYS_REPORT
-        workload = self._workload(
-            self.request.iterations, self.request.warmup, self.path / "logs/nsys.jsonl", profiled=True
-        )
+        out = self.path / NSYS_CASES
+        workload = self._workload(self.request.iterations, self.request.warmup, out, *self._turns(), profiled=True)
         argv = nsys.profile_argv(tool.path, tool.version, report, workload, gpu_metrics_hz=gpu_metrics_hz)
         return self._command("nsys", argv, makes=(report,), env=self._gpu_env())
 
@@ -55,7 +57,7 @@ class Commands:
     def profile(self, gate_env: Mapping[str, str]) -> Command:
         """gate_env: what holds the workload back until its turn."""
         tool, report, request = self._tool(self.ncu_tool, "ncu"), self.path / NCU_REPORT, self.request
-        workload = self._workload(request.measure_iterations, NCU_WARMUP, self.path / "logs/ncu.jsonl", profiled=True)
+        workload = self._workload(request.measure_iterations, NCU_WARMUP, self.path / NCU_CASES, profiled=True)
         argv = ncu.profile_argv(
             tool.path,
             report,
@@ -80,7 +82,20 @@ class Commands:
             commands += [self.profile({}), *(self.page(page) for page in pages(self.request))]
         return commands
 
-    def _workload(self, iterations: int, warmup: int, out: Path, *, profiled: bool) -> tuple[str, ...]:
+    def without(self, case_ids: Iterable[str]) -> Commands:
+        """The commands for the other cases."""
+        left_out = set(case_ids)
+        cases = tuple(case for case in self.request.cases if case.id not in left_out)
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, cases=cases))
+
+    def _turns(self) -> tuple[str, ...]:
+        request = self.request
+        return (
+            *((f"--rounds={request.rounds}",) if request.rounds > 1 else ()),
+            *((f"--budget-ms={request.budget_ms:g}",) if request.budget_ms is not None else ()),
+        )
+
+    def _workload(self, iterations: int, warmup: int, out: Path, *turns: str, profiled: bool) -> tuple[str, ...]:
         request = self.request
         return (
             *runner_argv(request.python),
@@ -89,6 +104,8 @@ class Commands:
             f"--measure-iterations={iterations}",
             f"--warmup={warmup}",
             f"--seed={request.seed}",
+            *turns,
+            *(("--keep-going",) if request.keep_going else ()),
             *(("--no-check",) if profiled or not request.check else ()),
             *(("--no-timing",) if profiled else ()),
             f"--out={out}",
@@ -135,12 +152,13 @@ def runner_argv(python: str) -> tuple[str, ...]:
 
 
 def check_plain(path: Path, case_ids: Sequence[str]) -> Callable[[Finished, str], None]:
-    """The check of the plain run: every case has its results, and it ended well."""
+    """The check of the plain run: it ended well, and every case has its results or the reason why not."""
 
     def check(finished: Finished, log: str) -> None:
         if finished.outcome != "ok":
             raise workload_failure("the plain run", finished, log)
         done = {record.get("case") for record in read_jsonl(path / BASELINE) if record.get("kind") == "case"}
+        done |= case_errors(path / BASELINE).keys()
         missing = [case for case in case_ids if case not in done]
         if missing:
             raise FiprofError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,10 @@ class Baseline:
     relative_error: float | None
     """Against the float32 reference; None where there is none or it was not checked."""
     tolerance: float | None
+    rounds: int = 1
+    """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
+    plan: dict[str, bool | int | float | str] = field(default_factory=dict)
+    """What the library planned, as far as it tells."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,22 @@ class Run:
                 wall_us=record.get("wall_us", float("nan")),
                 relative_error=record.get("reference", {}).get("relative_error"),
                 tolerance=record.get("reference", {}).get("tolerance"),
+                rounds=record.get("rounds", 1),
+                plan=record.get("plan", {}),
             )
             for record in read_jsonl(self.path / "baseline.jsonl")
             if record.get("kind") == "case"
         }
+
+    @functools.cached_property
+    def case_errors(self) -> dict[str, str]:
+        """Case id -> why it failed, of those that failed by themselves in the plain run."""
+        return case_errors(self.path / "baseline.jsonl")
+
+
+def case_errors(path: Path) -> dict[str, str]:
+    """Case id -> the error that one of the runner's files of results has for it."""
+    return {record["case"]: record["error"] for record in read_jsonl(path) if record.get("kind") == "error"}
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

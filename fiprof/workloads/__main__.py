@@ -53,6 +53,9 @@ def _run(options: argparse.Namespace) -> None:
         seed=options.seed,
         check=options.check,
         timing=options.timing,
+        rounds=options.rounds,
+        budget_ms=options.budget_ms,
+        keep_going=options.keep_going,
     )
     with contextlib.ExitStack() as files:
         out = files.enter_context(open(options.out, "w", encoding="utf-8")) if options.out else sys.stdout
@@ -75,6 +78,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--measure-iterations", type=int, default=20, help="launches of each case (default 20)")
     run.add_argument("--warmup", type=int, default=3, help="launches before them (default 3)")
     run.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    run.add_argument(
+        "--rounds", type=int, default=1, help="turns of each case, those of the others between (default 1)"
+    )
+    run.add_argument("--budget-ms", type=float, help="GPU time of a turn's launches, which may make them fewer")
+    run.add_argument("--keep-going", action="store_true", help="cases that fail are no failure while one works")
     run.add_argument("--no-check", dest="check", action="store_false", help="do not compare with the reference")
     run.add_argument("--no-timing", dest="timing", action="store_false", help="a profiler does the timing")
     run.add_argument("--out", help="file for the results (default: standard output)")

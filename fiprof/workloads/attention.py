@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.tensors import Random
@@ -96,6 +97,48 @@ def attention_float32(query: Tensor, keys: Tensor, values: Tensor, *, causal: bo
             scores.masked_fill_(hidden, float("-inf"))
         out[:, heads] = torch.einsum("gqk,kd->qgd", scores.softmax(-1), values[:, head])
     return out
+
+
+def plan_facts(wrapper: Any, *, multiprocessors: int) -> dict[str, bool | int | float | str]:
+    """What FlashInfer's wrapper planned, as far as its version tells; empty where it does not.
+
+    Reads ``_plan_info``, whose length says which planner made it: DecodePlanInfo, PrefillPlanInfo and
+    PrefillPlanSM90Info of include/flashinfer/attention/scheduler.cuh (seen in 0.6.13).
+    Gives: planner; split_kv, whether a request's KV is split over blocks and merged afterwards; kv_chunk_tokens, into
+    parts of how many tokens; work_items, parts of the work a KV head, with those that pad a CUDA graph (fa3: of all
+    query heads, or of each with same_schedule_for_all_heads); cta_tile_q, query rows of a block's tile, those of the
+    query heads that share a KV head together; blocks and most_work_items_of_a_block, of a persistent kernel (fa3).
+    """
+    try:
+        info = [int(value) for value in wrapper._plan_info]
+        buffer = wrapper._pin_memory_int_workspace_buffer
+        if len(info) == 10:
+            return {"planner": "decode", "work_items": info[0], **_split(buffer, split=info[9], offset=info[7])}
+        if len(info) == 15:
+            split = _split(buffer, split=info[14], offset=info[9])
+            return {"planner": "prefill", "work_items": info[0], "cta_tile_q": info[3], **split}
+        if len(info) == 9:
+            ends = [_int32(buffer, info[6] + 4 * block) for block in range(multiprocessors + 1)]
+            return {
+                "planner": "prefill sm90",
+                "split_kv": False,
+                "work_items": ends[-1],
+                "blocks": multiprocessors,
+                "most_work_items_of_a_block": max(after - before for before, after in itertools.pairwise(ends)),
+                "same_schedule_for_all_heads": bool(info[8]),
+            }
+    except (AttributeError, TypeError, ValueError, IndexError):
+        pass
+    return {}
+
+
+def _split(buffer: Tensor, *, split: int, offset: int) -> dict[str, bool | int | float | str]:
+    return {"split_kv": True, "kv_chunk_tokens": _int32(buffer, offset)} if split else {"split_kv": False}
+
+
+def _int32(buffer: Tensor, offset: int) -> int:
+    """The number at a byte offset of the planner's buffer on the host."""
+    return int.from_bytes(bytes(buffer[offset : offset + 4].tolist()), "little")
 
 
 def check_heads(workload: str, q_heads: int, kv_heads: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
@@ -164,6 +164,10 @@ class Workload(ABC, Generic[P]):
         Called after :meth:`setup` and before the first launch, so in-place kernels find fresh inputs.
         """
         return None
+
+    def facts(self) -> Mapping[str, Value]:
+        """What the library planned for these parameters, as far as it tells. Called after :meth:`setup`."""
+        return {}
 
     @property
     def tolerance(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,8 +13,9 @@ from fiprof.workloads.attention import (
     attention_float32,
     attention_inputs,
     check_heads,
+    plan_facts,
 )
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Value, Workload, dtype_param, param
 from fiprof.workloads.tensors import Random, torch_dtype
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Decode(Workload[DecodeParams]):
             q_data_type=torch_dtype(p.dtype),
             kv_data_type=torch_dtype(p.dtype),
         )
+        self._wrapper = wrapper
         out = torch.empty_like(query)
 
         def launch() -> Sequence[Tensor]:
@@ -102,6 +104,13 @@ class Decode(Workload[DecodeParams]):
             bytes_read=query + keys_values + pages * PAGE_INDEX_BYTES,
             bytes_written=query,
         )
+
+    def facts(self) -> Mapping[str, Value]:
+        """FlashInfer's plan: see :func:`fiprof.workloads.attention.plan_facts`."""
+        import torch
+
+        multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
+        return plan_facts(self._wrapper, multiprocessors=multiprocessors)
 
     def reference(self) -> Sequence[Tensor]:
         import torch

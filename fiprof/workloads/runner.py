@@ -11,6 +11,8 @@ import gc
 import importlib
 import itertools
 import os
+import random
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +35,8 @@ Record = dict[str, Any]
 SLEEP_CLOCK_HZ = 2e9
 LONGEST_SLEEP_S = 0.2
 
+LEAST_ITERATIONS = 3
+
 GATE_VARIABLE = "FIPROF_GATE"
 GATE_OPEN = "go"
 
@@ -51,13 +55,22 @@ class RunnerRequest:
     """Compare the first launch with the reference."""
     timing: bool
     """Time with CUDA events (off under a profiler, which times itself)."""
+    rounds: int = 1
+    """Turns that each case has; between two of its turns every other case has one, in another order each time, so
+    that a drift of the clocks spreads over all cases."""
+    budget_ms: float | None = None
+    """Longest GPU time for the launches of a turn: it may make them fewer than ``iterations``, down to
+    LEAST_ITERATIONS."""
+    keep_going: bool = False
+    """Count cases that fail as results while one works."""
 
 
 def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
-    """Run every case; give each result to ``emit`` as it comes and each step's name to ``say``.
+    """Run every case; give each result to ``emit`` after its last turn and each step's name to ``say``.
 
-    A case that fails is emitted as an error and the others still run.
-    Raises FiprofError at the end if any case failed, or at once where torch or CUDA is missing.
+    A case that fails is emitted as an error, has no further turn, and the others still run.
+    Raises FiprofError at the end if any case failed (with keep_going, if all did), or at once where torch or CUDA is
+    missing.
     """
     import_modules(request.cases)
     await_gate()
@@ -71,21 +84,32 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
             "pip install nvtx in this interpreter",
         )
     emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
+    # What the imports made stays: looking through it again after every case would take longer than the case.
+    gc.collect()
+    gc.freeze()
     failed: dict[str, str] = {}
-    for number, case in enumerate(request.cases, 1):
-        where = f"{number}/{len(request.cases)} {case.id}"
-        try:
-            emit(_run_case(case, request, marks, lambda step, where=where: say(f"{step} {where}")))  # type: ignore[misc]
-        except Exception as error:
-            failed[case.id] = _one_line(error)
-            emit({"kind": "error", "case": case.id, "error": failed[case.id]})
-            if not _cuda_works():
-                raise FiprofError(
-                    f"{case.id}: {failed[case.id]}", "CUDA is unusable after it, so the cases that follow were not run"
-                ) from error
-        gc.collect()
-        torch.cuda.empty_cache()
-    if failed:
+    turns: dict[str, list[Record]] = {case.id: [] for case in request.cases}
+    for turn in range(request.rounds):
+        for number, case in enumerate(turn_order(request, turn), 1):
+            if case.id in failed:
+                continue
+            where = f"{number}/{len(request.cases)} {case.id}" + (f" round {turn + 1}" if request.rounds > 1 else "")
+            try:
+                done = turns[case.id]
+                done.append(_run_case(case, request, done, marks, lambda step, where=where: say(f"{step} {where}")))  # type: ignore[misc]
+                if len(done) == request.rounds:
+                    emit(merged(done))
+            except Exception as error:
+                failed[case.id] = _one_line(error)
+                emit({"kind": "error", "case": case.id, "error": failed[case.id]})
+                if not _cuda_works():
+                    raise FiprofError(
+                        f"{case.id}: {failed[case.id]}",
+                        "CUDA is unusable after it, so the cases that follow were not run",
+                    ) from error
+            gc.collect()
+            torch.cuda.empty_cache()
+    if failed and not (request.keep_going and len(failed) < len(request.cases)):
         first = next(iter(failed))
         raise FiprofError(
             f"{len(failed)} of {len(request.cases)} cases failed, the first {first}: {failed[first]}",
@@ -93,7 +117,29 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
         )
 
 
-def _run_case(case: Case, request: RunnerRequest, marks: Marks, say: Callable[[str], None]) -> Record:
+def turn_order(request: RunnerRequest, turn: int) -> tuple[Case, ...]:
+    """The cases in the order of their turns: as given, then shuffled anew each time with the request's seed."""
+    cases = list(request.cases)
+    if turn:
+        random.Random(f"{request.seed} {turn}").shuffle(cases)
+    return tuple(cases)
+
+
+def merged(turns: Sequence[Record]) -> Record:
+    """A case's turns as one record: the first one's, with the times of all in their order."""
+    record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
+    if len(turns) > 1:
+        record["rounds"] = len(turns)
+        if "gpu_us" in record:
+            record["gpu_us"] = [us for turn in turns for us in turn["gpu_us"]]
+            record["wall_us"] = statistics.median(turn["wall_us"] for turn in turns)
+    return record
+
+
+def _run_case(
+    case: Case, request: RunnerRequest, before: Sequence[Record], marks: Marks, say: Callable[[str], None]
+) -> Record:
+    """A turn of a case. before: its earlier turns; each has as many iterations as the first."""
     import torch
 
     torch.cuda.reset_peak_memory_stats()
@@ -111,7 +157,9 @@ def _run_case(case: Case, request: RunnerRequest, marks: Marks, say: Callable[[s
         "seed": request.seed,
         "cost": asdict(cost),
     }
-    if request.check:
+    if plan := dict(workload.facts()):
+        record["plan"] = plan
+    if request.check and not before:
         say("check")
         expected = workload.reference()
         if expected is not None:
@@ -121,17 +169,35 @@ def _run_case(case: Case, request: RunnerRequest, marks: Marks, say: Callable[[s
     with marks.range(WARMUP, case.id):
         host_s = _host_seconds(launch, request.warmup)
         torch.cuda.synchronize()
+        iterations = before[0]["iterations"] if before else _iterations(launch, request)
     say("measure")
+    record["iterations"] = iterations
     if request.timing:
-        record |= measure(launch, request.iterations, host_s)
+        record |= measure(launch, iterations, host_s)
     else:
+        first = len(before) * iterations
         with cuda_profiler(), marks.range(MEASURE, case.id):
-            for i in range(request.iterations):
+            for i in range(first, first + iterations):
                 with marks.range(f"iter {i}"):
                     launch()
             torch.cuda.synchronize()
     record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return record
+
+
+def _iterations(launch: Callable[[], object], request: RunnerRequest) -> int:
+    """How many launches fit into the request's time, by one launch timed; between LEAST_ITERATIONS and its number."""
+    if request.budget_ms is None:
+        return request.iterations
+    import torch
+
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    launch()
+    end.record()
+    torch.cuda.synchronize()
+    fitting = int(request.budget_ms / max(begin.elapsed_time(end), 1e-3))
+    return min(request.iterations, max(LEAST_ITERATIONS, fitting))
 
 
 def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> Record:
