@@ -1,4 +1,4 @@
-"""On a GPU: five kernels profiled by hand, one after the other, beside ``fiprof collect --kernel all``.
+"""On a GPU: five kernels profiled by hand, one after the other, beside one ``fiprof collect``.
 
 By hand is what people do today: for each kernel the plain run, one nsys process, one ``ncu --set full`` process, and
 the raw and details exports. Both sides in one run, the JIT cache warm for both. Prints the seconds and the ratios.
@@ -81,9 +81,9 @@ def by_hand(python: str, folder: Path) -> float:
 
 
 def with_fiprof(python: str, folder: Path, ncu_set: str) -> tuple[float, float]:
-    """Wall seconds of ``fiprof collect --kernel all``, and those in which none of the tools' processes ran."""
+    """Wall seconds of ``fiprof collect`` over the kernels, and those in which none of the tools' processes ran."""
     archive = folder / ncu_set
-    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "all", "--set", ncu_set, "--python", python]
+    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", ",".join(KERNELS), "--set", ncu_set, "--python", python]
     begin = time.perf_counter()
     run([*argv, "--artifacts", str(archive)])
     wall_s = time.perf_counter() - begin

@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_whole_run(run: Path) -> None:
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["status"] == "complete"
-    assert len(manifest["cases"]) == 5
+    assert len(manifest["cases"]) == 6
     rows = {table: pq.read_metadata(run / f"tables/{table}.parquet").num_rows for table in TABLES}
     assert not [table for table, count in rows.items() if count == 0]
     launches = pq.read_table(run / "tables/launches.parquet").to_pylist()
@@ -46,7 +46,7 @@ def test_a_whole_run(run: Path) -> None:
 def test_every_case_was_checked(run: Path) -> None:
     records = [json.loads(line) for line in (run / "baseline.jsonl").read_text().splitlines()]
     errors = {r["case"]: r["reference"]["relative_error"] for r in records if r["kind"] == "case"}
-    assert len(errors) == 5
+    assert len(errors) == 6
     assert all(0 < error < 2e-3 for error in errors.values()), errors
 
 

@@ -156,6 +156,7 @@ class Collection:
         self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
         self._problems: list[FiprofError] = []
         self._traced: Future[int] | None = None
+        self._started = False
         self._profiled = False
 
     def measure(self) -> None:
@@ -167,6 +168,7 @@ class Collection:
         with self._ending_in_order(), _collecting(self._problems):
             with gate(session.path / "logs" / ".gate") as held:
                 _plain(session, self._commands)
+                self._started = True
                 self._leave_out(steps.BASELINE)
                 profiling = _start_ncu(session, self._commands, held.env) if "ncu" in request.tools else None
                 if "nsys" in request.tools:
@@ -195,7 +197,7 @@ class Collection:
             if self._traced is not None:
                 with _collecting(self._problems):
                     self._traced.result()
-            if not self._interrupted and not self._plain_failed:
+            if not self._interrupted and self._started:
                 with _collecting(self._problems), session.progress.step("checks"):
                     session.journal.folder.save(session.journal.manifest)
                     parse.parse_checks(session.path)
@@ -205,12 +207,6 @@ class Collection:
     @property
     def _interrupted(self) -> bool:
         return any(isinstance(problem, Interrupted) for problem in self._problems)
-
-    @property
-    def _plain_failed(self) -> bool:
-        return any(
-            action.step == "plain" and action.outcome != "ok" for action in self.session.journal.manifest.actions
-        )
 
     def _leave_out(self, results: str) -> None:
         """Name the cases that failed by themselves, and leave them out of what follows."""
