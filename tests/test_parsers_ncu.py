@@ -32,6 +32,9 @@ KERNELS = [
 ]
 
 
+SINGLE_PURPOSE = Path(__file__).parents[1] / "artifacts/20261121-140226-single-purpose"
+
+
 def unpack(name: str, folder: Path) -> Path:
     path = folder / name
     path.write_bytes(lzma.decompress((DATA / f"{name}.xz").read_bytes()))
@@ -264,6 +267,20 @@ def test_hotspots_have_every_sample_once(full: Path) -> None:
     for row in hotspots:
         samples[row["launch"]] += row["samples"]
     assert samples == {0: 31694, 1: 10281, 2: 436, 3: 2519, 4: 3881, 5: 23303}
+
+
+def test_alike_launches_keep_listings_of_their_own(tmp_path: Path) -> None:
+    """50 launches of a kernel in a row, one sample or none each, their listings printed twice: 109 for 59 launches."""
+    pages = {}
+    for name in ("raw", "source"):
+        pages[name] = tmp_path / f"{name}.csv"
+        pages[name].write_bytes(lzma.decompress((SINGLE_PURPOSE / f"ncu/{name}.csv.xz").read_bytes()))
+    ncu.parse(pages["raw"], tmp_path, source=pages["source"])
+    samples: Counter[int] = Counter()
+    for row in rows(tmp_path, "hotspots"):
+        samples[row["launch"]] += row["samples"]
+    assert [samples[launch] for launch in range(7, 17)] == [1, 1, 1, 1, 1, 0, 1, 1, 0, 1]
+    assert dict(samples) == {row["launch"]: row["stall_samples"] for row in rows(tmp_path, "launches")}
 
 
 def test_hottest_instruction_of_rmsnorm(full: Path) -> None:

@@ -73,11 +73,10 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     listings = list(_listings(page))
     if not listings:
         raise page.error("is not a source page of ncu: it has no line Kernel Name")
-    count = len(profile.launches)
-    different = [listing for listing, _ in itertools.groupby(listings)]
-    chosen = listings if len(listings) == count else different
-    if len(chosen) != count:
-        raise page.error(f"does not fit the raw page: {len(different)} listings, {count} launches")
+    kernels = [short_name(launch.kernel_full) for launch in profile.launches]
+    chosen = _without_repetitions(listings, kernels)
+    if len(chosen) != len(kernels):
+        raise page.error(f"does not fit the raw page: {len(chosen)} listings, {len(kernels)} launches")
     for listing, launch, samples in zip(chosen, profile.launches, _samples(profile), strict=True):
         if listing.kernel != short_name(launch.kernel_full):
             raise page.error(f"does not fit the raw page: launch {launch.id} is not {listing.kernel}")
@@ -91,6 +90,36 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
             for listing, launch, sampled in zip(chosen, profile.launches, _sampled_reasons(profile), strict=True)
         }
     )
+
+
+def _without_repetitions(listings: list[Listing], kernels: list[str]) -> list[Listing]:
+    """A listing a launch, where the repetitions can be told.
+
+    kernels: the launches' short names. Where a kernel's listings in a row are a multiple of its launches in a row,
+    each launch has as many copies: launches that really have the same samples stay apart. Otherwise neighbours that
+    are equal count once.
+    """
+    if len(listings) == len(kernels):
+        return listings
+    printed = [(kernel, list(group)) for kernel, group in itertools.groupby(listings, key=lambda each: each.kernel)]
+    launched = [(kernel, len(list(group))) for kernel, group in itertools.groupby(kernels)]
+    if [kernel for kernel, _ in printed] == [kernel for kernel, _ in launched]:
+        blocks = [_every_copy_once(group, count) for (_, group), (_, count) in zip(printed, launched, strict=True)]
+        return [listing for block in blocks for listing in block]
+    return _neighbours_once(listings)
+
+
+def _every_copy_once(listings: list[Listing], count: int) -> list[Listing]:
+    """The listings of one kernel that was launched count times in a row."""
+    copies, rest = divmod(len(listings), count)
+    starts = range(0, len(listings), max(copies, 1))
+    if rest or any(listings[start] != copy for start in starts for copy in listings[start : start + copies]):
+        return _neighbours_once(listings)
+    return [listings[start] for start in starts]
+
+
+def _neighbours_once(listings: list[Listing]) -> list[Listing]:
+    return [listing for listing, _ in itertools.groupby(listings)]
 
 
 def _samples(profile: Profile) -> list[int | None]:
