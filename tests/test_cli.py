@@ -29,6 +29,7 @@ def test_the_commands() -> None:
     assert COMMANDS == [
         "collect",
         "env",
+        "expected",
         "hotspots",
         "kernels",
         "pack",

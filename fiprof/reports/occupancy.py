@@ -344,7 +344,7 @@ def _blocks(count: float) -> str:
 
 
 def _percent(value: float | None) -> str:
-    return f"{value or 0:.4g} %"
+    return f"{value or 0:.4g}%"
 
 
 def _and(words: Sequence[str]) -> str:
