@@ -317,10 +317,10 @@ class _Writer:
             return hotspots.summary(item)
         line = item.hotspots[0]
         text = f"the hottest of {item.instructions:,} instructions holds {line.share:.0%} of {item.samples:,} samples: "
-        text += shorten(visible(line.sass), LONGEST_SASS)
+        text += shorten(visible(line.shown), LONGEST_SASS)
         text += f" at {line.offset:#x}" + (f", {line.top_reason}" if line.top_reason else "")
         if line.waits_for is not None:
-            waits_for = shorten(visible(line.waits_for.sass), LONGEST_SASS)
+            waits_for = shorten(visible(line.waits_for.shown), LONGEST_SASS)
             text += f", which probably waits for {waits_for} at {line.waits_for.offset:#x}"
         return text + "."
 
