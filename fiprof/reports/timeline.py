@@ -453,12 +453,12 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
     place = f" · GPU {chapter.device}" if chapter.several_devices else ""
     length_us = chapter.end_us - chapter.start_us
     title = (
-        f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {_time(length_us)} from "
+        f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
         f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
     )
-    header, ticks = _axis(length_us, len(chapter.tracks[0].cells))
+    header, ticks = axis(length_us, len(chapter.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
-    rows = (("", ticks, ""), *((track.name, _strip(track.cells), track.largest) for track in chapter.tracks))
+    rows = (("", ticks, ""), *((track.name, strip(track.cells), track.largest) for track in chapter.tracks))
     sentences = [_sentence(step, period_us) for step in chapter.steps]
     sentences += [
         f"{title}: {_list(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
@@ -469,13 +469,13 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
 def _list(items: Sequence[Together]) -> str:
     words = [
         f"{short_kernel(item.name)} x {item.count}"
-        + ("" if item.bytes is None else f", {_bytes(item.bytes)}")
-        + f", {_time(item.total_us)} in all"
+        + ("" if item.bytes is None else f", {bytes_words(item.bytes)}")
+        + f", {time_words(item.total_us)} in all"
         for item in items[:LONGEST_CALLS]
     ]
     rest = items[LONGEST_CALLS:]
     if rest:
-        words.append(f"{sum(item.count for item in rest)} others, {_time(sum(item.total_us for item in rest))}")
+        words.append(f"{sum(item.count for item in rest)} others, {time_words(sum(item.total_us for item in rest))}")
     return "; ".join(words)
 
 
@@ -491,23 +491,23 @@ def _sentence(step: Step, period_us: float | None) -> str:
     if step.gap_us is not None:
         if step.gap_us < 0:
             words.append(
-                f"the next starts {_time(-step.gap_us)} before its end" + (" (median)" if step.count > 1 else "")
+                f"the next starts {time_words(-step.gap_us)} before its end" + (" (median)" if step.count > 1 else "")
             )
         else:
-            words.append(f"gap to the next {_time(step.gap_us)}" + (" median" if step.count > 1 else ""))
+            words.append(f"gap to the next {time_words(step.gap_us)}" + (" median" if step.count > 1 else ""))
     parts = [", ".join(words)]
     if step.launch_us is not None:
-        parts.append(f"launch call {_time(step.launch_us)}")
+        parts.append(f"launch call {time_words(step.launch_us)}")
     if period_us is not None:
         parts.append(_levels(step.levels, period_us))
     if step.memory_bytes is not None:
-        parts.append(f"device memory {_bytes(step.memory_bytes)}")
+        parts.append(f"device memory {bytes_words(step.memory_bytes)}")
     return "; ".join(parts) + "."
 
 
 def _levels(levels: Levels, period_us: float) -> str:
     if not levels.samples:
-        return f"no sample of its own ({_time(period_us)} each)"
+        return f"no sample of its own ({time_words(period_us)} each)"
     named = (
         ("SMs Active", levels.sms_active),
         ("Tensor Active", levels.tensor_active),
@@ -523,7 +523,8 @@ def _levels(levels: Levels, period_us: float) -> str:
     return f"{', '.join(words)} ({levels.samples} {'sample' if levels.samples == 1 else 'samples'})"
 
 
-def _strip(cells: Sequence[float | None]) -> str:
+def strip(cells: Sequence[float | None]) -> str:
+    """Levels, 0 to 1, as blocks."""
     return "".join(_cell(cell) for cell in cells)
 
 
@@ -535,7 +536,7 @@ def _cell(level: float | None) -> str:
     return _EIGHTHS[max(eighths, 1) - 1] if level else _IDLE
 
 
-def _axis(length_us: float, cells: int) -> tuple[str, str]:
+def axis(length_us: float, cells: int) -> tuple[str, str]:
     """The axis's labels, and the ticks below them, as long as the chart."""
     unit, per_us = ("ms", 1e-3) if length_us >= 1000 else ("µs", 1.0)
     length = max(length_us * per_us, 1e-9)
@@ -559,13 +560,15 @@ def _round_step(least: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
 
-def _time(us: float) -> str:
+def time_words(us: float) -> str:
+    """A time in the unit that fits."""
     if us >= 1e6:
         return f"{us / 1e6:.3f} s"
     return f"{us / 1e3:.3f} ms" if us >= 1e3 else f"{us:.1f} µs" if us < 99.95 else f"{us:.0f} µs"
 
 
-def _bytes(count: int) -> str:
+def bytes_words(count: int) -> str:
+    """Bytes in the unit that fits."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(count) >= size:
             return f"{count / size:.4g} {unit}"
