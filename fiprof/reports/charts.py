@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.reports import plot, roofline
 from fiprof.reports.figures import (
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fiprof.reports.roofline import LaunchRoofline, Rooflines
     from fiprof.reports.show import Figures, LaunchFigures
     from fiprof.reports.stalls import LaunchStalls, StallReport
+
+T = TypeVar("T", "LaunchStalls", "LaunchFigures")
 
 MOST_BARS = 40
 """Launches that a chart of bars shows: those that took most time."""
@@ -172,8 +174,7 @@ def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int
 
     most: launches, those that took most time.
     """
-    kept = {item.launch for item in sorted(report.launches, key=lambda item: -(item.duration_us or 0.0))[:most]}
-    launches = [item for item in report.launches if item.launch in kept]
+    launches = _representatives(report.launches, lambda item: item.duration_us, most)
     reasons = _shown_reasons(launches)
     bars = [
         plot.Stack(f"{item.launch} {item.label}", tuple(_weights(item, reasons).items())) for item in launches
@@ -190,8 +191,20 @@ def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int
     )
 
 
+def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None], most: int) -> list[T]:
+    """Of each kernel of a case the launch of median duration; of those the longest, in the order of the launches."""
+    groups: dict[tuple[str | None, str], list[T]] = {}
+    for item in launches:
+        groups.setdefault((item.case, item.kernel), []).append(item)
+    middle = [sorted(group, key=lambda item: time_us(item) or 0.0)[(len(group) - 1) // 2] for group in groups.values()]
+    longest = sorted(middle, key=lambda item: -(time_us(item) or 0.0))[:most]
+    return sorted(longest, key=lambda item: item.launch or 0)
+
+
 def _only(shown: int, all_: int) -> str:
-    return f" Only the {shown} longest of {all_:,} launches." if shown < all_ else ""
+    if shown == all_:
+        return ""
+    return f" {shown} of {all_:,} launches: of each kernel of a case the one of median duration, the longest of them."
 
 
 _OTHER = "other"
@@ -270,8 +283,7 @@ def _stall(item: LaunchStalls, reason: str, share: float) -> str:
 def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: int = MOST_BARS) -> Chart:
     """Achieved occupancy of each launch beside the theoretical one."""
     known = [item for item in figures.launches if item.achieved_occupancy_pct is not None]
-    kept = {id(item) for item in sorted(known, key=lambda item: -(item.ncu_us or 0.0))[:most]}
-    launches = [item for item in known if id(item) in kept]
+    launches = _representatives(known, lambda item: item.ncu_us, most)
     bars = [
         plot.Bar(
             f"{item.launch} {item.label}",

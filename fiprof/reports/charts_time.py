@@ -177,7 +177,7 @@ def memory_chart(run: Run, *, anchor: str = "chart-memory") -> Chart | None:
 def _memory_text(lines: dict[str, pd.DataFrame], start: float, end: float) -> str:
     import numpy as np
 
-    cells = timeline.CHART_CELLS[1] - 8
+    cells = plot.WIDTH - max(map(len, lines)) - len("999.9 GB") - 4
     edges = np.linspace(start, max(end, start + 1.0), cells + 1)
     largest = max(float(group["total_bytes"].max()) for group in lines.values()) or 1.0
     header, ticks = timeline.axis((end - start) / 1e3, cells)

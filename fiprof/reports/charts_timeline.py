@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.parsers.run import Run
 from fiprof.reports import plot, samples, timeline
-from fiprof.reports.figures import GREY, axis, category_axis, colours, escaped, figure, hover, label
+from fiprof.reports.figures import GREY, axis, category_axis, colours, escaped, figure, label
 from fiprof.reports.labels import Labels, short_kernel
 from fiprof.reports.page import Chart
 from fiprof.reports.view import View, render
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_CHAPTERS = 24
 """Cases in a phase that have a window: the longest ones."""
-WINDOW_BINS = 600
+WINDOW_BINS = 400
 """Pieces of a window: executions of a kernel that begin in the same piece are drawn as one."""
 MOST_NAMED = 7
 """Kernels with a colour of their own."""
@@ -87,15 +87,16 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
                 go.Bar(
                     orientation="h",
                     y=[lane.name] * len(group),
-                    base=(group["start_ns"] / 1e6).tolist(),
-                    x=((group["end_ns"] - group["start_ns"]) / 1e6).tolist(),
+                    base=(group["start_ns"] / 1e6).round(6).tolist(),
+                    x=((group["end_ns"] - group["start_ns"]) / 1e6).round(6).tolist(),
                     width=0.72,
                     name=label(str(name)),
                     legendgroup=escaped(str(name)),
                     showlegend=kernel and str(name) not in named,
                     marker={"color": colour, "line": {"width": 0}},
-                    hovertext=_bar_texts(str(name), lane.name, group),
-                    hoverinfo="text",
+                    customdata=_durations(group),
+                    hovertemplate=f"<b>{escaped(short_kernel(str(name)))}</b><br>%{{customdata}}<br>"
+                    f"start: %{{base:,.4f}} ms<br>on: {escaped(lane.name)}<extra></extra>",
                 )
             )
             if kernel:
@@ -227,18 +228,15 @@ def _joined(pieces: Sequence[pd.DataFrame], windows: Sequence[tuple[float, float
     return kept.drop_duplicates(["name", "start_ns", "end_ns"])
 
 
-def _bar_texts(name: str, lane: str, group: pd.DataFrame) -> list[str]:
+def _durations(group: pd.DataFrame) -> list[str]:
+    """What the mouse says of each bar's time."""
     texts = []
     for start, end, busy, count in group[["start_ns", "end_ns", "busy_ns", "count"]].itertuples(index=False):
         if count == 1:
-            rows = [("duration", timeline.time_words(busy / 1e3))]
+            texts.append(f"duration: {timeline.time_words(busy / 1e3)}")
         else:
-            rows = [
-                ("together", f"{count:,}"),
-                ("time in all", timeline.time_words(busy / 1e3)),
-                ("from the first to the last", timeline.time_words((end - start) / 1e3)),
-            ]
-        texts.append(hover(short_kernel(name), [*rows, ("start", f"{start / 1e6:,.4f} ms"), ("on", lane)]))
+            span = timeline.time_words((end - start) / 1e3)
+            texts.append(f"{count:,} together: {timeline.time_words(busy / 1e3)} within {span}")
     return texts
 
 
