@@ -274,8 +274,8 @@ def _tensor_share(row: source.Row) -> tuple[str, float | None, str]:
         return (
             f"tensor {kind} mma",
             share,
-            f"the roof is that of its warp instructions (mma), {peak / 1e12:.0f} TFLOP/s; of wgmma's "
-            f"{fastest / 1e12:.0f} it has {_percent(ops / seconds, fastest):.1f}%",
+            f"the roof is that of its warp instructions (mma), {peak / 1e12:.0f} TFLOP/s; of the "
+            f"{fastest / 1e12:.0f} of the GPU's fastest it has {_percent(ops / seconds, fastest):.1f}%",
         )
     return f"tensor {kind}", share, ""
 
@@ -296,7 +296,8 @@ def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row
     most = metrics.tensor_peak_ops_per_second(row) if family.roof is not None and family.roof.kind == "tensor" else None
     if most and case.flops and (at_roof := needed / case.flops * most / 1e12) < target:
         remarks.append(
-            f"even at the tensor roof this case would need {at_roof:.2f} only, so both expectations cannot hold at once"
+            f"the least bytes of this case are {at_roof:.2f} even at the tensor roof: the two expectations exclude "
+            "each other"
         )
     if moved is not None and needed and row["duration_ns"]:
         by_model = needed / row["duration_ns"] * 1e9
@@ -353,8 +354,8 @@ def summary(report: Expected) -> tuple[str, ...]:
         texts.append(
             f"They are figures of {origin.gpu} (compute capability {origin.compute_capability}), and this run is of "
             f"{report.gpu} ({report.compute_capability or 'unknown'}). Shares of a roof compare as they are; a "
-            f"bandwidth {bandwidth}; stall mixes belong to other instructions. A deviation says how this GPU and its kernels "
-            "differ, not that a kernel is bad."
+            f"bandwidth {bandwidth}; stall mixes belong to other instructions. A deviation says how this GPU and its "
+            "kernels differ, not that a kernel is bad."
         )
     if report.without:
         texts.append(f"Nothing is expected of {_and(report.without)}.")

@@ -180,14 +180,24 @@ def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
         found[CLUSTERS] = clusters / multiprocessors
-    most_warps, least = number(row, "max_warps_per_sm"), min(found.values(), default=0.0)
+    most_warps, hardware = number(row, "max_warps_per_sm"), found.get(BLOCKS, math.inf)
+    least = min((blocks for name, blocks in found.items() if name != CLUSTERS), default=math.inf)
+
+    def binds(name: str, blocks: float) -> bool:
+        # Clusters follow the blocks that fit: they limit only where fewer fit than of blocks without clusters. ncu
+        # caps shared memory and barriers at the blocks that the hardware holds.
+        if name == CLUSTERS:
+            return blocks < least
+        capped = name in (SHARED, BARRIERS) and blocks >= hardware
+        return blocks == min(found.values()) and not capped
+
     return tuple(
         Limit(
             resource=name,
             blocks=blocks,
             most_blocks=_most_by_shared(row, blocks) if name == SHARED else blocks,
             occupancy_pct=min(100.0, 100 * blocks * warps / most_warps) if warps and most_warps else None,
-            binds=blocks == least,
+            binds=binds(name, blocks),
         )
         for name, blocks in found.items()
     )
@@ -206,8 +216,10 @@ def _most_by_shared(row: Row, blocks: float) -> float:
 def _lift(limits: tuple[Limit, ...], blocks: float, warps: int, most_warps: float) -> Lift:
     """The binding resources lifted together. Shared memory that only its configuration holds down is not a resource
     to save: the driver sets up more of it where more blocks would fit."""
-    held = tuple(limit for limit in limits if limit.most_blocks < blocks + 1)
-    rest = [limit for limit in limits if limit not in held]
+    held = tuple(limit for limit in limits if limit.binds and limit.most_blocks < blocks + 1)
+    # Past the hardware's limit of blocks nothing is known of what is capped by it.
+    dependent = {CLUSTERS, SHARED, BARRIERS} if any(limit.resource == BLOCKS for limit in held) else {CLUSTERS}
+    rest = [limit for limit in limits if limit not in held and limit.resource not in dependent]
     then = min((limit.most_blocks for limit in rest), default=blocks)
     full = then * warps >= most_warps
     return Lift(

@@ -238,7 +238,7 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
 def _launch(
     row: source.Row, labels: Labels, evidence: Evidence, widths: dict[int, dict[str, tuple[int, ...]]]
 ) -> LaunchFigures:
-    traced = evidence.trace.kernels.get((row["case"], row["kernel"]))
+    traced, found = evidence.trace.kernels.get((row["case"], row["kernel"])), occupancy(row)
     roof, ops, peak = _roof(row)
     duration_s = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
     tflops = _tera(_ratio(ops, duration_s))
@@ -274,14 +274,14 @@ def _launch(
         sm_clock_ghz=_giga(row["sm_clock_hz"]),
         achieved_occupancy_pct=row["achieved_occupancy_pct"],
         theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
-        occupancy_limiters=metrics.occupancy_limiters(row),
+        occupancy_limiters=found.limiters,
         waves=row["waves_per_sm"],
         threads_per_block=None if threads is None else round(threads),
         registers_per_thread=None if registers is None else round(registers),
         shared_kb_per_block=None if None in shared else sum(shared) / 1e3,
         l1_hit_pct=row["l1_hit_pct"],
         l2_hit_pct=row["l2_hit_pct"],
-        occupancy=occupancy(row),
+        occupancy=found,
         accesses=accesses(row, widths.get(row["launch"])),
     )
 
@@ -346,6 +346,10 @@ _NOTE_OF_ACCESSES = (
     "each one needed, 1 is ideal."
 )
 
+_NOTE_OF_ALIKE = (
+    "alike: so many launches of the same kernel, grid and block in this case; shown is the one of median duration, and "
+    "--format json has them all."
+)
 _NO_ACCESSES = (
     "Sectors a request, bank conflicts and local memory were not collected: fiprof collect --set full collects them."
 )
@@ -357,6 +361,7 @@ def document(figures: Figures, *, width: int = 120) -> Document:
 
     width: columns that a table may take; where names and figures do not fit, names are left out.
     """
+    shown = tuple(show_tables.shown(figures, width))
     counted = any(item.launch is not None for item in figures.launches)
     accessed = any(item.accesses.global_loads or item.accesses.shared_loads for item in figures.launches)
     local = [item.accesses.local_requests for item in figures.launches if item.launch is not None]
@@ -365,7 +370,8 @@ def document(figures: Figures, *, width: int = 120) -> Document:
         notes.append(_NOTE_OF_ACCESSES if accessed else _NO_ACCESSES)
     if local and all(requests == 0 for requests in local):
         notes.append(_NO_LOCAL)
-    shown = tuple(show_tables.shown(figures, width))
+    if any(column.key == "alike" for view in shown for column in view.columns):
+        notes.append(_NOTE_OF_ALIKE)
     return Document(data=_data(figures), shown=shown, warnings=figures.warnings, notes=tuple(notes))
 
 

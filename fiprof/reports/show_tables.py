@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
 
 WIDEST_LABEL = 32
 """Cells."""
+
+MOST_ALIKE = 8
+"""Launches of the same kernel and size in a case that are all shown."""
 
 MOST_NUMBERS = 8
 """Launches that a sentence names before it counts the rest."""
@@ -198,9 +202,11 @@ _LOCAL: Cells = (
 )
 
 
-def _of_launches(items: Sequence[LaunchFigures], label: int, width: int) -> Iterable[View]:
+def _of_launches(launched: Sequence[LaunchFigures], label: int, width: int) -> Iterable[View]:
+    items, alike = _without_alike(launched)
     profiled = [item for item in items if item.launch is not None]
     repeated = [of("iteration", "iter")] if len({item.iteration for item in profiled}) > 1 else []
+    counted: list[Any] = [(Column("alike", "alike"), lambda item: alike.get(item.launch))] if alike else []
     number, case, kernel = of("launch", "#"), of("label", "case", least=label), of("kernel", "kernel")
     one_each = len({(item.kernel, item.case) for item in profiled}) == len({item.kernel for item in profiled})
     narrow = kernel if one_each else _short_case(profiled)
@@ -215,9 +221,9 @@ def _of_launches(items: Sequence[LaunchFigures], label: int, width: int) -> Iter
     if items:
         block = of("block", "block", least=len("128x1x1"))
         long_kernel = of("kernel", "kernel", least=_LEAST_KERNEL)
-        whole = _view((number, case, long_kernel, *repeated, _TIME[0], block, *_TIME[1:]), items, "Launches")
+        whole = _view((number, case, long_kernel, *repeated, *counted, _TIME[0], block, *_TIME[1:]), items, "Launches")
         fits = _fits(whole, width) and profiled
-        yield whole if fits else _view((number, case, kernel, *repeated, *_TIME), items, "Launches")
+        yield whole if fits else _view((number, case, kernel, *repeated, *counted, *_TIME), items, "Launches")
     if not profiled:
         return
     yield table(_WORK, "Work of each launch")
@@ -232,6 +238,22 @@ def _of_launches(items: Sequence[LaunchFigures], label: int, width: int) -> Iter
         notes = (f"{launches(small)}: {_TOO_SMALL}",) if small else ()
         yield table(_WAVES, "Waves: how the grid fills the GPU", notes=notes)
     yield from _of_accesses(profiled, table)
+
+
+def _without_alike(items: Sequence[LaunchFigures]) -> tuple[list[LaunchFigures], dict[int | None, int]]:
+    """The launches, of many alike the one of median duration; and how many it stands for."""
+    groups: dict[tuple[str | None, str, str | None, str | None], list[LaunchFigures]] = defaultdict(list)
+    for item in items:
+        groups[item.case, item.kernel, item.grid, item.block].append(item)
+    kept, counts = [], {}
+    for group in groups.values():
+        if len(group) <= MOST_ALIKE:
+            kept += group
+            continue
+        middle = sorted(group, key=lambda item: item.ncu_us or 0.0)[(len(group) - 1) // 2]
+        kept.append(middle)
+        counts[middle.launch] = len(group)
+    return [item for item in items if item in kept], counts
 
 
 def _of_accesses(profiled: Sequence[LaunchFigures], table: Callable[..., View]) -> Iterable[View]:
