@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from fiprof.reports.show import Figures, LaunchFigures
     from fiprof.reports.stalls import LaunchStalls, StallReport
 
+    _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, float]
+
 T = TypeVar("T", "LaunchStalls", "LaunchFigures")
 
 MOST_BARS = 40
@@ -61,12 +63,7 @@ def roofline_chart(rooflines: Rooflines, *, anchor: str = "chart-roofline") -> C
     )
 
 
-_SYMBOLS = {"DRAM": "circle", "L2": "square-open", "L1": "diamond-open"}
-
-
 def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
-    import plotly.graph_objects as go
-
     memories = {level: high for level, (_, high) in roofline.memory_roofs(placed).items()}
     works = {kind: high for kind, (_, high) in roofline.compute_roofs(placed).items()}
     points = [
@@ -92,31 +89,35 @@ def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
         start = roof / max(memories.values()) if memories else left
         traces.append(_roof(kind, f"{roof / 1e12:.1f} TFLOP/s", [max(left, start), right], [roof, roof]))
     kernels = colours([item.kernel for item in placed])
-    for level, symbol in _SYMBOLS.items():
-        for name, (colour, _) in kernels.items():
-            mine = [(i, m, ops) for i, m, ops in points if m.level == level and i.kernel == name]
-            if not mine:
-                continue
-            traces.append(
-                go.Scatter(
-                    x=[memory.flop_per_byte for _, memory, _ in mine],
-                    y=[ops / 1e12 for _, _, ops in mine],
-                    mode="markers+text" if len(placed) <= MOST_NUMBERED and level == "DRAM" else "markers",
-                    text=[str(item.launch) for item, _, _ in mine],
-                    textposition="bottom right",
-                    marker={"symbol": symbol, "size": 11, "color": colour, "line": {"width": 1.5, "color": colour}},
-                    name=label(name) if level == "DRAM" else f"{label(name)} ({level})",
-                    visible=True if level == "DRAM" else "legendonly",
-                    hovertext=[_point(item, memory) for item, memory, _ in mine],
-                    hoverinfo="text",
-                )
-            )
+    for name, (colour, _) in kernels.items():
+        mine = [point for point in points if point[1].level == "DRAM" and point[0].kernel == name]
+        traces.append(_points(mine, label(name), [colour] * len(mine), "circle", numbered=len(placed) <= MOST_NUMBERED))
+    for level, symbol in (("L2", "square-open"), ("L1", "diamond-open")):
+        mine = [point for point in points if point[1].level == level]
+        traces.append(_points(mine, f"over {level}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
     return figure(
         traces,
         height=560,
         xaxis=log_axis("arithmetic intensity, FLOP/byte", left, right),
         yaxis=log_axis("achieved, TFLOP/s", bottom, top),
-        legend={"y": -0.14},
+    )
+
+
+def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol: str, *, numbered: bool = False) -> Any:
+    """Launches over the bytes of a memory; those of L2 and L1 when the legend asks for them."""
+    import plotly.graph_objects as go
+
+    return go.Scatter(
+        x=[memory.flop_per_byte for _, memory, _ in points],
+        y=[ops / 1e12 for _, _, ops in points],
+        mode="markers+text" if numbered else "markers",
+        text=[str(item.launch) for item, _, _ in points],
+        textposition="bottom right",
+        marker={"symbol": symbol, "size": 11, "color": list(colour), "line": {"width": 1.5, "color": list(colour)}},
+        name=name,
+        visible=True if symbol == "circle" else "legendonly",
+        hovertext=[_point(item, memory) for item, memory, _ in points],
+        hoverinfo="text",
     )
 
 
@@ -134,7 +135,7 @@ def _roof(name: str, value: str, x: list[float], ops: list[float]) -> Any:
         y=ys,
         mode="lines+text",
         text=[f"{escaped(name)} {value}" if i == at else "" for i in range(steps + 1)],
-        textposition="top left",
+        textposition="bottom right" if sloped else "top left",
         line={"color": GREY, "width": 1.5, "dash": "solid" if sloped else "dash"},
         showlegend=False,
         hovertext=hover(f"{name} roof", [("peak at the measured clock", value)]),
@@ -244,7 +245,10 @@ def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
                 y=keys,
                 x=[100 * share for share in shares],
                 name=escaped(reason),
-                marker={"color": colour, "pattern": {"shape": pattern, "fgcolor": "#ffffff", "size": 6}},
+                marker={
+                    "color": colour,
+                    "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "size": 6},
+                },
                 hovertext=[_stall(item, reason, share) for item, share in zip(launches, shares, strict=True)],
                 hoverinfo="text",
             )
@@ -256,13 +260,8 @@ def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
         bargap=0.25,
         xaxis=axis("share of the warps' time, %", range=[0, 100], ticksuffix=" %"),
         yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
-        legend={"y": -_below(len(launches)), "traceorder": "normal"},
+        legend={"traceorder": "normal"},
     )
-
-
-def _below(rows: int) -> float:
-    """Where a legend begins below a chart of bars, in parts of its height."""
-    return 60 / (rows * 30 + 20)
 
 
 def _stall(item: LaunchStalls, reason: str, share: float) -> str:
@@ -341,7 +340,6 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
         bargap=0.35,
         xaxis=axis("occupancy, %", range=[0, 104], ticksuffix=" %"),
         yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
-        legend={"y": -_below(len(launches))},
     )
 
 
@@ -500,7 +498,6 @@ def _scaling(
             else {}
         ),
         yaxis=log_axis(names[1], min(ys) / 1.6, max(ys) * 1.6),
-        legend={"y": -0.18},
     )
 
 

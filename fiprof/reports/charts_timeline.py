@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.parsers.run import Run
 from fiprof.reports import plot, samples, timeline
-from fiprof.reports.figures import GREY, axis, category_axis, colours, escaped, figure, label
+from fiprof.reports.figures import COLOURS, GREY, axis, category_axis, colours, escaped, figure, label
 from fiprof.reports.labels import Labels, short_kernel
 from fiprof.reports.page import Chart
 from fiprof.reports.view import View, render
@@ -22,8 +22,10 @@ MOST_CHAPTERS = 24
 """Cases in a phase that have a window: the longest ones."""
 WINDOW_BINS = 400
 """Pieces of a window: executions of a kernel that begin in the same piece are drawn as one."""
-MOST_NAMED = 7
-"""Kernels with a colour of their own."""
+RANGE_COLOUR = "#5f6873"
+"""Of phases and cases, whose names stand in them in white."""
+MOST_NAMED = 5
+"""Kernels with a colour of their own: those that took most time in the windows."""
 
 
 def timeline_chart(run: Run, *, anchor: str = "chart-timeline", phase: str = "measure") -> Chart | None:
@@ -75,13 +77,13 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
     whole = min(start for start, _ in times) / 1e6, max(end for _, end in times) / 1e6
     shown = [*windows, whole] if len(chapters) > 1 or windows[0] != whole else [whole]
     traces: list[Any] = []
-    palette = _palette(lanes)
+    palette = _palette(lanes, windows)
     named: set[str] = set()
     for lane in lanes:
         pieces = [_folded(lane.rows, *window) for window in shown]
         drawn = _joined(pieces, shown)
         for name, group in drawn.groupby("name", sort=False):
-            colour = palette.get(str(name), GREY)
+            colour = RANGE_COLOUR if lane.table == "ranges" else palette.get(str(name), GREY)
             kernel = lane.table == "kernels" and str(name) in palette
             traces.append(
                 go.Bar(
@@ -94,6 +96,9 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
                     legendgroup=escaped(str(name)),
                     showlegend=kernel and str(name) not in named,
                     marker={"color": colour, "line": {"width": 0}},
+                    text=[label(str(name))] * len(group) if lane.table == "ranges" else None,
+                    textposition="inside",
+                    insidetextanchor="middle",
                     customdata=_durations(group),
                     hovertemplate=f"<b>{escaped(short_kernel(str(name)))}</b><br>%{{customdata}}<br>"
                     f"start: %{{base:,.4f}} ms<br>on: {escaped(lane.name)}<extra></extra>",
@@ -103,17 +108,17 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
                 named.add(str(name))
     levels = list(_levels(run, shown))
     names = [lane.name for lane in lanes]
-    split = 1 - 0.34 * bool(levels)
+    split = 1 - 0.45 * bool(levels)
     made = figure(
         [*traces, *levels],
-        height=110 + 34 * len(names) + 190 * bool(levels),
+        height=190 + 30 * len(names) + 170 * bool(levels),
         barmode="overlay",
+        uniformtext={"minsize": 10, "mode": "hide"},
         xaxis=axis(
             "time since the trace began, ms", range=list(shown[0]), separatethousands=True,
             anchor="y2" if levels else "y", exponentformat="none",
         ),
         yaxis=category_axis(names, [escaped(name) for name in names], domain=[1 - split + 0.04 * bool(levels), 1]),
-        legend={"y": -0.2},
         margin={"l": 8, "r": 16, "t": 56, "b": 8},
     )  # fmt: skip
     if levels:
@@ -145,12 +150,19 @@ def _menu(chapters: Sequence[timeline.Chapter], windows: Sequence[tuple[float, f
     }
 
 
-def _palette(lanes: Sequence[_Lane]) -> dict[str, str]:
-    """Name -> colour, of the kernels that took most time in all."""
+def _palette(lanes: Sequence[_Lane], windows: Sequence[tuple[float, float]]) -> dict[str, str]:
+    """Name -> colour, of the kernels that took most time in the windows."""
+    import numpy as np
+
     totals: dict[str, float] = {}
     for lane in lanes:
         if lane.table == "kernels":
-            spent = (lane.rows["end_ns"] - lane.rows["start_ns"]).groupby(lane.rows["name"], observed=True).sum()
+            rows = lane.rows
+            inside = np.zeros(len(rows), dtype=bool)
+            for start, end in windows:
+                inside |= ((rows["start_ns"] >= start * 1e6) & (rows["end_ns"] <= end * 1e6)).to_numpy()
+            rows = rows[inside]
+            spent = (rows["end_ns"] - rows["start_ns"]).groupby(rows["name"], observed=True).sum()
             for name, total in spent.items():
                 totals[str(name)] = totals.get(str(name), 0.0) + float(total)
     longest = sorted(totals, key=lambda name: -totals[name])[:MOST_NAMED]
@@ -248,7 +260,7 @@ def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
     import numpy as np
     import plotly.graph_objects as go
 
-    palette = colours([name for name, _ in _LEVELS])
+    palette = dict(zip((name for name, _ in _LEVELS), COLOURS[MOST_NAMED:], strict=True))
     sampled = samples.read(run)
     for device, found in sampled.items():
         for name, key in _LEVELS:
@@ -266,7 +278,7 @@ def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
                 x=np.round(x, 5).tolist(),
                 y=[None if value != value else round(float(value), 2) for value in y],
                 mode="lines",
-                line={"shape": "hv", "width": 1.5, "color": palette[name][0]},
+                line={"shape": "hv", "width": 1.5, "color": palette[name]},
                 name=escaped(full),
                 yaxis="y2",
                 hovertemplate=f"<b>{escaped(full)}</b><br>mean of the samples: %{{y:.1f}} %<br>time: %{{x:,.3f}} ms"

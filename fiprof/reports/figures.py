@@ -61,7 +61,7 @@ def figure(traces: Sequence[Any], *, height: int, **layout: Any) -> Figure:
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', sans-serif", "size": 12.5},
         "margin": {"l": 8, "r": 16, "t": 24, "b": 8},
         "colorway": list(COLOURS),
-        "legend": {"orientation": "h", "yanchor": "top", "y": -0.16, "xanchor": "left", "x": 0},
+        "legend": {"orientation": "h", "yref": "container", "yanchor": "bottom", "y": 0, "xanchor": "left", "x": 0},
         "hoverlabel": {"align": "left", "namelength": -1},
         "hovermode": "closest",
         "dragmode": "zoom",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
-from fiprof.reports.page import Chart, Link, Page, Section, target
-from fiprof.reports.view import Column, Value, View, is_number, shorten, shown_columns, visible, word
+from fiprof.reports.page import Chart, Link, Page, Section, Table, target
+from fiprof.reports.view import Column, Value, is_number, shorten, shown_columns, visible, word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,7 +67,7 @@ class _Cell:
     text: str
     href: str = ""
     title: str = ""
-    """All of a name that is cut."""
+    """Where the value comes from, or all of a name that is cut."""
     order: str | None = None
     """What to sort a number by, in full precision; empty for none that was measured, None for text."""
     bar_pct: float | None = None
@@ -83,9 +83,12 @@ class _Grid:
     paged: bool
 
 
-def _grid(view: View) -> _Grid:
+def _grid(table: Table) -> _Grid:
+    view = table.view
     shown = shown_columns(view, bars=True)
-    columns = [_cells(column, values) for column, values in shown]
+    indices = [index for index, column in enumerate(view.columns) if column.title]
+    sources = [[row[index] for row in table.sources] or [""] * len(view.rows) for index in indices]
+    columns = [_cells(*item, words) for item, words in zip(shown, sources, strict=True)]
     return _Grid(
         heads=tuple(
             _Head("" if column.bar else column.title, column.unit, column.meaning, is_number(column, values))
@@ -97,14 +100,14 @@ def _grid(view: View) -> _Grid:
     )
 
 
-def _cells(column: Column, values: Sequence[Value]) -> Iterable[_Cell]:
+def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> Iterable[_Cell]:
     number = is_number(column, values)
-    for value in values:
+    for value, source in zip(values, sources, strict=True):
         text = word(value, column.spec)
         yield _Cell(
             text=shorten(text, LONGEST_CELL),
             href=_href(value),
-            title=text if len(text) > LONGEST_CELL else "",
+            title=visible(source) or (text if len(text) > LONGEST_CELL else ""),
             order=_order(value) if number else None,
             bar_pct=100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
         )

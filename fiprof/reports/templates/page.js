@@ -6,7 +6,7 @@ const tables = [...document.querySelectorAll("table[data-rows]")];
 function draw(place) {
   const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
   if (touch) figure.layout.dragmode = false; // a finger on a chart scrolls the page
-  Plotly.newPlot(place, figure.data, figure.layout, { responsive: true, displaylogo: false });
+  Plotly.newPlot(place, figure.data, figure.layout, { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" });
 }
 
 function sortable(table) {
