@@ -324,10 +324,10 @@ def _held(found: Occupancy) -> str:
     larger = set_up is not None and set_up.binds and set_up.most_blocks > set_up.blocks
     limiters = [f"{name} as it was set up" if larger and name == SHARED else name for name in found.limiters]
     if larger and lift.resources == (SHARED,):
-        what = "with more of L1 set up as shared memory"
+        what = "With more of L1 set up as shared memory"
     else:
-        what = f"without the limit of {_and(lift.resources)}"
-    text = f"{head}, limited by {_and(limiters)}. {what.capitalize()} {_blocks(lift.blocks)} would fit, "
+        what = f"Without the limit of {_and(lift.resources)}"
+    text = f"{head}, limited by {_and(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
     text += _percent(lift.occupancy_pct) + (f", then limited by {_and(lift.then)}" if lift.then else "")
     if found.steps and len(found.steps) == len(lift.resources):
         fits = min(step.blocks for step in found.steps)
