@@ -1,0 +1,247 @@
+"""What a reader would want to be told, each with its evidence and what follows from it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from fiprof.errors import FiprofError
+from fiprof.reports import expected, report_parameters
+from fiprof.reports.check_rules import Check
+from fiprof.reports.facts import Fact, Said, Source, say
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.measured import Group, Measured
+from fiprof.reports.occupancy import occupancy
+from fiprof.reports.page import Block, Caution, Finding, Section, Table, Text
+from fiprof.reports.story import IDLE_SHARE, Scene, Story
+from fiprof.reports.view import Column, View
+
+LEAST_SHARE = 0.01
+"""Of an iteration's kernel time, from which a second kernel is worth a word."""
+MUCH_WORK = 1.25
+"""Counted over needed operations from which they are worth a word."""
+APART = 1.10
+"""ncu's time over nsys's, likewise."""
+TAIL_LOSS = 0.05
+"""Of the run time that a partial last wave may cost, likewise."""
+SMALL_GRID = 0.5
+"""Waves below which a grid is called small."""
+MOST_LINES = 8
+"""Of evidence in a finding."""
+
+
+def section(measured: Measured, told: Story, checks: Sequence[Check], verdicts: Iterable[Finding] = ()) -> Section:
+    """The findings of a run. verdicts: those about single kernels, first.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    found = [
+        *verdicts,
+        *report_parameters.findings(measured),
+        *waiting(measured, told),
+        *second_kernels(measured),
+        *grids(measured),
+        *extra_work(measured, checks),
+        *cold(measured),
+    ]
+    blocks: list[Block] = list(found)
+    if not found:
+        blocks.append(
+            Text(("Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare.",))
+        )
+    return Section("observations", "Observations", tuple(blocks), tuple(_expected(measured)))
+
+
+# Time without kernels, and kernels beside the main one
+
+
+def waiting(measured: Measured, told: Story) -> Iterable[Finding]:
+    """Cases in whose measured phase the GPU had nothing to do."""
+    idle = [scene for scene in told.measured if scene.chapter.busy < 1 - IDLE_SHARE and scene.chapter.steps]
+    if not idle:
+        return
+    idle.sort(key=lambda scene: scene.chapter.busy)
+    facts = [_idle(scene) for scene in idle]
+    evidence = [
+        say("{}: {} idle, kernel time {} an iteration", scene.chapter.label, fact, _iteration(measured, scene) or "–")
+        for scene, fact in zip(idle, facts, strict=True)
+    ][:MOST_LINES]
+    yield Finding(
+        anchor="finding-waiting",
+        observation=say(
+            "The GPU was idle for {} of the measured time of {}{}.",
+            facts[0],
+            idle[0].chapter.label,
+            f", and for a tenth or more in {len(idle) - 1} other cases" if len(idle) > 1 else "",
+        ),
+        evidence=tuple(evidence),
+        implication="These cases are bound by the host's launches: a CUDA graph, fewer launches or more work in each "
+        "gains here; a faster kernel does not.",
+        sure="by nsys, which itself makes each launch call a little longer: without it the share is smaller.",
+    )
+
+
+def _idle(scene: Scene) -> Fact:
+    case = scene.chapter.steps[0].case
+    formula = "1 - busy_ns / (max(end_ns) - min(start_ns))"
+    return Fact(1 - scene.chapter.busy, Source("nsys", formula, case=case, phase=scene.chapter.phase or ""), ".0%")
+
+
+def _iteration(measured: Measured, scene: Scene) -> Fact | None:
+    case = scene.chapter.steps[0].case
+    return measured.nsys_iteration(case) if case else None
+
+
+def second_kernels(measured: Measured) -> Iterable[Finding]:
+    """Kernels beside the one that takes most of an iteration."""
+    shares: dict[str, list[tuple[str, Fact, Fact]]] = defaultdict(list)
+    of_case: dict[str, list[str]] = defaultdict(list)
+    for case, kernel in measured.evidence.trace.kernels:
+        of_case[case].append(kernel)
+    for case, kernels in of_case.items():
+        whole = measured.nsys_iteration(case)
+        times = {kernel: time for kernel in kernels if (time := measured.nsys_kernel(case, kernel)) is not None}
+        if whole is None or len(times) < 2:
+            continue
+        main = max(times, key=lambda kernel: times[kernel].value)
+        for kernel, time in times.items():
+            share = (time / whole).as_(".1%")
+            if kernel != main and share.value >= LEAST_SHARE:
+                shares[kernel].append((case, share, time))
+    for kernel, found in shares.items():
+        found.sort(key=lambda item: -item[1].value)
+        case, share, _ = found[0]
+        more = say(", and {} or more of {} other cases", found[-1][1], len(found) - 1) if len(found) > 1 else ""
+        merge = "MergeStates" in kernel
+        yield Finding(
+            anchor=f"finding-kernel-{report_parameters.slug(kernel)}",
+            observation=say(
+                "{}{} takes {} of the kernel time of {}{}.",
+                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.labels(case), more,
+            ),
+            evidence=tuple(
+                say("{}: {}, {} of the iteration", measured.labels(c), t, s) for c, s, t in found[:MOST_LINES]
+            ),
+            implication="Without the split there is nothing to merge: it pays where it fills the GPU, and costs this "
+            "share where the grid would fill it anyway."
+            if merge
+            else "Fusing it into its neighbour, or leaving it out, gains at most this share.",
+            sure="medians by nsys; kernels that are launched ahead of the other's end overlap a little.",
+        )  # fmt: skip
+
+
+# Grids, extra work, cold caches
+
+
+def _named(group: Group) -> str:
+    return f"{short_kernel(group.kernel)} · {group.label}"
+
+
+def grids(measured: Measured) -> Iterable[Finding]:
+    """Grids that fill a small part of the GPU, and tails that cost time."""
+    small: list[tuple[Group, str]] = []
+    tails: list[tuple[Group, str]] = []
+    for group in measured.longest:
+        waves = occupancy(group.row).waves
+        if waves is None:
+            continue
+        if waves.waves < SMALL_GRID:
+            small.append((group, f"{waves.last_blocks:,} of the {waves.wave_blocks:,} blocks that fit at once"))
+        elif waves.loss_share is not None and waves.loss_share >= TAIL_LOSS:
+            tails.append((group, f"{waves.waves:.2f} waves, the tail costs at most {waves.loss_share:.1%} of the time"))
+    if small:
+        others = f", and so do {len(small) - 1} more" if len(small) > 1 else ""
+        yield Finding(
+            anchor="finding-small-grids",
+            observation=f"The grid of {_named(small[0][0])} fills less than half of the GPU{others}.",
+            evidence=tuple(f"{_named(group)}: {text}" for group, text in small[:MOST_LINES]),
+            implication="More blocks gain here before anything inside the kernel does: split the work further, or put "
+            "more of it into a launch.",
+            sure="blocks a multiprocessor by ncu's occupancy limits.",
+        )
+    if tails:
+        others = f", and so is that of {len(tails) - 1} more" if len(tails) > 1 else ""
+        yield Finding(
+            anchor="finding-tail",
+            observation=f"The last wave of {_named(tails[0][0])} is partly empty{others}.",
+            evidence=tuple(f"{_named(group)}: {text}" for group, text in tails[:MOST_LINES]),
+            implication="Blocks of another size, or a persistent kernel that hands out tiles, would fill it.",
+            sure="an upper bound: it holds where every block takes the same time.",
+        )
+
+
+def extra_work(measured: Measured, checks: Sequence[Check]) -> Iterable[Finding]:
+    """Cases for which ncu counted many more operations than the algorithm needs."""
+    found = [
+        (check.value, measured.labels(check.case))
+        for check in checks
+        if check.check == "flops" and check.value is not None and check.value >= MUCH_WORK
+    ]
+    if not found:
+        return
+    found.sort(key=lambda item: -item[0])
+    (most, label), others = found[0], len(found) - 1
+    yield Finding(
+        anchor="finding-extra-work",
+        observation=f"{label} does {most:.2f} times the operations that its algorithm needs"
+        + (f", and {others} other cases {found[-1][0]:.2f} times or more." if others else "."),
+        evidence=tuple(f"{label}: {value:.2f} times" for value, label in found[:MOST_LINES]),
+        implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
+        "conversions). Saving it gains where compute binds, and nothing where memory does.",
+        sure="ncu's counters over the workload's cost model: tensor operations where there are any.",
+    )
+
+
+def cold(measured: Measured) -> Iterable[Finding]:
+    """Kernels that ncu saw run much longer than nsys did."""
+    found: list[tuple[Fact, Group, Said]] = []
+    for group in measured.longest:
+        ncu, nsys = measured.duration(group.row), measured.nsys_kernel(group.case, group.kernel)
+        if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART:
+            found.append((ratio, group, say("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
+    if not found:
+        return
+    found.sort(key=lambda item: -item[0].value)
+    ratio, group, _ = found[0]
+    others = say(", and {} others {} times or more", len(found) - 1, found[-1][0]) if len(found) > 1 else ""
+    flushed = measured.run.manifest.settings.get("cache_control", "all") == "all"
+    yield Finding(
+        anchor="finding-cold",
+        observation=say("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
+        evidence=tuple(text for *_, text in found[:MOST_LINES]),
+        implication="Under ncu the caches are flushed first: in the loop these kernels find data in L2. Read their "
+        "rates, hit rates and stalls as those of a first use; --cache-control none shows the warm case."
+        if flushed
+        else "Clocks or the replays differ: hold the rates of these kernels against nsys's times.",
+    )
+
+
+# Against what is expected
+
+
+def _expected(measured: Measured) -> Iterable[Section]:
+    """What is expected of the kernel families beside what was measured."""
+    try:
+        found = expected.expected(measured.run)
+    except FiprofError as error:
+        if not measured.evidence.launches:
+            return
+        yield Section("expected", "Against what is expected", (Caution(error.message),))
+        return
+    columns = (
+        Column("case", "case"),
+        Column("quantity", "what"),
+        Column("unit", "in"),
+        Column("expected", "expected"),
+        Column("measured", "measured", spec=".2f"),
+        Column("words", "outcome"),
+    )
+    rows = tuple(
+        (case.label, item.quantity, item.unit, item.expected, item.measured, item.words)
+        for case in found.cases
+        for item in case.comparisons
+    )
+    notes = tuple(dict.fromkeys(f"Expected by {case.family}: {case.source.title}." for case in found.cases))
+    view = View(columns, rows, notes=notes)
+    blocks: list[Block] = [Text((" ".join(expected.summary(found)),)), Table(view, anchor="expected-measured")]
+    yield Section("expected", "Against what is expected", tuple(blocks))
