@@ -83,7 +83,8 @@ def by_hand(python: str, folder: Path) -> float:
 def with_fiprof(python: str, folder: Path, ncu_set: str) -> tuple[float, float]:
     """Wall seconds of ``fiprof collect`` over the kernels, and those in which none of the tools' processes ran."""
     archive = folder / ncu_set
-    argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", ",".join(KERNELS), "--set", ncu_set, "--python", python]
+    words = ["--kernel", ",".join(KERNELS), "--set", ncu_set, "--python", python]
+    argv = [sys.executable, "-m", "fiprof", "collect", *words]
     begin = time.perf_counter()
     run([*argv, "--artifacts", str(archive)])
     wall_s = time.perf_counter() - begin

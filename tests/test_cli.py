@@ -38,6 +38,7 @@ def test_the_commands() -> None:
         "runs",
         "show",
         "stalls",
+        "study",
         "timeline",
     ]
 

@@ -187,9 +187,14 @@ class Collection:
             if session.journal.manifest.replayed_from is None:
                 _note_gpu_afterwards(session)
 
-    def conclude(self) -> Result:
-        """What needs no GPU: exports, tables, the run's checks, its manifest and name."""
+    def conclude(self, supervisor: Supervisor | None = None) -> Result:
+        """What needs no GPU: exports, tables, the run's checks, its manifest and name.
+
+        supervisor: who may stop it, where that is another than who may stop the measuring.
+        """
         session = self.session
+        if supervisor is not None:
+            session.executor = Machine(supervisor)
         with self._ending_in_order():
             if self._profiled:
                 with _collecting(self._problems):
@@ -203,6 +208,11 @@ class Collection:
                     parse.parse_checks(session.path)
         status: Status = "failed" if self._problems else "complete"
         return self._finish("interrupted" if self._interrupted else status)
+
+    @property
+    def problem(self) -> FiprofError | None:
+        """The first thing that went wrong so far."""
+        return self._problems[0] if self._problems else None
 
     @property
     def _interrupted(self) -> bool:

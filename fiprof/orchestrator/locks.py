@@ -1,4 +1,7 @@
-"""One collect at a time on a GPU: two profilers on one GPU disturb each other's figures without a word."""
+"""One collect at a time on a GPU: two profilers on one GPU disturb each other's figures without a word.
+
+And one sitting at a time in a study's folder.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,7 @@ def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: 
     stopping: set by somebody who wants the waiting to end.
     Raises FiprofError naming the holder, Interrupted when told to stop. The lock goes with the process.
     """
-    path = lock_path(gpu)
-    descriptor = _open(path)
+    descriptor = _open(lock_path(gpu))
     try:
         told = False
         while not _try(descriptor):
@@ -47,9 +49,20 @@ def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: 
                 told = True
             if stopping.wait(POLL_S):
                 raise Interrupted
-        os.ftruncate(descriptor, 0)
-        started = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "user": _user(), "since": started}).encode(), 0)
+        _sign(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process around a block. Raises FiprofError naming who else has it."""
+    descriptor = _open(folder / ".lock")
+    try:
+        if not _try(descriptor):
+            raise FiprofError(f"{folder} is being worked on by {_holder(descriptor)}", "wait for its end, or end it")
+        _sign(descriptor)
         yield
     finally:
         os.close(descriptor)
@@ -75,6 +88,13 @@ def _try(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _sign(descriptor: int) -> None:
+    """Write down who holds the lock."""
+    os.ftruncate(descriptor, 0)
+    started = time.strftime("%Y-%m-%d %H:%M:%S")
+    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "user": _user(), "since": started}).encode(), 0)
 
 
 def _holder(descriptor: int) -> str:

@@ -195,6 +195,30 @@ class Supervisor:
         self.stopping.set()
 
 
+def end_orphans(text: str) -> None:
+    """End the processes that a killed fiprof left behind. text: what their command line has in it, e.g. a folder."""
+    orphans = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if TOKEN_VARIABLE in process.environ() and any(text in word for word in process.cmdline()):
+                orphans.append(process)
+    for process in orphans:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(orphans, timeout=TERMINATE_GRACE_S)
+
+
+def stop_on_signals(supervisor: Supervisor) -> None:
+    """The first Ctrl-C (or SIGTERM) ends the supervisor's processes in order; a second one ends fiprof."""
+
+    def stop(number: int, _frame: object) -> None:
+        supervisor.stop()
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
 def public_environment() -> dict[str, str]:
     """This process's environment without the variables whose names say that they hold a secret."""
     return {name: value for name, value in os.environ.items() if not SECRET.search(name)}

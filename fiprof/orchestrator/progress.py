@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 import time
@@ -38,6 +39,12 @@ class Progress:
         with Live(console=self._console, get_renderable=self._line, refresh_per_second=REFRESHES_PER_S, transient=True):
             yield
         self._console = None
+
+    def without_lines(self) -> Progress:
+        """The same live line, for work that says nothing to stay: whoever started it sums it up."""
+        silent = copy.copy(self)
+        silent._quiet = True
+        return silent
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -59,6 +59,8 @@ class CaseEntry:
     flops: int
     bytes_read: int
     bytes_written: int
+    tokens: int | None = None
+    """That an iteration processes; None where the workload knows no tokens."""
 
 
 @dataclass(frozen=True)

@@ -85,15 +85,27 @@ def trace_times(run: Run) -> TraceTimes:
         for case, kernel, durations_ns in _grouped(measured, ["case", "kernel"], "list")
         if (times := summarize([ns / 1e3 for ns in durations_ns]))
     }
-    totals: dict[str, list[float]] = {}
-    for case, _, total_ns in _grouped(measured, ["case", "iteration"], "sum"):
-        totals.setdefault(case, []).append(total_ns / 1e3)
     cases = {
         case: CaseTimes(times, executions=sum(e.count for (c, _), e in executions.items() if c == case) / times.count)
-        for case, totals_us in totals.items()
+        for case, totals_us in _iterations(measured).items()
         if (times := summarize(totals_us))
     }
     return TraceTimes(executions, cases)
+
+
+def iteration_times(run: Run) -> dict[str, list[float]]:
+    """Case id -> kernel time of each iteration under nsys in µs, in their order; empty without nsys.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    return _iterations(_measured(run)) if run.has("kernels") else {}
+
+
+def _iterations(measured: pa.Table) -> dict[str, list[float]]:
+    totals: dict[str, list[tuple[int, float]]] = {}
+    for case, iteration, total_ns in _grouped(measured, ["case", "iteration"], "sum"):
+        totals.setdefault(case, []).append((-1 if iteration is None else iteration, total_ns / 1e3))
+    return {case: [total_us for _, total_us in sorted(pairs)] for case, pairs in totals.items()}
 
 
 def _measured(run: Run) -> pa.Table:

@@ -39,4 +39,5 @@ class AddThenRMSNorm(FusedAddRMSNorm):
             flops=5 * p.rows * p.hidden,
             bytes_read=(3 * p.rows + 1) * p.hidden * element,
             bytes_written=2 * p.rows * p.hidden * element,
+            tokens=p.rows,
         )

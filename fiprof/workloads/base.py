@@ -123,6 +123,8 @@ class Cost:
     """Each input byte once."""
     bytes_written: int
     """Each output byte once."""
+    tokens: int | None = None
+    """Tokens that an iteration processes; None where the kernel knows no tokens."""
 
     @property
     def bytes_total(self) -> int:

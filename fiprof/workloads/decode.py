@@ -103,6 +103,7 @@ class Decode(Workload[DecodeParams]):
             flops=4 * p.batch * p.q_heads * p.head_dim * p.kv_len,
             bytes_read=query + keys_values + pages * PAGE_INDEX_BYTES,
             bytes_written=query,
+            tokens=p.batch,
         )
 
     def facts(self) -> Mapping[str, Value]:

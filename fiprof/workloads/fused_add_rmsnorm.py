@@ -46,6 +46,7 @@ class FusedAddRMSNorm(Workload[RMSNormParams]):
             flops=5 * p.rows * p.hidden,
             bytes_read=(2 * p.rows + 1) * p.hidden * element,
             bytes_written=2 * p.rows * p.hidden * element,
+            tokens=p.rows,
         )
 
     def reference(self) -> Sequence[Tensor]:

@@ -92,6 +92,7 @@ class Prefill(Workload[PrefillParams]):
             flops=4 * p.batch * p.q_heads * p.head_dim * pairs,
             bytes_read=query + keys_values,
             bytes_written=query,
+            tokens=p.batch * p.seq_len,
         )
 
     def facts(self) -> Mapping[str, Value]:

@@ -56,6 +56,7 @@ class RMSNorm(Workload[RMSNormParams]):
             flops=4 * p.rows * p.hidden,
             bytes_read=(p.rows + 1) * p.hidden * element,
             bytes_written=p.rows * p.hidden * element,
+            tokens=p.rows,
         )
 
     def reference(self) -> Sequence[Tensor]:

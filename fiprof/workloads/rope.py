@@ -103,6 +103,7 @@ class Rope(Workload[RopeParams]):
             flops=3 * elements,
             bytes_read=elements * BYTES_PER_ELEMENT[p.dtype] + (angles if p.variant == "cos_sin_cache" else 0),
             bytes_written=elements * BYTES_PER_ELEMENT[p.dtype],
+            tokens=p.tokens,
         )
 
     def frequencies(self) -> Tensor:

@@ -1,8 +1,10 @@
 """Stands in for the interpreter that has torch: takes the runner's command line, launches nothing.
 
-Marks the same NVTX ranges as the runner, where nvtx is installed, and writes results in the runner's form.
+Marks the same NVTX ranges as the runner, where nvtx is installed, and writes results in the runner's form: those of the
+run STAND_IN_RUN where that has the case.
 STAND_IN_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang, stubborn (hangs and ignores SIGINT and
-SIGTERM, with a child in a session of its own).
+SIGTERM, with a child in a session of its own). STAND_IN_FAILS: text in the ids of cases that fail; STAND_IN_DIES: of
+cases that end the process.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+from fiprof.parsers.run import read_jsonl
 from fiprof.workloads.__main__ import _parser
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.marks import MEASURE, SETUP, WARMUP, Marks
@@ -36,11 +40,26 @@ def main() -> None:
     if behaviour in ("hang", "stubborn"):
         hang(stubborn=behaviour == "stubborn")
     marks = Marks()
+    fails, dies = (os.environ.get(name) for name in ("STAND_IN_FAILS", "STAND_IN_DIES"))
+    recorded = {}
+    if "STAND_IN_RUN" in os.environ:
+        recorded = {
+            record.get("case"): record for record in read_jsonl(Path(os.environ["STAND_IN_RUN"]) / "baseline.jsonl")
+        }
+    failed = 0
     with open(options.out, "w") as out:
         out.write(json.dumps({"kind": "environment", "packages": {"nvtx": "stand-in"}, "gpu": {}}) + "\n")
         for number, text in enumerate(options.case, 1):
             case = parse_case(text)
             print(f"fiprof: measure {number}/{len(options.case)} {case.id}", file=sys.stderr, flush=True)
+            if dies and dies in case.id:
+                os.abort()
+            if fails and fails in case.id:
+                out.write(
+                    json.dumps({"kind": "error", "case": case.id, "error": "does not fit in the GPU's memory"}) + "\n"
+                )
+                failed += 1
+                continue
             for phase in (SETUP, WARMUP):
                 with marks.range(phase, case.id):
                     pass
@@ -48,13 +67,16 @@ def main() -> None:
                 for i in range(options.measure_iterations):
                     with marks.range(f"iter {i}"):
                         pass
-            record = {
+            record = recorded.get(case.id) or {
                 "kind": "case",
                 "case": case.id,
                 "gpu_us": [100.0] * options.measure_iterations,
                 "wall_us": 101.0,
             }
             out.write(json.dumps(record) + "\n")
+    if failed and not (options.keep_going and failed < len(options.case)):
+        print(f"fiprof: error: {failed} of {len(options.case)} cases failed", file=sys.stderr)
+        sys.exit(1)
 
 
 def hang(*, stubborn: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +14,6 @@ from fiprof.orchestrator.settings import TOOLS
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.collect import Result
-    from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.request import CollectRequest
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
@@ -135,7 +133,7 @@ def command(
     lists; every combination becomes a case, and all cases share one process per tool.
     """
     from fiprof.orchestrator import collect
-    from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.process import Supervisor, stop_on_signals
     from fiprof.orchestrator.progress import Progress
     from fiprof.orchestrator.request import CollectRequest
 
@@ -143,7 +141,7 @@ def command(
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
         source, supervisor, progress = archive.find(replay), Supervisor(), Progress(quiet=quiet)
-        _stop_on_signals(supervisor)
+        stop_on_signals(supervisor)
         with progress.shown():
             result = collect.replay(source, archive, progress, supervisor)
         return _conclude(result)
@@ -158,7 +156,7 @@ def command(
     if dry_run:
         return _dry_run(request, archive)
     supervisor, progress = Supervisor(), Progress(quiet=quiet)
-    _stop_on_signals(supervisor)
+    stop_on_signals(supervisor)
     with progress.shown():
         result = collect.collect(request, archive, progress, supervisor, wait=wait)
     return _conclude(result)
@@ -221,17 +219,6 @@ def _dry_run(request: CollectRequest, archive: Archive) -> None:
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
         target = f" > {shlex.quote(str(each.stdout))}" if each.stdout else ""
         click.echo(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
-
-
-def _stop_on_signals(supervisor: Supervisor) -> None:
-    """The first Ctrl-C (or SIGTERM) ends the run in order; a second one ends fiprof."""
-
-    def stop(number: int, _frame: object) -> None:
-        supervisor.stop()
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 def _conclude(result: Result) -> None:

@@ -1,0 +1,222 @@
+"""A study's definition: a TOML file -> the cells of its matrix and how they are to be measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.request import NcuSet
+from fiprof.workloads.case import Case
+
+EXAMPLE = "fiprof/orchestrator/studies/flashinfer.toml is an example"
+KEYS = ("name", "title", "jit", "settings", "quick", "cells")
+FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every cell of a study is measured."""
+
+    rounds: int = 6
+    """Turns of each cell in the plain run and under nsys; the other cells of its batch have theirs between them."""
+    iterations: int = 20
+    """Most launches in a turn."""
+    budget_ms: float = 20.0
+    """GPU time of a turn's launches, which may make them fewer, down to three."""
+    warmup: int = 3
+    """Launches before them in each turn."""
+    ncu_set: NcuSet = "full"
+    """full or quick, as fiprof collect has them; under ncu each cell has one iteration."""
+    check: bool = True
+    """Compare each cell with its float32 reference once, in the plain run."""
+    seed: int = 0
+    """Of the random inputs and of the order of the turns."""
+    clock_control: str = "none"
+    """ncu's."""
+    cache_control: str = "all"
+    """ncu's."""
+    gpu_metrics_hz: int = 0
+    """Samples a second of nsys's GPU metrics; 0 leaves them out."""
+    batch_cells: int = 120
+    """Most cells that share one process per tool. Cells of one workload stay together up to this number: what is
+    compared is to be measured in turns."""
+    timeout_s: float = 3600.0
+    """Longest time for each tool's process."""
+
+    def measuring(self) -> dict[str, Any]:
+        """Those that what was measured depends on: with others, cells do not belong to one study."""
+        settings = dataclasses.asdict(self)
+        del settings["batch_cells"], settings["timeout_s"]
+        return settings
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A study as declared."""
+
+    name: str
+    title: str
+    source: str
+    """The packaged study's name, or the file."""
+    cells: tuple[Case, ...]
+    """Every cell once, in the declared order of the workloads, those of a workload in the order of its parameters."""
+    settings: Settings
+    quick: bool
+    jit: tuple[Case, ...]
+    """What to study the compilation of."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Names as the cells have them, in their order."""
+        return tuple(dict.fromkeys(case.workload for case in self.cells))
+
+    def only(self, words: Sequence[str]) -> tuple[Case, ...]:
+        """The cells of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
+        from fiprof.workloads.case import short_name
+
+        names = {short_name(workload) for workload in self.workloads}
+        if unknown := [word for word in words if word not in names]:
+            raise FiprofError(
+                f"the study {self.name} has no cells of {', '.join(unknown)}",
+                f"--only takes of {', '.join(sorted(names))}",
+                exit_code=2,
+            )
+        return tuple(case for case in self.cells if not words or short_name(case.workload) in words)
+
+
+def packaged() -> dict[str, Traversable]:
+    """The studies that fiprof brings, by name."""
+    folder = files("fiprof.orchestrator") / "studies"
+    found = {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
+    return dict(sorted(found.items()))
+
+
+def load(text: str, *, quick: bool = False) -> Definition:
+    """The study that a packaged name or a path of a TOML file means.
+
+    quick: with the settings of its table ``quick`` over the others.
+    Raises FiprofError (exit status 2) where there is none, or naming what is wrong in it.
+    """
+    known = packaged()
+    path = Path(text)
+    if text not in known and not path.is_file():
+        raise FiprofError(
+            f"there is no study {text}",
+            f"fiprof brings {', '.join(known)}; one of your own is a TOML file: {EXAMPLE}",
+            exit_code=2,
+        )
+    source = known.get(text, path)
+    try:
+        data = tomllib.loads(source.read_bytes().decode())
+        return _definition(data, text, quick=quick)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FiprofError(f"{text} is not TOML: {error}", EXAMPLE, exit_code=2) from error
+    except _WrongError as error:
+        raise FiprofError(f"{text}: {error}", EXAMPLE, exit_code=2) from error
+    except FiprofError as error:
+        raise FiprofError(f"{text}: {error.message}", error.remedy, exit_code=2) from error
+
+
+class _WrongError(Exception):
+    """What is wrong in a study's file."""
+
+
+def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definition:
+    _known(data, KEYS, "a study")
+    name = data.get("name")
+    if not isinstance(name, str) or not FOLDER_NAME.fullmatch(name):
+        raise _WrongError("name is missing, or has other characters than a-z, 0-9, _ and -")
+    title = data.get("title", name)
+    if not isinstance(title, str):
+        raise _WrongError("title is no text")
+    blocks = data.get("cells")
+    if not isinstance(blocks, list) or not blocks:
+        raise _WrongError("it has no [[cells]]")
+    settings = {**_table(data, "settings"), **(_table(data, "quick") if quick else {})}
+    _settings(_table(data, "quick"), "quick")
+    return Definition(
+        name=name,
+        title=title,
+        source=source,
+        cells=_ordered(case for number, block in enumerate(blocks, 1) for case in _cells(block, number)),
+        settings=_settings(settings, "settings"),
+        quick=quick,
+        jit=tuple(_jit(data.get("jit", []))),
+    )
+
+
+def _cells(block: Any, number: int) -> list[Case]:
+    """Every combination of a block's lists."""
+    from fiprof.workloads.base import format_value
+    from fiprof.workloads.case import make_cases
+
+    where = f"[[cells]] {number}"
+    if not isinstance(block, dict) or not isinstance(block.get("workload"), str):
+        raise _WrongError(f"{where} has no workload")
+    words: dict[str, list[str]] = {}
+    for key, value in block.items():
+        values = value if isinstance(value, list) else [value]
+        if key == "workload":
+            continue
+        if not values or not all(isinstance(each, bool | int | float | str) for each in values):
+            raise _WrongError(f"{where}: {key} is neither a value nor a list of values")
+        words[key] = [format_value(each) for each in values]
+    try:
+        return make_cases(block["workload"], words)
+    except FiprofError as error:
+        raise FiprofError(f"{where}: {error.message}", error.remedy, exit_code=2) from error
+
+
+def _ordered(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Each case once; workloads in the order of their first case, a workload's cases in that of their values."""
+    by_workload: dict[str, dict[Case, None]] = {}
+    for case in cases:
+        by_workload.setdefault(case.workload, {})[case] = None
+    return tuple(
+        case for group in by_workload.values() for case in sorted(group, key=lambda case: [v for _, v in case.params])
+    )
+
+
+def _jit(texts: Any) -> Iterable[Case]:
+    from fiprof.workloads.case import parse_case
+
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise _WrongError("jit is no list of cases, each like prefill[backend=fa2]")
+    return [parse_case(text) for text in texts]
+
+
+def _settings(given: Mapping[str, Any], where: str) -> Settings:
+    import msgspec
+
+    _known(given, [field.name for field in dataclasses.fields(Settings)], where)
+    try:
+        settings = msgspec.convert(dict(given), Settings)
+    except msgspec.ValidationError as error:
+        raise _WrongError(f"[{where}]: {error}") from error
+    for key in ("rounds", "iterations", "budget_ms", "batch_cells", "timeout_s"):
+        if getattr(settings, key) <= 0:
+            raise _WrongError(f"[{where}]: {key} is not above 0")
+    for key, choices in (("clock_control", ("none", "base", "boost")), ("cache_control", ("all", "none"))):
+        if getattr(settings, key) not in choices:
+            raise _WrongError(f"[{where}]: {key} is none of {', '.join(choices)}")
+    return settings
+
+
+def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = data.get(key, {})
+    if not isinstance(table, dict):
+        raise _WrongError(f"{key} is no table")
+    return table
+
+
+def _known(data: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+    if unknown := [key for key in data if key not in keys]:
+        raise _WrongError(f"{where} has no {', '.join(unknown)}; it has {', '.join(keys)}")

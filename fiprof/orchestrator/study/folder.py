@@ -1,0 +1,229 @@
+"""A study's folder: its run folders, its results, its documents, and ``study.json``, which says how it came about."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import fiprof
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.archive import Archive, file_errors, write_whole
+from fiprof.orchestrator.process import end_orphans
+from fiprof.orchestrator.study.definition import Definition
+from fiprof.parsers.manifest import Manifest, read_manifest
+
+MANIFEST = "study.json"
+RESULTS = "results"
+SET_ASIDE = "set-aside"
+REMOVED_PREFIX = ".removed-"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class BatchTimes:
+    """Where the time of a batch went, for people who wonder."""
+
+    run: str
+    cells: int
+    measuring_s: float
+    """From its start to the end of its part on the GPU."""
+    tables_s: float
+    """Exports and tables, while the next batch had the GPU."""
+    steps_s: dict[str, float]
+    """Seconds of each command: plain, nsys, ncu, the exports. ncu's process waits for nsys's end first."""
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """A time that the study was worked on without a break."""
+
+    started: str
+    """ISO 8601 with offset."""
+    duration_s: float = 0.0
+    status: str = "interrupted"
+    """complete, interrupted or failed; a killed one stays interrupted."""
+    batches: list[BatchTimes] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class StudyManifest:
+    """The whole of ``study.json``."""
+
+    name: str
+    title: str
+    source: str
+    quick: bool
+    settings: dict[str, Any]
+    """What the measurements depend on; the same for all sittings."""
+    sittings: list[Sitting] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Case id -> why it could not be measured, of cases that took their process with them."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Case id -> why the last sitting left it out."""
+    fiprof: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+class StudyFolder:
+    """A study's folder, held by this process (``locks.folder_lock``). Safe to call from threads."""
+
+    def __init__(self, path: Path, manifest: StudyManifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._lock = threading.RLock()
+
+    @property
+    def archive(self) -> Archive:
+        """Its run folders lie beside ``results``."""
+        return Archive(self.path)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the manifest, on disk too."""
+        with self._lock:
+            self.manifest = dataclasses.replace(self.manifest, **changes)
+            _write(self.path, self.manifest)
+
+    def begin(self) -> None:
+        """A new sitting; its status says interrupted until it ends."""
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        self.update(sittings=[*self.manifest.sittings, Sitting(now)], fiprof=fiprof.__version__)
+
+    def note(self, **changes: Any) -> None:
+        """Change fields of this sitting."""
+        with self._lock:
+            *earlier, current = self.manifest.sittings
+            self.update(sittings=[*earlier, dataclasses.replace(current, **changes)])
+
+    def note_batch(self, times: BatchTimes) -> None:
+        with self._lock:
+            self.note(batches=[*self.manifest.sittings[-1].batches, times])
+
+    def note_failed(self, cases: Mapping[str, str]) -> None:
+        self.update(failed={**self.manifest.failed, **cases})
+
+    def runs(self) -> dict[str, Manifest]:
+        """Name -> manifest of the complete runs, oldest first."""
+        found = {name: read_manifest(self.path / name) for name in self.archive.names()}
+        return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
+
+    def done(self) -> dict[str, str]:
+        """Case id -> the run that holds it, or why it failed."""
+        found = dict(self.manifest.failed)
+        for name, manifest in self.runs().items():
+            found |= {case.id: name for case in manifest.cases}
+        return found
+
+    def tidy(self) -> None:
+        """End and remove what a killed sitting left half made; set aside the runs that did not complete."""
+        for partial in self.archive.unfinished():
+            end_orphans(partial.name)
+            # Renamed first: whoever still writes there finds the path gone.
+            with file_errors(partial):
+                os.rename(partial, _free(self.path / f"{REMOVED_PREFIX}{partial.name.lstrip('.')}"))
+        for removed in self.path.glob(f"{REMOVED_PREFIX}*"):
+            shutil.rmtree(removed, ignore_errors=True)
+        complete = self.runs()
+        for name in self.archive.names():
+            if name not in complete:
+                self.set_aside(name)
+
+    def set_aside(self, name: str) -> None:
+        """Move a run folder out of the study; it is kept to be looked at."""
+        aside = self.path / SET_ASIDE
+        with file_errors(aside):
+            aside.mkdir(exist_ok=True)
+            os.rename(self.path / name, _free(aside / name))
+
+
+def open_folder(path: Path, definition: Definition) -> StudyFolder:
+    """The study's folder, made where there is none.
+
+    Raises FiprofError (exit status 2) for a folder that holds another study, or one measured with other settings.
+    """
+    settings = definition.settings.measuring()
+    if not (path / MANIFEST).exists():
+        if path.is_dir() and any(entry.name[0] != "." for entry in path.iterdir()):
+            raise FiprofError(
+                f"{path} holds something else: it has no {MANIFEST}", "name another folder with --out", exit_code=2
+            )
+        manifest = StudyManifest(definition.name, definition.title, definition.source, definition.quick, settings)
+        _write(path, manifest)
+        return StudyFolder(path, manifest)
+    manifest = read_study(path)
+    if manifest.name != definition.name:
+        raise FiprofError(f"{path} holds the study {manifest.name}", "name another folder with --out", exit_code=2)
+    changed = [key for key in settings if manifest.settings.get(key) != settings[key]]
+    if changed:
+        raise FiprofError(
+            f"{path} was measured with another {', '.join(changed)}: "
+            + ", ".join(f"{key} {manifest.settings.get(key)}, now {settings[key]}" for key in changed),
+            "cells of one study are measured alike: name another folder with --out, or remove this one",
+            exit_code=2,
+        )
+    return StudyFolder(path, manifest)
+
+
+def read_study(path: Path) -> StudyManifest:
+    """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
+    import msgspec
+
+    file = path / MANIFEST
+    try:
+        data = file.read_bytes()
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
+        if isinstance(version, int) and version > SCHEMA_VERSION:
+            raise FiprofError(
+                f"{file} is of schema {version}; this fiprof reads up to {SCHEMA_VERSION}",
+                "use the fiprof that wrote it, or a later one",
+            )
+        return msgspec.json.decode(data, type=StudyManifest)
+    except OSError as error:
+        raise FiprofError(f"{file} cannot be read: {error.strerror}", "fiprof study NAME makes one") from error
+    except msgspec.MsgspecError as error:
+        raise FiprofError(
+            f"{file} is damaged: {error}", "restore it from a copy, or start anew with another --out"
+        ) from error
+
+
+def mixed(environments: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What differs between the runs' environments that should not, a sentence each."""
+    seen: dict[str, dict[str, None]] = {}
+    for environment in environments:
+        facts = {
+            "GPU": (environment.get("gpu") or {}).get("uuid"),
+            "driver": ((environment.get("gpu_state") or {}).get("before") or {}).get("driver"),
+            **{name: (environment.get("packages") or {}).get(name) for name in ("torch", "flashinfer-python")},
+            **{name: (environment.get("tools") or {}).get(name) for name in ("nsys", "ncu")},
+        }
+        for what, value in facts.items():
+            if value:
+                seen.setdefault(what, {})[str(value)] = None
+    return [
+        f"not all runs had the same {what}: {', '.join(values)}" for what, values in seen.items() if len(values) > 1
+    ]
+
+
+def _write(path: Path, manifest: StudyManifest) -> None:
+    import msgspec
+
+    with file_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    write_whole(
+        path / MANIFEST, msgspec.json.format(msgspec.json.encode(dataclasses.asdict(manifest)), indent=1) + b"\n"
+    )
+
+
+def _free(path: Path) -> Path:
+    """The path, or with a number where it is taken."""
+    number = 1
+    while path.exists():
+        number += 1
+        path = path.with_name(f"{path.name.partition('~')[0]}~{number}")
+    return path

@@ -1,0 +1,164 @@
+"""A study that is interrupted, as a user sees it: a GPU's part is replayed by stand-ins, all else is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import REPOSITORY, Fiprof
+
+RECORDED = next(REPOSITORY.glob("artifacts/2*-decode"))
+
+STUDY = """
+name = "small"
+[settings]
+ncu_set = "quick"
+batch_cells = 2
+[[cells]]
+workload = "decode"
+batch = [1, 8, 32]
+tensor_cores = [false, true]
+"""
+
+DECODE_8_TENSOR = "batch=8,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=true"
+
+KILLS = 10
+
+
+@pytest.fixture
+def study(tmp_path: Path, stand_ins: dict[str, str]) -> dict[str, str]:
+    """Environment in which ``fiprof study small.toml`` finds its tools; the GPU is that of a recorded run."""
+    (tmp_path / "small.toml").write_text(STUDY)
+    return {**stand_ins, "STAND_IN_RUN": str(RECORDED)}
+
+
+def cells(folder: Path) -> list[dict[str, Any]]:
+    """The study's cells without the names of the runs that hold them."""
+    found: list[dict[str, Any]] = json.loads((folder / "results/decode.json").read_text())["cells"]
+    return [{key: value for key, value in cell.items() if key != "run"} for cell in found]
+
+
+def measured(folder: Path) -> Counter[str]:
+    """Case id -> the complete runs that hold it."""
+    manifests = [json.loads(path.read_text()) for path in folder.glob("2*/run.json")]
+    assert {manifest["status"] for manifest in manifests} <= {"complete"}
+    return Counter(case["id"] for manifest in manifests for case in manifest["cases"])
+
+
+def test_killed_ten_times(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("study", "small.toml", "--out", "whole", env=study)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "whole\n"
+    took_s = json.loads((tmp_path / "whole/study.json").read_text())["sittings"][0]["duration_s"]
+    chance = random.Random(4)
+    for _ in range(KILLS):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fiprof", "study", "small.toml", "--out", "killed"],
+            cwd=tmp_path,
+            env={**os.environ, **study},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        time.sleep(chance.uniform(0.3, 0.3 + took_s / 2))
+        process.kill()
+        process.wait()
+    done = fiprof("study", "small.toml", "--out", "killed", env=study)
+    assert done.returncode == 0, done.stderr
+    assert cells(tmp_path / "killed") == cells(tmp_path / "whole")
+    assert measured(tmp_path / "killed") == measured(tmp_path / "whole")
+    assert set(measured(tmp_path / "killed").values()) == {1}
+    assert len(cells(tmp_path / "killed")) == 6
+    left = {path.name for path in (tmp_path / "killed").iterdir() if not path.name.startswith("2")}
+    assert left <= {"results", "study.json", ".lock"}
+
+
+def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "fiprof", "study", "small.toml", "--out", "folder"]
+    with subprocess.Popen(
+        argv, cwd=tmp_path, env={**os.environ, **study}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("folder/2*/run.json")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    if process.returncode != 0:
+        assert process.returncode == 130
+        assert errors.endswith("fiprof: interrupted\n  the same command goes on where it was: folder\n")
+        sittings = json.loads((tmp_path / "folder/study.json").read_text())["sittings"]
+        assert [sitting["status"] for sitting in sittings] == ["interrupted"]
+    done = fiprof("study", "small.toml", "--out", "folder", env=study)
+    assert done.returncode == 0, done.stderr
+    assert "2 cells are done already" in done.stderr or "4 cells are done already" in done.stderr
+    assert set(measured(tmp_path / "folder").values()) == {1}
+    assert len(cells(tmp_path / "folder")) == 6
+
+
+def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    fiprof("study", "small.toml", env=study)
+    folder = tmp_path / "artifacts/study-small"
+    runs, before = sorted(folder.glob("2*")), cells(folder)
+    (folder / "results/decode.json").unlink()
+    done = fiprof("study", "small.toml", env={**study, "STAND_IN_WORKLOAD": "exit3"})
+    assert done.returncode == 0, done.stderr
+    assert (sorted(folder.glob("2*")), cells(folder)) == (runs, before)
+    (folder / "results/decode.json").unlink()
+    assert fiprof("study", "small.toml", "--results-only", env=study).returncode == 0
+    assert cells(folder) == before
+
+
+@pytest.mark.parametrize(("fails", "count"), [("batch=8,", 2), ("batch=32,", 2), (DECODE_8_TENSOR, 1)])
+def test_a_cell_that_fails_does_not_lose_its_batch(
+    fiprof: Fiprof, study: dict[str, str], tmp_path: Path, fails: str, count: int
+) -> None:
+    done = fiprof("study", "small.toml", env={**study, "STAND_IN_FAILS": fails})
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "artifacts/study-small"
+    skipped = [cell for cell in cells(folder) if cell["skipped"]]
+    assert [cell["skipped"] for cell in skipped] == ["failed: does not fit in the GPU's memory"] * count
+    assert all(fails in cell["case"] and cell["plain"] is None for cell in skipped)
+    info = json.loads((folder / "results/environment_info.json").read_text())
+    assert (info["cells"], info["skipped"], info["status"]) == (6 - count, count, "complete")
+    assert "does not fit in the GPU's memory" in done.stderr
+
+
+def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    env = {**study, "STAND_IN_DIES": DECODE_8_TENSOR}
+    done = fiprof("study", "small.toml", env=env)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "artifacts/study-small"
+    skipped = {cell["case"]: cell["skipped"] for cell in cells(folder) if cell["skipped"]}
+    assert list(skipped.values()) == ["failed: plain: failed, ended by SIGABRT"]
+    assert "batch=8" in next(iter(skipped))
+    assert measured(folder).total() == 5
+    # It stays failed, and the others are not measured again.
+    assert fiprof("study", "small.toml", env=study).returncode == 0
+    assert measured(folder).total() == 5
+
+
+def test_two_at_once(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    from fiprof.orchestrator.locks import folder_lock
+
+    (tmp_path / "folder").mkdir()
+    with folder_lock(tmp_path / "folder"):
+        done = fiprof("study", "small.toml", "--out", "folder", env=study)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"fiprof: folder is being worked on by process {os.getpid()} of ")
+
+
+def test_other_settings_are_refused(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+    fiprof("study", "small.toml", "--only", "decode", env=study)
+    (tmp_path / "small.toml").write_text(STUDY.replace('"quick"', '"full"'))
+    done = fiprof("study", "small.toml", env=study)
+    assert done.returncode == 2
+    assert "was measured with another ncu_set: ncu_set quick, now full" in done.stderr
