@@ -133,10 +133,12 @@ class JitPhase:
     """A part of building or loading a module."""
 
     name: str
-    """generate, compile, link, load or other."""
+    """generate, compile, link, load, launch or other."""
     seconds: float
     detail: str = ""
     """E.g. the source that was compiled."""
+    start_s: float | None = None
+    """When it began, from the build's start; None for a sum of several."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,11 @@ class JitModule:
     compile_s: float | None
     """From the first compiler's start to the linker's end; None where the log does not tell."""
     phases: list[JitPhase]
+    """Each command of the build: one a source, and the linker."""
+    generator: str = ""
+    """Python that makes its specification, e.g. ``flashinfer.jit.norm.gen_norm_module()``; empty where not known."""
+    compiled_ahead: bool = False
+    """An installed package brought it ready made: nothing was compiled."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +176,13 @@ class JitCall:
     modules: list[str]
     """That the call made or loaded."""
     phases: list[JitPhase]
-    """Where the cold call's time went."""
+    """Where the cold call's time went; they sum to cold_s."""
+    disk_phases: list[JitPhase] = field(default_factory=list)
+    """The same of disk_s."""
+    import_s: float | None = None
+    """Importing torch and the library in the cold process; in none of the calls' times."""
+    error: str = ""
+    """Why it could not be measured."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +200,10 @@ class JitResults:
     environment: dict[str, Any]
     """packages, compiler, cores: what the times depend on."""
     warnings: list[str] = field(default_factory=list)
+    warm_up_s: float | None = None
+    """The commands of warm_up in an empty cache, the interpreter's start and imports too; None where not measured."""
+    log: list[str] = field(default_factory=list)
+    """What FlashInfer's own log (flashinfer_jit.log) said during the cold calls."""
     fiprof: str = ""
     schema_version: int = SCHEMA_VERSION
 
