@@ -124,7 +124,9 @@ class Limits:
     high: float = float("inf")
 
     def outcome(self, found: Ratio) -> Outcome:
-        """Unclear where the interval crosses a limit."""
+        """Unclear where the interval crosses a limit, or says nothing."""
+        if not found.sure:
+            return "unclear"
         if self.low <= found.low and found.high <= self.high:
             return "holds"
         return "fails" if found.high < self.low or found.low > self.high else "unclear"

@@ -15,7 +15,7 @@ from typing import Any
 
 from fiprof.parsers.results import Cell
 from fiprof.reports.study_data import AXIS_WORDS, FEWEST_ON_AXIS, Study, is_number, parameter_words
-from fiprof.reports.study_ratio import number, of_cells
+from fiprof.reports.study_ratio import number, of_cells, plus_minus
 from fiprof.reports.view import Column, View, view_of
 
 CONFIDENCE = 0.95
@@ -152,9 +152,9 @@ def sentence(found: Fit) -> str:
     words = f"{found.where}: " if found.where else ""
     words += f"{name} {_step(found, 0, -1)}"
     if found.points > FEW_POINTS:
-        words += f", the last step, {_step(found, -2, -1)}"
+        words += f"; its last step, {_step(found, -2, -1)}"
     words += (
-        f". Line: {number(found.slope_us * scale)} ± {number(found.slope_error_us * scale)} µs for {unit} more, "
+        f". Line: {plus_minus(found.slope_us * scale, found.slope_error_us * scale)} µs for {unit} more, "
         f"{fixed_cost(found)}"
     )
     if abs(found.largest_residual) > FAR_OFF:
@@ -164,14 +164,15 @@ def sentence(found: Fit) -> str:
         )
     if found.points <= FEW_POINTS:
         words += f"; {found.points} points only, so that no bend could show"
-    return words + f". As a power: exponent {found.exponent:.2f} ± {found.exponent_error:.2f}."
+    return words + "."
 
 
 def _step(found: Fit, one: int, other: int) -> str:
-    """``512 to 8,192 (16x), 12.1x (12.0 to 12.2) the time``."""
+    """``512 to 8,192 (16x), 12.1x (12.0 to 12.2) in time``."""
     low, high = found.xs[one], found.xs[other]
     grown = of_cells(found.cells[other], found.cells[one])
-    return f"{low:,.0f} to {high:,.0f} ({high / low:,.3g}x), {grown or '–'} the time"
+    factor = number(high / low).removesuffix(".00").removesuffix(".0")
+    return f"{low:,.0f} to {high:,.0f} ({factor}x), {grown or '–'} in time"
 
 
 def unit_of(found: Fit) -> tuple[str, float]:
@@ -189,64 +190,53 @@ class FitRow:
 
     where: str
     points: int
-    per: str
-    slope_us: float
-    slope_error_us: float
-    intercept_us: float
-    intercept_error_us: float
+    slope: str
+    intercept: str
     r_squared: float
     residual_pct: float
-    exponent: float
-    exponent_error: float
+    exponent: str
 
-
-_COLUMNS = (
-    Column("where", "cells"),
-    Column("points", "points"),
-    Column("per", "slope is for"),
-    Column("slope_us", "slope", unit="µs", spec=",.3f"),
-    Column("slope_error_us", "±", spec=",.3f"),
-    Column("intercept_us", "intercept", unit="µs", spec=",.1f"),
-    Column("intercept_error_us", "±", spec=",.1f"),
-    Column("r_squared", "R²", spec=".4f"),
-    Column("residual_pct", "worst", unit="%", spec="+.0f"),
-    Column("exponent", "exponent", spec=".2f"),
-    Column("exponent_error", "±", spec=".2f"),
-)
 
 NOTE = (
     "Line: time = intercept + slope x, ordinary least squares over the plain medians, not weighted, so that the slope "
-    "is that of the large cells; ± is half of a 95 % interval; worst: the largest distance from the line, of the "
-    "measured time (positive: measured above it). exponent: of time against the axis, from the same fit of the "
-    "logarithms. An intercept whose ± exceeds it says nothing about fixed costs."
+    "is that of the large cells. worst: the largest distance from the line, of the measured time (positive: measured "
+    "above it). exponent: of time against the axis, from the same fit of the logarithms. ± is half of a 95 % interval; "
+    "an intercept whose ± exceeds it says nothing about fixed costs."
 )
 
 
-def view(found: Sequence[Fit], *, title: str = "") -> View:
-    """The fits as a table."""
-    rows = []
-    for item in found:
-        unit, scale = unit_of(item)
-        rows.append(
-            FitRow(
-                where=item.where or item.workload,
-                points=item.points,
-                per=unit,
-                slope_us=item.slope_us * scale,
-                slope_error_us=item.slope_error_us * scale,
-                intercept_us=item.intercept_us,
-                intercept_error_us=item.intercept_error_us,
-                r_squared=item.r_squared,
-                residual_pct=100 * item.largest_residual,
-                exponent=item.exponent,
-                exponent_error=item.exponent_error,
-            )
+def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
+    """Fits along one axis as a table."""
+    if not found:
+        return View((), (), title=title)
+    unit, scale = unit_of(max(found, key=lambda item: item.xs[-1]))
+    rows = [
+        FitRow(
+            where=study.short(item.cells[0], without=(item.axis,)),
+            points=item.points,
+            slope=plus_minus(item.slope_us * scale, item.slope_error_us * scale),
+            intercept=plus_minus(item.intercept_us, item.intercept_error_us),
+            r_squared=item.r_squared,
+            residual_pct=100 * item.largest_residual,
+            exponent=plus_minus(item.exponent, item.exponent_error),
         )
-    return view_of(_COLUMNS, rows, title=title, notes=(NOTE,) if rows else ())
+        for item in found
+    ]
+    columns = (
+        Column("where", "cells"),
+        Column("points", "points"),
+        Column("slope", "slope", unit=f"µs for {unit}"),
+        Column("intercept", "intercept", unit="µs"),
+        Column("r_squared", "R²", spec=".4f"),
+        Column("residual_pct", "worst", unit="%", spec="+.0f"),
+        Column("exponent", "exponent"),
+    )
+    others = study.short_key(found[0].workload, without=(found[0].axis,))
+    return view_of(columns, rows, title=title, notes=((f"cells: {others} (1k = 1,024). " if others else "") + NOTE,))
 
 
 def fixed_cost(found: Fit) -> str:
     """What the intercept says, as a clause."""
     if abs(found.intercept_us) <= found.intercept_error_us or found.intercept_us < 0:
-        return f"and no fixed cost seen ({number(found.intercept_us)} ± {number(found.intercept_error_us)} µs)"
-    return f"and {number(found.intercept_us)} ± {number(found.intercept_error_us)} µs that do not grow"
+        return f"and no fixed cost seen ({plus_minus(found.intercept_us, found.intercept_error_us)} µs)"
+    return f"and {plus_minus(found.intercept_us, found.intercept_error_us)} µs that do not grow"

@@ -60,6 +60,31 @@ class Study:
                 found.setdefault(name, {})[value] = None
         return {name: _ordered(values) for name, values in found.items() if len(values) > 1}
 
+    def short(self, cell: Cell, *, without: Sequence[str] = ()) -> str:
+        """The same for a narrow column: ``256x8k GQA TC graph``, the axes' values and then the options."""
+        axes = "x".join(
+            _short_number(cell.params[name])
+            for name in self.axes(cell.workload)
+            if name in cell.params and name not in without
+        )
+        options = [
+            _short_option(name, cell.params[name], cell.params)
+            for name in self.options(cell.workload)
+            if name in cell.params
+        ]
+        return " ".join(filter(None, [axes, *options])) or cell.workload
+
+    def short_key(self, workload: str, *, without: Sequence[str] = ()) -> str:
+        """What the numbers of :meth:`short` are: ``batch x KV length``."""
+        return " x ".join(AXIS_WORDS.get(name, name) for name in self.axes(workload) if name not in without)
+
+    @property
+    def confidence(self) -> str:
+        """Of the cells' intervals, in words: ``95 %``, or ``75 to 95 %``."""
+        found = [cell.plain.confidence for cell in self.measured if cell.plain is not None]
+        low, high = min(found, default=0.0), max(found, default=0.0)
+        return f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{100 * low:.0f} to {high:.0%}"
+
     def axes(self, workload: str) -> tuple[str, ...]:
         """The parameters that sizes vary along: numbers with FEWEST_ON_AXIS values or more."""
         return tuple(
@@ -243,6 +268,24 @@ def parameter_word(name: str, value: Value, everything: Params) -> str:
     return f"{name}={value}"
 
 
+def _short_number(value: Value) -> str:
+    """``8k`` for 8,192: powers of two are read so."""
+    if isinstance(value, int) and value >= 1024 and value % 1024 == 0:
+        return f"{value // 1024}k"
+    return str(value)
+
+
+def _short_option(name: str, value: Value, everything: Params) -> str:
+    if isinstance(value, bool):
+        return _SHORT_SWITCHES.get(name, (name, ""))[not value]
+    if name == "kv_heads":
+        return parameter_word(name, value, everything).partition(" ")[0]
+    if name in ("backend", "variant"):
+        return str(value)
+    return f"{name}={_short_number(value)}"
+
+
+_SHORT_SWITCHES = {"tensor_cores": ("TC", ""), "cuda_graph": ("graph", ""), "causal": ("causal", "full")}
 _SWITCHES = {
     "tensor_cores": ("tensor cores", "CUDA cores"),
     "cuda_graph": ("CUDA graph", ""),
@@ -252,9 +295,9 @@ _WORDS = {
     "batch": "batch {}",
     "kv_len": "KV {}",
     "seq_len": "sequence {}",
-    "rows": "{} rows",
+    "rows": "rows {}",
     "hidden": "hidden {}",
-    "tokens": "{} tokens",
+    "tokens": "tokens {}",
 }
 AXIS_WORDS = {
     "batch": "batch",

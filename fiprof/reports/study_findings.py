@@ -22,7 +22,7 @@ from fiprof.reports.study_data import (
     pairs,
     parameter_words,
 )
-from fiprof.reports.study_ratio import Ratio, count, duration, listed, number, of_cells, spread, times
+from fiprof.reports.study_ratio import Ratio, count, duration, listed, of_cells, spread, times
 
 MOST_EXCEPTIONS = 4
 """Cells that a recommendation excepts by name; more are counted."""
@@ -49,6 +49,8 @@ Audience = Literal["serving", "kernels"]
 class Found:
     """A finding with the cells that show it."""
 
+    subject: str
+    """What it is about, as a heading."""
     finding: Finding
     cells: tuple[Cell, ...]
     """The few that the evidence names; the reader can open their runs."""
@@ -70,7 +72,7 @@ def kernels(study: Study) -> list[Found]:
 def not_measured(anchor: str, what: str, why: str, audience: Audience) -> Found:
     """A finding that could not be made."""
     finding = Finding(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
-    return Found(finding, (), audience)
+    return Found(what, finding, (), audience)
 
 
 # One option against another
@@ -179,10 +181,12 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
         observation,
         evidence,
         _advice(study, choice, faster, slower, len(group), without),
-        "Plain times, each cell's rounds between those of the others; intervals of 95 % of each pair on its own, so "
-        f"that of {count(len(group), 'pair')} about {number(0.05 * len(group))} may differ by chance alone.",
+        f"Plain times, intervals of {study.confidence} for each pair on its own: by chance alone, about "
+        f"{sum(1 - (ratio.confidence or 0) for _, ratio in group):.1f} of {count(len(group), 'pair')} would seem to "
+        "differ.",
     )
-    return Found(finding, tuple(cell for item in extremes.values() for cell in item[0]), "serving", choice.headline)
+    cells = tuple(cell for item in extremes.values() for cell in item[0])
+    return Found(f"{choice.what}{where}", finding, cells, "serving", choice.headline)
 
 
 def _value(item: tuple[tuple[Cell, Cell], Ratio]) -> float:
@@ -274,7 +278,7 @@ def _throughput(study: Study) -> list[Found]:
         "throughput: where latency matters, stop there. A model has one such call a layer, and other work beside it.",
         "From plain medians, of this kernel alone, at the study's batches: the true limit lies between two of them.",
     )
-    return [Found(finding, tuple(best_cells), "serving")]
+    return [Found("Batch of decode", finding, tuple(best_cells), "serving")]
 
 
 def _tokens(cell: Cell) -> float:
@@ -338,7 +342,7 @@ def _host(study: Study) -> list[Found]:
         else "Launching costs more than computing there; whether a CUDA graph mends it, these cells do not show.",
         "Host times are one figure a cell, from back-to-back calls on this machine: no interval.",
     )
-    return [Found(finding, tuple(shown), "serving")]
+    return [Found("Launching decode", finding, tuple(shown), "serving")]
 
 
 def _host_ratio(cell: Cell) -> float:
@@ -370,7 +374,7 @@ def _compilation(study: Study) -> list[Found]:
         f"Fill the cache before the server takes requests: {commands}" if commands else "Fill the cache at build time.",
         "One measurement each, on this machine's cores and compiler.",
     )
-    return [Found(finding, (), "serving")]
+    return [Found("First calls", finding, (), "serving")]
 
 
 def _seconds(value: float | None) -> str:
@@ -418,7 +422,9 @@ def _distance(study: Study) -> list[Found]:
             "Counted by ncu in one launch, caches flushed before it; its time is not the plain time.",
         )
         cells = (cell,) if best is cell else (cell, best)
-        found.append(Found(finding, cells, "kernels", headline=workload in ("prefill", "decode")))
+        found.append(
+            Found(f"{workload} and its roof", finding, cells, "kernels", headline=workload in ("prefill", "decode"))
+        )
     return found
 
 
@@ -464,7 +470,7 @@ def _merge(study: Study) -> list[Found]:
     seen = [cell for cell in study.of("decode") if cell.kernels]
     if not split:
         words = f"None of {count(len(seen), 'decode cell')} ran a merge kernel: KV was split nowhere."
-        return [Found(Finding("decode-merge", words, (), "Nothing to gain there."), (), "kernels")]
+        return [Found("Split-K's merge", Finding("decode-merge", words, (), "Nothing to gain."), (), "kernels")]
     rest = [(cell, 1 - max(shares)) for cell, shares in split]
     worst, least = max(rest, key=lambda item: item[1]), min(rest, key=lambda item: item[1])
     evidence = tuple(
@@ -483,7 +489,7 @@ def _merge(study: Study) -> list[Found]:
         else "It is small everywhere: not the place to begin.",
         "ncu's times, which for kernels of a few microseconds are longer than those in a running stream.",
     )
-    return [Found(finding, (worst[0],) if worst is least else (worst[0], least[0]), "kernels")]
+    return [Found("Split-K's merge", finding, (worst[0],) if worst is least else (worst[0], least[0]), "kernels")]
 
 
 def _kernel_time(kernel: Kernel) -> str:
@@ -512,7 +518,7 @@ def _tails(study: Study) -> list[Found]:
         else "Tails are no problem at these sizes.",
         "Waves count block slots, not work: with unequal blocks (a causal mask) the tail can be shorter or longer.",
     )
-    return [Found(finding, tuple(item[0] for item in tails[:3]), "kernels")]
+    return [Found("Waves and tails", finding, tuple(item[0] for item in tails[:3]), "kernels")]
 
 
 _NEVER = Times(0.0, 0.0, 0.0, 0.0, 0, 0, [])

@@ -150,10 +150,10 @@ KNOWN: dict[str, Known] = {
 
 
 def known(workload: str) -> Known | None:
-    """None for a workload of the user's own."""
+    """None for a workload that this fiprof does not know, e.g. one of the user's own."""
     return KNOWN.get(workload)
 
 
 def title(workload: str) -> str:
     found = KNOWN.get(workload)
-    return f"{workload}: {found.title}" if found else workload
+    return found.title if found else f"Workload {workload}"

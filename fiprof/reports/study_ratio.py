@@ -11,11 +11,15 @@ from typing import Literal
 from fiprof.parsers.results import Cell, Times
 
 METHOD = (
-    "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale, side by side: "
+    "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale: "
     "ln low = ln r - sqrt(ln(a / a_low)^2 + ln(b_high / b)^2), and likewise above (the «method of variance estimates "
-    "recovery», Zou and Donner 2008). It keeps the confidence of the two, assumes them independent, and covers the "
-    "spread inside this study: not another GPU, nor another day."
+    "recovery», Zou and Donner 2008). It has the confidence of the two (the lesser, where they differ), assumes them "
+    "independent, and covers the spread inside this study: not another GPU, nor another day. A difference counts as "
+    "seen where the interval does not hold 1x."
 )
+
+LEAST_CONFIDENCE = 0.5
+"""Below it an interval says nothing, as that of a single round of one iteration: no difference is ever seen in it."""
 
 Direction = Literal["more", "less", "same"]
 
@@ -32,13 +36,20 @@ class Ratio:
     """Of the interval; None where there is none."""
 
     @property
+    def sure(self) -> bool:
+        """Whether the interval says something; a ratio of counts needs none."""
+        return self.confidence is None or self.confidence >= LEAST_CONFIDENCE
+
+    @property
     def direction(self) -> Direction:
-        """Whether the interval lies above 1, below it, or holds it: then no difference is seen."""
+        """Whether the interval lies above 1, below it, or holds it (or says nothing): then no difference is seen."""
+        if not self.sure:
+            return "same"
         return "more" if self.low > 1 else "less" if self.high < 1 else "same"
 
     def __str__(self) -> str:
-        if self.confidence is None:
-            return f"{number(self.value)}x"
+        if self.confidence is None or not self.sure:
+            return f"{number(self.value)}x" + ("" if self.sure else " (too few rounds for an interval)")
         return f"{number(self.value)}x ({number(self.low)} to {number(self.high)})"
 
 
@@ -67,6 +78,14 @@ def number(value: float) -> str:
         return "0" if value == 0 else "–"
     decimals = min(max(2 - math.floor(math.log10(abs(value))), 0), 4)
     return f"{value:,.{decimals}f}"
+
+
+def plus_minus(value: float, error: float) -> str:
+    """``12.92 ± 0.01``: as many decimals as the error's first two figures need, at most three."""
+    if not math.isfinite(error) or error <= 0:
+        return f"{number(value)} ± –" if not math.isfinite(error) else number(value)
+    decimals = min(max(1 - math.floor(math.log10(error)), 0), 3)
+    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
 
 
 def duration(us: float) -> str:

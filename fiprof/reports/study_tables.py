@@ -53,18 +53,28 @@ def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
     """Every cell with its times and rates; those without a time last, with the reason."""
     rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: cell.plain is None)]
     notes = (
-        "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
+        _key(study, found)
+        + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
         "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
     return view_of(_CELLS, rows, title=title, notes=notes if rows else ())
 
 
+def _key(study: Study, found: Sequence[Cell]) -> str:
+    """What the names in the first column are made of."""
+    workload = found[0].workload if found else ""
+    words = study.short_key(workload) if workload else ""
+    more = "; TC: on tensor cores" if "tensor_cores" in study.options(workload) else ""
+    more += "; graph: replayed from a CUDA graph" if "cuda_graph" in study.options(workload) else ""
+    return f"cell: {words} (1k = 1,024){more}. " if words else ""
+
+
 def _row(study: Study, cell: Cell) -> CellRow:
     kernel = main_kernel(cell)
     plain = cell.plain
     return CellRow(
-        cell=study.label(cell, workload=False),
+        cell=study.short(cell),
         plain_us=plain.median_us if plain else None,
         half_pct=100 * half_width(cell) if plain else None,
         nsys_us=cell.nsys.median_us if cell.nsys else None,
@@ -119,7 +129,7 @@ def execution(study: Study, found: Sequence[Cell]) -> View:
         for i, kernel in enumerate(cell.kernels):
             rows.append(
                 ExecutionRow(
-                    cell=study.label(cell, workload=False) if not i else "",
+                    cell=study.short(cell) if not i else "",
                     kernel=short_kernel(kernel.kernel),
                     share_pct=100 * shares[i] if shares else None,
                     grid=kernel.grid,
@@ -129,7 +139,10 @@ def execution(study: Study, found: Sequence[Cell]) -> View:
                     shared_kb=None if kernel.shared_bytes_per_block is None else kernel.shared_bytes_per_block / 1e3,
                 )
             )
-    notes = ("of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",)
+    notes = (
+        _key(study, found)
+        + "of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",
+    )
     return view_of(_EXECUTION, rows, title="Launches", notes=notes if rows else ())
 
 
@@ -173,7 +186,7 @@ def hardware(study: Study, found: Sequence[Cell]) -> View:
         achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
         rows.append(
             HardwareRow(
-                cell=study.label(cell, workload=False),
+                cell=study.short(cell),
                 stalls=", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or "–",
                 occupancy=f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else "–",
                 tensor_pct=kernel.tensor_active_pct,
@@ -186,7 +199,8 @@ def hardware(study: Study, found: Sequence[Cell]) -> View:
             )
         )
     notes = (
-        "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
+        _key(study, found)
+        + "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
         "the kernel's intensity, and how much of what it allows was achieved.",
     )
     return view_of(_HARDWARE, rows, title="Hardware", notes=notes if rows else ())

@@ -1,0 +1,68 @@
+"""The documents of a study, from its results: written beside them as Markdown and as HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fiprof.reports.page import Page, PageLink
+from fiprof.reports.study_data import DOCUMENTS, Study, load
+
+
+def documents(folder: Path) -> list[Path]:
+    """Write ``reports/`` of a study folder anew; the files written, Markdown and HTML of each document.
+
+    Raises FiprofError where results are missing or damaged, or a library of ``fiprof[study]`` is missing.
+    """
+    from fiprof.reports import html, markdown
+
+    reports = folder / "reports"
+    made = pages(load(folder))
+    reports.mkdir(exist_ok=True)
+    written = []
+    for name, page in made.items():
+        for suffix, text in ((".md", markdown.render(page, whole=f"{name}.html")), (".html", html.render(page))):
+            path = reports / f"{name}{suffix}"
+            _write(path, text)
+            written.append(path)
+    return written
+
+
+def pages(study: Study) -> dict[str, Page]:
+    """Document -> its page, with links to the others."""
+    from fiprof.reports import (
+        claims,
+        study_analysis,
+        study_environment,
+        study_final,
+        study_findings,
+        study_guide,
+        study_index,
+    )
+
+    results = claims.results(study)
+    serving, kernels = study_findings.serving(study), study_findings.kernels(study)
+    made = {
+        "INDEX": study_index.page(study, [*serving, *kernels], results),
+        "environment": study_environment.page(study),
+        "analysis": study_analysis.page(study),
+        "kernel-dev-guide": study_guide.page(study),
+        "final-report": study_final.page(study, serving, kernels, results),
+    }
+    links = tuple(PageLink(name, name) for name in DOCUMENTS)
+    return {
+        name: dataclasses.replace(page, links=tuple(link for link in links if link.href != name))
+        for name, page in made.items()
+    }
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    import os
+
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
