@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fiprof.parsers.run import Run
+    from fiprof.reports.notebook import OpenedRun
 
 __version__ = "0.1.0"
 
 
-def open(run: str) -> Run:  # noqa: A001
-    """A run of the archive, for Python: ``fiprof.open("latest").frame("launches")`` is a DataFrame.
+def open(run: str) -> OpenedRun:  # noqa: A001
+    """A run of the archive, for Python: ``fiprof.open("latest").frame("launches")`` is a DataFrame, and
+    ``fiprof.open("latest").roofline()`` a chart.
 
     run: a path, a name, the beginning of one, or ``latest``. Its tables are made if it has none yet.
     Raises FiprofError where there is no such run or its raw files cannot be read.
@@ -22,9 +23,9 @@ def open(run: str) -> Run:  # noqa: A001
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.parse import has_raw_files, parse_all
     from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
-    from fiprof.parsers.run import Run
+    from fiprof.reports.notebook import OpenedRun
 
-    found = Run(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))
+    found = OpenedRun(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))
     if not found.parsed and has_raw_files(found.path):
         for problem in parse_all(found.path).problems:
             raise problem

@@ -1,0 +1,110 @@
+"""A run in a notebook: its tables as DataFrames, and the report's charts as plotly figures."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.run import Run
+from fiprof.reports import charts, charts_time, charts_timeline, roofline, source, stalls
+from fiprof.reports import show as show_report
+from fiprof.reports.labels import Labels
+from fiprof.reports.page import Chart
+from fiprof.reports.view import visible
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+
+class OpenedRun(Run):
+    """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the report shows.
+
+    Where figures cannot be drawn, a chart shows itself in characters. Each method raises FiprofError for a table that
+    cannot be read, and says why where the run has nothing of the kind.
+    """
+
+    def roofline(self, kernel: str = "") -> Figure:
+        """Launches under the roofs. kernel: only launches with this in the kernel's name or in their case."""
+        return _figure(charts.roofline_chart(roofline.roofline(self, kernel=kernel)))
+
+    def stalls(self, kernel: str = "") -> Figure:
+        """What the warps of each launch waited for. kernel: as for ``roofline``."""
+        return _figure(charts.stalls_chart(stalls.stalls(self, kernel=kernel)))
+
+    def occupancy(self) -> Figure:
+        """Achieved and theoretical occupancy of each launch."""
+        return _figure(charts.occupancy_chart(show_report.show(self)))
+
+    def timeline(self) -> Figure:
+        """Kernels, calls, phases and the hardware's levels on one time axis."""
+        return _figure(self._traced(charts_timeline.timeline_chart(self), "timeline"))
+
+    def memory(self) -> Figure:
+        """Device memory over time."""
+        return _figure(self._traced(charts_time.memory_chart(self), "allocations"))
+
+    def gpu_time(self) -> Figure:
+        """Each kernel's share of the GPU's time."""
+        return _figure(charts_time.gpu_time_chart(charts_time.gpu_time(self)))
+
+    def show(self) -> pd.DataFrame:
+        """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
+        import pandas as pd
+
+        view = show_report.document(show_report.show(self)).data
+        return pd.DataFrame(list(view.rows), columns=[column.key for column in view.columns])
+
+    def _traced(self, chart: Chart | None, what: str) -> Chart:
+        if chart is None:
+            raise FiprofError(
+                f"{self.manifest.name} has no {what}: {source.why_missing(self, 'nsys')}",
+                "fiprof collect --tool nsys collects them; fiprof show shows what this run has",
+            )
+        return chart
+
+    def _repr_html_(self) -> str:
+        """What the run is, in a few lines."""
+        manifest, labels = self.manifest, Labels(self.manifest.cases)
+        gpu = (manifest.environment.get("gpu") or {}).get("name", "")
+        tables = [name.stem for name in sorted(self.tables_path.glob("*.parquet"))]
+        facts = (
+            ("status", manifest.status + (f": {manifest.reason}" if manifest.reason else "")),
+            ("GPU", gpu),
+            ("started", manifest.started),
+            ("cases", ", ".join(labels(case.id) for case in manifest.cases)),
+            ("tables", ", ".join(tables)),
+        )
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{_text(value)}</td></tr>"
+            for name, value in facts
+            if value
+        )
+        return f"<table><caption style='text-align:left'><b>{_text(manifest.name)}</b></caption>{rows}</table>"
+
+
+def _text(value: object) -> str:
+    return html.escape(visible(str(value)))
+
+
+def _figure(chart: Chart) -> Figure:
+    """The chart's figure; where a notebook cannot show it, the chart in characters."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise FiprofError("a chart needs plotly, which is not installed", "pip install 'fiprof[report]'") from error
+
+    class WithText(go.Figure):  # type: ignore[misc]
+        """A figure that has itself in characters beside it."""
+
+        def _ipython_display_(self) -> None:
+            from IPython.display import display
+
+            bundle = self._repr_mimebundle_(None, None)
+            if bundle:
+                display({"text/plain": chart.text or chart.title, **bundle}, raw=True)
+            else:
+                super()._ipython_display_()
+
+    return WithText(chart.figure())

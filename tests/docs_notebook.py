@@ -1,0 +1,55 @@
+"""The notebook in docs/, executed: ``python -m tests.docs_notebook`` writes its outputs anew.
+
+It runs over a copy of the recorded run, because opening a run makes its tables.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[1]
+NOTEBOOK = REPOSITORY / "docs/notebook.ipynb"
+RUN = "20261121-120959-all"
+RENDERER = "plotly_mimetype"
+"""Figures as data: a notebook shows them by its own plotly, and the file has no library in it."""
+
+
+def execute(folder: Path) -> Any:
+    """The notebook with the outputs of now. folder: an empty one, for the copies."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    (folder / "docs").mkdir()
+    shutil.copytree(REPOSITORY / "artifacts" / RUN, folder / "artifacts" / RUN, ignore=shutil.ignore_patterns("tables"))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    environment = {**os.environ, "PLOTLY_RENDERER": RENDERER, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
+    NotebookClient(
+        notebook, timeout=300, resources={"metadata": {"path": str(folder / "docs")}}, record_timing=False
+    ).execute(env=environment)
+    return notebook
+
+
+def texts(notebook: Any) -> list[str]:
+    """What each cell shows as text, without what a version of a library may write differently."""
+    return [
+        "".join(output.get("text") or output.get("data", {}).get("text/plain", ""))
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+    ]
+
+
+def main() -> None:
+    import nbformat
+
+    with tempfile.TemporaryDirectory() as folder:
+        notebook = execute(Path(folder))
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(notebook, NOTEBOOK)
+
+
+if __name__ == "__main__":
+    main()
