@@ -10,6 +10,7 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.parsers.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, read
 from fiprof.reports.page import Link, PageLink
+from fiprof.reports.study_ratio import count
 
 Value = bool | int | float | str
 Params = Mapping[str, Value]
@@ -145,8 +146,12 @@ class Study:
         reasons = list(dict.fromkeys(cell.skipped for cell in matching if cell.skipped))
         if reasons:
             more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
-            return f"{len(matching)} {workload} cells have no time: {reasons[0]}{more}"
-        return f"{len(matching)} {workload} cells have no plain time: {self.info.status}"
+            return f"{_have(len(matching), workload)} no time: {reasons[0]}{more}"
+        return f"{_have(len(matching), workload)} no plain time: {self.info.status}"
+
+
+def _have(n: int, workload: str) -> str:
+    return f"{count(n, f'{workload} cell')} {'has' if n == 1 else 'have'}"
 
 
 def load(folder: Path) -> Study:

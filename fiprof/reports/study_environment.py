@@ -38,7 +38,7 @@ def facts(study: Study) -> tuple[tuple[str, str], ...]:
         ("FlashInfer", value(study, "packages", "flashinfer-python")),
         ("CUDA, driver", " · ".join(str(word) for word in (value(study, "gpu", "cuda"), driver) if word)),
         ("Measured", f"{info.started}, {duration(info.duration_s * 1e6)} of measuring"),
-        ("Cells", f"{info.cells:,}, of which {info.skipped:,} skipped; {info.status}"),
+        ("Cells", f"{info.cells:,} measured, {info.skipped:,} skipped; {info.status}"),
     )
     return tuple((name, str(word)) for name, word in wanted if word)
 

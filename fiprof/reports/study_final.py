@@ -16,10 +16,15 @@ from fiprof.reports.view import Column, View
 
 def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], results: Sequence[Result]) -> Page:
     """Findings, recommendations, claims, and what was not measured."""
+    made = [[found for found in group if not found.absent] for group in (serving, kernels)]
     sections = [
         Section("in-short", "In short", _short(study, serving, kernels, results)),
-        Section("serving", "For those who serve models", (), tuple(_finding(study, found) for found in serving)),
-        Section("kernels", "For those who write kernels", (), tuple(_finding(study, found) for found in kernels)),
+        Section(
+            "serving", "For those who serve models", _none(made[0]), tuple(_finding(study, found) for found in made[0])
+        ),
+        Section(
+            "kernels", "For those who write kernels", _none(made[1]), tuple(_finding(study, found) for found in made[1])
+        ),
         Section(
             "claims",
             "What others say, tested",
@@ -37,10 +42,14 @@ def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], resul
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
 
 
+def _none(made: Sequence[Found]) -> tuple[Block, ...]:
+    return () if made else (Text(("Nothing could be found out for them; the last section says why.",)),)
+
+
 def _short(
     study: Study, serving: Sequence[Found], kernels: Sequence[Found], results: Sequence[Result]
 ) -> tuple[Block, ...]:
-    made = [found for found in (*serving, *kernels) if found.finding.evidence]
+    made = [found for found in (*serving, *kernels) if not found.absent]
     counts = [
         f"{sum(item.verdict == verdict for item in results)} {word}"
         for verdict, word in (
@@ -70,7 +79,7 @@ def _short(
                     (f"{found.subject}: {_clause(found.finding.implication)} ", Link("Why", f"#{found.finding.anchor}"))
                 )
                 for found in serving
-                if found.finding.evidence
+                if not found.absent
             )
         )
     )
@@ -101,22 +110,28 @@ def _claim(study: Study, result: Result) -> Section:
         Bullets((Text((f"Cells: {claim.about}.",)), Text((f"Test: {claim.how}.",)))),
     ]
     if result.tested:
-        rows = tuple(
-            (study.cite(item.cells[0]) if len(item.cells) == 1 else _pair(study, item), item.measured, item.outcome)
-            for item in result.tested
-        )
-        columns = (Column("cells", "cells"), Column("measured", "measured"), Column("outcome", "claim"))
-        blocks.append(Table(View(columns, rows), f"tested-{claim.name}", appendix=True))
+        blocks.append(Table(_tested(study, result.tested), f"tested-{claim.name}", appendix=True))
     return Section(f"claim-{claim.name}", f"«{claim.words}»: {result.verdict}", tuple(blocks))
 
 
-def _pair(study: Study, item: Tested) -> Link:
-    link = study.cite(item.cells[0])
-    return type(link)(item.where(study), link.href)
+_ORDER = ("fails", "unclear", "holds")
+
+
+def _tested(study: Study, tested: Sequence[Tested]) -> View:
+    """Every cell or pair, those that contradict first, with the runs that hold them."""
+    runs = max(len({cell.run for cell in item.cells}) for item in tested)
+    rows = []
+    for item in sorted(tested, key=lambda item: _ORDER.index(item.outcome)):
+        names = list(dict.fromkeys(cell.run for cell in item.cells))
+        links = [study.run_link(name) for name in names] + [""] * (runs - len(names))
+        rows.append((item.where(study), item.measured, item.outcome, *links))
+    columns = [Column("cells", "cells"), Column("measured", "measured"), Column("outcome", "claim")]
+    columns += [Column(f"run_{i}", "run" if not i else "other run") for i in range(runs)]
+    return View(tuple(columns), tuple(rows))
 
 
 def _not_measured(study: Study, found: Sequence[Found], results: Sequence[Result]) -> tuple[Block, ...]:
-    lines = [item.finding.observation for item in found if not item.finding.evidence and not item.cells]
+    lines = [item.finding.observation for item in found if item.absent]
     lines += [item.sentence for item in results if item.verdict == "not measured"]
     blocks: list[Block] = []
     if lines:

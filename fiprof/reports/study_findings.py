@@ -57,6 +57,8 @@ class Found:
     audience: Audience
     headline: bool = False
     """Whether it belongs at the top of the study."""
+    absent: bool = False
+    """Whether nothing was found: the observation says why."""
 
 
 def serving(study: Study) -> list[Found]:
@@ -72,7 +74,7 @@ def kernels(study: Study) -> list[Found]:
 def not_measured(anchor: str, what: str, why: str, audience: Audience) -> Found:
     """A finding that could not be made."""
     finding = Finding(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
-    return Found(what, finding, (), audience)
+    return Found(what, finding, (), audience, absent=True)
 
 
 # One option against another

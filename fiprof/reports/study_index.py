@@ -21,10 +21,16 @@ ABOUT = {
 }
 
 
+MOST_WARNINGS = 3
+"""Warnings that are shown here; more are counted."""
+
+
 def page(study: Study, findings: list[Found], results: tuple[Result, ...]) -> Page:
     """What to read first."""
     headlines = [found for found in findings if found.headline]
-    cautions = tuple(Caution(text) for text in study.info.warnings)
+    cautions = tuple(Caution(text) for text in study.info.warnings[:MOST_WARNINGS])
+    if (more := len(study.info.warnings) - MOST_WARNINGS) > 0:
+        cautions += (Caution(f"{more} more warnings are in results/{ENVIRONMENT}."),)
     if study.info.status != "complete":
         cautions = (Caution(f"The study is not complete: {study.info.status}."), *cautions)
     return Page(

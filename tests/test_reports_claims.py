@@ -1,0 +1,236 @@
+"""fiprof/reports/claims.py: each verdict is a test on the recorded numbers; change them, and the sentence changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.parsers.results import Cell, KernelResults, Times
+from fiprof.reports.claims import CLAIMS, Limits, Result
+from fiprof.reports.study_data import Study, load
+from fiprof.reports.study_ratio import Ratio, ratio
+from tests import study_fixture as fixture
+
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def study_of(*cells: Cell) -> Study:
+    """A study of these cells, without a folder."""
+    return Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cells)),), None)
+
+
+def result(name: str, *cells: Cell) -> Result:
+    return BY_NAME[name].result(study_of(*cells))
+
+
+def timed(cell: Cell, us: float, relative: float = 0.005) -> Cell:
+    return dataclasses.replace(cell, plain=fixture.times(us, relative=relative))
+
+
+def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> Cell:
+    return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    return load(fixture.write_study(tmp_path_factory.mktemp("study") / "study"))
+
+
+# Ratios
+
+
+def test_the_interval_of_a_ratio_combines_both_sides_on_a_logarithmic_scale() -> None:
+    found = ratio(Times(110, 108, 113, 0.97, 60, 6, []), Times(100, 99, 102, 0.95, 60, 6, []))
+    assert found is not None
+    assert found.value == pytest.approx(1.1)
+    assert math.log(found.value / found.low) == pytest.approx(math.hypot(math.log(110 / 108), math.log(102 / 100)))
+    assert math.log(found.high / found.value) == pytest.approx(math.hypot(math.log(113 / 110), math.log(100 / 99)))
+    assert found.confidence == 0.95
+
+
+@given(st.floats(1, 1e5), st.floats(1, 1e5), st.floats(0, 0.2), st.floats(0, 0.2))
+def test_a_ratio_and_its_inverse_say_the_same(one_us: float, other_us: float, one: float, other: float) -> None:
+    times = fixture.times(one_us, relative=one), fixture.times(other_us, relative=other)
+    there, back = ratio(*times), ratio(*times[::-1])
+    assert there is not None and back is not None
+    assert there.low * back.high == pytest.approx(1)
+    if 1 not in (there.low, there.high):
+        assert {there.direction, back.direction} in ({"more", "less"}, {"same"})
+
+
+def test_a_single_measurement_never_shows_a_difference() -> None:
+    found = ratio(Times(200, 200, 200, 0.0, 1, 1, [200.0]), Times(100, 100, 100, 0.0, 1, 1, [100.0]))
+    assert found is not None
+    assert found.direction == "same"
+    assert Limits(1.5).outcome(found) == "unclear"
+
+
+@given(st.floats(0.2, 8), st.floats(0, 0.3))
+def test_a_pair_holds_fails_or_is_unclear_by_its_interval(value: float, width: float) -> None:
+    found = Ratio(value, value * (1 - width), value * (1 + width), 0.95)
+    expected = (
+        "holds"
+        if found.low >= 1.35 and found.high <= 1.65
+        else "fails"
+        if found.high < 1.35 or found.low > 1.65
+        else "unclear"
+    )
+    assert Limits(1.35, 1.65).outcome(found) == expected
+
+
+# Claims about times
+
+PAIRS: dict[str, tuple[Callable[[], Cell], Callable[[], Cell], float]] = {
+    "gqa-faster": (lambda: decode(32), lambda: decode(8), 1.5),
+    "cos-sin-cache-faster": (lambda: fixture.rope(4096, "inplace"), lambda: fixture.rope(4096, "cos_sin_cache"), 1.075),
+    "fa3-beats-fa2": (lambda: fixture.prefill(4, 2048, 8, "fa2"), lambda: fixture.prefill(4, 2048, 8, "fa3"), 1.4),
+    "four-times-the-kv": (lambda: decode(kv_len=2048), lambda: decode(kv_len=512), 3.8),
+    "four-times-the-sequence": (
+        lambda: fixture.prefill(4, 2048, 8, "fa3"),
+        lambda: fixture.prefill(4, 512, 8, "fa3"),
+        3.8,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_claimed_ratio_is_confirmed_by_that_ratio_and_refuted_by_none(name: str) -> None:
+    one, other, claimed = PAIRS[name]
+    assert result(name, timed(one(), 100 * claimed), timed(other(), 100)).verdict == "confirmed"
+    assert result(name, timed(one(), 90), timed(other(), 100)).verdict == "refuted"
+    assert result(name, timed(one(), 100 * claimed, 0.6), timed(other(), 100, 0.6)).verdict == "undecided"
+    assert result(name, one()).verdict == "not measured"
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@given(st.floats(10, 1000), st.floats(0.3, 6))
+def test_the_sentence_says_the_ratio_of_the_two_medians(name: str, us: float, factor: float) -> None:
+    one, other, _ = PAIRS[name]
+    found = result(name, timed(one(), us * factor), timed(other(), us))
+    expected = ratio(fixture.times(us * factor), fixture.times(us))
+    assert str(expected) in found.sentence
+
+
+def test_a_claim_that_holds_for_some_sizes_is_true_in_part_and_for_few_is_refuted() -> None:
+    sizes = (1, 8, 32, 64, 128, 256)
+
+    def with_holding(n: int) -> Result:
+        cells = []
+        for i, batch in enumerate(sizes):
+            cells += [timed(decode(32, batch=batch), 150 if i < n else 390), timed(decode(8, batch=batch), 100)]
+        return result("gqa-faster", *cells)
+
+    assert [with_holding(n).verdict for n in (0, 1, 5, 6)] == ["refuted", "partly", "partly", "confirmed"]
+    assert "1 of 6 are 1.35x to 1.65x; 6 above 1x" in with_holding(1).sentence
+    assert (
+        "the least is 1.50x (1.49 to 1.51) at batch 1, the most 3.90x (3.87 to 3.93) at batch"
+        in with_holding(1).sentence
+    )
+
+
+def test_cells_that_differ_in_more_than_the_claim_are_no_pair() -> None:
+    assert result("gqa-faster", decode(32, kv_len=512), decode(8, kv_len=2048)).verdict == "not measured"
+
+
+def test_no_difference_is_said_where_the_intervals_overlap() -> None:
+    found = result(
+        "fa3-beats-fa2", *(timed(fixture.prefill(4, 2048, 8, b), us) for b, us in (("fa2", 100.2), ("fa3", 100)))
+    )
+    assert found.verdict == "undecided"
+    other = result(
+        "fa3-beats-fa2",
+        *(
+            timed(fixture.prefill(batch, 2048, 8, backend), us)
+            for batch, us in ((4, 100.2), (8, 150))
+            for backend, us in (("fa2", us), ("fa3", 100))
+        ),
+    )
+    assert "1 above 1x and 1 with no difference seen (1x in the interval)" in other.sentence
+
+
+# Claims about traffic and bounds
+
+
+def counted(workload: str, bytes_: float | None) -> Cell:
+    cell = fixture.norm(workload, 4096, 8192)
+    first, *rest = cell.kernels
+    return dataclasses.replace(
+        cell,
+        kernels=[
+            dataclasses.replace(first, dram_bytes=bytes_),
+            *(dataclasses.replace(k, dram_bytes=0.0) for k in rest),
+        ],
+    )
+
+
+@given(st.floats(0.0, 0.9))
+def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> None:
+    found = result(
+        "fusing-saves-traffic", counted("fused_add_rmsnorm", 1e8 * (1 - saving)), counted("add_then_rmsnorm", 1e8)
+    )
+    if not 0.349 < saving < 0.351 and not 0.449 < saving < 0.451:
+        assert found.verdict == ("confirmed" if 0.35 <= saving <= 0.45 else "refuted")
+    assert f"the counted DRAM bytes are less by {found.tested[0].measured.split()[0]}" in found.sentence
+
+
+def test_traffic_that_was_not_counted_is_not_measured() -> None:
+    found = result("fusing-saves-traffic", counted("fused_add_rmsnorm", None), counted("add_then_rmsnorm", 1e8))
+    assert found.verdict == "not measured"
+    assert "ncu counted no DRAM bytes of 1 pair" in found.sentence
+
+
+def judged(cell: Cell, verdict: str) -> Cell:
+    return dataclasses.replace(cell, kernels=[dataclasses.replace(k, verdict=verdict) for k in cell.kernels])
+
+
+def test_one_cell_refutes_always_but_not_from() -> None:
+    memory, latency = judged(decode(batch=64), "memory-bound (DRAM)"), judged(decode(batch=1), "latency-bound")
+    assert result("decode-memory-bound", memory).verdict == "confirmed"
+    assert result("decode-memory-bound", memory, latency).verdict == "refuted"
+    sizes = [judged(fixture.prefill(4, n, 8, "fa3"), v) for n, v in ((1024, "latency-bound"), (2048, "compute-bound"))]
+    assert result("prefill-compute-bound", *sizes).verdict == "partly"
+    assert result("prefill-compute-bound", sizes[1]).verdict == "confirmed"
+
+
+def test_cells_below_the_claimed_size_are_not_asked() -> None:
+    small = judged(fixture.prefill(4, 512, 8, "fa3"), "latency-bound")
+    large = judged(fixture.prefill(4, 1024, 8, "fa3"), "compute-bound (tensor)")
+    assert result("prefill-compute-bound", small, large).verdict == "confirmed"
+
+
+def test_not_enough_evidence_decides_nothing() -> None:
+    assert result("decode-memory-bound", judged(decode(), "not enough evidence")).verdict == "undecided"
+    assert result("decode-memory-bound", judged(decode(), "")).verdict == "not measured"
+
+
+# The whole
+
+
+def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
+    assert {claim.name: claim.result(whole).verdict for claim in CLAIMS} == {
+        "prefill-compute-bound": "partly",
+        "decode-memory-bound": "refuted",
+        "gqa-faster": "refuted",
+        "fusing-saves-traffic": "refuted",
+        "cos-sin-cache-faster": "refuted",
+        "fa3-beats-fa2": "confirmed",
+        "four-times-the-kv": "partly",
+        "four-times-the-sequence": "refuted",
+    }
+
+
+def test_a_study_without_a_kernel_says_which(whole: Study) -> None:
+    without = dataclasses.replace(whole, results=tuple(r for r in whole.results if r.workload != "rope"))
+    found = BY_NAME["cos-sin-cache-faster"].result(without)
+    assert found.sentence == "«the cos/sin cache is 5–10 % faster» was not measured: the study has no rope cells."
+
+
+def test_a_skipped_side_says_why() -> None:
+    cells = [decode(8), fixture.skipped(decode(32), "needs 34 GB, 30 GB were free")]
+    assert result("gqa-faster", *cells).sentence.endswith("1 decode cell has no time: needs 34 GB, 30 GB were free.")
