@@ -16,6 +16,9 @@ from fiprof.reports.view import Column, Value, View, word
 if TYPE_CHECKING:
     from fiprof.reports.page import Page, Section, Table
 
+SUM = "sum(parts)"
+NAMES = "abcdefgh"
+
 Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
 
 
@@ -33,7 +36,7 @@ class Source:
       at least one ran.
     - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.
-    - facts: ``a``, ``b``, … are the values of ``parts``.
+    - facts: ``a``, ``b``, … are the values of ``parts``, and ``parts`` is all of them.
     """
 
     origin: Origin
@@ -53,8 +56,9 @@ class Source:
     def __str__(self) -> str:
         """``ncu, launch 3: gpu__time_duration.sum / 1000``."""
         if self.origin == "facts":
-            names = "abcdefgh"
-            inner = "; ".join(f"{name}: {part}" for name, part in zip(names, self.parts, strict=False))
+            if self.formula == SUM:
+                return " + ".join(f"({part})" for part in self.parts)
+            inner = "; ".join(f"{name}: {part}" for name, part in zip(NAMES, self.parts, strict=False))
             return f"{self.formula}, where {inner}"
         where: list[str] = [self.origin]
         if self.launch is not None:

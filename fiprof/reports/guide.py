@@ -309,15 +309,14 @@ def _expect(measured: Measured) -> Table:
 _FILES = (
     Column("path", "file"),
     Column("bytes", "bytes", spec=",d"),
-    Column("step", "made by"),
-    Column("sha256", "sha256"),
+    Column("sha256", "sha256", least=64),
 )
 
 
 def files_table(manifest: Manifest) -> Table | None:
     """Every raw file with its checksum; None for none."""
     rows: list[list[Cell]] = [
-        [file.path, file.bytes, action.step, file.sha256] for action in manifest.actions for file in action.files
+        [file.path, file.bytes, file.sha256] for action in manifest.actions for file in action.files
     ]
     if not rows:
         return None

@@ -11,7 +11,7 @@ from fiprof.parsers import metrics
 from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.evidence import Evidence
-from fiprof.reports.facts import Fact, Source
+from fiprof.reports.facts import SUM, Fact, Source
 from fiprof.reports.labels import Labels
 from fiprof.reports.roofline import LaunchRoofline, Work, roofline
 from fiprof.reports.times import Times, summarize
@@ -205,14 +205,11 @@ class Measured:
 
 
 def total(facts: Sequence[Fact]) -> Fact | None:
-    """The sum of up to 8 facts, written as the first; None for none, or more."""
-    if not facts or len(facts) > len("abcdefgh"):
-        return None
-    if len(facts) == 1:
-        return facts[0]
-    formula = " + ".join("abcdefgh"[: len(facts)])
-    parts = tuple(fact.source for fact in facts)
-    return Fact(sum(fact.value for fact in facts), Source("facts", formula, parts=parts), facts[0].spec, facts[0].unit)
+    """The sum, written as the first; None for none."""
+    if len(facts) < 2:
+        return facts[0] if facts else None
+    source = Source("facts", SUM, parts=tuple(fact.source for fact in facts))
+    return Fact(sum(fact.value for fact in facts), source, facts[0].spec, facts[0].unit)
 
 
 _OPS = {

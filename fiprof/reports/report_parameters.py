@@ -72,7 +72,9 @@ def _choice(measured: Measured, workload: str, key: str, groups: Sequence[Sequen
         anchor=f"finding-{slug(workload)}-{slug(key)}",
         observation=say(
             "{}: {} {} is {} times as fast as {}{}{}.", workload, key, name, ratio, _value(slow, key), at, why
-        ),
+        )
+        if ratio.value - 1 > max(_spread(measured, case) for case in (fast, slow))
+        else say("{}: {} makes no difference beyond the spread ({} times at most).", workload, key, ratio),
         evidence=tuple(evidence),
         implication=_advice(key, [(ratio.value, name, where) for ratio, name, where, *_ in lines]),
         sure=_how_sure(measured, fast),
@@ -87,7 +89,7 @@ def _advice(key: str, lines: Sequence[tuple[float, str, str]]) -> str:
             worth[name].append(where)
     if not worth:
         return f"The choice of {key} gains less than {WORTH:g} times anywhere: let other reasons decide."
-    said = [f"{key} {name}" + (f" at {'; '.join(places)}" if any(places) else "") for name, places in worth.items()]
+    said = [f"{key} {name}" + (f" at {', '.join(places)}" if any(places) else "") for name, places in worth.items()]
     rest = len(lines) - sum(map(len, worth.values()))
     return f"Prefer {', and '.join(said)}" + (f"; elsewhere it gains less than {WORTH:g} times." if rest else ".")
 
@@ -129,7 +131,7 @@ def _scaling(measured: Measured, workload: str, key: str, groups: Sequence[Seque
         ),
         evidence=tuple(evidence[:MOST_LINES]),
         implication=means,
-        sure=_how_sure(measured, ordered[0]),
+        sure=say("{} Rates are of the bytes that the algorithm needs.", _how_sure(measured, ordered[0])),
     )  # fmt: skip
 
 
@@ -175,7 +177,7 @@ def _spread(measured: Measured, case: CaseEntry) -> float:
 def _how_sure(measured: Measured, case: CaseEntry) -> str:
     count = measured.nsys_iteration(case.id, "count")
     if count is not None:
-        return say("kernel time by nsys, the median of {} iterations each; rates are of the least bytes.", count)
+        return say("kernel time by nsys, the median of {} iterations each.", count)
     return "kernel time by ncu, one launch each: differences of a few percent mean nothing."
 
 
@@ -194,7 +196,7 @@ def _why(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said:
     first, second = (measured.ncu(group.row, "tensor_active_pct", ".1f", "%") for group in (quick, other))
     if first is not None and second is not None and abs(first.value - second.value) >= CLOSER_TO_ROOF * 100:
         told.append(say("the tensor cores are active in {} instead of {}", first, second))
-    return say(": {}", join(", and ", told)) if told else say("")
+    return say(": {}", join(" and ", [join(", ", told[:-1]), told[-1]] if told[1:] else told)) if told else say("")
 
 
 def _states(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said | None:
@@ -203,6 +205,9 @@ def _states(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said | None
     if quick is None or other is None:
         return None
     told = []
+    works = [_work(measured, group) for group in (quick, other)]
+    if works[0] is not None and works[1] is not None:
+        told.append(say("{} against {}", works[0], works[1]))
     pairs: tuple[tuple[str, Callable[[Group], Fact | None]], ...] = (
         ("DRAM", lambda group: measured.dram_share(group.row)),
         ("tensor cores", lambda group: measured.ncu(group.row, "tensor_active_pct", ".1f", "%")),
@@ -218,6 +223,13 @@ def _states(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said | None
     if stalls[0] is not None and stalls[1] is not None:
         told.append(say("first stall {} against {}", stalls[0], stalls[1]))
     return join(", ", told) if told else None
+
+
+def _work(measured: Measured, group: Group) -> Said | None:
+    """``tensor fp16 mma 49.9%``: the launch's main work, of its roof."""
+    item = measured.rooflines.get(group.launch)
+    share = measured.work_share(group.row, item.work) if item is not None and item.work is not None else None
+    return say("{} {}", item.work.kind, share) if item is not None and item.work is not None and share else None
 
 
 def _main(measured: Measured, case: str) -> Group | None:

@@ -1,0 +1,221 @@
+"""The report of one run or of several: the sections of a page that can be handed over."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.run import Run
+from fiprof.reports import (
+    guide,
+    observations,
+    report_checks,
+    report_kernels,
+    report_settings,
+    stalls,
+    story,
+    summary,
+)
+from fiprof.reports.charts import occupancy_chart, roofline_chart, stalls_chart
+from fiprof.reports.charts_time import gpu_time, gpu_time_chart, memory_chart
+from fiprof.reports.charts_timeline import timeline_chart
+from fiprof.reports.check_rules import Check
+from fiprof.reports.facts import Found, of_page
+from fiprof.reports.measured import Measured
+from fiprof.reports.page import Block, Bullets, Caution, Chart, Finding, Link, Page, Section, Table, Text
+from fiprof.reports.report_checks import Item
+from fiprof.reports.report_compare import comparison
+from fiprof.reports.report_settings import Defaults
+from fiprof.reports.report_tables import appendix_tables
+from fiprof.reports.roofline import roofline
+from fiprof.reports.show import show
+from fiprof.reports.view import visible
+
+T = TypeVar("T")
+
+
+def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
+    """The report of the runs; of several with a comparison first.
+
+    runs: at least one, with their tables made. defaults: of the workloads' parameters, as far as they are known.
+    Raises FiprofError for a table that is there and cannot be read.
+    """
+    if len(runs) == 1:
+        return Page(visible(runs[0].manifest.name), _sections(runs[0], defaults or {}), facts=_facts(runs[0]))
+    parts = [Section("", visible(run.manifest.name), (), _sections(run, defaults or {})) for run in runs]
+    numbered = [
+        _prefixed(dataclasses.replace(part, anchor="run"), f"run{number}-") for number, part in enumerate(parts, 1)
+    ]
+    title = f"{len(runs)} runs: {', '.join(visible(run.manifest.name) for run in runs)}"
+    return Page(title, (comparison([Measured(run) for run in runs]), *numbered))
+
+
+def facts(run: Run) -> list[Found]:
+    """Every number of a run's report whose source is known."""
+    return of_page(report([run]))
+
+
+def _facts(run: Run) -> tuple[tuple[str, str], ...]:
+    manifest = run.manifest
+    gpu = manifest.environment.get("gpu")
+    tools = manifest.environment.get("tools")
+    return tuple(
+        (name, visible(value))
+        for name, value in (
+            ("GPU", str(gpu.get("name", "")) if isinstance(gpu, dict) else ""),
+            ("Collected", f"{manifest.started[:19].replace('T', ' ')}, in {manifest.duration_s:.0f} s"),
+            (
+                "Tools",
+                ", ".join(f"{name} {version}" for name, version in tools.items()) if isinstance(tools, dict) else "",
+            ),
+            ("Status", manifest.status + (f": {manifest.reason}" if manifest.reason else "")),
+        )
+        if value
+    )
+
+
+def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
+    measured, checks = Measured(run), report_checks.all_checks(run)
+    told = story.story(measured)
+    sections = [
+        summary.section(measured, checks, None),
+        report_settings.environment_section(run),
+        report_settings.asked_section(measured, defaults),
+        story.section(told),
+        _charts(run),
+        report_kernels.section(measured, {}),
+        observations.section(measured, told, checks),
+        report_checks.section(run, checks),
+        guide.actions_section(run.manifest),
+        guide.guide_section(measured, defaults),
+        _appendix(measured, checks),
+    ]
+    kept = tuple(section for section in sections if section.blocks or section.sections)
+    return (*kept, report_checks.checklist(_items(measured, kept, checks)))
+
+
+def _charts(run: Run) -> Section:
+    """The pictures, as far as the run has what they show."""
+    blocks: list[Block] = []
+    makers: tuple[Callable[[], Chart | None], ...] = (
+        lambda: timeline_chart(run),
+        lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
+        lambda: roofline_chart(roofline(run)),
+        lambda: stalls_chart(stalls.stalls(run)),
+        lambda: occupancy_chart(show(run)),
+        lambda: memory_chart(run),
+    )
+    for make in makers:
+        try:
+            chart = make()
+        except FiprofError as error:
+            blocks.append(Caution(error.message))
+            continue
+        if chart is not None:
+            blocks.append(chart)
+    return Section("charts", "Visualizations", tuple(dict.fromkeys(blocks)))
+
+
+def _appendix(measured: Measured, checks: Sequence[Check]) -> Section:
+    tables = [
+        *appendix_tables(measured),
+        report_checks.checks_table(measured.run, checks),
+        guide.files_table(measured.run.manifest),
+    ]
+    return Section("appendix", "Appendix", tuple(table for table in tables if table is not None))
+
+
+SECTIONS = (
+    "summary",
+    "environment",
+    "asked",
+    "story",
+    "charts",
+    "kernels",
+    "observations",
+    "sure",
+    "actions",
+    "reproduce",
+    "appendix",
+)
+"""Anchors of the sections that a whole report has, beside the checklist."""
+
+
+def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Check]) -> list[Item]:
+    """What the report can ask of itself."""
+    run, there = measured.run, {section.anchor for section in sections}
+    missing = [anchor for anchor in SECTIONS if anchor not in there]
+    lacking = [what for what, _ in summary.lacks(measured)]
+    found = [each for section in sections for each in of_page(Page("", (section,)))]
+    numbers = len(found)
+    return [
+        Item(
+            "every section is there",
+            not missing,
+            f"missing: {', '.join(missing)}" if missing else f"{len(SECTIONS)} of them",
+        ),
+        Item("the run is complete", run.manifest.status == "complete", run.manifest.reason or run.manifest.status),
+        Item(
+            "every tool's data is there",
+            not lacking,
+            f"without {'; '.join(lacking)}" if lacking else "plain run, nsys, ncu",
+        ),
+        Item(
+            "every command ended well",
+            all(action.outcome == "ok" for action in run.manifest.actions) if run.manifest.actions else None,
+            f"{sum(action.outcome == 'ok' for action in run.manifest.actions)} of {len(run.manifest.actions)}",
+        ),
+        *report_checks.items_of_checks(checks),
+        Item("numbers name their source", numbers > 0, f"{numbers:,} numbers in tables and sentences do"),
+    ]
+
+
+# Several runs in one page
+
+
+def _prefixed(section: Section, prefix: str) -> Section:
+    """The section with every anchor, and every link to one, prefixed."""
+
+    def link(part: T) -> T:
+        if isinstance(part, Link) and part.href.startswith("#"):
+            return type(part)(str(part), f"#{prefix}{part.href[1:]}")
+        return part
+
+    def text(block: Text) -> Text:
+        return Text(tuple(link(part) for part in block.parts))
+
+    def block(item: Block) -> Block:
+        if isinstance(item, Text):
+            return text(item)
+        if isinstance(item, Bullets):
+            return Bullets(tuple(map(text, item.items)))
+        if isinstance(item, Table):
+            rows = tuple(tuple(link(cell) for cell in row) for row in item.view.rows)
+            view = dataclasses.replace(item.view, rows=rows)
+            return dataclasses.replace(item, view=view, anchor=item.anchor and prefix + item.anchor)
+        if isinstance(item, Chart | Finding):
+            return dataclasses.replace(item, anchor=prefix + item.anchor)
+        return item
+
+    return Section(
+        prefix + section.anchor,
+        section.title,
+        tuple(map(block, section.blocks)),
+        tuple(_prefixed(part, prefix) for part in section.sections),
+    )
+
+
+def warnings(page: Page) -> Iterable[str]:
+    """The cautions of a page, for whoever writes it."""
+    for section in page.sections:
+        yield from _cautions(section)
+
+
+def _cautions(section: Section) -> Iterable[str]:
+    for block in section.blocks:
+        if isinstance(block, Caution):
+            yield block.text
+    for part in section.sections:
+        yield from _cautions(part)
