@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 
 from fiprof.reports.page import (
@@ -149,28 +148,41 @@ def _fenced(lines: Sequence[str], language: str = "") -> str:
 
 
 def _code_lines(code: Code) -> list[str]:
-    """Long commands go on after a backslash, between words; other text is wrapped."""
+    """Long commands go on after a backslash, between words; other text is cut at the width."""
     lines = []
     for line in (visible(line) for line in code.text.splitlines()):
-        if len(line) <= WIDTH:
+        if cell_width(line) <= WIDTH:
             lines.append(line)
         elif code.language == "sh":
             lines += _command_lines(line)
         else:
-            indent = line[: len(line) - len(line.lstrip())]
-            lines += textwrap.wrap(line.strip(), WIDTH, initial_indent=indent, subsequent_indent=indent)
+            lines += _pieces(line)
     return lines
+
+
+def _pieces(line: str) -> list[str]:
+    """A line of a tool's output, cut where it must be."""
+    pieces, used = [""], 0
+    for char in line:
+        width = cell_width(char)
+        if used + width > WIDTH:
+            pieces.append("")
+            used = 0
+        pieces[-1] += char
+        used += width
+    return pieces
 
 
 def _command_lines(line: str) -> list[str]:
     words = re.findall(r"""(?:"(?:\\.|[^"\\])*"|'[^']*'|\\.|[^\s"'\\])+|["']\S*""", line)
     if line.lstrip().startswith("#"):
-        return textwrap.wrap(line, WIDTH, subsequent_indent="# ", break_long_words=False, break_on_hyphens=False)
+        first, *rest = _lines(line.split(), WIDTH - len("# "))
+        return [first, *(f"# {part}" for part in rest)]
     if " ".join(words) != line.strip():
         return [line]
     lines, current = [], words[0]
     for word in words[1:]:
-        if len(current) + len(word) + len("  \\") > WIDTH:
+        if cell_width(current) + cell_width(word) + len("  \\") > WIDTH:
             lines.append(f"{current} \\")
             current = f"    {word}"
         else:
@@ -230,11 +242,22 @@ _STARTS = re.compile(r"^(\d{0,9})(?=([.)]|[-+]|#{1,6})(?: |$)|[-=]+$)")
 
 def _wrapped(text: str, first: str, following: str) -> str:
     """Lines of at most WIDTH; text is Markdown already."""
-    lines = textwrap.wrap(
-        text, WIDTH - len(following) - 1, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
-    ) or [""]
+    lines = _lines(text.split(), WIDTH - len(following) - 1)
     safe = [_STARTS.sub(r"\1\\", line) for line in lines]
     return "\n".join((following if number else first) + line for number, line in enumerate(safe))
+
+
+def _lines(words: Sequence[str], cells: int) -> list[str]:
+    """The words in lines of at most so many terminal cells; a word that is wider has its own."""
+    lines, used = [""], 0
+    for word in words:
+        width = cell_width(word)
+        if used and used + 1 + width > cells:
+            lines.append("")
+            used = 0
+        lines[-1] += f" {word}" if used else word
+        used += width + bool(used)
+    return lines
 
 
 def _attribute(text: str) -> str:

@@ -1,0 +1,125 @@
+"""fiprof/reports/html.py: a page as one HTML file. What a browser makes of it: test_browser.py."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.reports import html
+from fiprof.reports.page import Chart, Link, Page, PageLink, Section, Table, Text, anchors
+from fiprof.reports.view import Column, View
+from tests import pages
+
+pytest.importorskip("jinja2")
+pytest.importorskip("plotly")
+pytest.importorskip("itables")
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text outside scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:  # noqa: ARG002
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def demo() -> Elements:
+    return Elements(html.render(pages.demo()))
+
+
+def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
+    assert not [a for tag in ("script", "img", "iframe") for a in demo.all(tag) if "src" in a]
+    assert not demo.all("link")
+    policy = next(a["content"] for a in demo.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy and policy.startswith("default-src 'none'")
+    assert "http" not in policy
+
+
+def test_each_library_is_there_once_with_its_notice() -> None:
+    text = html.render(pages.demo())
+    assert text.count("\n* plotly.js v") == 1 and "Licensed under the MIT license" in text
+    assert text.count("data:text/javascript;base64,") == 1
+    without = html.render(Page("no charts", (Section("a", "A"),)))
+    assert "plotly.js v" not in without
+
+
+def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
+    ids = [a["id"] for _, a in demo.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    assert set(anchors(pages.demo())) <= set(ids)
+    inside = [a["href"] for a in demo.all("a") if (a["href"] or "").startswith("#")]
+    assert {href[1:] for href in inside if href} <= set(ids)
+    assert inside.count("#story-hostile") == 3  # the contents twice, and its own heading
+
+
+def test_names_are_text(demo: Elements) -> None:
+    assert not demo.all("img") and not demo.all("b")
+    for name in pages.HOSTILE[:4]:
+        assert name in demo.text
+    assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
+
+
+def test_a_figures_json_does_not_end_its_script() -> None:
+    import plotly.graph_objects as go
+
+    def figure() -> go.Figure:
+        return go.Figure(go.Bar(x=[1], y=[pages.HOSTILE[1]]))
+
+    text = html.render(Page("p", (Section("s", "S", (Chart("c", "C", "", figure),)),)))
+    assert len(Elements(text).all("script")) == 3
+    assert not Elements(text).all("img")
+
+
+def test_numbers_sort_by_their_full_precision_and_a_missing_one_by_nothing(demo: Elements) -> None:
+    orders = [a.get("data-order") for a in demo.all("td")]
+    assert "307.87" in orders and "1787.05" in orders and "" in orders
+    assert "nan" not in orders
+
+
+def test_links_go_to_the_page_in_the_same_form_and_to_no_program() -> None:
+    parts = (PageLink("that", "other#x"), Link("this", "run.json"), Link("bad", "javascript:alert(1)"))
+    text = html.render(Page("p", (Section("s", "S", (Text(parts),)),)))
+    found = [a["href"] for a in Elements(text).all("a") if not (a["href"] or "").startswith("#")]
+    assert found == ["other.html#x", "run.json"]
+
+
+def test_a_cell_says_where_it_comes_from() -> None:
+    view = View((Column("key"), Column("n", "n")), (("x", 1.0),))
+    text = html.render(Page("p", (Section("s", "S", (Table(view, sources=(("", "launches.n"),)),)),)))
+    assert Elements(text).all("td") == [{"class": "number", "data-order": "1.0", "title": "launches.n"}]
+
+
+def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(FiprofError, match="jinja2") as caught:
+        html.render(Page("p", ()))
+    assert caught.value.remedy == "pip install 'fiprof[report]'"
+
+
+def test_the_stylesheet_has_both_schemes_and_print() -> None:
+    assert html.render(Page("p", ())).startswith("<!DOCTYPE html>")
+    style = re.search(r"<style>(.*?)</style>", html.render(Page("p", ())), re.DOTALL)
+    assert style and "prefers-color-scheme: dark" in style[1] and "@media print" in style[1]
+    assert "&#" not in style[1] and "&gt;" not in style[1]
