@@ -121,6 +121,7 @@ def snapshots(run: Run) -> dict[str, str]:
         "stalls.md": render(stalls.document(stalls.stalls(run, kernel="merge")), "md"),
         "stalls.csv": render(stalls.document(stalls.stalls(run, kernel="merge"), top=3), "csv"),
         "show.txt": render(figures, "table", width=120),
+        "show-80.txt": render(show.document(show.show(run), width=80), "table", width=80),
         "show.md": render(figures, "md"),
         "show.json": render(show.document(show.show(run)), "json"),
     }

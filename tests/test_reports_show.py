@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.errors import FiprofError
 from fiprof.parsers.manifest import Action
 from fiprof.parsers.run import Run
 from fiprof.reports.show import Figures, LaunchFigures, document, show
 from fiprof.reports.view import render
+from tests.conftest import Fiprof
+from tests.recorded_runs import counted_run, recorded_names
 from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
 
@@ -126,15 +129,100 @@ def test_a_case_of_two_kernels_adds_them_up(figures: Figures) -> None:
     assert decode.nsys_us == pytest.approx(sum(part.nsys_us or 0 for part in parts), rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["show.txt", "show.md", "show.json"])
+@pytest.mark.parametrize("name", ["show.txt", "show-80.txt", "show.md", "show.json"])
 def test_printed(recorded: Run, name: str) -> None:
     assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
         "python -m tests.reports_fixture writes the snapshots anew"
     )
 
 
-def test_fits_120_columns() -> None:
-    assert max(map(len, (SNAPSHOTS / "show.txt").read_text(encoding="utf-8").splitlines())) <= 120
+@pytest.mark.parametrize(("name", "width"), [("show.txt", 120), ("show-80.txt", 80)])
+def test_fits_its_columns(name: str, width: int) -> None:
+    assert max(map(len, (SNAPSHOTS / name).read_text(encoding="utf-8").splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("name", recorded_names())
+def test_every_recorded_run_fits_a_terminal(tmp_path: Path, name: str, width: int) -> None:
+    text = render(document(show(counted_run(name, tmp_path)), width=width), "table", width=width)
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_at_80_columns_a_decode_matrix_keeps_batch_and_figures(tmp_path: Path) -> None:
+    text = render(document(show(counted_run("decode", tmp_path)), width=80), "table", width=80)
+    assert re.search(r"^12  batch=128 tensor_cores  20\.7  26\.5  91\.3  88\.6  L2  ", text, re.MULTILINE)
+    assert re.search(r"^ 0  decode batch=1  +BatchD", text, re.MULTILINE)
+
+
+def test_the_nearest_roof_of_norm_and_rope_is_l2(figures: Figures) -> None:
+    busiest = {item.label: item.busiest for item in figures.launches}
+    assert (busiest["rmsnorm"], busiest["fused_add_rmsnorm"], busiest["prefill"]) == ("L2", "L2", "SM")
+    norm = figures.launches[3]
+    assert (norm.l2_pct, norm.dram_pct) == (68.28, 44.13)
+    assert norm.l2_roof_gb_per_s == pytest.approx(6016 * 1.7056, rel=0.01)
+
+
+def test_what_programs_get_of_limits_waves_and_accesses(recorded: Run) -> None:
+    rows = json.loads(render(document(show(recorded)), "json"))
+    decode = rows[1]
+    assert (decode["limit_registers_blocks"], decode["limit_shared_memory_most_blocks"]) == (9, 22)
+    assert (decode["lifted_resources"], decode["lifted_occupancy_pct"]) == (["registers"], 100)
+    assert decode["steps"] == ["at most 48 registers a thread instead of 56"]
+    assert (decode["wave_blocks"], decode["full_waves"], decode["tail_loss_share"]) == (1188, 0, None)
+    assert decode["shared_stores_conflict_share"] == pytest.approx(0.41, abs=0.01)
+    assert decode["global_loads_sectors_per_request"] == pytest.approx(14.63, abs=0.01)
+
+
+# Which launches
+
+
+def test_a_kernel_picks_launches_and_their_cases(recorded: Run) -> None:
+    figures = show(recorded, kernel="DECODE")
+    assert [item.launch for item in figures.launches] == [1, 2]
+    assert [case.label for case in figures.cases] == ["decode"]
+    assert [item.launch for item in show(recorded, longest=2).launches] == [0, 5]
+    assert show(recorded, kernel="prefill").warnings == ()
+
+
+def test_a_kernel_that_is_not_there(recorded: Run) -> None:
+    with pytest.raises(FiprofError) as raised:
+        show(recorded, kernel="gemm")
+    assert raised.value.message == "recorded has no launch with kernel 'gemm'"
+    assert "PersistentVariableLengthMergeStatesKernel" in raised.value.remedy
+
+
+def test_warnings_alike_are_one(tmp_path: Path) -> None:
+    run = counted_run("decode", tmp_path)
+    alike = [text for text in show(run).warnings if "the stalls add up" in text]
+    assert len(alike) == 1
+    assert alike[0].startswith("launch 0 (decode batch=1): the stalls add up to 3.73 cycles")
+    assert alike[0].endswith("; likewise launches 1, 3, 4, 5, 7, 9 and 10")
+    flops = [text for text in show(run).warnings if "4.12 times" in text]
+    assert [text.partition(":")[0] for text in flops] == ["decode batch=1 tensor_cores"]
+    assert flops[0].endswith("; likewise 3 more cases")
+
+
+def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:
+    figures = show(counted_run("single-purpose", tmp_path))
+    assert len(figures.launches) == 59
+    launches = next(view for view in document(figures).shown if view.title == "Launches")
+    keys = [column.key for column in launches.columns]
+    tiny = [row for row in launches.rows if row[keys.index("label")] == "tiny_launches"]
+    assert [row[keys.index("alike")] for row in tiny] == [50]
+    durations = sorted(item.ncu_us or 0 for item in figures.launches if item.label == "tiny_launches")
+    assert tiny[0][keys.index("ncu_us")] == durations[24]
+    assert len(json.loads(render(document(figures), "json"))) == 59
+
+
+def test_a_quick_run_says_what_was_not_collected(tmp_path: Path) -> None:
+    text = render(document(show(counted_run("prefill-decode-rope", tmp_path))), "table")
+    assert "Sectors a request, bank conflicts and local memory were not collected: fiprof collect --set full" in text
+    assert "Shared memory: bank conflicts" not in text
+
+
+def test_the_command_takes_kernel_and_top(fiprof: Fiprof, recorded: Run) -> None:
+    done = fiprof("show", str(recorded.path), "--kernel", "decode", "--top", "1", "--format", "csv")
+    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["launch", "1"]
 
 
 # What a run may lack
