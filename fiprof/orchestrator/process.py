@@ -195,17 +195,25 @@ class Supervisor:
         self.stopping.set()
 
 
-def end_orphans(text: str) -> None:
-    """End the processes that a killed fiprof left behind. text: what their command line has in it, e.g. a folder."""
+def end_orphans(folder: Path) -> None:
+    """End the processes that a killed fiprof left behind, writing into a folder."""
     orphans = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if TOKEN_VARIABLE in process.environ() and any(text in word for word in process.cmdline()):
+            if TOKEN_VARIABLE in process.environ() and _names(process, folder.resolve()):
                 orphans.append(process)
     for process in orphans:
         with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(orphans, timeout=TERMINATE_GRACE_S)
+
+
+def _names(process: psutil.Process, folder: Path) -> bool:
+    """Whether a word of the command line, or the value of an option, is a path in the folder."""
+    here = Path(process.cwd())
+    return any(
+        Path(os.path.normpath(here / word.rpartition("=")[2])).is_relative_to(folder) for word in process.cmdline()
+    )
 
 
 def stop_on_signals(supervisor: Supervisor) -> None:

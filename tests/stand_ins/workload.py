@@ -4,7 +4,7 @@ Marks the same NVTX ranges as the runner, where nvtx is installed, and writes re
 run STAND_IN_RUN where that has the case.
 STAND_IN_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang, stubborn (hangs and ignores SIGINT and
 SIGTERM, with a child in a session of its own). STAND_IN_FAILS: text in the ids of cases that fail; STAND_IN_DIES: of
-cases that end the process.
+cases that end the process; STAND_IN_HANGS: of cases that never end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     if behaviour in ("hang", "stubborn"):
         hang(stubborn=behaviour == "stubborn")
     marks = Marks()
-    fails, dies = (os.environ.get(name) for name in ("STAND_IN_FAILS", "STAND_IN_DIES"))
+    fails, dies, hangs = (os.environ.get(f"STAND_IN_{name}") for name in ("FAILS", "DIES", "HANGS"))
     recorded = {}
     if "STAND_IN_RUN" in os.environ:
         recorded = {
@@ -52,6 +52,8 @@ def main() -> None:
         for number, text in enumerate(options.case, 1):
             case = parse_case(text)
             print(f"fiprof: measure {number}/{len(options.case)} {case.id}", file=sys.stderr, flush=True)
+            if hangs and hangs in case.id:
+                hang(stubborn=False)
             if dies and dies in case.id:
                 os.abort()
             if fails and fails in case.id:

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: fiprof study flashinfer --quick --only decode --dry-run")
 @click.argument("name", metavar="NAME")
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
-@click.option("--only", metavar="LIST", default="", help="Measure the cells of these workloads alone.")
+@click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or jit.")
 @click.option("--out", metavar="DIR", help="The study's folder [default: study-NAME in the archive, with -quick].")
 @click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
 @python_option
 @click.option("--results-only", is_flag=True, help="Measure nothing: write the results again from the study's runs.")
+@click.option("--documents/--no-documents", default=True, show_default=True, help="Write reports/ from the results.")
 @click.option("--dry-run", is_flag=True, help="List batches, cells and what does not fit, and start nothing.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @archive_option
@@ -39,6 +40,7 @@ def command(
     wait: bool,
     python: str,
     results_only: bool,
+    documents: bool,
     dry_run: bool,
     quiet: bool,
 ) -> None:
@@ -71,7 +73,19 @@ def command(
             raise FiprofError(
                 "interrupted", f"the same command goes on where it was: {folder}", exit_code=error.exit_code
             ) from error
+    if documents:
+        _write_documents(folder)
     return click.echo(str(folder))
+
+
+def _write_documents(folder: Path) -> None:
+    """The documents, where this installation can make them: the results are there without."""
+    from fiprof.reports import study
+
+    try:
+        study.documents(folder)
+    except FiprofError as error:
+        click.echo(f"fiprof: no documents: {error}", err=True)
 
 
 def _write_results(study: Definition, folder: Path) -> None:

@@ -18,11 +18,12 @@ from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.study.definition import Definition
-from fiprof.orchestrator.study.folder import BatchTimes, StudyFolder, open_folder
+from fiprof.orchestrator.study.definition import JIT, Definition
+from fiprof.orchestrator.study.folder import RESULTS, BatchTimes, StudyFolder, open_folder
 from fiprof.orchestrator.study.plan import Plan, label, make_plan
 from fiprof.orchestrator.study.write import write_results
 from fiprof.orchestrator.tools import Tool
+from fiprof.parsers import results
 from fiprof.parsers.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.parsers.results import EnvironmentInfo
 from fiprof.parsers.run import case_errors
@@ -101,24 +102,59 @@ def conduct(
     Interrupted when told to stop; and what ends a batch by something else than one of its cells. What was measured
     is kept, and its results are written.
     """
-    definition.only(only)
-    tools = collect.require_tools(request_for(definition, definition.cells, where))
-    gpu = visible_gpu(where.gpu)
+    cells = definition.only(only)
+    tools = collect.require_tools(request_for(definition, cells, where)) if cells else {}
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
         folder = open_folder(path, definition)
-        with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
-            folder.tidy()
-            plan = plan_sitting(definition, only, folder.done(), gpu)
-            _announce(plan, definition, progress)
-            folder.begin()
-            folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
-            try:
-                _Sitting(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
-            finally:
-                with progress.step("results"):
-                    info = write_results(definition, folder, entries(definition))
-        return info
+        folder.tidy()
+        folder.begin()
+        try:
+            if cells:
+                _measure(definition, folder, where, tools, progress, supervisor, only)
+            if JIT in only or (definition.jit and definition.settings.jit and not only):
+                _jit(definition, folder, where, progress, supervisor)
+            folder.note(status="complete")
+        except (Interrupted, KeyboardInterrupt):
+            raise
+        except BaseException:
+            folder.note(status="failed")
+            raise
+        finally:
+            with progress.step("results"):
+                info = write_results(definition, folder, entries(definition))
+    return info
+
+
+def _measure(
+    definition: Definition,
+    folder: StudyFolder,
+    where: Where,
+    tools: dict[str, Tool],
+    progress: Progress,
+    supervisor: Supervisor,
+    only: Sequence[str],
+) -> None:
+    """The cells that are not done."""
+    gpu = visible_gpu(where.gpu)
+    with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
+        plan = plan_sitting(definition, only, folder.done(), gpu)
+        _announce(plan, definition, progress)
+        folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
+        _Sitting(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
+
+
+def _jit(definition: Definition, folder: StudyFolder, where: Where, progress: Progress, supervisor: Supervisor) -> None:
+    """What compiling costs, unless the study knows it already."""
+    from fiprof.orchestrator import jit
+
+    file = folder.path / RESULTS / "jit_analysis.json"
+    if file.exists():
+        return
+    request = jit.JitRequest(cases=definition.jit, python=where.python, gpu=where.gpu)
+    found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
+    file.parent.mkdir(exist_ok=True)
+    results.write(file, found)
 
 
 def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:
@@ -164,10 +200,9 @@ class _Sitting:
         self.failures = 0
 
     def work(self, plan: Plan) -> None:
-        """Measure the batches. Raises as :func:`conduct` does; the sitting's status is on disk."""
+        """Measure the batches. Raises as :func:`conduct` does."""
         queue = deque(plan.batches)
         self.total = plan.cells
-        status = "failed"
         try:
             with self._tables_made():
                 number = 0
@@ -176,12 +211,8 @@ class _Sitting:
                     self._time_left(f"batch {number} of {number + len(queue) - 1}")
                     if again := self._batch(queue.popleft()):
                         queue.appendleft(again)
-            status = "complete"
-        except (Interrupted, KeyboardInterrupt):
-            status = "interrupted"
-            raise
         finally:
-            self.folder.note(status=status, duration_s=self._seconds)
+            self.folder.note(duration_s=self._seconds)
 
     def _batch(self, batch: tuple[Case, ...]) -> tuple[Case, ...]:
         """Measure a batch, and leave its tables to be made. Returns the cells that a failed one left, without those at

@@ -17,6 +17,7 @@ from fiprof.orchestrator.request import NcuSet
 from fiprof.workloads.case import Case
 
 EXAMPLE = "fiprof/orchestrator/studies/flashinfer.toml is an example"
+JIT = "jit"
 KEYS = ("name", "title", "jit", "settings", "quick", "cells")
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
@@ -50,11 +51,13 @@ class Settings:
     compared is to be measured in turns."""
     timeout_s: float = 3600.0
     """Longest time for each tool's process."""
+    jit: bool = True
+    """Measure the compilation too where no part of the study is asked for by name."""
 
     def measuring(self) -> dict[str, Any]:
         """Those that what was measured depends on: with others, cells do not belong to one study."""
         settings = dataclasses.asdict(self)
-        del settings["batch_cells"], settings["timeout_s"]
+        del settings["batch_cells"], settings["timeout_s"], settings["jit"]
         return settings
 
 
@@ -82,11 +85,11 @@ class Definition:
         """The cells of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
         from fiprof.workloads.case import short_name
 
-        names = {short_name(workload) for workload in self.workloads}
+        names = [*(short_name(workload) for workload in self.workloads), *([JIT] if self.jit else [])]
         if unknown := [word for word in words if word not in names]:
             raise FiprofError(
-                f"the study {self.name} has no cells of {', '.join(unknown)}",
-                f"--only takes of {', '.join(sorted(names))}",
+                f"the study {self.name} has no {', '.join(unknown)}",
+                f"--only takes of {', '.join(names)}",
                 exit_code=2,
             )
         return tuple(case for case in self.cells if not words or short_name(case.workload) in words)

@@ -123,7 +123,7 @@ class StudyFolder:
     def tidy(self) -> None:
         """End and remove what a killed sitting left half made; set aside the runs that did not complete."""
         for partial in self.archive.unfinished():
-            end_orphans(partial.name)
+            end_orphans(partial)
             # Renamed first: whoever still writes there finds the path gone.
             with file_errors(partial):
                 os.rename(partial, _free(self.path / f"{REMOVED_PREFIX}{partial.name.lstrip('.')}"))

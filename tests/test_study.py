@@ -1,0 +1,165 @@
+"""A study's definition and plan, and the command around them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.study.conduct import Where, entries, request_for
+from fiprof.orchestrator.study.definition import load
+from fiprof.orchestrator.study.plan import batches, label, make_plan
+from fiprof.workloads.case import make_cases, short_name
+from tests.conftest import Fiprof
+
+GIB = 2**30
+
+
+def counts(cases) -> dict[str, int]:  # type: ignore[no-untyped-def]
+    names = [short_name(case.workload) for case in cases]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def test_the_packaged_matrix() -> None:
+    study = load("flashinfer")
+    assert counts(study.cells) == {
+        "prefill": 64,
+        "decode": 108,
+        "rmsnorm": 10,
+        "fused_add_rmsnorm": 10,
+        "add_then_rmsnorm": 10,
+        "rope": 12,
+    }
+    assert len({case.id for case in study.cells}) == 214
+    modes = [(p["tensor_cores"], p["cuda_graph"]) for case in study.cells[64:172] for p in (dict(case.params),)]
+    assert (modes.count((False, False)), modes.count((True, False)), modes.count((False, True))) == (36, 36, 36)
+    assert study.cells[0].id == (
+        "prefill[batch=1,seq_len=512,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=fa2,dtype=fp16]"
+    )
+
+
+def test_its_batches_share_processes() -> None:
+    study = load("flashinfer", quick=True)
+    assert [label(batch) for batch in batches(study.cells, study.settings.batch_cells)] == [
+        "prefill (64)",
+        "decode (108)",
+        "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)",
+    ]
+
+
+def test_a_large_workload_is_split_evenly_and_in_order() -> None:
+    cases = make_cases("rope", {"tokens": [str(n) for n in range(1, 8)]})
+    found = batches(cases, 3)
+    assert [len(batch) for batch in found] == [2, 2, 3]
+    assert [case for batch in found for case in batch] == cases
+
+
+def test_quick_settings_go_over_the_others() -> None:
+    whole, quick = load("flashinfer").settings, load("flashinfer", quick=True).settings
+    assert (whole.ncu_set, whole.iterations, whole.rounds, whole.jit) == ("full", 20, 6, True)
+    assert (quick.ncu_set, quick.iterations, quick.rounds, quick.jit) == ("quick", 10, 6, False)
+
+
+def test_the_request_of_a_batch() -> None:
+    study = load("flashinfer", quick=True)
+    request = request_for(study, study.only(["rope"]), Where("python", 1, wait=True))
+    assert len(request.cases) == 12
+    assert (request.rounds, request.budget_ms, request.keep_going, request.measure_iterations) == (6, 8.0, True, 1)
+    assert (request.gpu_metrics_hz, request.ncu_set, request.gpu) == (0, "quick", 1)
+
+
+def test_what_does_not_fit_is_skipped_and_said() -> None:
+    study = load("flashinfer")
+    costs = entries(study)
+    plan = make_plan(study.cells, costs, done={}, free_bytes=16 * GIB, batch_cells=120)
+    # 2 x 256 x 8192 tokens x 32 heads x 128 elements x 2 bytes of keys and values are 32 GiB.
+    largest = (
+        "decode[batch=256,kv_len=8192,q_heads=32,kv_heads=32,head_dim=128,page_size=16,"
+        "tensor_cores=false,cuda_graph=false,dtype=fp16]"
+    )
+    assert plan.skipped[largest] == "does not fit: it needs some 34.0 GiB of device memory, 16.0 GiB are free"
+    assert {dict(case.params)["batch"] for case in study.cells if case.id in plan.skipped} == {128, 256}
+    assert plan.cells + len(plan.skipped) == 214
+    assert not make_plan(study.cells, costs, done={}, free_bytes=139 * GIB, batch_cells=120).skipped
+    assert not make_plan(study.cells, costs, done={}, free_bytes=None, batch_cells=120).skipped
+
+
+def test_what_is_done_is_not_planned_again() -> None:
+    study = load("flashinfer")
+    done = {case.id: "20261121-120000-decode" for case in study.cells[64:172]}
+    plan = make_plan(study.cells, entries(study), done=done, free_bytes=None, batch_cells=120)
+    assert label(plan.batches[0]) == "prefill (64)"
+    assert (plan.cells, len(plan.done)) == (106, 108)
+
+
+CELLS = '[[cells]]\nworkload = "rope"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name = ", "is not TOML: Invalid value (at "),
+        (CELLS, "name is missing, or has other characters than a-z, 0-9, _ and -"),
+        ('name = "../x"\n' + CELLS, "name is missing, or has other characters than a-z, 0-9, _ and -"),
+        ('name = "x"', "it has no [[cells]]"),
+        ('name = "x"\ncolour = 1\n' + CELLS, "a study has no colour; it has name, title, jit, settings, quick, cells"),
+        ('name = "x"\n[[cells]]\nbatch = 1', "[[cells]] 1 has no workload"),
+        ('name = "x"\n' + CELLS + "batch = 1", "[[cells]] 1: rope has no parameter batch"),
+        ('name = "x"\n' + CELLS + "tokens = [1, 0]", "[[cells]] 1: --tokens: '0' is not valid (at least 1)"),
+        ('name = "x"\n' + CELLS + "tokens = []", "[[cells]] 1: tokens is neither a value nor a list of values"),
+        ('name = "x"\n' + CELLS + "tokens = {a = 1}", "[[cells]] 1: tokens is neither a value nor a list of values"),
+        ('name = "x"\n[[cells]]\nworkload = "sort"', "[[cells]] 1: there is no workload 'sort'"),
+        ('name = "x"\n[settings]\nrounds = "6"\n' + CELLS, "[settings]: Expected `int`, got `str` - at `$.rounds`"),
+        ('name = "x"\n[settings]\nrounds = 0\n' + CELLS, "[settings]: rounds is not above 0"),
+        ('name = "x"\n[quick]\nround = 1\n' + CELLS, "quick has no round; it has rounds, iterations"),
+        ('name = "x"\n[quick]\ncache_control = "warm"\n' + CELLS, "[quick]: cache_control is none of all, none"),
+        ('name = "x"\njit = ["prefill[backend=fa9]"]\n' + CELLS, "--backend: 'fa9' is not valid (auto|fa2|fa3)"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(text)
+    with pytest.raises(FiprofError) as raised:
+        load(str(file))
+    assert raised.value.message.startswith(f"{file}") and message in raised.value.message
+    assert raised.value.exit_code == 2
+
+
+def test_no_such_study() -> None:
+    with pytest.raises(FiprofError, match="there is no study flashinfr") as raised:
+        load("flashinfr")
+    assert "fiprof brings flashinfer" in raised.value.remedy
+
+
+def test_a_dry_run_lists_everything_and_makes_nothing(fiprof: Fiprof, tmp_path: Path) -> None:
+    done = fiprof("study", "flashinfer", "--quick", "--only", "rope,rmsnorm", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == (
+        "FlashInfer's kernels over their range: 22 cells to measure, 0 done, 0 do not fit; 1 batches, "
+        "3 processes on the GPU, into artifacts/study-flashinfer-quick"
+    )
+    assert lines[2] == "batch 1: rmsnorm (10), rope (12): one plain, one nsys, one ncu process"
+    assert lines[3] == "  rmsnorm[rows=1,hidden=4096,dtype=fp16]"
+    assert len(lines) == 3 + 22
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_names_what_there_is(fiprof: Fiprof) -> None:
+    done = fiprof("study", "flashinfer", "--only", "sort", "--dry-run")
+    assert done.returncode == 2
+    assert "the study flashinfer has no sort" in done.stderr
+    assert "--only takes of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in done.stderr
+
+
+def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").touch()
+    done = fiprof("study", "flashinfer", "--out", "mine", env=stand_ins)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "fiprof: mine holds something else: it has no study.json",
+    )
+    assert json.dumps(sorted(path.name for path in (tmp_path / "mine").iterdir())) == '[".lock", "thesis.tex"]'
