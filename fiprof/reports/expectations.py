@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -99,7 +100,11 @@ def combined(own: Path | None = None) -> tuple[Family, ...]:
         return read_expectations()
     users = read_expectations(own)
     taken = {workload for family in users for workload in family.workloads}
-    return (*users, *(family for family in read_expectations() if not taken & set(family.workloads)))
+    left = (
+        dataclasses.replace(family, workloads=tuple(name for name in family.workloads if name not in taken))
+        for family in read_expectations()
+    )
+    return (*users, *(family for family in left if family.workloads))
 
 
 def check_workloads(families: Collection[Family], known: Collection[str]) -> None:

@@ -1,0 +1,362 @@
+"""fiprof/reports/expected.py and expectations.py: what is expected beside what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.run import Run
+from fiprof.reports.expectations import PACKAGED, Family, check_workloads, combined, read_expectations
+from fiprof.reports.expected import CaseComparison, Comparison, Expected, document, expected, findings, summary
+from fiprof.reports.view import render
+from tests.conftest import Fiprof
+from tests.recorded_runs import counted_run
+from tests.reports_fixture import case, make_run
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    return expected(counted_run("all", tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture(scope="module")
+def decode(tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    return expected(counted_run("decode", tmp_path_factory.mktemp("runs")))
+
+
+@pytest.fixture(scope="module")
+def prefill_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return counted_run("prefill-decode-rope", tmp_path_factory.mktemp("runs"))
+
+
+def of(report: Expected, label: str) -> CaseComparison:
+    return next(item for item in report.cases if item.label == label)
+
+
+def outcomes(item: CaseComparison) -> dict[str, tuple[float | None, str]]:
+    return {
+        each.quantity: (None if each.measured is None else round(each.measured, 2), each.outcome)
+        for each in item.comparisons
+    }
+
+
+# The packaged expectations
+
+
+def test_the_packaged_figures() -> None:
+    families = {family.name: family for family in read_expectations()}
+    assert families["prefill"].stalls_pct == {
+        "short_scoreboard": (35, 45),
+        "barrier": (25, 35),
+        "long_scoreboard": (15, 25),
+    }
+    assert families["decode"].stalls_pct == {
+        "long_scoreboard": (60, 70),
+        "barrier": (15, 25),
+        "short_scoreboard": (5, 10),
+    }
+    shares = {name: list(family.roof.shares_pct.items()) for name, family in families.items() if family.roof}
+    assert shares == {
+        "prefill": [(1, 70), (32, 75), (128, 80)],
+        "decode": [(1, 35), (32, 80), (128, 87)],
+        "rmsnorm": [(1, 5), (32, 25), (128, 30)],
+        "rope": [(1, 12), (32, 35), (128, 40)],
+    }
+    assert {name: family.least_tb_per_s for name, family in families.items()} == {
+        "prefill": 1.5,
+        "decode": 1.6,
+        "rmsnorm": 1.8,
+        "rope": 1.5,
+    }
+
+
+# The recorded runs in literal numbers
+
+
+def test_decode_on_cuda_cores_waits_for_other_things_than_expected(decode: Expected) -> None:
+    assert outcomes(of(decode, "decode batch=32")) == {
+        "long_scoreboard": (5.42, "below"),
+        "barrier": (15.72, "as expected"),
+        "short_scoreboard": (10.70, "as expected"),
+        "share of the DRAM roof": (63.36, "below"),
+        "DRAM bandwidth": (3.05, "below"),
+    }
+
+
+def test_decode_on_tensor_cores_is_nearly_what_is_expected(decode: Expected) -> None:
+    item = of(decode, "decode batch=128 tensor_cores")
+    assert outcomes(item) == {
+        "long_scoreboard": (59.19, "as expected"),
+        "barrier": (7.66, "below"),
+        "short_scoreboard": (7.11, "as expected"),
+        "share of the DRAM roof": (88.60, "as expected"),
+        "DRAM bandwidth": (4.26, "as expected"),
+    }
+    assert findings(item)[0] == "barrier is 7.7% of the warps' time, 7.3 points below what is expected (15–25)."
+
+
+def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -> None:
+    found = of(decode, "decode batch=32").comparisons[-1]
+    assert (found.unit, found.high, found.stated) == ("TB/s", None, 1.6)
+    # 1.6 of the A100's 2.039 TB/s; H200: 1504 bytes a cycle at the DRAM clock that ncu measured.
+    assert found.low == pytest.approx(1.6 / 2.039 * 4.810, rel=0.001)
+    assert found.remark == (
+        "1.6 of the 2.039 TB/s of NVIDIA A100 80 GB SXM are as much as 3.77 of this GPU's 4.81; "
+        "the 1.6 themselves are reached"
+    )
+
+
+def test_the_nearest_batch_is_named(decode: Expected) -> None:
+    share = of(decode, "decode batch=8").comparisons[3]
+    assert (share.stated, share.low, share.high) == (80, 75, 85)
+    assert share.remark == "batch is 8, the nearest figure is for 32"
+    assert of(decode, "decode batch=128").comparisons[3].stated == 87
+    assert of(decode, "decode batch=128").comparisons[3].remark == ""
+
+
+def test_prefill_is_on_the_roof_of_the_instructions_that_it_used(prefill_run: Run) -> None:
+    report = expected(prefill_run, kernel="prefill")
+    fa2, fa3 = of(report, "prefill backend=fa2"), of(report, "prefill backend=fa3")
+    assert outcomes(fa2)["share of the tensor fp16 mma roof"] == (49.88, "below")
+    assert outcomes(fa3)["share of the tensor fp16 roof"] == (52.62, "below")
+    assert outcomes(fa3)["short_scoreboard"] == (5.69, "below")
+    assert outcomes(fa3)["long_scoreboard"] == (14.88, "as expected")
+    assert fa2.comparisons[3].remark == (
+        "batch is 4, the nearest figure is for 1; the roof is that of its warp instructions (mma), 641 TFLOP/s; of the "
+        "962 of the GPU's fastest it has 33.3%"
+    )
+    assert findings(fa2)[-1] == (
+        "What is not expected takes the warps' time too: wait 37.1%, selected 20.3% and math_pipe_throttle 12.4%."
+    )
+
+
+def test_expectations_that_exclude_each_other_are_told(kernels: Expected) -> None:
+    remark = of(kernels, "prefill").comparisons[-1].remark
+    # 167.8 MB over 137.5 GFLOP at 927 TFLOP/s
+    assert "the least bytes of this case are 1.13 even at the tensor roof" in remark
+    assert "exclude each other" not in of(kernels, "decode").comparisons[-1].remark
+
+
+def test_a_size_far_from_the_figures_and_bytes_that_l2_held_are_told(kernels: Expected) -> None:
+    share, bandwidth = of(kernels, "rmsnorm").comparisons
+    assert share.remark == (
+        "rows is 4096, the nearest figure is for 128, 32 times away: they say little about each other"
+    )
+    assert bandwidth.remark.endswith("the bytes that the algorithm needs make 3.00, L2 held some of them")
+
+
+def test_a_case_of_two_kernels_is_held_against_its_longest(kernels: Expected) -> None:
+    item = of(kernels, "decode")
+    assert (item.launch, item.kernel) == (0, "BatchDecodeWithPagedKVCacheKernel")
+
+
+def test_the_family_is_the_workload_s_not_the_kernel_s(decode: Expected) -> None:
+    item = of(decode, "decode batch=32 tensor_cores")
+    assert (item.kernel, item.family) == ("BatchPrefillWithPagedKVCacheKernel", "decode")
+
+
+def test_the_summary_says_that_the_gpu_is_another_one(kernels: Expected) -> None:
+    held, other = summary(kernels)
+    assert held == "3 of 16 expectations hold."
+    assert other.startswith(
+        "They are figures of NVIDIA A100 80 GB SXM (compute capability 8.0), and this run is of NVIDIA H200 (9.0)."
+    )
+    assert summary(dataclasses.replace(kernels, compute_capability="8.0")) == (held,)
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_fits_a_terminal(decode: Expected, width: int) -> None:
+    text = render(document(decode), "table", width=width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "the stalls add up to 9.67 cycles" in text
+
+
+def test_what_programs_get(kernels: Expected) -> None:
+    rows = json.loads(render(document(kernels), "json"))
+    assert len(rows) == 16
+    first = rows[0]
+    assert (first["family"], first["quantity"], first["outcome"]) == ("decode", "long_scoreboard", "below")
+    assert first["deviation"] == pytest.approx(first["measured"] - 60)
+    assert first["source_gpu"] == "NVIDIA A100 80 GB SXM"
+
+
+# Outcomes
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcome", "words"),
+    [
+        (None, "not measured", "not measured"),
+        (58.9, "below", "1.1 points below"),
+        (59.0, "as expected", "as expected"),
+        (71.0, "as expected", "as expected"),
+        (71.5, "above", "1.5 points above"),
+    ],
+)
+def test_a_range_of_stalls_holds_within_a_point(measured: float | None, outcome: str, words: str) -> None:
+    found = Comparison("long_scoreboard", "%", 60, 70, measured)
+    assert (found.outcome, found.words) == (outcome, words)
+
+
+def test_a_share_of_a_roof_holds_within_its_tolerance_alone() -> None:
+    found = Comparison("share of the DRAM roof", "%", 75, 85, 85.1, 80)
+    assert (found.outcome, found.expected) == ("above", "80 ± 5")
+
+
+# Runs that lack something
+
+
+def test_a_run_without_counters(tmp_path: Path) -> None:
+    with pytest.raises(FiprofError) as raised:
+        expected(make_run(tmp_path / "run"))
+    assert raised.value.message == "run has no counters to hold against: ncu was not started"
+
+
+def test_no_expectation_for_any_case(tmp_path: Path) -> None:
+    rows = [{"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}]
+    with pytest.raises(FiprofError) as raised:
+        expected(make_run(tmp_path / "run", launches=rows))
+    assert raised.value.message == "nothing is expected of mine"
+    assert "--expectations FILE" in raised.value.remedy
+
+
+def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
+    mine = case("decode[batch=32,kv_len=4096]")
+    mine = dataclasses.replace(mine, params={"batch": 32, "kv_len": 4096})
+    rows = [{"launch": 0, "case": mine.id, "kernel": "K", "duration_ns": 1000.0}]
+    report = expected(make_run(tmp_path / "run", launches=rows, cases=[mine, case("other[rows=1]")]))
+    assert {item.outcome for item in report.comparisons} == {"not measured"}
+    assert summary(report)[0] == "0 of 0 expectations hold."
+    assert report.cases[0].differs == ("the figures are for kv_len=2048, the case has 4096",)
+    assert "long_scoreboard was not measured; 60–70 % is expected." in findings(report.cases[0])
+
+
+def test_iterations_are_held_against_by_their_median(tmp_path: Path) -> None:
+    mine = case("rope[tokens=32]")
+    mine = dataclasses.replace(mine, params={"tokens": 32})
+    rows = [
+        {"launch": i, "case": mine.id, "iteration": i, "kernel": "K", "duration_ns": ns}
+        for i, ns in enumerate([3000.0, 1000.0, 2000.0])
+    ]
+    (item,) = expected(make_run(tmp_path / "run", launches=rows, cases=[mine])).cases
+    assert (item.launch, item.repeated, item.duration_us) == (2, True, 2.0)
+
+
+# Files of users
+
+
+OWN: dict[str, Any] = {
+    "source": 'title = "ours"\ngpu = "NVIDIA H200"\ncompute_capability = "9.0"',
+    "head": 'name = "norms"\nworkloads = ["rmsnorm"]\nsize = "rows"',
+    "stalls": "long_scoreboard = [20, 30]",
+    "roof": 'kind = "dram"\nshares = { 4096 = 45 }',
+    "bandwidth": "least_tb_per_s = 2",
+}
+
+
+def write(path: Path, **changes: str) -> Path:
+    part = {**OWN, **changes}
+    path.write_text(
+        f"[source]\n{part['source']}\n[[family]]\n{part['head']}\n[family.stalls]\n{part['stalls']}\n"
+        f"[family.roof]\n{part['roof']}\n[family.bandwidth]\n{part['bandwidth']}\n"
+    )
+    return path
+
+
+def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Path) -> None:
+    families = combined(write(tmp_path / "ours.toml"))
+    assert [family.name for family in families] == ["norms", "prefill", "decode", "rmsnorm", "rope"]
+    assert families[3].workloads == ("fused_add_rmsnorm",)
+    run = counted_run("all", tmp_path)
+    report = expected(run, families=families, kernel="RMSNormKernel")
+    assert [item.family for item in report.cases] == ["rmsnorm", "norms"]
+    item = of(report, "rmsnorm")
+    assert outcomes(item) == {
+        "long_scoreboard": (28.56, "as expected"),
+        "share of the DRAM roof": (43.88, "as expected"),
+        "DRAM bandwidth": (2.11, "as expected"),
+    }
+    alone = expected(run, families=families[:1], kernel="RMSNormKernel")
+    assert summary(alone) == ("3 of 3 expectations hold.", "Nothing is expected of fused_add_rmsnorm.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "remedy"),
+    [
+        ({"stalls": "long_scorebord = [1, 2]"}, "unknown stall reason 'long_scorebord'", "did you mean 'long_score"),
+        ({"stalls": "barrier = [30, 20]"}, "barrier = [30, 20] begins above its end", "the lowest share comes first"),
+        ({"stalls": "barrier = 30"}, "barrier = 30 is no range", "write barrier = [35, 45]"),
+        ({"stalls": "barrier = [1, 101]"}, "barrier = 101 is more than 100", "shares are in %"),
+        ({"stalls": 'barrier = ["a", 2]'}, "barrier = 'a' is no number from 0 on", "write barrier"),
+        ({"stalls": "barrier = [nan, 2]"}, "barrier = nan is no number from 0 on", "write barrier"),
+        ({"roof": 'kind = "l3"\nshares = { 1 = 1 }'}, "kind = 'l3' is no roof", "roofs are tensor, dram"),
+        ({"roof": 'kind = "dram"\nshares = { big = 1 }'}, "'big' is no size", "write shares = { 1 = 70"),
+        ({"roof": 'kind = "dram"\nshares = { 0 = 1 }'}, "'0' is no size above 0", "write shares = { 1 = 70"),
+        ({"roof": 'kind = "dram"\nshares = {}'}, "it is empty", "write shares = { 1 = 70"),
+        ({"bandwidth": "least_tb_per_s = -1"}, "least_tb_per_s = -1 is no number from 0 on", "write least"),
+        ({"bandwidth": "least_gb_per_s = 1"}, "unknown key 'least_gb_per_s'", "did you mean 'least_tb_per_s'?"),
+        ({"head": 'name = "x"\nworkload = ["y"]'}, "unknown key 'workload'", "did you mean 'workloads'?"),
+        ({"head": 'name = "x"\nworkloads = "y"'}, "workloads is missing or no list of names", "write workloads"),
+        ({"source": 'title = "ours"'}, "gpu is missing or no text", 'write gpu = "…"'),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_the_way_out(
+    tmp_path: Path, changes: dict[str, str], message: str, remedy: str
+) -> None:
+    path = write(tmp_path / "ours.toml", **changes)
+    with pytest.raises(FiprofError) as raised:
+        read_expectations(path)
+    assert raised.value.message.startswith(str(path))
+    assert raised.value.message.endswith(message)
+    assert remedy in raised.value.remedy
+
+
+def test_files_that_are_no_expectations(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    for content, words in ((b"= 1", "is not TOML"), (b"\xff", "is not TOML"), (b"[source]\n", "title is missing")):
+        broken.write_bytes(content)
+        with pytest.raises(FiprofError, match=words):
+            read_expectations(broken)
+    with pytest.raises(FiprofError, match="cannot be read: Is a directory"):
+        read_expectations(tmp_path)
+
+
+def test_two_families_of_the_same_workload(tmp_path: Path) -> None:
+    path = write(tmp_path / "ours.toml")
+    path.write_text(path.read_text() + '[[family]]\nname = "more"\nworkloads = ["rmsnorm"]\n')
+    with pytest.raises(FiprofError, match="the families norms and more both claim the workload rmsnorm"):
+        read_expectations(path)
+
+
+def test_a_workload_that_nobody_knows() -> None:
+    (first, *_) = read_expectations()
+    wrong: Family = dataclasses.replace(first, workloads=("prefil",))
+    with pytest.raises(FiprofError) as raised:
+        check_workloads([wrong], ["decode", "prefill"])
+    assert raised.value.message == "the family prefill is for the workload 'prefil', which is not known"
+    assert raised.value.remedy == "did you mean 'prefill'?"
+
+
+def test_the_command_with_a_file(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
+    run = tmp_path / "artifacts" / recorded.name
+    shutil.copytree(recorded, run)
+    mine = write(tmp_path / "ours.toml")
+    done = fiprof("expected", "latest", "--kernel", "rmsnorm", "--expectations", str(mine), "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    assert "\n" in done.stdout and ",norms," in done.stdout
+    slip = write(tmp_path / "slip.toml", head='name = "norms"\nworkloads = ["rmsnrom"]\nsize = "rows"')
+    done = fiprof("expected", "latest", "--expectations", str(slip))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == "  did you mean 'rmsnorm'?"
+
+
+def test_the_packaged_file_travels_with_the_package() -> None:
+    settings = tomllib.loads((PACKAGED.parents[2] / "pyproject.toml").read_text())
+    assert f"reports/{PACKAGED.name}" in settings["tool"]["setuptools"]["package-data"]["fiprof"]
