@@ -349,6 +349,20 @@ METRICS: tuple[Metric, ...] = (
         "%",
         "Cycles in which L2 sent data towards the multiprocessors.",
     ),
+    Metric(
+        "sm_to_l2_pct",
+        ("lts__xbar2lts_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which L2 received data or requests from the multiprocessors.",
+        expected=False,
+    ),
+    Metric(
+        "l2_tags_pct",
+        ("lts__t_tag_requests.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Requests that L2 looked up, of the most it can.",
+        expected=False,
+    ),
     # DRAM and caches
     Metric("dram_bytes_per_second", ("dram__bytes.sum.per_second",), "bytes/s", "Bytes read and written in DRAM."),
     Metric("dram_read_bytes", ("dram__bytes_read.sum",), "bytes", "Bytes read from DRAM."),
@@ -528,6 +542,13 @@ METRICS: tuple[Metric, ...] = (
         ("sm__inst_executed_pipe_lsu.avg.pct_of_peak_sustained_elapsed",),
         "%",
         "Instructions of the LSU pipe, of the most it can execute: loads and stores.",
+    ),
+    Metric(
+        "fp64_pct",
+        ("sm__pipe_fp64_cycles_active.avg.pct_of_peak_sustained_elapsed",),
+        "%",
+        "Cycles in which the FP64 pipe worked.",
+        expected=False,
     ),
     # Tensor cores
     Metric(
