@@ -17,7 +17,7 @@ from fiprof.reports.check_rules import Check
 from fiprof.reports.evidence import Evidence
 from fiprof.reports.labels import NO_CASE, Labels, names_kernel_or_case, short_kernel
 from fiprof.reports.occupancy import RESOURCES, SHARED, Occupancy, occupancy
-from fiprof.reports.view import Column, Document, Value, View
+from fiprof.reports.view import Column, Document, Value, View, shorten
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,9 @@ def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
             f"it has the kernels {', '.join(map(short_kernel, names))}" if names else "it has none at all",
         )
     if longest is not None:
-        kept = sorted(kept, key=lambda item: -(item.ncu_us or item.nsys_us or 0.0))[:longest]
-        kept = [item for item in found if item in kept]
+        slowest = sorted(kept, key=lambda item: -(item.ncu_us or item.nsys_us or 0.0))[:longest]
+        chosen = set(map(id, slowest))
+        kept = [item for item in kept if id(item) in chosen]
     whole = not kernel and longest is None
     ids = {item.case for item in kept}
     doubts = _doubts(run, labels, None if whole else kept)
@@ -175,6 +176,10 @@ def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
         launches=tuple(kept),
         warnings=(*source.status_warning(run), *_missing(evidence), *doubts),
     )
+
+
+LONGEST_CASE = 60
+"""Cells of a case's label in a sentence."""
 
 
 def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> Iterable[str]:
@@ -187,7 +192,7 @@ def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> I
         if about_kept and (cases is None or check.case is None or check.case in cases):
             alike[check.check].append(check)
     for first, *rest in alike.values():
-        case = "" if first.case is None else labels(first.case)
+        case = "" if first.case is None else shorten(labels(first.case), LONGEST_CASE)
         about = case if first.launch is None else f"launch {first.launch} ({case or NO_CASE})"
         text = f"{about}: {first.message}" if about else first.message
         launches = [check.launch for check in rest if check.launch is not None]

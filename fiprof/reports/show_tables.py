@@ -245,15 +245,16 @@ def _without_alike(items: Sequence[LaunchFigures]) -> tuple[list[LaunchFigures],
     groups: dict[tuple[str | None, str, str | None, str | None], list[LaunchFigures]] = defaultdict(list)
     for item in items:
         groups[item.case, item.kernel, item.grid, item.block].append(item)
-    kept, counts = [], {}
+    kept: set[int] = set()
+    counts: dict[int | None, int] = {}
     for group in groups.values():
         if len(group) <= MOST_ALIKE:
-            kept += group
+            kept |= set(map(id, group))
             continue
         middle = sorted(group, key=lambda item: item.ncu_us or 0.0)[(len(group) - 1) // 2]
-        kept.append(middle)
+        kept.add(id(middle))
         counts[middle.launch] = len(group)
-    return [item for item in items if item in kept], counts
+    return [item for item in items if id(item) in kept], counts
 
 
 def _of_accesses(profiled: Sequence[LaunchFigures], table: Callable[..., View]) -> Iterable[View]:
