@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fiprof.parsers.results import Cell
-from fiprof.reports import scaling
+from fiprof.reports import scaling, study_jit
 from fiprof.reports.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_data import AXIS_WORDS, Study, Value, kernel_shares, main_kernel, parameter_words
@@ -26,6 +26,8 @@ def page(study: Study) -> Page:
     """Every kernel of the study."""
     missing = absent(study)
     sections = [_workload(study, workload) for workload in study.by_workload]
+    if study.jit is not None:
+        sections.append(study_jit.section(study.jit))
     if missing.rows:
         sections.append(Section("absent", "Cells without a time", (Table(missing),)))
     return Page(f"{study.info.title or study.info.study}: analysis", tuple(sections), facts=facts(study))

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Literal
 
 from fiprof.parsers.results import Cell, Kernel, Times
+from fiprof.reports import study_jit
 from fiprof.reports.page import Finding
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_data import (
@@ -29,6 +30,9 @@ MOST_EXCEPTIONS = 4
 
 WORTH = 1.02
 """A ratio below it is no reason to choose, however sure it is. fiprof's own choice."""
+
+MOST_COMMANDS = 2
+"""Commands that a recommendation writes out."""
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
@@ -367,13 +371,16 @@ def _compilation(study: Study) -> list[Found]:
         f"cache on disk, {_seconds(call.memory_s)} again in the same process"
         for call in sorted(calls, key=lambda call: -(call.cold_s or 0))[:3]
     ]
-    commands = "; ".join(study.jit.warm_up)
+    evidence += [words for words in [study_jit.phases_sentence(study.jit.calls)] if words]
+    commands = "; ".join(study.jit.warm_up[:MOST_COMMANDS])
     finding = Finding(
         "jit",
         f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler ({slowest.case}), "
         f"{count(len(study.jit.modules), 'module')} in all.",
         tuple(evidence),
-        f"Fill the cache before the server takes requests: {commands}" if commands else "Fill the cache at build time.",
+        f"Fill the cache before the server takes requests: {commands}"
+        if commands and len(study.jit.warm_up) <= MOST_COMMANDS
+        else "Fill the cache before the server takes requests, with the commands in the analysis.",
         "One measurement each, on this machine's cores and compiler.",
     )
     return [Found("First calls", finding, (), "serving")]

@@ -76,8 +76,10 @@ def _workload(study: Study, workload: str) -> Section:
 def _code(study: Study, workload: str) -> tuple[Block, ...]:
     names = list(dict.fromkeys(kernel.kernel for cell in study.of(workload) for kernel in cell.kernels))
     blocks: list[Block] = []
-    if names:
-        blocks.append(Bullets(tuple(Text((f"ran here: {name}",)) for name in names)))
+    lines = [f"ran here: {name}" for name in names]
+    lines += _compiled(study, workload)
+    if lines:
+        blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
     blocks.append(
         Caution(
             "Where this code lies in the installed FlashInfer was not recorded (results/sources.json is missing): "
@@ -85,6 +87,22 @@ def _code(study: Study, workload: str) -> tuple[Block, ...]:
         )
     )
     return tuple(blocks)
+
+
+def _compiled(study: Study, workload: str) -> list[str]:
+    """The modules that first calls of a workload compiled or loaded, with their sources."""
+    if study.jit is None:
+        return []
+    wanted = dict.fromkeys(
+        name for call in study.jit.calls if call.case.partition("[")[0] == workload for name in call.modules
+    )
+    modules = {module.name: module for module in study.jit.modules}
+    return [
+        f"module {name}: {listed(modules[name].sources) or 'sources not known'}"
+        + (f"; made by {modules[name].generator}" if modules[name].generator else "")
+        for name in wanted
+        if name in modules
+    ]
 
 
 # Parameters
