@@ -69,7 +69,7 @@ def test_killed_ten_times(fiprof: Fiprof, study: dict[str, str], tmp_path: Path)
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        time.sleep(chance.uniform(0.3, 0.3 + took_s / 2))
+        time.sleep(chance.uniform(0.3, 0.3 + took_s / 4))
         process.kill()
         process.wait()
     done = fiprof("study", "small.toml", "--out", "killed", "--no-documents", env=study)

@@ -101,6 +101,8 @@ class Cell:
     """Host time an iteration, back to back."""
     ncu_us: float | None = None
     """Kernel time of an iteration under ncu, caches flushed."""
+    waiting_pct: float | None = None
+    """Of ``wall_us``, in which the GPU waits for the host's next launch; None where it cannot be told."""
     tokens_per_second: float | None = None
     """By the plain time."""
     tflops: float | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fiprof.parsers import metrics
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.results import Cell, Kernel
@@ -13,6 +11,7 @@ from fiprof.reports.evidence import Evidence
 from fiprof.reports.intervals import times
 from fiprof.reports.roofline import LaunchRoofline, roofline
 from fiprof.reports.times import iteration_times
+from fiprof.reports.verdict import LaunchVerdict, verdicts
 
 
 def cells(run: Run) -> list[Cell]:
@@ -39,13 +38,6 @@ def unmeasured(case: CaseEntry, why: str) -> Cell:
     )
 
 
-@dataclass(frozen=True)
-class _Verdict:
-    verdict: str = ""
-    evidence: tuple[str, ...] = ()
-    runner_up: str = ""
-
-
 class _Measured:
     """A run's measurements, by case and launch."""
 
@@ -60,7 +52,9 @@ class _Measured:
                 self.shares.setdefault(row["launch"], {})[row["reason"]] = row["share"]
         launches = roofline(run).launches if self.evidence.launches else ()
         self.roofs: dict[int, LaunchRoofline] = {item.launch: item for item in launches}
-        self.verdicts = _verdicts(run) if self.evidence.launches else {}
+        judged = verdicts(run) if self.evidence.launches or self.traced else None
+        self.verdicts: dict[int, LaunchVerdict] = {item.launch: item for item in judged.launches} if judged else {}
+        self.waiting = {item.case: item.waiting for item in judged.cases} if judged else {}
 
     def cell(self, case: CaseEntry) -> Cell:
         run = self.run
@@ -75,6 +69,7 @@ class _Measured:
         tflops = _rate(case.flops, seconds, 1e12)
         moved = case.bytes_read + case.bytes_written
         gb_per_s = _rate(moved, seconds, 1e9)
+        waiting = self.waiting.get(case.id)
         ncu_ns = self.evidence.per_iteration(case.id, lambda row: metrics.number(row, "duration_ns"))
         return Cell(
             case=case.id,
@@ -90,6 +85,7 @@ class _Measured:
             nsys=times(self.traced.get(case.id, []), self.rounds),
             wall_us=None if baseline is None or baseline.wall_us != baseline.wall_us else baseline.wall_us,
             ncu_us=None if ncu_ns is None else ncu_ns / 1e3,
+            waiting_pct=waiting.value if waiting else None,
             tokens_per_second=_rate(case.tokens, seconds, 1),
             tflops=tflops,
             gb_per_s=gb_per_s,
@@ -107,7 +103,7 @@ class _Measured:
     def _kernel(self, row: source.Row) -> Kernel:
         launch = row["launch"]
         placed = self.roofs.get(launch)
-        verdict = self.verdicts.get(launch, _Verdict())
+        verdict = self.verdicts.get(launch)
         shared = [metrics.number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
         duration_ns = metrics.number(row, "duration_ns")
         return Kernel(
@@ -132,15 +128,10 @@ class _Measured:
             l2_hit_pct=metrics.number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
             roof_share=placed.share if placed else None,
-            verdict=verdict.verdict,
-            verdict_evidence=list(verdict.evidence),
-            runner_up=verdict.runner_up,
+            verdict=verdict.title if verdict else "",
+            verdict_evidence=[str(reading.said()) for reading in verdict.judgement.readings] if verdict else [],
+            runner_up=verdict.runner_up if verdict else "",
         )
-
-
-def _verdicts(run: Run) -> dict[int, _Verdict]:  # noqa: ARG001
-    """Launch -> what it is bound by."""
-    return {}
 
 
 def _name(case: CaseEntry) -> str:
