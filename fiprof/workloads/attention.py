@@ -137,8 +137,11 @@ def _split(buffer: Tensor, *, split: int, offset: int) -> dict[str, bool | int |
 
 
 def _int32(buffer: Tensor, offset: int) -> int:
-    """The number at a byte offset of the planner's buffer on the host."""
-    return int.from_bytes(bytes(buffer[offset : offset + 4].tolist()), "little")
+    """The number at a byte offset of the planner's buffer on the host. Raises IndexError beyond its end."""
+    content = bytes(buffer[offset : offset + 4].tolist())
+    if len(content) < 4:
+        raise IndexError(offset)
+    return int.from_bytes(content, "little")
 
 
 def check_heads(workload: str, q_heads: int, kv_heads: int) -> None:
