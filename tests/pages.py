@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from fiprof.reports import charts
 from fiprof.reports.page import (
     Bullets,
     Caution,
-    Chart,
     Code,
     Finding,
     Link,
@@ -17,10 +15,9 @@ from fiprof.reports.page import (
     Table,
     Text,
 )
+from fiprof.reports.roofline import LaunchRoofline, MemoryRoof, Rooflines, Work
+from fiprof.reports.stalls import LaunchStalls, Stall, StallReport
 from fiprof.reports.view import Column, View
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 HOSTILE = (
     "<script>document.title='owned'</script>",
@@ -65,16 +62,27 @@ def wide(rows: int = 3) -> View:
     )
 
 
-def bars() -> Figure:
-    import plotly.graph_objects as go
-
-    return go.Figure(go.Bar(x=[1, 2, 3], y=["a", "b", "c"], orientation="h"))
-
-
 def demo() -> Page:
     """Every kind of block."""
-    chart = Chart(
-        "chart-bars", "GPU time by kernel", "a ██\nb ████\nc ██████", bars, "Share of the GPU's time, percent."
+    items = [charts.Bar(name, 10.0 * (i + 1)) for i, name in enumerate(("RMSNormKernel", *HOSTILE))]
+    chart = charts.bars_chart("GPU time by kernel", items, unit="µs", anchor="chart-bars", caption="By nsys.")
+    series = [
+        charts.Series(
+            f"batch {batch}",
+            tuple(
+                charts.Point(kv, batch * kv / 9 + 20, batch * kv / 10 + 18, batch * kv / 8 + 22)
+                for kv in (512, 2048, 8192)
+            ),
+        )
+        for batch in (1, 8, 32)
+    ]
+    scaling = charts.scaling_chart(
+        "Decode over KV length",
+        series,
+        x=("KV length", "tokens"),
+        y=("time", "µs"),
+        anchor="chart-scaling",
+        roofs=(("DRAM", 30.0),),
     )
     hostile = View(
         (Column("name", "kernel"), Column("time", "time", "µs", ".1f")),
@@ -108,7 +116,7 @@ def demo() -> Page:
             Section(
                 "story",
                 "Execution story",
-                (Table(LAUNCHES, anchor="table-launches"), chart, Table(wide())),
+                (Table(LAUNCHES, anchor="table-launches"), chart, scaling, Table(wide())),
                 (Section("story-hostile", "Hostile names", (Table(hostile),)),),
             ),
             Section(
@@ -146,3 +154,49 @@ def many(rows: int, title: str = "Every launch") -> View:
         ),
         title=title,
     )
+
+
+def thousand() -> Page:
+    """A report of 1,000 launches: three tables of them in full, one folded, and two charts."""
+    tables = tuple(
+        Table(many(1000, title), anchor=f"table-{i}")
+        for i, title in enumerate(("Time and roofs", "Occupancy and caches", "Roofline"))
+    )
+    return Page(
+        "1,000 launches",
+        (
+            Section("charts", "Charts", (charts.roofline_chart(_rooflines(1000)), charts.stalls_chart(_stalls(1000)))),
+            Section("launches", "Launches", tables),
+            Section("appendix", "Appendix", (Table(many(1000, "All again"), anchor="table-again", appendix=True),)),
+        ),
+    )
+
+
+def _rooflines(count: int) -> Rooflines:
+    def launch(i: int) -> LaunchRoofline:
+        ops = 1e12 * (1 + i % 400)
+        memories = tuple(
+            MemoryRoof(level, ops / (2 + i % 90) / factor, peak, (2 + i % 90) * factor, 6e14 / peak)
+            for level, factor, peak in (("DRAM", 1.0, 4.8e12), ("L2", 0.5, 1.0e13), ("L1", 0.2, 3.3e13))
+        )
+        work = Work("tensor fp16", ops * 1e-4, ops, 9.3e14)
+        return LaunchRoofline(
+            i, f"case[{i % 7}]", f"case {i % 7}", i // 13, f"kernel_{i % 13}", 100.0, "counted", work, (work,), memories, 12.0, True
+        )  # fmt: skip
+
+    return Rooflines("many", tuple(map(launch, range(count))), ())
+
+
+def _stalls(count: int) -> StallReport:
+    reasons = ("long_scoreboard", "wait", "barrier", "selected", "not_selected", "math_pipe_throttle", "drain")
+    parts = tuple(
+        Stall(reason, share, share * 5, 100, 90, share)
+        for reason, share in zip(reasons, (0.3, 0.2, 0.15, 0.15, 0.1, 0.06, 0.04), strict=True)
+    )
+    return StallReport(
+        "many",
+        tuple(
+            LaunchStalls(i, f"case[{i % 7}]", f"case {i % 7}", i // 13, f"kernel_{i % 13}", 100.0 + i, parts, 5.0, 60.0, True)
+            for i in range(count)
+        ),
+    )  # fmt: skip
