@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from fiprof.reports.page import Page, Section, Table
 
 SUM = "sum(parts)"
+RATIO = "sum(parts[:-1]) / parts[-1]"
+"""All but the last together over the last."""
 NAMES = "abcdefgh"
 
 Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
@@ -36,7 +38,7 @@ class Source:
       at least one ran.
     - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.
-    - facts: ``a``, ``b``, … are the values of ``parts``, and ``parts`` is all of them.
+    - facts: ``a``, ``b``, … are the values of ``parts``, and ``parts`` is the list of them.
     """
 
     origin: Origin
@@ -58,6 +60,8 @@ class Source:
         if self.origin == "facts":
             if self.formula == SUM:
                 return " + ".join(f"({part})" for part in self.parts)
+            if self.formula == RATIO:
+                return f"({' + '.join(f'({part})' for part in self.parts[:-1])}) / ({self.parts[-1]})"
             inner = "; ".join(f"{name}: {part}" for name, part in zip(NAMES, self.parts, strict=False))
             return f"{self.formula}, where {inner}"
         where: list[str] = [self.origin]

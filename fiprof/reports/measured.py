@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fiprof.parsers import metrics
+from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import source
-from fiprof.reports.evidence import Evidence
-from fiprof.reports.facts import SUM, Fact, Source
+from fiprof.reports.evidence import Evidence, float_ops
+from fiprof.reports.facts import RATIO, SUM, Fact, Source
 from fiprof.reports.labels import Labels
 from fiprof.reports.roofline import LaunchRoofline, Work, roofline
 from fiprof.reports.times import Times, summarize
@@ -162,17 +163,55 @@ class Measured:
         formula = f"{self.name(above)} / {self.name(below)}"
         return Fact(part / whole, Source("ncu", formula, launch=row["launch"]), spec, unit)
 
+    def work_factor(self, case: CaseEntry) -> Fact | None:
+        """Operations that ncu counted in an iteration over those of the cost model, as the check ``flops`` takes them:
+        tensor operations where there are any, else those outside the tensor cores without half additions.
+
+        None without a cost model, and where ncu saw several iterations or did not count.
+        """
+        rows = self.evidence.of(case.id)
+        if not rows or not case.flops or len({row["iteration"] for row in rows}) > 1:
+            return None
+        tensor = [metrics.tensor_ops(row) for row in rows]
+        counted = tensor if any(tensor) else [float_ops(row) for row in rows]
+        known = [value for value in counted if value is not None]
+        if len(known) < len(rows):
+            return None
+        formulas = [self._tensor_sum(row) if any(tensor) else self._float_sum(row) for row in rows]
+        parts = [
+            *(Source("ncu", formula, launch=row["launch"]) for formula, row in zip(formulas, rows, strict=True)),
+            Source("run.json", "flops", case=case.id),
+        ]
+        return Fact(sum(known) / case.flops, Source("facts", RATIO, parts=tuple(parts)))
+
+    def _tensor_sum(self, row: source.Row) -> str:
+        names = (f"tensor_ops_{kind}" for kind in metrics.TENSOR_KINDS)
+        return " + ".join(self.name(name) for name in names if row.get(name) is not None)
+
+    def _float_sum(self, row: source.Row) -> str:
+        counted = metrics.float_ops(row)
+        terms = [
+            self._instructions(row, inst, factor)
+            for precision, insts in _OPS.items()
+            if precision in counted
+            for inst, factor in insts.items()
+            if inst != "hadd"
+        ]
+        return " + ".join(terms)
+
     def _ops(self, row: source.Row, work: Work) -> str:
         if work.kind.startswith("tensor"):
             return self.name(f"tensor_ops_{work.kind.split()[1]}")
-        terms = []
-        for inst, factor in _OPS[work.kind].items():
-            count = f"{inst}_thread_insts"
-            counted = row.get(count) is not None
-            name = self.name(count if counted else f"{count}_per_cycle")
-            cycles = "" if counted else f" * {self.name('sm_cycles')}"
-            terms.append(f"{factor} * {name}{cycles}" if factor != 1 else f"{name}{cycles}")
-        return f"({' + '.join(terms)})"
+        return f"({' + '.join(self._instructions(row, *item) for item in _OPS[work.kind].items())})"
+
+    def _instructions(self, row: source.Row, inst: str, factor: int) -> str:
+        """Operations of an instruction: its count, or its rate x the cycles where ncu gives only that."""
+        count = f"{inst}_thread_insts"
+        if row.get(count) is not None:
+            name = self.name(count)
+        else:
+            name = f"{self.name(f'{count}_per_cycle')} * {self.name('sm_cycles')}"
+        return f"{factor} * {name}" if factor != 1 else name
 
     # nsys and the plain run
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from fiprof.errors import FiprofError
 from fiprof.reports import expected, report_parameters
-from fiprof.reports.check_rules import Check
 from fiprof.reports.facts import Fact, Said, Source, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured
@@ -30,7 +29,7 @@ MOST_LINES = 8
 """Of evidence in a finding."""
 
 
-def section(measured: Measured, told: Story, checks: Sequence[Check], verdicts: Iterable[Finding] = ()) -> Section:
+def section(measured: Measured, told: Story, verdicts: Iterable[Finding] = ()) -> Section:
     """The findings of a run. verdicts: those about single kernels, first.
 
     Raises FiprofError for a table that cannot be read.
@@ -41,7 +40,7 @@ def section(measured: Measured, told: Story, checks: Sequence[Check], verdicts: 
         *waiting(measured, told),
         *second_kernels(measured),
         *grids(measured),
-        *extra_work(measured, checks),
+        *extra_work(measured),
         *cold(measured),
     ]
     blocks: list[Block] = list(found)
@@ -170,22 +169,22 @@ def grids(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def extra_work(measured: Measured, checks: Sequence[Check]) -> Iterable[Finding]:
+def extra_work(measured: Measured) -> Iterable[Finding]:
     """Cases for which ncu counted many more operations than the algorithm needs."""
     found = [
-        (check.value, measured.labels(check.case))
-        for check in checks
-        if check.check == "flops" and check.value is not None and check.value >= MUCH_WORK
+        (factor, measured.labels(case.id))
+        for case in measured.run.manifest.cases
+        if (factor := measured.work_factor(case)) is not None and factor.value >= MUCH_WORK
     ]
     if not found:
         return
-    found.sort(key=lambda item: -item[0])
+    found.sort(key=lambda item: -item[0].value)
     (most, label), others = found[0], len(found) - 1
+    rest = say(", and {} other cases {} times or more", others, found[-1][0]) if others else ""
     yield Finding(
         anchor="finding-extra-work",
-        observation=f"{label} does {most:.2f} times the operations that its algorithm needs"
-        + (f", and {others} other cases {found[-1][0]:.2f} times or more." if others else "."),
-        evidence=tuple(f"{label}: {value:.2f} times" for value, label in found[:MOST_LINES]),
+        observation=say("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
+        evidence=tuple(say("{}: {} times", label, factor) for factor, label in found[:MOST_LINES]),
         implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
         "conversions). Saving it gains where compute binds, and nothing where memory does.",
         sure="ncu's counters over the workload's cost model: tensor operations where there are any.",

@@ -86,7 +86,7 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
         story.section(told),
         _charts(run),
         report_kernels.section(measured, {}),
-        observations.section(measured, told, checks),
+        observations.section(measured, told),
         report_checks.section(run, checks),
         guide.actions_section(run.manifest),
         guide.guide_section(measured, defaults),

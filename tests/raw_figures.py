@@ -1,0 +1,218 @@
+"""A report's numbers computed again from a run's raw files, by other means than fiprof's: csv, sqlite3, json, lzma.
+
+Nothing of fiprof is imported: what stands here is what the formulas of ``fiprof.reports.facts.Source`` say.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import io
+import itertools
+import json
+import lzma
+import re
+import sqlite3
+import tempfile
+from collections import defaultdict
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+PHASES = ("setup", "warmup", "measure")
+METRIC = re.compile(r"[a-z]\w*__[\w.]+")
+PATTERN = re.compile(r"sum\(([\w.*]+\*[\w.]*)\)")
+LEVELS = {
+    "sms_active": "SMs Active",
+    "sm_issue": "SM Issue",
+    "tensor_active": "Tensor Active",
+    "dram_read": "DRAM Read Bandwidth",
+    "dram_write": "DRAM Write Bandwidth",
+}
+
+
+def spread(values: list[float]) -> float:
+    """(p90 - p10) / median, percentiles between neighbours."""
+    ordered = sorted(values)
+
+    def percentile(q: float) -> float:
+        position = q * (len(ordered) - 1)
+        low = int(position)
+        high = min(low + 1, len(ordered) - 1)
+        return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+    return (percentile(0.9) - percentile(0.1)) / percentile(0.5)
+
+
+FUNCTIONS: dict[str, Any] = {
+    "median": median, "spread": spread, "mean": mean, "sum": sum, "min": min, "max": max, "count": len,
+}  # fmt: skip
+
+
+def calculate(formula: str, names: dict[str, Any]) -> float:
+    """A formula over these names."""
+    return float(eval(formula, {"__builtins__": {}}, {**FUNCTIONS, **names}))
+
+
+class RawRun:
+    """The raw files of a run, packed or not."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, name: str) -> bytes:
+        packed = self.folder / f"{name}.xz"
+        return lzma.decompress(packed.read_bytes()) if packed.exists() else (self.folder / name).read_bytes()
+
+    def value(self, source: Any) -> float:
+        """What a source says, computed from the files."""
+        if source.origin == "facts":
+            parts = [self.value(part) for part in source.parts]
+            return calculate(source.formula, {"parts": parts, **dict(zip("abcdefgh", parts, strict=False))})
+        compute = {"ncu": self._ncu, "nsys": self._nsys, "plain": self._plain, "run.json": self._run}[source.origin]
+        return compute(source)
+
+    # ncu's raw page
+
+    @cached_property
+    def launches(self) -> dict[int, dict[str, str]]:
+        lines = self.read("ncu/raw.csv").decode().splitlines(keepends=True)
+        start = next(index for index, line in enumerate(lines) if line.startswith('"ID"'))
+        header, _units, *rows = csv.reader(io.StringIO("".join(lines[start:])))
+        return {int(row[0]): dict(zip(header, row, strict=False)) for row in rows}
+
+    def _ncu(self, source: Any) -> float:
+        cells = self.launches[source.launch]
+
+        def number(name: str) -> float:
+            return float(cells[name].replace(",", ""))
+
+        formula = PATTERN.sub(
+            lambda match: repr(sum(number(name) for name in fnmatch.filter(cells, match[1]))), source.formula
+        )
+        return calculate(METRIC.sub(lambda match: repr(number(match[0])), formula), {})
+
+    # nsys's SQLite file
+
+    @cached_property
+    def executions(self) -> list[dict[str, Any]]:
+        """Every kernel with the ranges of fiprof that its launch call lies in."""
+        with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
+            file.write(self.read("nsys/trace.sqlite"))
+            file.flush()
+            trace = sqlite3.connect(file.name)
+            strings = dict(trace.execute("SELECT id, value FROM StringIds"))
+            (domain,) = [
+                row[0]
+                for row in trace.execute(
+                    "SELECT domainId, COALESCE(text, ''), textId FROM NVTX_EVENTS WHERE eventType = 75"
+                )
+                if "fiprof" in (row[1], strings.get(row[2]))
+            ]
+            ranges: dict[int, list[tuple[int, int, str | None]]] = defaultdict(list)
+            for start, end, text, text_id, thread in trace.execute(
+                "SELECT start, end, text, textId, globalTid FROM NVTX_EVENTS WHERE eventType = 59 AND domainId = ?",
+                (domain,),
+            ):
+                ranges[thread].append((start, end, text or strings.get(text_id)))
+            calls = {
+                (correlation, thread >> 24): (start, thread)
+                for start, thread, correlation in trace.execute(
+                    "SELECT start, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME"
+                )
+            }
+            self.samples = self._read_samples(trace)
+            found = []
+            for start, end, name, x, y, z, correlation, pid in trace.execute(
+                "SELECT start, end, shortName, gridX, gridY, gridZ, correlationId, globalPid "
+                "FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start"
+            ):
+                called, thread = calls[correlation, pid >> 24]
+                inside = [str(text) for first, last, text in ranges[thread] if first <= called <= last]
+                found.append(
+                    {
+                        "start": start,
+                        "end": end,
+                        "kernel": strings[name],
+                        "grid": f"{x}x{y}x{z}",
+                        "phase": next((text for text in inside if text in PHASES), ""),
+                        "case": next((text for text in inside if "[" in text), None),
+                        "iteration": next((text for text in inside if text.startswith("iter ")), None),
+                    }
+                )
+            trace.close()
+        return found
+
+    @staticmethod
+    def _read_samples(trace: sqlite3.Connection) -> dict[str, list[tuple[float, float]]]:
+        names = dict(trace.execute("SELECT metricId, metricName FROM TARGET_INFO_GPU_METRICS"))
+        ids = {
+            key: next(
+                number for number, name in names.items() if name.startswith(start) and name.endswith("[Throughput %]")
+            )
+            for key, start in LEVELS.items()
+        }
+        return {
+            key: trace.execute(
+                "SELECT timestamp, value FROM GPU_METRICS WHERE metricId = ? ORDER BY timestamp", (number,)
+            ).fetchall()
+            for key, number in ids.items()
+        }
+
+    def _nsys(self, source: Any) -> float:
+        wanted = [
+            each
+            for each in self.executions
+            if source.phase == "all" or (each["phase"] == source.phase and each["case"] == source.case)
+            if source.kernel is None or each["kernel"] == source.kernel
+            if source.grid is None or each["grid"] == source.grid
+        ]
+        iterations: dict[str, float] = defaultdict(float)
+        for each in wanted:
+            iterations[each["iteration"]] += each["end"] - each["start"]
+        names: dict[str, Any] = {
+            "duration_ns": [each["end"] - each["start"] for each in wanted],
+            "start_ns": [each["start"] for each in wanted],
+            "end_ns": [each["end"] for each in wanted],
+            "iteration_ns": list(iterations.values()),
+            "busy_ns": sum(end - start for start, end in self._busy(wanted)),
+        }
+        levels = {key: self._level(key, wanted) for key in LEVELS if key in source.formula}
+        return calculate(source.formula, {**names, **levels})
+
+    @staticmethod
+    def _busy(executions: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        merged: list[tuple[int, int]] = []
+        for each in sorted(executions, key=lambda each: each["start"]):
+            if merged and each["start"] <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], each["end"]))
+            else:
+                merged.append((each["start"], each["end"]))
+        return merged
+
+    def _level(self, key: str, executions: list[dict[str, Any]]) -> list[float]:
+        """The samples of which the executions took four fifths or more."""
+        series = self.samples[key]
+        period = median(after[0] - before[0] for before, after in itertools.pairwise(series))
+        busy = self._busy(executions)
+        values = []
+        for at, value in series:
+            overlap = sum(max(0.0, min(end, at + period) - max(start, at)) for start, end in busy)
+            if overlap / period >= 0.8:
+                values.append(value)
+        return values
+
+    # The runner's own records, and the manifest
+
+    def _plain(self, source: Any) -> float:
+        records = [json.loads(line) for line in self.read("baseline.jsonl").splitlines()]
+        (record,) = [each for each in records if each["kind"] == "case" and each["case"] == source.case]
+        error = record.get("reference", {}).get("relative_error")
+        return calculate(source.formula, {"gpu_us": record["gpu_us"], "relative_error": error})
+
+    def _run(self, source: Any) -> float:
+        manifest = json.loads(self.read("run.json"))
+        case: dict[str, Any] = next((each for each in manifest["cases"] if each["id"] == source.case), {})
+        names = {key: case.get(key) for key in ("flops", "bytes_read", "bytes_written")}
+        return calculate(source.formula, {**names, "duration_s": manifest["duration_s"]})

@@ -1,0 +1,97 @@
+"""Numbers of a report: each comes from one cell of a raw file or one documented formula over such cells."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fiprof.orchestrator.parse import parse_all
+from fiprof.parsers.run import Run
+from fiprof.reports import markdown
+from fiprof.reports.facts import Found, of_page
+from fiprof.reports.page import Page
+from fiprof.reports.report import report
+from tests.conftest import REPOSITORY
+from tests.raw_figures import RawRun
+
+RECORDED = sorted(REPOSITORY.glob("artifacts/2*"))
+AT_RANDOM = 10
+
+
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name.partition("-")[2].partition("-")[2])
+def reported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, RawRun]:
+    folder = tmp_path_factory.mktemp("recorded") / request.param.name
+    shutil.copytree(request.param, folder)
+    assert not parse_all(folder).problems
+    return report([Run(folder)]), RawRun(folder)
+
+
+def recompute(found: Found, raw: RawRun) -> None:
+    """The number's value is that of the raw files, and so is what is written."""
+    value = raw.value(found.fact.source)
+    assert found.fact.value == pytest.approx(value, rel=1e-6, abs=1e-9), f"{found.text}: {found.fact.source}"
+
+
+def test_ten_at_random(reported: tuple[Page, RawRun]) -> None:
+    page, raw = reported
+    seed = os.environ.get("FIPROF_TEST_SEED") or str(random.randrange(10**6))
+    print(f"FIPROF_TEST_SEED={seed} repeats this choice")
+    text = markdown.render(page)
+    for found in random.Random(seed).sample(of_page(page), AT_RANDOM):
+        print(f"{found.section}: {found.text} = {found.fact.source}")
+        recompute(found, raw)
+        assert in_text(found.text, text)
+
+
+def test_every_number_that_names_its_source(reported: tuple[Page, RawRun]) -> None:
+    page, raw = reported
+    for found in of_page(page):
+        recompute(found, raw)
+
+
+def in_text(number: str, text: str) -> bool:
+    """Whether a number stands in a text; a line may end before its unit."""
+    return re.search(r"\s+".join(map(re.escape, number.split())), text) is not None
+
+
+DECIMAL = re.compile(r"(?<![\w.])\d[\d,]*\.\d+")
+
+
+@pytest.mark.parametrize(
+    ("anchor", "least"), [("summary", 1.0), ("story", 0.85), ("kernels", 0.80), ("observations", 0.80)]
+)
+def test_most_measured_numbers_name_their_source(reported: tuple[Page, RawRun], anchor: str, least: float) -> None:
+    page, _ = reported
+    (section,) = [section for section in page.sections if section.anchor == anchor]
+    # What is expected of a kernel is no measurement.
+    section = type(section)(
+        section.anchor, section.title, section.blocks, tuple(s for s in section.sections if s.anchor != "expected")
+    )
+    alone = Page("", (section,))
+    known = {number for found in of_page(alone) for number in DECIMAL.findall(found.text)}
+    said = DECIMAL.findall(markdown.render(alone))
+    traced = [number for number in said if number in known]
+    missing = sorted(set(said) - known)
+    assert len(traced) >= least * len(said), f"{len(traced)} of {len(said)}; without a source: {missing}"
+
+
+def test_facts_are_not_many_by_accident(reported: tuple[Page, RawRun]) -> None:
+    page, _ = reported
+    found = of_page(page)
+    assert len(found) > 200
+    assert {each.fact.source.origin for each in found} == {"ncu", "nsys", "plain", "run.json", "facts"}
+
+
+def test_the_recomputation_can_fail(tmp_path: Path) -> None:
+    """It reads the files: another cell gives another number."""
+    from fiprof.reports.facts import Source
+
+    (tmp_path / "ncu").mkdir()
+    (tmp_path / "ncu/raw.csv").write_text('"ID","a__x.sum","a__y.sum"\n"","ns","ns"\n"3","1,500","2"\n')
+    source = Source("ncu", "a__x.sum / sum(a__*.sum) * 2", launch=3)
+    assert RawRun(tmp_path).value(source) == pytest.approx(1500 / 1502 * 2)
