@@ -39,6 +39,7 @@ from fiprof.orchestrator.session import read_log
 from fiprof.parsers.results import JitCall, JitModule, JitResults
 from fiprof.parsers.run import read_jsonl
 from fiprof.workloads.case import Case, parse_case
+from fiprof.workloads.registry import find
 
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""
@@ -56,7 +57,6 @@ DEFAULT_CASES = (
     "rmsnorm",
     "fused_add_rmsnorm",
     "rope",
-    "rope[variant=cos_sin_cache]",
 )
 """What decides which module is compiled: backend, tensor cores, element type and head size; not batch or length."""
 
@@ -81,19 +81,25 @@ class JitRequest:
     """That each process may take."""
 
 
-def default_cases(kernels: Sequence[str] = ()) -> tuple[Case, ...]:
-    """The cases that are measured unless others are named: those that need a module of their own.
+def choose_cases(kernels: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[Case, ...]:
+    """The cases to measure: those named, and for each kernel those that need a module of their own.
 
-    kernels: only cases of these workloads; a workload that has none among them is taken with its defaults. Empty for
-    all. Raises FiprofError (exit status 2) for an unknown one.
+    kernels: workloads; one that DEFAULT_CASES does not have is taken with its defaults. Without any, and without
+    cases, all of DEFAULT_CASES. Raises FiprofError (exit status 2) for an unknown one, or one that compiles nothing.
     """
     known = [parse_case(text) for text in DEFAULT_CASES]
-    if not kernels:
-        return tuple(known)
     chosen = [
         case for name in kernels for case in [each for each in known if each.workload == name] or [parse_case(name)]
     ]
-    return tuple(dict.fromkeys(chosen))
+    chosen += [parse_case(text) for text in cases]
+    for case in chosen:
+        if "flashinfer" not in find(case.workload).imports:
+            raise FiprofError(
+                f"{case.workload} does not use flashinfer: it compiles nothing just in time",
+                "its class names flashinfer in imports where it does",
+                exit_code=2,
+            )
+    return tuple(dict.fromkeys(chosen or known))
 
 
 def commands(request: JitRequest, scratch: Path) -> list[Command]:
@@ -136,11 +142,13 @@ class _Measurement:
         self.environment: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.log: list[str] = []
+        self.remedy = ""
+        """Of the first case that failed."""
 
     def results(self, study: str, warnings: Sequence[str]) -> JitResults:
         calls = [self._call(case, number) for number, case in enumerate(self.request.cases, 1)]
         if all(call.error for call in calls):
-            raise FiprofError(f"no case could be measured, the first: {calls[0].case}: {calls[0].error}")
+            raise FiprofError(f"no case could be measured, the first: {calls[0].case}: {calls[0].error}", self.remedy)
         warm_up, code = warm_up_commands(self.generators, [call for call in calls if not call.error])
         warm_up_s, base = self._warm_up(code)
         paths, size = jit_cache.layout(base)
@@ -166,6 +174,7 @@ class _Measurement:
             first = self._probe(cold, f"{number}/{len(self.request.cases)} {case.id}: {COLD}")
         except _CaseError as error:
             self.progress.say(f"{case.id}: {error.message}")
+            self.remedy = self.remedy or error.remedy
             return JitCall(case.id, None, None, None, [], [], error=error.message)
         builds = jit_cache.builds(base)
         self._learn(first, base)
