@@ -1,0 +1,44 @@
+"""The results' schema: every field is described, and bad files are named."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.results import Cell, EnvironmentInfo, Kernel, KernelResults, Times, read, write
+from tests.conftest import REPOSITORY
+
+DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
+
+
+@pytest.mark.parametrize("kind", [Cell, Times, Kernel, EnvironmentInfo, KernelResults])
+def test_every_field_is_described(kind: type) -> None:
+    described = set(re.findall(r"`(\w+)`", DOCUMENT))
+    assert {field.name for field in dataclasses.fields(kind)} <= described
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is damaged or no study's result"),
+        ('{"workload": "rope"}', "is damaged or no study's result"),
+        ('{"schema_version": 9}', "is of schema 9; this fiprof reads up to 1"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "rope.json").write_text(text)
+    with pytest.raises(FiprofError, match=re.escape(message)):
+        read(tmp_path / "rope.json", KernelResults)
+
+
+def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path) -> None:
+    write(tmp_path / "rope.json", KernelResults("rope", "small", []))
+    before = (tmp_path / "rope.json").read_bytes()
+    with pytest.raises(TypeError):
+        write(tmp_path / "rope.json", KernelResults("rope", "small", [object()]))  # type: ignore[list-item]
+    assert (tmp_path / "rope.json").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["rope.json"]

@@ -1,0 +1,158 @@
+"""The runner's turns from end to end, with a workload on the CPU and a CUDA that only counts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.workloads import runner
+from fiprof.workloads.case import Case, parse_case
+from fiprof.workloads.marks import Marks
+from fiprof.workloads.runner import RunnerRequest, run_cases
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+WORKLOAD = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Cost, Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    us: int = param(100, "time of a launch")
+    fails_in_turn: int = param(0, "turn whose launch fails; 0 for none")
+
+class Fake(Workload[Params]):
+    name = "fake"
+    summary = "takes a time"
+    Params = Params
+    turns = {}
+
+    def setup(self):
+        import torch
+        turn = Fake.turns[self.params] = Fake.turns.get(self.params, 0) + 1
+
+        def launch():
+            if turn == self.params.fails_in_turn:
+                raise RuntimeError("CUDA error: out of luck")
+            torch.cuda.clock_us += self.params.us
+            return (torch.ones(2),)
+
+        return launch
+
+    def cost(self):
+        return Cost(flops=1, bytes_read=2, bytes_written=3, tokens=4)
+
+    def reference(self):
+        import torch
+        return (torch.ones(2),)
+
+    def facts(self):
+        return {"tile": 128}
+"""
+
+
+class Event:
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.us = 0.0
+
+    def record(self) -> None:
+        self.us = torch.cuda.clock_us
+
+    def elapsed_time(self, end: Event) -> float:
+        return (end.us - self.us) / 1e3
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A clock instead of a GPU. Returns the workload's name."""
+    fakes: dict[str, Any] = {
+        "clock_us": 0.0,
+        "is_available": lambda: True,
+        "synchronize": lambda: None,
+        "Event": Event,
+        "_sleep": lambda _cycles: None,
+        "reset_peak_memory_stats": lambda: None,
+        "max_memory_allocated": lambda: 1000,
+        "empty_cache": lambda: None,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake, raising=False)
+    monkeypatch.setattr(runner, "gpu_facts", dict)
+    monkeypatch.setattr(runner, "cuda_profiler", contextlib.nullcontext)
+    monkeypatch.delenv(runner.GATE_VARIABLE, raising=False)
+    (tmp_path / "fake.py").write_text(WORKLOAD)
+    return f"{tmp_path / 'fake.py'}:fake"
+
+
+def run(*cases: Case, **changes: Any) -> tuple[dict[str, dict[str, Any]], dict[str, str], list[str]]:
+    """Case id -> its record; case id -> its error; what was said."""
+    records: list[dict[str, Any]] = []
+    said: list[str] = []
+    settings = {"iterations": 20, "warmup": 1, "seed": 0, "check": True, "timing": True, **changes}
+    request = RunnerRequest(cases, **settings)
+    run_cases(request, records.append, said.append)
+    assert records[0]["kind"] == "environment"
+    done = {record["case"]: record for record in records if record["kind"] == "case"}
+    return done, {record["case"]: record["error"] for record in records if record["kind"] == "error"}, said
+
+
+def test_one_round_is_as_it_was(cuda: str) -> None:
+    case = parse_case(f"{cuda}[us=100]")
+    done, errors, said = run(case)
+    record = done[case.id]
+    assert record["gpu_us"] == [pytest.approx(100.0)] * 20
+    assert (record["iterations"], record["reference"]["relative_error"], errors) == (20, 0.0, {})
+    assert "rounds" not in record
+    assert record["plan"] == {"tile": 128}
+    assert said == [f"{step} 1/1 {case.id}" for step in ("setup", "check", "warmup", "measure")]
+
+
+def test_turns_and_their_time(cuda: str) -> None:
+    short, long, longest = (parse_case(f"{cuda}[us={us}]") for us in (100, 1000, 100_000))
+    done, _, said = run(short, long, longest, rounds=3, budget_ms=8.0)
+    assert {us: len(done[case.id]["gpu_us"]) for us, case in ((100, short), (1000, long), (100_000, longest))} == {
+        100: 3 * 20,  # no more than asked for
+        1000: 3 * 8,  # as many as fit
+        100_000: 3 * 3,  # no fewer than three
+    }
+    assert {record["rounds"] for record in done.values()} == {3}
+    # Compared once.
+    assert len([step for step in said if step.startswith("check")]) == 3
+    order = [step.partition(" ")[2] for step in said if step.startswith("measure")]
+    assert len(order) == 9 and all(f"round {turn}" in " ".join(order[3 * turn - 3 : 3 * turn]) for turn in (2, 3))
+
+
+def test_a_case_that_fails_has_no_further_turn(cuda: str) -> None:
+    good, bad = parse_case(f"{cuda}[us=100]"), parse_case(f"{cuda}[us=100,fails_in_turn=2]")
+    done, errors, said = run(good, bad, rounds=3, keep_going=True)
+    assert list(done) == [good.id]
+    assert errors == {bad.id: "RuntimeError: CUDA error: out of luck"}
+    assert len([step for step in said if step.startswith("setup") and bad.id in step]) == 2
+    with pytest.raises(FiprofError, match="1 of 2 cases failed, the first fake"):
+        run(good, parse_case(f"{cuda}[us=101,fails_in_turn=1]"))
+    with pytest.raises(FiprofError, match="1 of 1 cases failed"):
+        run(parse_case(f"{cuda}[us=102,fails_in_turn=1]"), keep_going=True)
+
+
+def test_iterations_under_a_profiler_are_numbered_over_all_rounds(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, ...]] = []
+
+    class Recorded(Marks):
+        visible = True
+
+        @contextlib.contextmanager
+        def range(self, *names: str) -> Iterator[None]:
+            seen.append(names)
+            yield
+
+    monkeypatch.setattr(runner, "Marks", Recorded)
+    case = parse_case(f"{cuda}[us=100]")
+    run(case, iterations=4, rounds=3, timing=False, check=False)
+    assert [names[0] for names in seen if names[0].startswith("iter")] == [f"iter {i}" for i in range(12)]
+    assert seen.count(("measure", case.id)) == 3
