@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -299,17 +300,21 @@ def _start_ncu(session: Session, commands: steps.Commands, gate_env: Mapping[str
 
 
 def _profile(session: Session, profiling: Started, traced: Future[int] | None) -> None:
-    """Wait for ncu, telling how many of the launches that nsys counted are through."""
+    """Wait for ncu, telling how many of the launches that nsys counted are through, and how long the others take."""
+    begin: float | None = None
 
-    def expected() -> str:
+    def text(at: ncu.Progress) -> str:
+        nonlocal begin
+        begin = begin or time.monotonic()
         if traced is None or not traced.done() or traced.exception():
-            return ""
-        return f" of {traced.result() * session.request.measure_iterations}"
+            return f"kernel {at.number} {at.kernel} {at.percent} %"
+        total, done = traced.result() * session.request.measure_iterations, at.number - 1
+        left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
+        return f"kernel {at.number} of {total} {at.kernel} {at.percent} %{left}"
 
     def watch(tail: str) -> None:
         at = ncu.progress(tail)
-        text = f"kernel {at.number}{expected()} {at.kernel} {at.percent} %" if at else steps.watch_workload(tail)
-        session.progress.detail("ncu", text)
+        session.progress.detail("ncu", text(at) if at else steps.watch_workload(tail))
 
     with session.progress.step("ncu"):
         session.finish(profiling, steps.check_profile(session.path), watch)
