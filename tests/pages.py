@@ -165,14 +165,14 @@ def thousand() -> Page:
     return Page(
         "1,000 launches",
         (
-            Section("charts", "Charts", (charts.roofline_chart(_rooflines(1000)), charts.stalls_chart(_stalls(1000)))),
+            Section("charts", "Charts", (charts.roofline_chart(rooflines(1000)), charts.stalls_chart(stalls(1000)))),
             Section("launches", "Launches", tables),
             Section("appendix", "Appendix", (Table(many(1000, "All again"), anchor="table-again", appendix=True),)),
         ),
     )
 
 
-def _rooflines(count: int) -> Rooflines:
+def rooflines(count: int) -> Rooflines:
     def launch(i: int) -> LaunchRoofline:
         ops = 1e12 * (1 + i % 400)
         memories = tuple(
@@ -187,7 +187,7 @@ def _rooflines(count: int) -> Rooflines:
     return Rooflines("many", tuple(map(launch, range(count))), ())
 
 
-def _stalls(count: int) -> StallReport:
+def stalls(count: int) -> StallReport:
     reasons = ("long_scoreboard", "wait", "barrier", "selected", "not_selected", "math_pipe_throttle", "drain")
     parts = tuple(
         Stall(reason, share, share * 5, 100, 90, share)

@@ -228,7 +228,7 @@ def test_names_from_the_profiled_program_are_text(show: Open) -> None:
     page = opened.page
     assert page.title() == "All five kernels on an H200"
     ticks = page.locator("#chart-bars .ytick text").all_text_contents()
-    assert ticks[1:3] == ["<script>document.…='owned'</script>", "</script><img src….title='owned'\">"]
+    assert ticks[1:3] == ["<script>document.…'owned'</script>", "</script><img src….title='owned'\">"]
     page.locator("#chart-bars .barlayer .point").nth(3).hover(force=True)
     assert (
         "<b>bold</b><a href='https://example.invalid/'>click</a>%{customdata[0]}"

@@ -14,7 +14,6 @@ from fiprof.reports.page import Chart
 from fiprof.reports.view import View, render
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from plotly.graph_objects import Figure
 
@@ -80,8 +79,7 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
     palette = _palette(lanes, windows)
     named: set[str] = set()
     for lane in lanes:
-        pieces = [_folded(lane.rows, *window) for window in shown]
-        drawn = _joined(pieces, shown)
+        drawn = _drawn(lane.rows, shown)
         for name, group in drawn.groupby("name", sort=False):
             colour = RANGE_COLOUR if lane.table == "ranges" else palette.get(str(name), GREY)
             kernel = lane.table == "kernels" and str(name) in palette
@@ -200,44 +198,46 @@ def _streams(run: Run) -> Iterable[_Lane]:
         yield _Lane(f"GPU {device}, stream {stream}", "kernels", rows)
 
 
-def _folded(rows: pd.DataFrame, start_ms: float, end_ms: float) -> pd.DataFrame:
-    """The rows of a window; those of a name that begin in the same piece of it are one, with their count."""
-    import numpy as np
-
-    start, end = start_ms * 1e6, end_ms * 1e6
-    inside = rows[(rows["end_ns"] >= start) & (rows["start_ns"] <= end)]
-    piece: np.ndarray[Any, Any] = np.floor((inside["start_ns"].to_numpy() - start) / max(end - start, 1) * WINDOW_BINS)
-    long = (inside["end_ns"] - inside["start_ns"]).to_numpy() > (end - start) / WINDOW_BINS
-    # A row that is long enough to be seen stays on its own.
-    piece = np.where(long, WINDOW_BINS + 1.0 + np.arange(len(inside)), piece)
-    grouped = inside.assign(busy_ns=inside["end_ns"] - inside["start_ns"]).groupby(
-        [inside["name"].astype(str), piece], sort=False
-    )
-    return (
-        grouped.agg(
-            start_ns=("start_ns", "min"),
-            end_ns=("end_ns", "max"),
-            busy_ns=("busy_ns", "sum"),
-            count=("busy_ns", "size"),
-        )
-        .reset_index(level=0, names="name")
-        .reset_index(drop=True)
-    )
-
-
-def _joined(pieces: Sequence[pd.DataFrame], windows: Sequence[tuple[float, float]]) -> pd.DataFrame:
-    """The pieces of all windows; what the last window, the whole trace, has in one of the others is left out."""
+def _drawn(rows: pd.DataFrame, windows: Sequence[tuple[float, float]]) -> pd.DataFrame:
+    """The bars of a lane: those of each window, and in coarser pieces what the last window, the whole trace, has beside
+    the others. A window's rows are those that overlap it."""
     import numpy as np
     import pandas as pd
 
-    if len(pieces) == 1:
-        return pieces[0]
-    rest = pieces[-1]
-    hidden = np.zeros(len(rest), dtype=bool)
-    for start, end in windows[:-1]:
-        hidden |= ((rest["start_ns"] >= start * 1e6) & (rest["end_ns"] <= end * 1e6)).to_numpy()
-    kept = pd.concat([*pieces[:-1], rest[~hidden]], ignore_index=True)
-    return kept.drop_duplicates(["name", "start_ns", "end_ns"])
+    starts, ends = (rows[name].to_numpy(dtype=float) / 1e6 for name in ("start_ns", "end_ns"))
+    outside = np.ones(len(rows), dtype=bool)
+    pieces = []
+    for start, end in sorted(windows[:-1]):
+        inside = (ends >= start) & (starts <= end)
+        outside &= ~inside
+        pieces.append(_folded(rows[inside], start, end))
+    # What stands before a window is never drawn as one with what stands behind it.
+    epoch = np.searchsorted([start for start, _ in sorted(windows[:-1])], starts[outside])
+    pieces.append(_folded(rows[outside], *windows[-1], epoch=epoch))
+    return pd.concat(pieces, ignore_index=True).drop_duplicates(["name", "start_ns", "end_ns"])
+
+
+def _folded(rows: pd.DataFrame, start_ms: float, end_ms: float, *, epoch: Any = 0) -> pd.DataFrame:
+    """The rows of a window; those of a name that begin in the same piece of it are one, with their count.
+
+    epoch: a number a row; those of different ones are not drawn together.
+    """
+    import numpy as np
+
+    start, piece_ns = start_ms * 1e6, max((end_ms - start_ms) * 1e6, 1.0) / WINDOW_BINS
+    busy = rows["end_ns"] - rows["start_ns"]
+    piece = np.floor((rows["start_ns"].to_numpy() - start) / piece_ns)
+    # A row that is long enough to be seen stays on its own.
+    alone = np.where(busy.to_numpy() > piece_ns, np.arange(1, len(rows) + 1), 0)
+    keys = [rows["name"].astype(str), piece, alone, np.broadcast_to(epoch, len(rows))]
+    grouped = rows.assign(busy_ns=busy).groupby(keys, sort=False)
+    found: pd.DataFrame = grouped.agg(
+        start_ns=("start_ns", "min"),
+        end_ns=("end_ns", "max"),
+        busy_ns=("busy_ns", "sum"),
+        count=("busy_ns", "size"),
+    )
+    return found.reset_index(level=0, names="name").reset_index(drop=True)
 
 
 def _durations(group: pd.DataFrame) -> list[str]:
