@@ -103,6 +103,7 @@ def make_cell(
             "plain": times(us, seed=case),
             "nsys": times(max(us - OVERHEAD_US, 0.6 * us), seed=case + "nsys"),
             "wall_us": max(us, 21.0),
+            "waiting_pct": 100 * max(1 - (us - OVERHEAD_US) / max(us, 21.0), 0.0),
             "ncu_us": us * 1.04,
             "tokens_per_second": tokens / us * 1e6 if tokens else None,
             "tflops": flops / us / 1e6,
@@ -214,7 +215,7 @@ def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_g
     us = main_us + merge_us
     return make_cell(
         "decode", params, us, work=(flops, read, written), run="20261201-100200-decode", kernels=kernels, tokens=batch,
-        wall_us=us + 1 if cuda_graph else max(us, 21.0),
+        wall_us=us + 1 if cuda_graph else max(us, 21.0), waiting_pct=100 * (1 - us / (us + 1 if cuda_graph else max(us, 21.0))),
         plan={
             "planner": "prefill" if tensor_cores else "decode", "work_items": batch * chunks, "split_kv": split,
             **({"kv_chunk_tokens": -(-kv_len // chunks)} if split else {}),

@@ -195,6 +195,9 @@ def test_one_cell_refutes_always_but_not_from() -> None:
     assert result("decode-memory-bound", memory, latency).verdict == "refuted"
     sizes = [judged(fixture.prefill(4, n, 8, "fa3"), v) for n, v in ((1024, "latency-bound"), (2048, "compute-bound"))]
     assert result("prefill-compute-bound", *sizes).verdict == "partly"
+    assert result("prefill-compute-bound", sizes[0]).verdict == "partly"
+    under_dram = [dataclasses.replace(kernel, roof="DRAM") for kernel in sizes[0].kernels]
+    assert result("prefill-compute-bound", dataclasses.replace(sizes[0], kernels=under_dram)).verdict == "refuted"
     assert result("prefill-compute-bound", sizes[1]).verdict == "confirmed"
 
 

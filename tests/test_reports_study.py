@@ -185,8 +185,28 @@ def test_the_roof_finding_names_the_stall_that_is_there(tmp_path: Path) -> None:
         return dataclasses.replace(cell, kernels=kernels)
 
     text = final(tmp_path, "barrier", change)
-    assert "Most of what its warps wait for is barrier (60%)." in text
+    assert "What its warps wait for most is barrier (60%)." in text
     assert "long_scoreboard" not in text
+
+
+def test_what_a_verdict_says_goes_before_the_stalls(tmp_path: Path) -> None:
+    def change(cell: Cell) -> Cell:
+        return dataclasses.replace(cell, kernels=[dataclasses.replace(k, verdict="launch-bound") for k in cell.kernels])
+
+    text = final(tmp_path, "launch", change)
+    assert "The GPU waits for the host there" in text
+    assert "What its warps wait for most" not in text
+
+
+def test_a_cuda_graph_is_advised_where_the_host_is_waited_for_and_it_helps(tmp_path: Path) -> None:
+    def busy(cell: Cell) -> Cell:
+        return dataclasses.replace(cell, waiting_pct=None if cell.waiting_pct is None else 3.0)
+
+    def useless(cell: Cell) -> Cell:
+        return dataclasses.replace(cell, waiting_pct=60.0, wall_us=50.0) if cell.workload == "decode" else cell
+
+    assert "The host keeps the GPU busy at all these sizes." in final(tmp_path, "busy", busy)
+    assert "a CUDA graph made it no faster" in final(tmp_path, "useless", useless)
 
 
 def test_near_the_roof_there_is_little_left(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from fiprof.reports.study_data import (
 from fiprof.reports.study_ratio import Ratio, count, listed, number, of_cells, spread
 
 Verdict = Literal["confirmed", "refuted", "partly", "undecided", "not measured"]
-Outcome = Literal["holds", "fails", "unclear"]
+Outcome = Literal["holds", "partly", "fails", "unclear"]
 
 TOLERANCE = 0.10
 """How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
@@ -103,12 +103,12 @@ def _verdict(tested: Sequence[Tested], *, always: bool) -> Verdict:
     """Confirmed where it holds in every cell that decides, refuted where in none or FEW, else partly."""
     if not tested:
         return "not measured"
-    holds, fails = (sum(item.outcome == outcome for item in tested) for outcome in ("holds", "fails"))
-    if not holds + fails:
+    decided = [item.outcome for item in tested if item.outcome != "unclear"]
+    if not decided:
         return "undecided"
-    if not fails:
+    if set(decided) == {"holds"}:
         return "confirmed"
-    return "refuted" if always or holds <= FEW * (holds + fails) else "partly"
+    return "refuted" if always or decided.count("fails") >= (1 - FEW) * len(decided) else "partly"
 
 
 def results(study: Study) -> tuple[Result, ...]:
@@ -288,9 +288,16 @@ def _by_bound(
 
 
 def _bound_outcome(kernel: Kernel, bound: str) -> Outcome:
+    """Partly where the roof is of that kind and the kernel does not come near it: something else holds it back."""
     if kernel.verdict.lower().startswith("not enough evidence"):
         return "unclear"
-    return "holds" if kernel.verdict.lower().startswith(f"{bound}-bound") else "fails"
+    if kernel.verdict.lower().startswith(f"{bound}-bound"):
+        return "holds"
+    return "partly" if kernel.roof is not None and _roof_kind(kernel.roof) == bound else "fails"
+
+
+def _roof_kind(roof: str) -> str:
+    return "memory" if roof.startswith(MEMORY_ROOFS) else "compute"
 
 
 def _bound_words(kernel: Kernel) -> str:
@@ -305,16 +312,14 @@ def _bound_summary(tested: Sequence[Tested], bound: str) -> str:
     kernels = [kernel for item in tested if (kernel := main_kernel(item.cells[0])) is not None]
     verdicts = Counter(kernel.verdict for kernel in kernels)
     said = listed([f"{name} {n}" for name, n in verdicts.most_common()])
-    below = [
-        kernel
-        for kernel in kernels
-        if kernel.roof is not None and kernel.roof.startswith(MEMORY_ROOFS) == (bound == "memory")
-    ]
+    below = [kernel for kernel in kernels if kernel.roof is not None and _roof_kind(kernel.roof) == bound]
     known = [kernel for kernel in kernels if kernel.roof is not None]
     shares = [kernel.roof_share for kernel in below if kernel.roof_share is not None]
     words = f"verdicts of the main kernels of {count(len(kernels), 'cell')}: {said}"
-    words += f"; the {bound} roof is the lower one in {len(below)} of {len(known)}" if known else "; no roofs are known"
-    return words + (f", of which they reach {spread(shares, '.0%')}" if shares else "")
+    if not known:
+        return f"{words}; no roofs are known"
+    words += f"; by the roofline alone, a {bound} roof is the lowest in {len(below)} of {len(known)}"
+    return words + (f", and they reach {spread(shares, '.0%')} of it" if shares else "")
 
 
 # The claims
@@ -328,7 +333,8 @@ CLAIMS: tuple[Claim, ...] = (
         "prefill-compute-bound",
         "prefill is compute-bound from 1,024 tokens",
         "prefill cells with a sequence of 1,024 or more",
-        "the verdict of the kernel that takes most of the time is compute-bound",
+        "the verdict of the kernel that takes most of the time is compute-bound; partly, where a compute roof is the "
+        "lowest at its intensity, and something else keeps it from there",
         _by_bound("prefill", "compute", {"seq_len": 1024}),
     ),
     Claim(

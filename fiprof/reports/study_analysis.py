@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import median
 
 from fiprof.parsers.results import Cell
 from fiprof.reports import scaling, study_jit
 from fiprof.reports.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.reasons import reason_of
-from fiprof.reports.study_data import AXIS_WORDS, Study, Value, kernel_shares, main_kernel, parameter_words
+from fiprof.reports.study_data import AXIS_WORDS, Study, Value, dram_bytes, kernel_shares, main_kernel, parameter_words
 from fiprof.reports.study_environment import facts
 from fiprof.reports.study_findings import top_stalls, wave_efficiency
 from fiprof.reports.study_kernels import known, title
-from fiprof.reports.study_ratio import count, listed, number, spread
+from fiprof.reports.study_ratio import count, listed, number, spread, times
 from fiprof.reports.study_tables import absent, cells, execution, hardware
 from fiprof.reports.view import Column, View
 
 MOST_SHOWN = 12
 """Cells of the tables on execution and hardware."""
+
+LINE_POINTS = 30
+"""Points that draw a roof in characters."""
 
 
 def page(study: Study) -> Page:
@@ -197,7 +201,74 @@ def _hardware(study: Study, workload: str, shown: Sequence[Cell]) -> tuple[Block
     return (
         Bullets(tuple(Text((line,)) for line in lines)),
         Table(hardware(study, [cell for cell in shown if cell.kernels]), f"hardware-{workload}"),
+        *_roofline(study, workload),
     )
+
+
+# Roofline
+
+
+def intensity(cell: Cell) -> float | None:
+    """Least operations over the DRAM bytes that ncu counted, FLOP/byte; None where they were not counted."""
+    moved = dram_bytes(cell)
+    return cell.flops / moved if moved and cell.flops else None
+
+
+def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
+    """Every cell under the roofs that follow from its shares of them: nothing where no cell has both."""
+    from fiprof.reports.charts import Point, Series, scaling_chart
+
+    groups = {
+        key: [(cell, x) for cell in cells_ if (x := intensity(cell)) is not None and cell.tflops]
+        for key, cells_ in study.groups(workload).items()
+    }
+    placed = [item for items in groups.values() for item in items]
+    if not placed:
+        return ()
+    series = [
+        Series(
+            parameter_words(dict(key), items[0][0].params) or workload,
+            tuple(
+                Point(x, cell.tflops or 0.0, name=study.label(cell), details=(("plain time", _plain(cell)),))
+                for cell, x in sorted(items, key=lambda item: item[1])
+            ),
+        )
+        for key, items in groups.items()
+        if items
+    ]
+    low, high = (choose(x for _, x in placed) for choose in (min, max))
+    bandwidths = [
+        cell.gb_per_s / cell.gb_per_s_roof_share for cell, _ in placed if cell.gb_per_s and cell.gb_per_s_roof_share
+    ]
+    peaks = [cell.tflops / cell.tflops_roof_share for cell, _ in placed if cell.tflops and cell.tflops_roof_share]
+    words = []
+    if bandwidths:
+        bandwidth = median(bandwidths)
+        ends = (low / 1.5, min(high * 1.5, max(peaks) * 1e3 / bandwidth) if peaks else high * 1.5)
+        if ends[0] < ends[1]:
+            steps = [ends[0] * (ends[1] / ends[0]) ** (i / LINE_POINTS) for i in range(LINE_POINTS + 1)]
+            series.append(Series("DRAM roof", tuple(Point(x, x * bandwidth / 1e3) for x in steps)))
+        words.append(f"DRAM {bandwidth / 1e3:.2f} TB/s")
+    words += [f"compute {spread(peaks)} TFLOP/s"] if peaks else []
+    return (
+        scaling_chart(
+            f"{workload}: roofline",
+            series,
+            x=("intensity", "FLOP/byte"),
+            y=("achieved", "TFLOP/s"),
+            anchor=f"chart-{workload}-roofline",
+            roofs=[("compute roof", max(peaks))]
+            if peaks and max(peaks) < 20 * max(c.tflops or 0 for c, _ in placed)
+            else [],
+            caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
+            f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data stays "
+            "in L2 can lie above DRAM's.",
+        ),
+    )
+
+
+def _plain(cell: Cell) -> str:
+    return times(cell.plain) if cell.plain else ""
 
 
 # Scaling

@@ -140,14 +140,16 @@ class Study:
             return f"the study has no {workload} cells"
         wanted = params or {}
         matching = [cell for cell in cells if matches(cell, wanted)]
-        words = parameter_words(wanted, wanted)
+        words = parameter_words({k: v for k, v in wanted.items() if k != "q_heads" or "kv_heads" not in wanted}, wanted)
         if not matching:
             return f"the study has no {workload} cell" + (f" with {words}" if words else "")
         reasons = list(dict.fromkeys(cell.skipped for cell in matching if cell.skipped))
         if reasons:
             more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
             return f"{_have(len(matching), workload)} no time: {reasons[0]}{more}"
-        return f"{_have(len(matching), workload)} no plain time: {self.info.status}"
+        if any(cell.plain is not None for cell in matching):
+            return f"what it needs of {count(len(matching), f'{workload} cell')} was not recorded"
+        return f"{_have(len(matching), workload)} no plain time"
 
 
 def _have(n: int, workload: str) -> str:

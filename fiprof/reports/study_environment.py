@@ -63,9 +63,14 @@ def _versions(study: Study) -> View:
     for group, name in (("gpu", "GPU"), ("packages", "package"), ("tools", "tool"), ("host", "host")):
         found = value(study, group)
         if isinstance(found, dict):
-            rows += [(f"{name}: {key}", _shown(key, item)) for key, item in found.items() if item is not None]
+            rows += [(f"{name}: {key}", _shown(key, item)) for key, item in found.items() if _worth_showing(key, item)]
     rows.append(("fiprof", study.info.fiprof or "–"))
     return View((Column("what", "what"), Column("value", "value")), tuple(rows))
+
+
+def _worth_showing(key: str, item: object) -> bool:
+    """Neither what is unknown nor the interpreter's path."""
+    return item is not None and not key.endswith("executable") and not (key == "python" and "/" in str(item))
 
 
 def _shown(key: str, item: object) -> str:
@@ -81,10 +86,15 @@ def _method(study: Study) -> list[str]:
     if counted:
         rounds = sorted({times.rounds for times in counted})
         each = sorted({times.count for times in counted})
-        found.append(
-            f"plain: each cell between CUDA events without a profiler, {_range(each)} measurements in "
+        turns = (
             f"{_range(rounds)} rounds; between two rounds of a cell every other cell had its turn, so that a drift of "
-            f"the clocks does not look like a trend. The interval of the median has a confidence of {study.confidence}."
+            "the clocks does not look like a trend"
+            if rounds[-1] > 1
+            else "one round, so that a drift of the clocks between cells would look like a difference"
+        )
+        found.append(
+            f"plain: each cell between CUDA events without a profiler, {_range(each)} measurements in {turns}. The "
+            f"interval of the median has a confidence of {study.confidence}."
         )
     under = [
         ("nsys", sum(cell.nsys is not None for cell in study.measured), "kernel times of the same iterations, traced"),
@@ -98,11 +108,17 @@ def _method(study: Study) -> list[str]:
             f"{max(checked):.1e}."
         )
     if settings:
-        found.append("Settings: " + ", ".join(f"{name} {_setting(item)}" for name, item in settings.items()) + ".")
+        found.append(
+            "Settings: "
+            + ", ".join(f"{name} {_setting(item)}" for name, item in settings.items() if _worth_showing(name, item))
+            + "."
+        )
     return found
 
 
 def _setting(item: object) -> str:
+    if isinstance(item, list | tuple):
+        return " and ".join(map(str, item))
     return ("yes" if item else "no") if isinstance(item, bool) else str(item)
 
 

@@ -114,7 +114,7 @@ def _claim(study: Study, result: Result) -> Section:
     return Section(f"claim-{claim.name}", f"«{claim.words}»: {result.verdict}", tuple(blocks))
 
 
-_ORDER = ("fails", "unclear", "holds")
+_ORDER = ("fails", "partly", "unclear", "holds")
 
 
 def _tested(study: Study, tested: Sequence[Tested]) -> View:

@@ -24,6 +24,7 @@ from fiprof.reports.study_data import (
     parameter_words,
 )
 from fiprof.reports.study_ratio import Ratio, count, duration, listed, of_cells, spread, times
+from fiprof.reports.verdict_rules import WAITING_PCT
 
 MOST_EXCEPTIONS = 4
 """Cells that a recommendation excepts by name; more are counted."""
@@ -36,9 +37,6 @@ MOST_COMMANDS = 2
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
-
-HOST_BOUND = 1.25
-"""Host time over GPU time of an iteration from which the host is said to set the pace. fiprof's own choice."""
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
@@ -220,7 +218,7 @@ def _advice(
     if most < WORTH:
         return f"Differences were seen, and the largest is {most - 1:.1%}: choose by something else."
     if not slower:
-        rest = "" if len(faster) == total else "; in the others it makes no difference that was seen"
+        rest = "" if len(faster) == total else f"; in {total - len(faster)} of {total} no difference was seen"
         return f"{_sentence(choice.take_new)}{rest}."
     if not faster:
         return f"{_sentence(choice.keep_old)}: {choice.new_name} was faster nowhere here."
@@ -250,7 +248,8 @@ def _throughput(study: Study) -> list[Found]:
     """From which batch on a larger one gains little, at each KV length, for the fastest options."""
     cells = [cell for cell in study.of("decode") if cell.tokens_per_second and "batch" in cell.params]
     if len({cell.params["batch"] for cell in cells}) < 2:
-        why = study.why_absent("decode") if not cells else "only one batch was measured"
+        why = "only one batch was measured" if cells else "its cells do not say how many tokens they process"
+        why = why if study.of("decode") else study.why_absent("decode")
         return [not_measured("decode-batch", "Throughput of decode against batch", why, "serving")]
     lengths: dict[object, list[Cell]] = {}
     for cell in cells:
@@ -303,56 +302,52 @@ def _alike(cell: Cell, other: Cell) -> bool:
 
 
 def _host(study: Study) -> list[Found]:
-    """Where the host sets the pace, and what a CUDA graph does to that."""
-    cells = [cell for cell in study.of("decode") if cell.wall_us is not None and not cell.params.get("cuda_graph")]
+    """Where the GPU waits for the host, and what a CUDA graph does to that."""
+    cells = [cell for cell in study.of("decode") if cell.waiting_pct is not None and not cell.params.get("cuda_graph")]
     if not cells:
-        return [not_measured("decode-host", "Host time of decode", study.why_absent("decode"), "serving")]
-    bound = [cell for cell in cells if _host_ratio(cell) >= HOST_BOUND]
-    graphs = {cell.case: cell for cell in study.of("decode") if cell.params.get("cuda_graph")}
-    twins = [
-        (cell, twin)
-        for cell in cells
-        for twin in graphs.values()
-        if twin.wall_us is not None
-        and all(twin.params.get(name) == value for name, value in cell.params.items() if name != "cuda_graph")
-    ]
-    evidence = []
+        why = "how long the GPU waits was not recorded" if study.of("decode") else study.why_absent("decode")
+        return [not_measured("decode-host", "Launching decode", why, "serving")]
+    bound = [cell for cell in cells if (cell.waiting_pct or 0) >= WAITING_PCT]
+    off, on = Side("decode", (("cuda_graph", False),)), Side("decode", (("cuda_graph", True),))
+    twins = [pair for pair in pairs(study, off, on) if pair[0].wall_us and pair[1].wall_us]
+    gains = [(one.wall_us or 0) / (two.wall_us or 1) for one, two in twins]
+    evidence: list[str] = []
     shown: list[Cell] = []
     if bound:
-        worst = max(bound, key=_host_ratio)
+        worst = max(bound, key=lambda cell: cell.waiting_pct or 0)
         shown.append(worst)
         evidence.append(
-            f"{study.label(worst, workload=False)}: {duration(worst.wall_us or 0)} of host time an iteration back to "
-            f"back, {_time(worst)} on the GPU"
+            f"{study.label(worst, workload=False)}: the GPU waits {worst.waiting_pct:.0f} % of the time, "
+            f"{duration(worst.wall_us or 0)} an iteration back to back, {_time(worst)} of it between the GPU's events"
         )
     if twins:
-        gains = [(one.wall_us or 0) / (two.wall_us or 1) for one, two in twins]
         best = max(range(len(twins)), key=gains.__getitem__)
         shown += twins[best]
+        before, after = (duration(cell.wall_us or 0) for cell in twins[best])
         evidence.append(
-            f"host time without over with a CUDA graph: {spread(gains)} over {count(len(twins), 'pair')}; most at "
-            f"{pair_label(study, *twins[best])}: {duration(twins[best][0].wall_us or 0)} to "
-            f"{duration(twins[best][1].wall_us or 0)}"
+            f"time an iteration without over with a CUDA graph, as the host sees it: {spread(gains)} over "
+            f"{count(len(twins), 'pair')}; most at {pair_label(study, *twins[best])}: {before} to {after}"
         )
-    graph_words = "" if twins else "; no pair of cells with and without a CUDA graph was measured"
     largest = max((cell.wall_us or 0 for cell in bound), default=0)
+    if not bound:
+        advice = "The host keeps the GPU busy at all these sizes."
+    elif not twins:
+        advice = (
+            "Launching costs more than computing there; no pair with and without a CUDA graph says what that gains."
+        )
+    elif max(gains) >= WORTH:
+        advice = f"Where an iteration takes up to about {duration(largest)}, capture decode in a CUDA graph."
+    else:
+        advice = "Launching costs more than computing there, and a CUDA graph made it no faster."
     finding = Finding(
         "decode-host",
-        f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the host takes {HOST_BOUND:g} "
-        f"times as long as the GPU or longer{graph_words}.",
+        f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the GPU waits for the host for "
+        f"{WAITING_PCT:.0f} % of the time or longer.",
         tuple(evidence),
-        f"Below about {duration(largest)} an iteration the host sets the pace: capture decode in a CUDA graph there."
-        if bound and twins and max(gains) > 1
-        else "Launching from the host was no limit here."
-        if not bound
-        else "Launching costs more than computing there; whether a CUDA graph mends it, these cells do not show.",
-        "Host times are one figure a cell, from back-to-back calls on this machine: no interval.",
+        advice,
+        "Times as the host sees them are one figure a cell, on this machine and with an idle CPU: no interval.",
     )
     return [Found("Launching decode", finding, tuple(shown), "serving")]
-
-
-def _host_ratio(cell: Cell) -> float:
-    return (cell.wall_us or 0) / cell.plain.median_us if cell.plain and cell.plain.median_us else 0.0
 
 
 # Compilation
@@ -413,22 +408,23 @@ def _distance(study: Study) -> list[Found]:
         best, best_kernel, best_share = max(known, key=lambda item: item[2])
         top = top_stalls(kernel)
         other = (
-            f"; the best of {len(known)} options, {_option(study, best)}, reaches {best_share:.0%} of "
-            f"the {best_kernel.roof} roof"
+            f"; the best of {len(known)} options, {_option(study, best)}, {best_share:.0%} of the {best_kernel.roof} "
+            "roof"
             if best is not cell
             else ""
         )
-        evidence = [f"{study.label(cell)}: {_time(cell)}; {kernel.kernel}: {kernel.verdict or 'no verdict'}"]
+        evidence = [f"{study.label(cell)}: {_time(cell)}; {kernel.kernel}"]
         evidence += kernel.verdict_evidence[:2]
         evidence += [f"warps: {listed([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
         finding = Finding(
             anchor,
-            f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof, which binds it, with "
-            f"{_option(study, cell)}{other}.",
+            f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof with {_option(study, cell)}"
+            f"{f', {kernel.verdict}' if kernel.verdict else ''}{other}.",
             tuple(evidence),
             _stall_advice(kernel),
-            "Counted by ncu in one launch, caches flushed before it; its time is not the plain time.",
+            "Counted by ncu in one launch. The roof is the lowest at the kernel's intensity; the verdict also weighs "
+            "what no roof shows: issue slots, idle multiprocessors, the host.",
         )
         cells = (cell,) if best is cell else (cell, best)
         found.append(
@@ -460,15 +456,40 @@ def occupancy(kernel: Kernel) -> str:
     )
 
 
+_BY_VERDICT = (
+    (
+        "launch-bound",
+        "The GPU waits for the host there: fewer launches or a CUDA graph help, a faster kernel does not.",
+    ),
+    (
+        "imbalanced",
+        "Multiprocessors idle while others work: more and smaller work items, or a schedule that evens them out.",
+    ),
+    (
+        "compute-bound (issue slots)",
+        "Its schedulers issue in most cycles: fewer instructions for the same work (wider loads, less index "
+        "arithmetic, tensor cores for what they can do).",
+    ),
+)
+"""Where a verdict's first words say more than the stalls."""
+
+
 def _stall_advice(kernel: Kernel) -> str:
+    """What follows from the verdict, the roof and the warps' states, in this order."""
+    for verdict, advice in _BY_VERDICT:
+        if kernel.verdict.startswith(verdict):
+            return advice
     if kernel.roof_share is not None and kernel.roof_share >= NEAR_ROOF:
         return f"At {kernel.roof_share:.0%} of the {kernel.roof} roof there is little left but to need less of it."
-    waiting = [(name, share) for name, share in top_stalls(kernel, 19) if reason_of(name).kind == "stall"]
+    waiting = [
+        (name, share) for name, share in top_stalls(kernel, len(kernel.stalls)) if reason_of(name).kind == "stall"
+    ]
     if not waiting:
         return "Its stalls were not collected: fiprof collect --set full, then fiprof stalls, says what to change."
     name, share = waiting[0]
-    helps = reason_of(name).helps
-    return f"Most of what its warps wait for is {name} ({share:.0%}). What usually makes that less: {helps}."
+    return (
+        f"What its warps wait for most is {name} ({share:.0%}). What usually makes that less: {reason_of(name).helps}."
+    )
 
 
 def _merge(study: Study) -> list[Found]:

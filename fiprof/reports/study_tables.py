@@ -51,7 +51,7 @@ _CELLS = (
 
 def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
     """Every cell with its times and rates; those without a time last, with the reason."""
-    rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: cell.plain is None)]
+    rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: _order(study, cell))]
     notes = (
         _key(study, found)
         + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
@@ -59,6 +59,12 @@ def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
     return view_of(_CELLS, rows, title=title, notes=notes if rows else ())
+
+
+def _order(study: Study, cell: Cell) -> tuple[bool, list[str], list[float]]:
+    """Cells of the same options after each other, by growing sizes; those without a time last."""
+    sizes = [float(cell.params[name]) for name in study.axes(cell.workload) if name in cell.params]
+    return cell.plain is None, [str(cell.params.get(name)) for name in study.options(cell.workload)], sizes
 
 
 def _key(study: Study, found: Sequence[Cell]) -> str:
@@ -151,7 +157,6 @@ class HardwareRow:
     """The main kernel of a cell: what the hardware did."""
 
     cell: str
-    stalls: str
     occupancy: str
     tensor_pct: float | None
     dram_pct: float | None
@@ -160,11 +165,11 @@ class HardwareRow:
     roof: str
     roof_pct: float | None
     verdict: str
+    stalls: str
 
 
 _HARDWARE = (
     Column("cell", "cell"),
-    Column("stalls", "warps"),
     Column("occupancy", "occupancy", unit="%"),
     Column("tensor_pct", "tensor", unit="%", spec=".0f"),
     Column("dram_pct", "DRAM", unit="%", spec=".0f"),
@@ -173,6 +178,7 @@ _HARDWARE = (
     Column("roof", "roof"),
     Column("roof_pct", "of it", unit="%", spec=".0f"),
     Column("verdict", "verdict"),
+    Column("stalls", "warps"),
 )
 
 
@@ -214,6 +220,7 @@ class ClaimRow:
     verdict: str
     tested: int
     holds: int
+    partly: int
     fails: int
     unclear: int
 
@@ -223,6 +230,7 @@ _CLAIMS = (
     Column("verdict", "verdict"),
     Column("tested", "tested", meaning="cells, or pairs of cells"),
     Column("holds", "hold"),
+    Column("partly", "in part"),
     Column("fails", "fail"),
     Column("unclear", "unclear", meaning="the interval crosses a limit"),
 )
@@ -236,6 +244,7 @@ def claims(results: Sequence[Result], *, to: str = "") -> View:
             verdict=item.verdict,
             tested=len(item.tested),
             holds=item.counted("holds"),
+            partly=item.counted("partly"),
             fails=item.counted("fails"),
             unclear=item.counted("unclear"),
         )
