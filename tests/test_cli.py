@@ -42,6 +42,7 @@ def test_the_commands() -> None:
         "stalls",
         "study",
         "timeline",
+        "verdict",
     ]
 
 

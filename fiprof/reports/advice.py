@@ -7,25 +7,32 @@ others, so a step that touches all but that one saves at most 100 - r percent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fiprof.parsers import metrics
 from fiprof.parsers.metrics import Row, number
 from fiprof.reports.facts import Said, say
 from fiprof.reports.occupancy import occupancy
-from fiprof.reports.quoted_rules import LEAST_GAIN_PCT, QuotedRule
+from fiprof.reports.quoted_rules import (
+    CONFLICT_SHARE,
+    EXCESS,
+    LEAST_GAIN_PCT,
+    UNUSED_PCT,
+    QuotedRule,
+    by_warpgroups,
+    conflict_share,
+)
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.verdict_rules import (
-    BUSY_PCT,
     DRAM,
     ISSUE,
     L1_DATA,
     L2,
     OTHER_COMPUTE,
-    OTHER_MEMORY,
     SATURATED_PCT,
     SHARED,
+    SHARED_OR_L1,
     STALL_SHARE_PCT,
     TENSOR,
     Judgement,
@@ -33,16 +40,15 @@ from fiprof.reports.verdict_rules import (
 )
 
 MOST_STEPS = 3
-EXCESS = 1.1
-"""Counted over needed work or bytes from which less of it is a step."""
-CONFLICT_SHARE = 0.1
-"""Of the passes of shared memory, from which bank conflicts are a step: that of ncu's rule SharedMemoryConflicts."""
 OVERHEAD_PCT = 20.0
 """Of a launch's cycles without a warp on any multiprocessor, from which it is called too short: fiprof's choice."""
-SOME_FMA_PCT = 10.0
-"""Use of the FMA pipe from which arithmetic is worth moving to the tensor cores: fiprof's choice."""
-UNUSED_PCT = 1.0
-"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7 %."""
+FMA_OF_ISSUE = 0.5
+"""Of the issue slots used, the part that goes to the FMA pipe, from which a kernel is mostly arithmetic and worth a
+look for products of matrices: fiprof's choice."""
+EMPTY_SHARE = 0.2
+"""Of the places for blocks, from which a grid is called small: fiprof's choice."""
+SOME_WAITING_PCT = 10.0
+"""Of an iteration in which the GPU waits, from which it is a step beside the kernel's own: fiprof's choice."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,10 @@ class Situation:
     """Operations that ncu counted over those that the case needs; None where that is not known."""
     excess_bytes: float | None = None
     """DRAM bytes likewise."""
+    waiting_pct: float | None = None
+    """Of an iteration of its case, the time in which the GPU waits; None where that is not known."""
+    host: str = ""
+    """How the host launches an iteration, in words: what the launch calls and the kernels take."""
     graph: bool = False
     """Whether the case's kernels come from a CUDA graph."""
 
@@ -105,48 +115,29 @@ class Situation:
 
 def steps(situation: Situation) -> tuple[Step, ...]:
     """The two or three steps that follow, the largest gain first; those without an estimate come last."""
-    kind, part = situation.judgement.kind, situation.judgement.part
+    kind = situation.judgement.kind
     if kind == "unknown":
         return ()
-    if kind == "launch":
-        found = [*_launch(situation)]
-    elif kind == "imbalance":
-        found = [*_imbalance(situation)]
-    elif kind == "latency":
-        found = [*_latency(situation)]
-    elif part == DRAM:
-        found = [*_dram(situation)]
-    elif part == L2:
-        found = [*_l2(situation)]
-    elif kind == "memory":
-        found = [*_l1(situation)]
-    elif part == TENSOR:
-        found = [*_tensor(situation)]
-    else:
-        found = [*_instructions(situation)]
+    found = [*_STEPS.get(situation.judgement.part, _STEPS[kind])(situation)]
     if kind != "launch":
-        found += _by_rules(situation)
+        found += [*_by_rules(situation)]
+        if (situation.waiting_pct or 0.0) >= SOME_WAITING_PCT:
+            found += [*_launch(situation)][:1]
     worth = [step for step in found if step.gain_pct is None or step.gain_pct >= LEAST_GAIN_PCT]
-    return tuple(sorted(worth, key=lambda step: -1.0 if step.gain_pct is None else -step.gain_pct, reverse=False))[
-        :MOST_STEPS
-    ]
-
-
-# What each verdict suggests
+    return tuple(sorted(worth, key=lambda step: 1.0 if step.gain_pct is None else -step.gain_pct)[:MOST_STEPS])
 
 
 def _launch(s: Situation) -> Iterator[Step]:
-    waiting = s.judgement.readings[0].value
-    basis = f"the GPU waits for {waiting:.1f} % of it"
+    waiting = s.waiting_pct or 0.0
+    basis = f"the GPU waits for {waiting:.1f} % of it" + (f"; {s.host}" if s.host else "")
     if s.graph:
-        yield Step(
-            "Put more of the iteration into the CUDA graph, or more iterations into one; the host's work between "
-            "replays is what the GPU waits for",
-            waiting, basis, "an iteration",
-        )  # fmt: skip
+        action = (
+            "Put more of the iteration, or several iterations, into one CUDA graph: the GPU waits for the host between "
+            "its replays"
+        )
     else:
-        yield Step("Launch the iteration from a CUDA graph: one call instead of one a kernel", waiting, basis,
-                   "an iteration")  # fmt: skip
+        action = "Launch the iteration from a CUDA graph: one call, without the program's own work around each kernel"
+    yield Step(action, waiting, basis, "an iteration")
     yield Step(
         "Do more in a launch: fuse the kernels, or make the batch larger",
         waiting,
@@ -157,79 +148,100 @@ def _launch(s: Situation) -> Iterator[Step]:
 
 def _imbalance(s: Situation) -> Iterator[Step]:
     idle = s.judgement.idle_pct or 0.0
-    basis = f"the multiprocessors were idle for {idle:.1f} % of the time of the longest"
+    basis = f"the multiprocessors were idle for {idle:.1f} % of the time of the longest{_also(s, *_BALANCE_RULES)}"
     blocks, multiprocessors = number(s.row, "blocks") or 0.0, number(s.row, "multiprocessors") or 0.0
     if s.judgement.part == "too few blocks":
         action = (
-            f"Split the work into more blocks: {blocks:.0f} of {multiprocessors:.0f} multiprocessors have one "
-            "(smaller tiles, or a split of the long dimension with a merge after it)"
+            f"Split the work into more blocks, for {blocks:.0f} of {multiprocessors:.0f} multiprocessors have one: "
+            "smaller tiles, or a split of the long dimension with a merge after it"
         )
-        rule = next((r for r in s.rules if r.rule == "LaunchConfiguration" and r.speedup_pct is not None), None)
-        if rule is not None:
-            basis += f"; ncu's rule LaunchConfiguration says {rule.estimate}"
-        yield Step(action, idle, basis)
-        return
-    if s.judgement.part == "tail":
-        yield Step(
+    elif s.judgement.part == "tail":
+        action = (
             "Make the last wave fuller: another number of blocks, or as many as fit at once, each taking the next "
-            "piece of work until none is left",
-            idle,
-            basis,
+            "piece of work until none is left"
         )
-        return
-    yield Step(
-        "Share the work out evenly: split long pieces, start the longest first, or let blocks take the next piece "
-        "when they are done with one",
-        idle,
-        basis,
-    )
+    else:
+        action = (
+            "Share the work out evenly: split long pieces, start the longest first, or let blocks take the next piece "
+            "when they are done with one"
+        )
+    yield Step(action, idle, basis)
+
+
+_BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 
 
 def _latency(s: Situation) -> Iterator[Step]:
     busiest = s.judgement.busiest
     used = busiest.value if busiest else 0.0
-    room = f"{busiest.part} is used to {used:.1f} %" if busiest else "nothing else is used"
-    active, cycles = number(s.row, "sm_active_cycles_max"), number(s.row, "sm_cycles")
-    if active is not None and cycles and (overhead := 100 * (1 - active / cycles)) >= OVERHEAD_PCT:
+    room = f"use of {busiest.part} is {used:.1f} %" if busiest else "nothing else is used"
+    overhead = _overhead(s.row)
+    if overhead >= OVERHEAD_PCT:
         yield Step(
-            "Do more in a launch, or fuse it with its neighbour: it is too short for its start and end",
+            "Do more in the launch, or fuse it with its neighbour: it is too short for its start and end",
             overhead,
             f"no multiprocessor had a warp in {overhead:.0f} % of its cycles",
         )
-    if s.reasons:
+    if s.reasons and s.reasons[0].share_pct >= STALL_SHARE_PCT:
         top = s.reasons[0]
-        reason = reason_of(top.name)
         yield Step(
-            f"Against {top.name}, {top.share_pct:.0f} % of the warps' time: {reason.helps}",
+            f"Shorten the waits for {top.name}, {top.share_pct:.0f} % of the warps' time: {reason_of(top.name).helps}",
             min(top.share_pct, 100 - used),
-            f"its share of the warps' time, and {room}",
+            f"its share of the warps' time, and {room}{_also(s, 'CPIStall')}",
         )
-    yield from _more_warps(s, 100 - used, room)
+    elif s.reasons:
+        named = ", ".join(f"{reason.name} {reason.share_pct:.0f} %" for reason in s.reasons[:3])
+        yield Step(
+            "Look where the samples are (fiprof hotspots): no wait dominates, so it is the chain of instructions",
+            None,
+            f"the longest waits are {named} of the warps' time",
+        )
     if busiest is not None and busiest.part == TENSOR:
+        yield Step(
+            "Overlap with the matrix products what now stands between them: more tiles in flight, one's arithmetic "
+            "during another's product",
+            100 - used,
+            f"the distance of the tensor cores, used to {used:.1f} %, to their roof",
+        )
         yield from _less_work(s)
+    if not by_warpgroups(s.row):
+        yield from _more_warps(s, 100 - used, room)
+
+
+def _overhead(row: Row) -> float:
+    """Percent of the launch's cycles in which no multiprocessor had a warp; 0 where it cannot be told."""
+    active, cycles = number(row, "sm_active_cycles_max"), number(row, "sm_cycles")
+    return 0.0 if active is None or not cycles or cycles < 0 else min(max(100 * (1 - active / cycles), 0.0), 100.0)
 
 
 def _more_warps(s: Situation, most: float, room: str) -> Iterator[Step]:
     """More warps to wait at the same time, where the grid has them and something holds them down."""
     found = occupancy(s.row)
-    blocks, multiprocessors = number(s.row, "blocks"), number(s.row, "multiprocessors")
+    also = _also(s, "TheoreticalOccupancy")
     if found.waves is not None and not found.waves.full:
-        yield Step(
-            f"Split the work into more blocks: the grid has {found.waves.last_blocks:,} of the "
-            f"{found.waves.wave_blocks:,} that fit at once",
-            min(most, 100 * found.waves.idle_share),
-            f"{found.waves.idle_share:.0%} of the places for blocks are empty, and {room}",
-        )
-    elif found.lift is not None and found.theoretical_pct and found.lift.occupancy_pct > found.theoretical_pct:
-        change = "; ".join(step.change for step in found.steps)
-        yield Step(
-            f"Make room for more warps: {found.theoretical_pct:.4g} % of them fit now, {found.lift.occupancy_pct:.4g} % "
-            f"without the limit of {' and '.join(found.lift.resources)}" + (f" ({change})" if change else ""),
-            min(most, 100 * (1 - found.theoretical_pct / found.lift.occupancy_pct)),
-            f"so many more warps wait at the same time, and {room}",
-        )
-    elif blocks is not None and multiprocessors is not None and found.waves is None and blocks < 2 * multiprocessors:
-        yield Step("Split the work into more blocks", most, room)
+        if found.waves.idle_share >= EMPTY_SHARE:
+            yield Step(
+                f"Split the work into more blocks: the grid has {found.waves.last_blocks:,} of the "
+                f"{found.waves.wave_blocks:,} that fit at once",
+                min(most, found.waves.idle_share * (100 - _overhead(s.row))),
+                f"{found.waves.idle_share:.0%} of the places for blocks are empty, and {room}",
+            )
+    elif (
+        found.steps
+        and found.theoretical_pct
+        and found.blocks
+        and found.lift
+        and len(found.steps) == len(found.lift.resources)
+    ):
+        blocks = min(step.blocks for step in found.steps)
+        then = min(100.0, found.theoretical_pct * blocks / found.blocks)
+        if then > found.theoretical_pct:
+            yield Step(
+                f"Make room for more warps: {' and '.join(step.change for step in found.steps)} lets {then:.4g} % of "
+                f"them fit instead of {found.theoretical_pct:.4g} %",
+                min(most, 100 * (1 - found.theoretical_pct / then)),
+                f"so many more warps wait at the same time, and {room}{also}",
+            )
 
 
 def _less_work(s: Situation) -> Iterator[Step]:
@@ -246,53 +258,55 @@ def _tensor(s: Situation) -> Iterator[Step]:
     use = s.use(TENSOR)
     yield from _less_work(s)
     kind = metrics.dominant_tensor_kind(s.row)
-    if kind is not None and metrics.mostly_mma(s.row, kind):
-        slow = metrics.number(s.row, f"mma_peak_{kind}_ops_per_cycle")
-        fast = metrics.number(s.row, f"tensor_peak_{kind}_ops_per_cycle")
-        if slow is not None and fast is not None and fast > slow > 0:
+    peak = number(s.row, f"tensor_peak_{kind}_ops_per_cycle")
+    if kind is not None and peak is not None and metrics.mostly_mma(s.row, kind):
+        slow = number(s.row, f"mma_peak_{kind}_ops_per_cycle")
+        if slow is not None and peak > slow > 0:
             yield Step(
                 "Use the instructions of a warpgroup (wgmma) instead of those of a warp (mma)",
-                use * (1 - slow / fast),
-                f"their peak is {fast / slow:.2f} times as high",
+                use * (1 - slow / peak),
+                f"their peak is {peak / slow:.2f} times as high",
             )
-    smaller = metrics.number(s.row, "tensor_peak_fp8_ops_per_cycle")
-    peak = metrics.number(s.row, f"tensor_peak_{kind}_ops_per_cycle") if kind in ("fp16", "bf16") else None
-    if smaller is not None and peak is not None and smaller > peak > 0:
+    smaller = number(s.row, "tensor_peak_fp8_ops_per_cycle")
+    if smaller is not None and peak is not None and kind in ("fp16", "bf16") and smaller > peak > 0:
         yield Step(
             f"Use fp8 operands instead of {kind}, where the accuracy allows it",
             use * (1 - peak / smaller),
-            f"their peak is {smaller / peak:.3g} times as high, at {use:.1f} % use",
+            f"their peak is {smaller / peak:.3g} times as high, and use of the tensor cores {use:.1f} %",
         )
-    yield _closer(s, TENSOR, use, "Keep the tensor cores fed without a gap: deeper pipelines, copies further ahead")
+    yield _closer(TENSOR, use, "Keep the tensor cores fed without a gap: deeper pipelines, copies further ahead")
+
+
+_FEWER = {
+    ISSUE: "Issue fewer instructions for the same work: wider loads, packed arithmetic (two halves at once), addresses "
+    "computed once, unrolled loops",
+    "FMA pipe": "Do fewer multiplications and additions: packed halves (two at once), fused ones, common factors",
+    "ALU pipe": "Do less integer and logic work: addresses computed once, fewer conversions and comparisons",
+    "XU pipe": "Use fewer special functions and conversions: exp2 instead of exp, polynomials on the FMA pipe, results "
+    "kept instead of computed again",
+    "FP64 pipe": "Compute in single precision where the accuracy allows it",
+    "LSU pipe": "Use fewer and wider loads and stores: 16 bytes a thread",
+    OTHER_COMPUTE: "Find out which unit it is: Compute Workload Analysis in ncu's report lists them all",
+}
 
 
 def _instructions(s: Situation) -> Iterator[Step]:
     """A pipe, or the schedulers' issue slots."""
     part = s.judgement.part
-    use = s.use(part)
-    feeders = (part, ISSUE)
-    following, rest = s.next_after(*feeders)
-    what = {
-        ISSUE: "Issue fewer instructions for the same work: wider loads, packed arithmetic (two halves at once), "
-        "addresses computed once, unrolled loops",
-        "FMA pipe": "Do fewer multiplications and additions: packed halves (two at once), fused ones, common factors",
-        "ALU pipe": "Do less integer and logic work: addresses computed once, fewer conversions and comparisons",
-        "XU pipe": "Use fewer special functions and conversions: exp2 instead of exp, polynomials on the FMA pipe, "
-        "results kept instead of computed again",
-        "FP64 pipe": "Compute in single precision where the accuracy allows it",
-        "LSU pipe": "Use fewer and wider loads and stores: 16 bytes a thread",
-        OTHER_COMPUTE: "Find out which unit it is: Compute Workload Analysis in ncu's report lists them all",
-    }[part]
-    yield Step(what, 100 - rest, f"{following} stays, with {rest:.1f} % of the time")
-    tensor = number(s.row, "tensor_active_pct")
-    fma = number(s.row, "fma_pct")
-    if part in (ISSUE, "FMA pipe") and tensor is not None and tensor < UNUSED_PCT and (fma or 0.0) >= SOME_FMA_PCT:
+    following, rest = s.next_after(part, ISSUE)
+    yield Step(_FEWER[part], 100 - rest, _stays(following, rest))
+    tensor, fma = number(s.row, "tensor_active_pct"), number(s.row, "fma_pct")
+    unused = tensor is not None and tensor < UNUSED_PCT
+    if part in (ISSUE, "FMA pipe") and unused and fma is not None and fma >= FMA_OF_ISSUE * s.use(ISSUE):
+        slow, fast = number(s.row, "fp32_peak_ops_per_cycle"), number(s.row, "tensor_peak_tf32_ops_per_cycle")
+        there = fma * slow / fast if slow and fast and fast > slow > 0 else 0.0
         dram = s.use(DRAM)
         yield Step(
             "Move products of matrices, if these are some, to the tensor cores, which the kernel does not use: one "
-            "instruction does the work of many, and fewer passes through shared memory feed it",
-            100 - dram,
-            f"DRAM stays, with {dram:.1f} % of the time; the FMA pipe is used to {fma:.1f} %",
+            "instruction does the work of many",
+            100 - max(dram, there),
+            f"{_stays(DRAM, dram)}; use of the FMA pipe is {fma:.1f} %"
+            + (f", which the tensor cores would do in {there:.1f} % in tf32" if there else ""),
         )
 
 
@@ -305,85 +319,121 @@ def _dram(s: Situation) -> Iterator[Step]:
             f"ncu counted {s.excess_bytes:.2f} times the DRAM bytes that the algorithm needs, at {use:.1f} % use",
         )
     else:
-        least = "" if s.excess_bytes is None else f"ncu counted {s.excess_bytes:.2f} times the least: "
+        kept = " (L2 kept some)" if s.excess_bytes is not None and s.excess_bytes < 0.95 else ""
+        least = "" if s.excess_bytes is None else f"DRAM moved {s.excess_bytes:.2f} times the least{kept}; "
         yield Step(
             "Need fewer bytes: smaller element types, or fusion with the kernel before or after it",
             None,
-            f"{least}each byte less is time less, as far as DRAM binds",
+            f"{least}as far as DRAM binds, each byte less is time less",
         )
-    top = s.reasons[0] if s.reasons else None
     if use >= SATURATED_PCT:
-        yield _closer(s, DRAM, use, "What is left to the roof is little: steady streams, no idle start and end")
+        yield _closer(DRAM, use, "Even out its start and end; there is little else between it and the roof")
         return
+    top = s.reasons[0] if s.reasons else None
     wait = (
-        f" ({top.share_pct:.0f} % of the warps' time is {top.name})"
+        f": {top.share_pct:.0f} % of the warps' time is {top.name}"
         if top is not None and top.name == "long_scoreboard" and top.share_pct >= STALL_SHARE_PCT
         else ""
     )
-    yield _closer(s, DRAM, use, f"Keep more loads in flight: several independent ones a thread, wider ones{wait}")
-    yield from _more_warps(s, 100 - use, f"DRAM is used to {use:.1f} %")
+    closer = _closer(DRAM, use, f"Keep more loads in flight, several independent and wide ones a thread{wait}")
+    yield dataclasses.replace(closer, basis=closer.basis + (_also(s, "CPIStall") if wait else ""))
+    yield from _more_warps(s, 100 - use, f"use of DRAM is {use:.1f} %")
 
 
 def _l2(s: Situation) -> Iterator[Step]:
-    following, rest = s.next_after(L2)
     yield Step(
         "Ask L2 for less: larger tiles in shared memory or registers, loads that L1 may keep, clusters that share "
         "what they load",
-        100 - rest,
-        f"{following} stays, with {rest:.1f} % of the time",
+        100 - s.next_after(L2)[1],
+        _stays(*s.next_after(L2)),
     )
-    yield _closer(s, L2, s.use(L2), "What is left to the roof is little: keep it busy from start to end")
+    yield _closer(L2, s.use(L2), "Even out its start and end; there is little else between it and the roof")
 
 
 def _l1(s: Situation) -> Iterator[Step]:
+    """The data stage of L1 and shared memory."""
     part = s.judgement.part
-    use = s.use(part)
-    following, rest = s.next_after(part)
-    if part == OTHER_MEMORY:
-        yield Step("Find out which part it is: Memory Workload Analysis in ncu's report lists them all", None,
-                   "it has no column of its own")  # fmt: skip
-        return
-    passes, conflicts = number(s.row, "shared_wavefronts"), number(s.row, "shared_bank_conflicts")
-    if passes and conflicts is not None and conflicts >= CONFLICT_SHARE * passes:
-        share = min(conflicts / passes, 1.0)
+    use, (following, rest) = s.use(part), s.next_after(part)
+    conflicts = conflict_share(s.row)
+    if conflicts is not None and conflicts >= CONFLICT_SHARE:
         yield Step(
             "Remove the bank conflicts: pad or swizzle the rows, so that the lanes of a warp hit different banks",
-            min(use * share, max(use - rest, 0.0)),
-            f"{share:.0%} of the passes through shared memory are conflicts; {following} stays, with {rest:.1f} %",
+            min(use * conflicts, max(use - rest, 0.0)),
+            f"{conflicts:.1%} of the passes through shared memory are conflicts; {_stays(following, rest)}"
+            + _also(s, *_CONFLICT_RULES),
         )
+        return
     yield Step(
-        "Make fewer passes through shared memory and L1: 16 bytes a thread, values kept in registers, shuffles"
-        if part != L1_DATA
-        else "Make fewer passes through L1: coalesced and wider loads, values kept in registers",
+        "Make fewer passes through L1: coalesced and wider loads, values kept in registers"
+        if part == L1_DATA
+        else "Make fewer passes through shared memory: 16 bytes a thread, values kept in registers, shuffles",
         100 - rest,
-        f"{following} stays, with {rest:.1f} % of the time",
+        _stays(following, rest),
     )
 
 
-def _closer(s: Situation, part: str, use: float, action: str) -> Step:  # noqa: ARG001
-    return Step(action, 100 - use, f"the distance of {part} to its roof")
+_CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
+
+
+def _memory(s: Situation) -> Iterator[Step]:
+    """A part of the memory system that has no column."""
+    following, rest = s.next_after(s.judgement.part)
+    yield Step(
+        "Find out which part it is: Memory Workload Analysis in ncu's report lists them all",
+        100 - rest,
+        _stays(following, rest),
+    )
+
+
+_STEPS: dict[str, Callable[[Situation], Iterator[Step]]] = {
+    # By part, else by kind.
+    "launch": _launch,
+    "imbalance": _imbalance,
+    "latency": _latency,
+    "compute": _instructions,
+    "memory": _memory,
+    TENSOR: _tensor,
+    DRAM: _dram,
+    L2: _l2,
+    L1_DATA: _l1,
+    SHARED: _l1,
+    SHARED_OR_L1: _l1,
+}
+
+
+def _stays(part: str, value: float) -> str:
+    return f"{part} would still need {value:.1f} % of the time"
+
+
+def _closer(part: str, use: float, action: str) -> Step:
+    return Step(action, 100 - use, f"the distance of {part}, used to {use:.1f} %, to its roof")
+
+
+def _also(s: Situation, *names: str) -> str:
+    """What ncu's rules of these names estimate, to put behind fiprof's own estimate; empty where they say nothing."""
+    found = [f"{rule.rule} {rule.estimate}" for rule in s.rules if rule.rule in names and rule.speedup_pct is not None]
+    return f"; ncu's rule: {', '.join(found)}" if found else ""
+
+
+_RESTATED = ("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *_BALANCE_RULES)
+"""Rules whose step is among fiprof's own, with their estimate beside it."""
 
 
 def _by_rules(s: Situation) -> Iterator[Step]:
     """ncu's rules that are about what binds."""
-    seen = set()
     for rule in s.rules:
-        restated = rule.rule in ("LaunchConfiguration", "AchievedOccupancy", "TheoreticalOccupancy", "CPIStall")
-        if rule.why_not or rule.speedup_pct is None or restated or rule.rule in seen:
-            continue
-        seen.add(rule.rule)
-        yield Step(f"ncu: {rule.message}", rule.speedup_pct, f"ncu's estimate, {rule.speedup_kind}", rule=rule.rule)
+        if not rule.why_not and rule.speedup_pct is not None and rule.rule not in (*_RESTATED, *_CONFLICT_RULES):
+            yield Step(
+                f"ncu says: {rule.message}", rule.speedup_pct, f"ncu's estimate ({rule.speedup_kind})", rule=rule.rule
+            )
 
 
 def with_rules(found: tuple[Step, ...], rules: tuple[QuotedRule, ...]) -> tuple[QuotedRule, ...]:
-    """The rules, those that are about what binds and yet not among the steps with the reason for it."""
-    used = {step.rule for step in found}
+    """The rules, with a reason for those that are about what binds and yet neither a step nor named beside one."""
+    named = " ".join([step.rule for step in found] + [step.basis for step in found])
     return tuple(
         rule
-        if rule.why_not or rule.rule in used
-        else dataclasses.replace(rule, why_not="the steps above say the same or save more")
+        if rule.why_not or rule.rule in named
+        else dataclasses.replace(rule, why_not="the steps save more, or do not rest on it")
         for rule in rules
     )
-
-
-__all__ = ["BUSY_PCT", "SHARED", "Reason", "Situation", "Step", "steps", "with_rules"]

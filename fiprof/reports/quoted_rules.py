@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fiprof.parsers import metrics
+from fiprof.parsers.metrics import Row, number
 from fiprof.parsers.run import Run
 from fiprof.reports import source
+from fiprof.reports.occupancy import occupancy
 from fiprof.reports.verdict_rules import (
     DRAM,
     ISSUE,
     L1_DATA,
     L2,
     SHARED,
+    SHARED_OR_L1,
     TENSOR,
     Judgement,
 )
@@ -22,7 +27,14 @@ from fiprof.reports.verdict_rules import (
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""
 LEAST_GAIN_PCT = 1.0
-"""A rule's estimate from which it becomes a step."""
+"""An estimate from which something is a step."""
+CONFLICT_SHARE = 0.1
+"""Of the passes through shared memory, from which bank conflicts are one: that of ncu's rule SharedMemoryConflicts,
+which takes loads and stores each for itself, so that it speaks of stores that are one pass in a hundred."""
+UNUSED_PCT = 1.0
+"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7 %."""
+EXCESS = 1.1
+"""Counted over needed work or bytes, likewise: fiprof's choice."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,9 @@ _NEVER: Mapping[str, str] = {
     "PMSamplingData": "it is about ncu's sampling in time, which nothing here uses",
 }
 
+_CONFLICTS = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
+_SECTORS = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
+
 _PIPES = ("FMA pipe", "ALU pipe", "XU pipe", "FP64 pipe", "LSU pipe", ISSUE)
 _LATENCY, _IMBALANCE = "latency", "imbalance"
 
@@ -70,8 +85,8 @@ _ABOUT: Mapping[str, tuple[str, ...]] = {
     # Rule -> the parts (or latency, imbalance) that it is about.
     "MemoryCacheAccessPattern": (DRAM, L2, L1_DATA),
     "UncoalescedGlobalAccess": (DRAM, L2, L1_DATA),
-    "SharedMemoryConflicts": (SHARED, L1_DATA, "shared memory or L1"),
-    "UncoalescedSharedAccess": (SHARED, L1_DATA, "shared memory or L1"),
+    "SharedMemoryConflicts": (SHARED, L1_DATA, SHARED_OR_L1),
+    "UncoalescedSharedAccess": (SHARED, L1_DATA, SHARED_OR_L1),
     "LocalMemoryUsage": (DRAM, L2, L1_DATA, "LSU pipe"),
     "FPInstructions": ("FMA pipe", "FP64 pipe", ISSUE),
     "ThreadDivergence": _PIPES,
@@ -107,18 +122,53 @@ def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
     return {launch: tuple(rules) for launch, rules in found.items()}
 
 
-def weighed(rules: tuple[QuotedRule, ...], judgement: Judgement) -> tuple[QuotedRule, ...]:
-    """The rules with an estimate or about the whole, the largest estimate first, each with why it is no step."""
+def weighed(
+    rules: tuple[QuotedRule, ...], judgement: Judgement, row: Row, excess_bytes: float | None = None
+) -> tuple[QuotedRule, ...]:
+    """The rules with an estimate or about the whole, the largest estimate first, each with why it is no step.
+
+    Of a rule that speaks several times, what it says with its largest estimate. row: the launch's. excess_bytes: DRAM
+    bytes that ncu counted over those that the case needs; None where that is not known.
+    """
     kept = [rule for rule in rules if rule.speedup_pct is not None or rule.rule == "SOLBottleneck"]
-    ordered = sorted(kept, key=lambda rule: -(rule.speedup_pct or 0.0))
-    return tuple(QuotedRule(**{**vars(rule), "why_not": _why_not(rule, judgement)}) for rule in dict.fromkeys(ordered))
+    once: dict[str, QuotedRule] = {}
+    for rule in sorted(kept, key=lambda rule: -(rule.speedup_pct or 0.0)):
+        once.setdefault(rule.rule, rule)
+    return tuple(
+        dataclasses.replace(rule, why_not=_why_not(rule, judgement, row, excess_bytes)) for rule in once.values()
+    )
 
 
-def _why_not(rule: QuotedRule, judgement: Judgement) -> str:
+def conflict_share(row: Row) -> float | None:
+    """Of the passes through shared memory, those that bank conflicts added, 0 to 1; None where not collected."""
+    passes, conflicts = number(row, "shared_wavefronts"), number(row, "shared_bank_conflicts")
+    return None if not passes or passes < 0 or conflicts is None else min(max(conflicts / passes, 0.0), 1.0)
+
+
+def by_warpgroups(row: Row) -> bool:
+    """Whether the tensor operations are wgmma: asynchronous, so that few warps do, and more find no registers."""
+    kind = metrics.dominant_tensor_kind(row)
+    if kind is None or number(row, f"tensor_peak_{kind}_ops_per_cycle") is None:
+        return False
+    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not metrics.mostly_mma(row, kind)
+
+
+def _why_not(rule: QuotedRule, judgement: Judgement, row: Row, excess_bytes: float | None) -> str:
     if rule.rule in _NEVER:
         return _NEVER[rule.rule]
+    if judgement.kind == "launch":
+        return "it is about the kernel, and the GPU waits for the host"
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN_PCT:
         return f"its estimate is below {LEAST_GAIN_PCT:g} %"
+    conflicts = conflict_share(row)
+    if rule.rule in _CONFLICTS and conflicts is not None and conflicts < CONFLICT_SHARE:
+        return f"bank conflicts are {conflicts:.1%} of all passes through shared memory"
+    if rule.rule in _SECTORS and DRAM in bound_by(judgement) and excess_bytes is not None and excess_bytes < EXCESS:
+        return f"DRAM moves {excess_bytes:.2f} times the bytes that the algorithm needs: no sectors are wasted there"
+    if rule.rule == "TheoreticalOccupancy" and by_warpgroups(row):
+        return "products by warpgroups (wgmma) run beside their warps: pipelines hide their latency, not warps"
+    if rule.rule == "TheoreticalOccupancy" and (waves := occupancy(row).waves) is not None and not waves.full:
+        return "the grid has fewer blocks than fit at once already: more room on a multiprocessor does nothing for it"
     about = _ABOUT.get(rule.rule)
     if about is None:
         return ""
@@ -139,7 +189,7 @@ def bound_by(judgement: Judgement) -> set[str]:
 
 
 def _list(about: tuple[str, ...]) -> str:
-    return " or ".join(part for part in about if part != "shared memory or L1")
+    return " or ".join(part for part in about if part != SHARED_OR_L1)
 
 
 def _beginning(message: str) -> str:

@@ -54,6 +54,8 @@ class LaunchVerdict:
     """Whether the run has this kernel of this case more than once."""
     duration_us: float | None
     """By ncu."""
+    share: float | None
+    """Of the time of its iteration's kernels under ncu, 0 to 1; None without a case."""
     judgement: Judgement
     """The verdict, its readings and the runner-up."""
     sure: Sure
@@ -105,6 +107,25 @@ class CaseVerdict:
     """Whether its kernels were launched from a CUDA graph."""
     waiting: Reading | None
     """Percent of an iteration in which the GPU waits; None where it cannot be told."""
+
+    @property
+    def sentence(self) -> str:
+        """What the iteration waits for."""
+        if self.kernel_us is None or self.wall_us is None or self.waiting is None:
+            missing = "kernel times" if self.kernel_us is None else "an iteration's time without a profiler"
+            return f"not enough evidence: there are no {missing}"
+        if self.launch_bound:
+            return f"launch-bound: the GPU waits for {self.waiting.value:.1f} % of an iteration; {self.host}"
+        return f"bound by its kernels: the GPU waits for {self.waiting.value:.1f} % of an iteration"
+
+    @property
+    def host(self) -> str:
+        """How the host launches an iteration: what it, the launch calls and the kernels take."""
+        if self.kernel_us is None or self.wall_us is None:
+            return ""
+        how = " as nodes of a CUDA graph" if self.graph else ""
+        calls = "" if self.launch_us is None else f", and their launch calls {self.launch_us:.1f} µs under nsys"
+        return f"of {self.wall_us:.1f} µs its kernels take {self.kernel_us:.1f} µs{how}{calls}"
 
     @property
     def launch_bound(self) -> bool | None:
@@ -188,7 +209,8 @@ class _Judge:
             waiting=case.waiting if case else None,
             names=self.measured.name,
         )
-        rules = quoted_rules.weighed(self.rules.get(launch, ()), judgement)
+        excess_bytes = self._excess_bytes(row)
+        rules = quoted_rules.weighed(self.rules.get(launch, ()), judgement, row, excess_bytes)
         steps = advice.steps(
             Situation(
                 row=row,
@@ -196,7 +218,9 @@ class _Judge:
                 reasons=reasons,
                 rules=rules,
                 excess_ops=self._excess_ops(row),
-                excess_bytes=self._excess_bytes(row),
+                excess_bytes=excess_bytes,
+                waiting_pct=case.waiting.value if case and case.waiting else None,
+                host=case.host if case else "",
                 graph=case is not None and case.graph,
             )
         )
@@ -212,12 +236,20 @@ class _Judge:
             iteration=row["iteration"],
             repeated=self.counts[row["case"], row["kernel"]] > 1,
             duration_us=duration_us,
+            share=self._share(row),
             judgement=judgement,
             sure=_sure(judgement, doubts),
             doubts=doubts,
             steps=steps,
             rules=advice.with_rules(steps, rules),
         )
+
+    def _share(self, row: source.Row) -> float | None:
+        if row["case"] is None or row["duration_ns"] is None:
+            return None
+        same = (o for o in self.measured.evidence.of(row["case"]) if o["iteration"] == row["iteration"])
+        together = sum(other["duration_ns"] or 0.0 for other in same)
+        return row["duration_ns"] / together if together else None
 
     def _main(self, row: source.Row) -> bool:
         """Whether it is the kernel of its case that takes most time: the one that the cost model is about."""
@@ -258,7 +290,7 @@ def _reasons(measured: Measured) -> dict[int, tuple[Reason, ...]]:
         percent = Fact(100 * fact.value, _times_100(fact.source), ".0f", " %")
         dominates = percent.value >= STALL_SHARE_PCT
         reading = Reading(
-            f"warps in {row['reason']},",
+            f"warps in {row['reason']}",
             "",
             percent,
             "at least" if dominates else "below",
@@ -278,17 +310,18 @@ def _times_100(of: Source) -> Source:
 
 def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[str]) -> list[str]:
     """Why a verdict is not surer."""
-    found = list(failed)
+    # Counters are no evidence of what happens between kernels.
+    found = [] if judgement.kind == "launch" else list(failed)
     if judgement.kind == "unknown":
         found.append("what was collected does not tell the verdicts apart")
     if judgement.margin is not None and 0 <= judgement.margin < CLOSE_POINTS and judgement.runner_up is not None:
         found.append(f"{judgement.margin:.1f} points more or less, and it would be {judgement.runner_up.title}")
     decided = judgement.readings[0].value if judgement.readings else 0.0
     if judgement.kind in ("compute", "memory") and BUSY_PCT <= decided < SATURATED_PCT:
-        found.append(f"{judgement.part} is busy, yet not at its limit: waiting has a part in it too")
+        found.append(f"{decided:.1f} % is busy, yet not at the limit: waiting has a part in it too")
     if duration_us is not None and duration_us < SHORT_US and judgement.kind != "launch":
         found.append(f"the launch is short, {duration_us:.1f} µs: its start and end weigh in every counter")
-    if judgement.missing:
+    if judgement.missing and judgement.kind != "launch":
         found.append(f"not collected: {', '.join(judgement.missing)}")
     return found
 
@@ -344,4 +377,4 @@ def _waiting(case: str, kernel_time: Fact | None, wall_us: float | None) -> Read
     share = Source("facts", "100 * (1 - a / b)", parts=(kernel_time.source, wall))
     fact = Fact(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", " %")
     test: Literal["at least", "below"] = "at least" if fact.value >= WAITING_PCT else "below"
-    return Reading("the GPU waits between kernels in an iteration,", "", fact, test, WAITING_PCT, WAITING_SOURCE)
+    return Reading("time in which the GPU waits", "", fact, test, WAITING_PCT, WAITING_SOURCE)

@@ -34,10 +34,11 @@ SOL_RULE = "ncu's rule SOLBottleneck"
 it calls the two balanced when they are less than 10 points apart."""
 
 IDLE_PCT = 20.0
-IDLE_SOURCE = "fiprof's choice; ncu's rule LaunchConfiguration names a tail from 20 % of the time on"
+IDLE_SOURCE = "fiprof, after ncu's rule LaunchConfiguration"
+"""That rule speaks of a tail from a fifth of the time on."""
 
 WAITING_PCT = 50.0
-WAITING_SOURCE = "fiprof's choice: the GPU waits for longer than it works"
+WAITING_SOURCE = "fiprof: it waits longer than it works"
 
 STALL_SHARE_PCT = 30.0
 STALL_SOURCE = "ncu's rule CPIStall"
@@ -48,6 +49,8 @@ Replays of one kernel differ by less."""
 
 L1_DATA = "L1 data stage"
 SHARED = "shared memory"
+SHARED_OR_L1 = "shared memory or L1"
+"""Where it was not collected which of the two passes the data stage."""
 ISSUE = "issue slots"
 TENSOR = "tensor cores"
 DRAM = "DRAM"
@@ -279,7 +282,7 @@ def _l1_part(row: Row) -> str:
     """What mostly passes the data stage that L1 and shared memory have in common."""
     shared, everything = number(row, "shared_data_pct"), number(row, "l1_data_pct")
     if shared is None or everything is None:
-        return "shared memory or L1"
+        return SHARED_OR_L1
     return SHARED if shared >= everything / 2 else L1_DATA
 
 
@@ -350,7 +353,7 @@ def _what_is_fed(resources: Sequence[Candidate]) -> Candidate | None:
     top = resources[0]
     for item in resources[1:]:
         feeders = next((resource.fed_by for resource in RESOURCES if resource.name == item.part), ())
-        part = L1_DATA if top.part == "shared memory or L1" else top.part
+        part = L1_DATA if top.part == SHARED_OR_L1 else top.part
         if part in feeders and item.value >= max(SATURATED_PCT, top.value - CLOSE_POINTS):
             return item
     return top
@@ -377,7 +380,7 @@ def _margin(verdict: Candidate, runner_up: Candidate) -> float:
 
 
 def _idle_reading(fact: Fact, test: Test) -> Reading:
-    return Reading("multiprocessors idle while the longest one worked,", "", fact, test, IDLE_PCT, IDLE_SOURCE)
+    return Reading("idle time of the multiprocessors", "", fact, test, IDLE_PCT, IDLE_SOURCE)
 
 
 def _against(candidate: Candidate) -> Reading:
@@ -411,7 +414,7 @@ def _readings(
         found.append(_against(busiest))
     if verdict is not None and verdict.kind == "latency":
         issue = facts.column("issue_active_pct")
-        found += [Reading("active cycles in which a scheduler issued", "issue_active_pct", issue)] if issue else []
+        found += [Reading("cycles in which a scheduler issued", "issue_active_pct", issue)] if issue else []
         found += [stall] if stall is not None else []
     if idle is not None and idle.value < IDLE_PCT:
         found.append(_idle_reading(idle, "below"))
@@ -434,7 +437,7 @@ _WANTED = ("dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_bus
 def _missing(row: Row, verdict: Candidate | None) -> tuple[str, ...]:
     """Columns without which the verdict is less sure, or there is none."""
     wanted = [*_WANTED, "sm_active_cycles", "sm_active_cycles_max"]
-    if verdict is not None and verdict.part == "shared memory or L1":
+    if verdict is not None and verdict.part == SHARED_OR_L1:
         wanted.append("shared_data_pct")
     return tuple(column for column in wanted if number(row, column) is None)
 
