@@ -38,10 +38,11 @@ def pages(study: Study) -> dict[str, Page]:
         study_findings,
         study_guide,
         study_index,
+        study_kernel_findings,
     )
 
     results = claims.results(study)
-    serving, kernels = study_findings.serving(study), study_findings.kernels(study)
+    serving, kernels = study_findings.serving(study), study_kernel_findings.kernels(study)
     made = {
         "INDEX": study_index.page(study, [*serving, *kernels], results),
         "environment": study_environment.page(study),

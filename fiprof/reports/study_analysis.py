@@ -13,7 +13,7 @@ from fiprof.reports.page import Block, Bullets, Caution, Chart, Page, Section, T
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_data import AXIS_WORDS, Study, Value, dram_bytes, kernel_shares, main_kernel, parameter_words
 from fiprof.reports.study_environment import facts
-from fiprof.reports.study_findings import top_stalls, wave_efficiency
+from fiprof.reports.study_kernel_findings import top_stalls, wave_efficiency
 from fiprof.reports.study_kernels import known, title
 from fiprof.reports.study_ratio import count, listed, number, spread, times
 from fiprof.reports.study_tables import absent, cells, execution, hardware
@@ -261,8 +261,8 @@ def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
             if peaks and max(peaks) < 20 * max(c.tflops or 0 for c, _ in placed)
             else [],
             caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
-            f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data stays "
-            "in L2 can lie above DRAM's.",
+            f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data "
+            "stays in L2 can lie above DRAM's.",
         ),
     )
 

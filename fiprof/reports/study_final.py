@@ -8,7 +8,7 @@ from fiprof.reports.claims import Result, Tested
 from fiprof.reports.page import Block, Bullets, Caution, Link, Page, Section, Table, Text
 from fiprof.reports.study_data import Study
 from fiprof.reports.study_environment import facts
-from fiprof.reports.study_findings import Found
+from fiprof.reports.study_found import Found
 from fiprof.reports.study_ratio import METHOD, count
 from fiprof.reports.study_tables import absent, claims
 from fiprof.reports.view import Column, View

@@ -22,7 +22,7 @@ from fiprof.reports.study_data import (
     size,
 )
 from fiprof.reports.study_environment import facts
-from fiprof.reports.study_findings import occupancy, top_stalls
+from fiprof.reports.study_kernel_findings import occupancy, top_stalls
 from fiprof.reports.study_kernels import known, title
 from fiprof.reports.study_ratio import Ratio, count, listed, of_cells, spread
 from fiprof.reports.view import Column, View
@@ -300,6 +300,7 @@ def _debug(study: Study, workload: str) -> tuple[Block, ...]:
         "# source lines beside the SASS, where this FlashInfer knows the variable (its modules compile anew)",
         "export FLASHINFER_JIT_LINEINFO=1",
         f"fiprof collect --kernel {workload} {options} --set full".replace("  ", " "),
+        f"fiprof verdict latest --kernel {name}",
         f"fiprof stalls latest --kernel {name}",
         f"fiprof hotspots latest --kernel {name} --top 10",
         "fiprof roofline latest",

@@ -7,7 +7,7 @@ from fiprof.reports.claims import Result
 from fiprof.reports.page import Bullets, Caution, Code, Link, Page, PageLink, Section, Table, Text
 from fiprof.reports.study_data import ENVIRONMENT, JIT, Study
 from fiprof.reports.study_environment import facts
-from fiprof.reports.study_findings import Found
+from fiprof.reports.study_found import Found
 from fiprof.reports.study_kernels import title
 from fiprof.reports.study_ratio import count
 from fiprof.reports.study_tables import claims

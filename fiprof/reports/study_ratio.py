@@ -21,6 +21,9 @@ METHOD = (
 LEAST_CONFIDENCE = 0.5
 """Below it an interval says nothing, as that of a single round of one iteration: no difference is ever seen in it."""
 
+NEAR_ONE = 0.1
+"""Ratios so close to 1 are written with three decimals."""
+
 Direction = Literal["more", "less", "same"]
 
 
@@ -48,9 +51,11 @@ class Ratio:
         return "more" if self.low > 1 else "less" if self.high < 1 else "same"
 
     def __str__(self) -> str:
+        # Near 1 the side of it matters: 1.003 is not 1.00.
+        word = (lambda value: f"{value:.3f}") if abs(self.value - 1) < NEAR_ONE else number
         if self.confidence is None or not self.sure:
-            return f"{number(self.value)}x" + ("" if self.sure else " (too few rounds for an interval)")
-        return f"{number(self.value)}x ({number(self.low)} to {number(self.high)})"
+            return f"{word(self.value)}x" + ("" if self.sure else " (too few rounds for an interval)")
+        return f"{word(self.value)}x ({word(self.low)} to {word(self.high)})"
 
 
 def ratio(one: Times, other: Times) -> Ratio | None:

@@ -10,7 +10,7 @@ from fiprof.reports.claims import Result
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.page import PageLink
 from fiprof.reports.study_data import Study, kernel_shares, main_kernel
-from fiprof.reports.study_findings import top_stalls
+from fiprof.reports.study_kernel_findings import top_stalls
 from fiprof.reports.study_ratio import listed
 from fiprof.reports.view import Column, View, view_of
 
