@@ -63,7 +63,7 @@ def command(
         return _dry_run(study, folder, words, where)
     progress, supervisor = Progress(quiet=quiet), Supervisor()
     if results_only:
-        _write_results(study, folder)
+        _write_results(name, folder)
     else:
         stop_on_signals(supervisor)
         try:
@@ -88,13 +88,14 @@ def _write_documents(folder: Path) -> None:
         click.echo(f"fiprof: no documents: {error}", err=True)
 
 
-def _write_results(study: Definition, folder: Path) -> None:
+def _write_results(name: str, folder: Path) -> None:
     from fiprof.orchestrator.locks import folder_lock
-    from fiprof.orchestrator.study import conduct
+    from fiprof.orchestrator.study import conduct, definition
     from fiprof.orchestrator.study.folder import StudyFolder, read_study
     from fiprof.orchestrator.study.write import write_results
 
     manifest = read_study(folder)
+    study = definition.load(name, quick=manifest.quick)
     with folder_lock(folder):
         write_results(study, StudyFolder(folder, manifest), conduct.entries(study))
 

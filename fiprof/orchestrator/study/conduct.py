@@ -278,10 +278,13 @@ class _Sitting:
             done.result()
 
     def _line(self, manifest: Manifest, batch: Sequence[Case], times: BatchTimes) -> str:
-        seconds = ", ".join(f"{step} {times.steps_s.get(step, 0.0):.1f}" for step in ("plain", "nsys", "ncu"))
+        plain, nsys = (times.steps_s.get(step, 0.0) for step in ("plain", "nsys"))
+        # ncu's process starts beside nsys's and waits for its end.
+        ncu = times.measuring_s - plain - nsys
         return (
-            f"{label(batch)}: {times.measuring_s:.1f} s ({seconds}), tables {times.tables_s:.1f} s, "
-            f"{manifest.name}; {self.concluded} of {self.total} cells{self._left()}"
+            f"{label(batch)}: {times.measuring_s:.1f} s (plain {plain:.1f}, nsys {nsys:.1f}, ncu {ncu:.1f}), "
+            f"tables {times.tables_s:.1f} s beside the next; {self.concluded} of {self.total} cells{self._left()}; "
+            f"{manifest.name}"
         )
 
     def _time_left(self, what: str) -> None:
@@ -292,7 +295,8 @@ class _Sitting:
         left = self.total - self.measured
         if not self.measured or left <= 0:
             return ""
-        return f", about {self._seconds / self.measured * left / 60:.1f} min left"
+        seconds = self._seconds / self.measured * left
+        return f", about {seconds / 60:.0f} min left" if seconds > 90 else f", about {seconds:.0f} s left"
 
     @property
     def _seconds(self) -> float:

@@ -74,7 +74,7 @@ def _environment(
         cells=len(cells) - len(skipped),
         skipped=len(skipped),
         runs=list(runs),
-        settings={"quick": definition.quick, **definition.settings.measuring()},
+        settings={"quick": manifest.quick, **manifest.settings},
         environment=next((run.environment for run in runs.values()), {}),
         warnings=[
             *mixed(run.environment for run in runs.values()),
