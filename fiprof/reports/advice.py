@@ -24,6 +24,7 @@ from fiprof.reports.quoted_rules import (
     conflict_share,
 )
 from fiprof.reports.reasons import reason_of
+from fiprof.reports.verdict_model import Judgement, Reading
 from fiprof.reports.verdict_rules import (
     DRAM,
     ISSUE,
@@ -35,8 +36,6 @@ from fiprof.reports.verdict_rules import (
     SHARED_OR_L1,
     STALL_SHARE_PCT,
     TENSOR,
-    Judgement,
-    Reading,
 )
 
 MOST_STEPS = 3
@@ -123,7 +122,12 @@ def steps(situation: Situation) -> tuple[Step, ...]:
         found += [*_by_rules(situation)]
         if (situation.waiting_pct or 0.0) >= SOME_WAITING_PCT:
             found += [*_launch(situation)][:1]
-    worth = [step for step in found if step.gain_pct is None or step.gain_pct >= LEAST_GAIN_PCT]
+    # Counters of different replays may read a little more than all of the time.
+    bounded = [
+        step if step.gain_pct is None else dataclasses.replace(step, gain_pct=min(step.gain_pct, 100.0))
+        for step in found
+    ]
+    worth = [step for step in bounded if step.gain_pct is None or step.gain_pct >= LEAST_GAIN_PCT]
     return tuple(sorted(worth, key=lambda step: 1.0 if step.gain_pct is None else -step.gain_pct)[:MOST_STEPS])
 
 

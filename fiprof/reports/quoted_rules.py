@@ -13,16 +13,8 @@ from fiprof.parsers.metrics import Row, number
 from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.occupancy import occupancy
-from fiprof.reports.verdict_rules import (
-    DRAM,
-    ISSUE,
-    L1_DATA,
-    L2,
-    SHARED,
-    SHARED_OR_L1,
-    TENSOR,
-    Judgement,
-)
+from fiprof.reports.verdict_model import Judgement
+from fiprof.reports.verdict_rules import DRAM, ISSUE, L1_DATA, L2, SHARED, SHARED_OR_L1, TENSOR
 
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""

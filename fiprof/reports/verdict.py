@@ -16,16 +16,14 @@ from fiprof.reports.facts import Fact, Said, Source, say
 from fiprof.reports.labels import names_kernel_or_case, short_kernel
 from fiprof.reports.measured import Measured
 from fiprof.reports.quoted_rules import QuotedRule
+from fiprof.reports.verdict_model import CLOSE_POINTS, Judgement, Reading
 from fiprof.reports.verdict_rules import (
     BUSY_PCT,
-    CLOSE_POINTS,
     SATURATED_PCT,
     STALL_SHARE_PCT,
     STALL_SOURCE,
     WAITING_PCT,
     WAITING_SOURCE,
-    Judgement,
-    Reading,
     judge,
 )
 
@@ -374,7 +372,7 @@ def _waiting(case: str, kernel_time: Fact | None, wall_us: float | None) -> Read
     if kernel_time is None or not wall_us or wall_us <= 0:
         return None
     wall = Source("plain", "wall_us", case=case)
-    share = Source("facts", "100 * (1 - a / b)", parts=(kernel_time.source, wall))
+    share = Source("facts", "max(100 * (1 - a / b), 0)", parts=(kernel_time.source, wall))
     fact = Fact(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", " %")
     test: Literal["at least", "below"] = "at least" if fact.value >= WAITING_PCT else "below"
     return Reading("time in which the GPU waits", "", fact, test, WAITING_PCT, WAITING_SOURCE)

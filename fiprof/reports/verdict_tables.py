@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fiprof.reports.labels import heading, short_kernel
 from fiprof.reports.quoted_rules import QuotedRule
 from fiprof.reports.verdict import CaseVerdict, LaunchVerdict, Verdicts
-from fiprof.reports.verdict_rules import Reading, title
+from fiprof.reports.verdict_model import Reading, title
 from fiprof.reports.view import Column, Document, Value, View
 
 _DATA = tuple(
