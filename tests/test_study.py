@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.study.conduct import Where, entries, request_for
+from fiprof.orchestrator import jit
+from fiprof.orchestrator.jit import JitRequest
+from fiprof.orchestrator.process import Supervisor
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.study.conduct import Where, conduct, entries, request_for
 from fiprof.orchestrator.study.definition import load
+from fiprof.orchestrator.study.folder import mixed
 from fiprof.orchestrator.study.plan import batches, label, make_plan
+from fiprof.parsers.results import JitResults, read
 from fiprof.workloads.case import make_cases, short_name
 from tests.conftest import Fiprof
 
@@ -163,3 +169,32 @@ def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, stand_ins: dict[s
         "fiprof: mine holds something else: it has no study.json",
     )
     assert json.dumps(sorted(path.name for path in (tmp_path / "mine").iterdir())) == '[".lock", "thesis.tex"]'
+
+
+def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def measure(request: JitRequest, *_: object, study: str, **__: object) -> JitResults:
+        asked.append([case.id for case in request.cases])
+        return JitResults(study, [], [], [], 5, [], {})
+
+    monkeypatch.setattr(jit, "measure", measure)
+    study = load("flashinfer", quick=True)
+    for _ in range(2):
+        info = conduct(
+            study, tmp_path, Where("python", None, wait=True), Progress(quiet=True), Supervisor(), only=["jit"]
+        )
+    assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
+    assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
+    assert info.status.startswith("incomplete: not measured yet are 64 prefill cells, 108 decode cells")
+
+
+def test_runs_that_differ_in_what_matters_are_named() -> None:
+    one = {
+        "gpu": {"uuid": "A"},
+        "packages": {"torch": "2.11", "flashinfer-python": "0.6.13"},
+        "tools": {"ncu": "2025.3.1"},
+    }
+    other = {**one, "packages": {"torch": "2.11", "flashinfer-python": "0.7.0"}}
+    assert mixed([one, one]) == []
+    assert mixed([one, other, {}]) == ["not all runs had the same flashinfer-python: 0.6.13, 0.7.0"]

@@ -151,6 +151,32 @@ def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, 
     assert measured(folder).total() == 5
 
 
+def test_cells_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: dict[str, str]) -> None:
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_DIES": "batch"})
+    assert done.returncode == 1
+    assert done.stderr.count("its batch is measured again without it") == 3
+    assert "fiprof: the plain run ended by SIGABRT during measure 1/" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("failure", "message"),
+    [("permission", "fiprof: ncu may not read the GPU's counters"), ("no-kernels", "fiprof: ncu profiled no kernel")],
+)
+def test_what_is_no_cells_fault_ends_the_study_and_keeps_what_was_measured(
+    fiprof: Fiprof, study: dict[str, str], tmp_path: Path, failure: str, message: str
+) -> None:
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_NCU": failure})
+    assert done.returncode == 1
+    assert message in done.stderr
+    folder = tmp_path / "artifacts/study-small"
+    manifest = json.loads((folder / "study.json").read_text())
+    assert (manifest["failed"], [sitting["status"] for sitting in manifest["sittings"]]) == ({}, ["failed"])
+    assert fiprof("study", "small.toml", "--no-documents", env=study).returncode == 0
+    assert set(measured(folder).values()) == {1}
+    assert len(cells(folder)) == 6
+    assert len(list((folder / "set-aside").glob("2*/run.json"))) == 1
+
+
 def test_two_at_once(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
     from fiprof.orchestrator.locks import folder_lock
 
