@@ -211,6 +211,58 @@ class JitResults:
 
 
 @dataclass(frozen=True)
+class SourcePlace:
+    """A definition in the installed library."""
+
+    topic: str
+    """What it belongs to, e.g. ``decode on CUDA cores``."""
+    part: str
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set."""
+    name: str
+    """What is defined; its line has the name in it."""
+    path: str
+    """Relative to the folder that the package was installed into, e.g. ``flashinfer/decode.py``."""
+    line: int
+    """From 1."""
+    snippet: str
+    """That line."""
+
+
+@dataclass(frozen=True)
+class SourceTunable:
+    """A template parameter of a kernel, or of its traits."""
+
+    kernel: str
+    """Name as it was asked for: with the template arguments that were profiled, or short."""
+    name: str
+    kind: str
+    """Its type, e.g. ``uint32_t``."""
+    value: str | None
+    """In that kernel; None where only the short name was given."""
+    meaning: str
+    """In fiprof's words; empty where its glossary does not have it."""
+    source_says: str
+    """What a comment above the definition says of it; empty where none does."""
+    declared: SourcePlace
+    set_at: SourcePlace | None
+    """Where the host code chooses it; None where that was not found."""
+
+
+@dataclass(frozen=True)
+class SourceResults:
+    """``sources.json``, as ``python -m fiprof.workloads.sources`` prints it."""
+
+    version: str
+    """Of the package; empty where it has none."""
+    places: list[SourcePlace]
+    tunables: list[SourceTunable]
+    missing: list[str]
+    """What was looked for and is not there."""
+    package: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
 class EnvironmentInfo:
     """``environment_info.json``: where and how the study was made."""
 
@@ -235,7 +287,7 @@ class EnvironmentInfo:
     schema_version: int = SCHEMA_VERSION
 
 
-def write(path: Path, results: KernelResults | JitResults | EnvironmentInfo) -> None:
+def write(path: Path, results: KernelResults | JitResults | SourceResults | EnvironmentInfo) -> None:
     """Write a results file whole or not at all. Raises OSError."""
     import os
 
@@ -250,7 +302,7 @@ def write(path: Path, results: KernelResults | JitResults | EnvironmentInfo) -> 
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """A results file as KernelResults, JitResults or EnvironmentInfo.
+    """A results file as KernelResults, JitResults, SourceResults or EnvironmentInfo.
 
     Raises FiprofError where it is missing, damaged or of a later schema.
     """
