@@ -189,7 +189,7 @@ def _latency(s: Situation) -> Iterator[Step]:
     if s.reasons and s.reasons[0].share_pct >= STALL_SHARE_PCT:
         top = s.reasons[0]
         yield Step(
-            f"Shorten the waits for {top.name}, {top.share_pct:.0f} % of the warps' time: {reason_of(top.name).helps}",
+            f"Spend less time in {top.name}, {top.share_pct:.0f} % of the warps' time: {reason_of(top.name).helps}",
             min(top.share_pct, 100 - used),
             f"its share of the warps' time, and {room}{_also(s, 'CPIStall')}",
         )

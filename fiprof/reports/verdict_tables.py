@@ -32,7 +32,7 @@ _SUMMARY = (
 )
 
 _EVIDENCE = (
-    Column("what", "evidence"),
+    Column("what", "evidence", least=len("cycles in which a scheduler issued")),
     Column("value", "value", spec=",.1f"),
     Column("unit", "unit"),
     Column("test", "held against"),
