@@ -160,6 +160,12 @@ class RawRun:
             for key, number in ids.items()
         }
 
+    @cached_property
+    def period(self) -> float:
+        """Between two samples, ns."""
+        series = next(iter(self.samples.values()))
+        return median(after[0] - before[0] for before, after in itertools.pairwise(series))
+
     def _nsys(self, source: Any) -> float:
         wanted = [
             each
@@ -193,11 +199,10 @@ class RawRun:
 
     def _level(self, key: str, executions: list[dict[str, Any]]) -> list[float]:
         """The samples of which the executions took four fifths or more."""
-        series = self.samples[key]
-        period = median(after[0] - before[0] for before, after in itertools.pairwise(series))
-        busy = self._busy(executions)
+        busy, period = self._busy(executions), self.period
+        near = [(at, value) for at, value in self.samples[key] if busy[0][0] - period <= at <= busy[-1][1]]
         values = []
-        for at, value in series:
+        for at, value in near:
             overlap = sum(max(0.0, min(end, at + period) - max(start, at)) for start, end in busy)
             if overlap / period >= 0.8:
                 values.append(value)
@@ -209,7 +214,9 @@ class RawRun:
         records = [json.loads(line) for line in self.read("baseline.jsonl").splitlines()]
         (record,) = [each for each in records if each["kind"] == "case" and each["case"] == source.case]
         error = record.get("reference", {}).get("relative_error")
-        return calculate(source.formula, {"gpu_us": record["gpu_us"], "relative_error": error})
+        return calculate(
+            source.formula, {"gpu_us": record["gpu_us"], "wall_us": record["wall_us"], "relative_error": error}
+        )
 
     def _run(self, source: Any) -> float:
         manifest = json.loads(self.read("run.json"))

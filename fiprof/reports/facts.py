@@ -36,7 +36,8 @@ class Source:
       ``duration_ns``, ``start_ns`` and ``end_ns`` of each since the trace began; ``iteration_ns``, the sum over the
       kernels of each iteration; ``gap_ns`` from each end to the next start on the GPU; ``busy_ns``, the time in which
       at least one ran.
-    - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``relative_error``.
+    - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``wall_us``, the host's time
+      of one, back to back; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.
     - facts: ``a``, ``b``, … are the values of ``parts``, and ``parts`` is the list of them.
     """
@@ -116,6 +117,11 @@ def join(separator: str, texts: Sequence[str]) -> Said:
     said = Said(separator.join(texts))
     said.facts = tuple(fact for text in texts for fact in facts_of(text))
     return said
+
+
+def more(count: int, what: str) -> str:
+    """``another case``, ``3 other cases``."""
+    return f"another {what}" if count == 1 else f"{count} other {what}s"
 
 
 def facts_of(part: object) -> tuple[Fact, ...]:

@@ -6,13 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from fiprof.errors import FiprofError
-from fiprof.reports import expected, report_parameters
-from fiprof.reports.facts import Fact, Said, Source, say
+from fiprof.reports import expected, report_parameters, report_verdicts
+from fiprof.reports.facts import Fact, Said, Source, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured
 from fiprof.reports.occupancy import occupancy
 from fiprof.reports.page import Block, Caution, Finding, Section, Table, Text
 from fiprof.reports.story import IDLE_SHARE, Scene, Story
+from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, View
 
 LEAST_SHARE = 0.01
@@ -29,22 +30,21 @@ MOST_LINES = 8
 """Of evidence in a finding."""
 
 
-def section(measured: Measured, told: Story, verdicts: Iterable[Finding] = ()) -> Section:
-    """The findings of a run. verdicts: those about single kernels, first.
+def section(measured: Measured, told: Story, found: Verdicts) -> Section:
+    """The findings of a run. found: its verdicts.
 
     Raises FiprofError for a table that cannot be read.
     """
-    found = [
-        *verdicts,
+    findings = [
         *report_parameters.findings(measured),
-        *waiting(measured, told),
+        *waiting(measured, told, found),
         *second_kernels(measured),
         *grids(measured),
         *extra_work(measured),
         *cold(measured),
     ]
-    blocks: list[Block] = list(found)
-    if not found:
+    blocks: list[Block] = list(findings)
+    if not findings:
         blocks.append(
             Text(("Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare.",))
         )
@@ -54,29 +54,43 @@ def section(measured: Measured, told: Story, verdicts: Iterable[Finding] = ()) -
 # Time without kernels, and kernels beside the main one
 
 
-def waiting(measured: Measured, told: Story) -> Iterable[Finding]:
-    """Cases in whose measured phase the GPU had nothing to do."""
-    idle = [scene for scene in told.measured if scene.chapter.busy < 1 - IDLE_SHARE and scene.chapter.steps]
-    if not idle:
+def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Finding]:
+    """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
+    traced = {
+        scene.chapter.steps[0].case or "": _idle(scene)
+        for scene in told.measured
+        if scene.chapter.steps and scene.chapter.busy < 1 - IDLE_SHARE
+    }
+    plain = report_verdicts.waiting(found, IDLE_SHARE * 100)
+    if plain:
+        label, most = plain[0][0].label, plain[0][1]
+        evidence = [
+            say(
+                "{}: {} without a profiler, kernels {} an iteration{}",
+                case.label,
+                fact,
+                measured.kernel_time(case.case) or "–",
+                say("; under nsys {}", traced[case.case]) if case.case in traced else "",
+            )
+            for case, fact in plain
+        ]
+        sure = "the host's time of an iteration, back to back, against nsys's kernel time. nsys itself makes launches "
+        sure += "longer, so that its own shares are larger."
+    elif traced:
+        ordered = sorted(traced.items(), key=lambda pair: -pair[1].value)
+        label, most = measured.labels(ordered[0][0] or None), ordered[0][1]
+        evidence = [say("{}: {} under nsys", measured.labels(case or None), fact) for case, fact in ordered]
+        sure = "by nsys, which itself makes each launch longer: without it the share is smaller."
+    else:
         return
-    idle.sort(key=lambda scene: scene.chapter.busy)
-    facts = [_idle(scene) for scene in idle]
-    evidence = [
-        say("{}: {} idle, kernel time {} an iteration", scene.chapter.label, fact, _iteration(measured, scene) or "–")
-        for scene, fact in zip(idle, facts, strict=True)
-    ][:MOST_LINES]
+    others = f", and for a tenth or more in {more(len(evidence) - 1, 'case')}" if len(evidence) > 1 else ""
     yield Finding(
         anchor="finding-waiting",
-        observation=say(
-            "The GPU was idle for {} of the measured time of {}{}.",
-            facts[0],
-            idle[0].chapter.label,
-            f", and for a tenth or more in {len(idle) - 1} other cases" if len(idle) > 1 else "",
-        ),
-        evidence=tuple(evidence),
-        implication="These cases are bound by the host's launches: a CUDA graph, fewer launches or more work in each "
-        "gains here; a faster kernel does not.",
-        sure="by nsys, which itself makes each launch call a little longer: without it the share is smaller.",
+        observation=say("The GPU waits for {} of the time of {}{}.", most, label, others),
+        evidence=tuple(evidence[:MOST_LINES]),
+        implication="There the host's launches set the pace: a CUDA graph, fewer launches or more work in each gains "
+        "up to this share; a faster kernel does not.",
+        sure=sure,
     )
 
 
@@ -84,11 +98,6 @@ def _idle(scene: Scene) -> Fact:
     case = scene.chapter.steps[0].case
     formula = "1 - busy_ns / (max(end_ns) - min(start_ns))"
     return Fact(1 - scene.chapter.busy, Source("nsys", formula, case=case, phase=scene.chapter.phase or ""), ".0%")
-
-
-def _iteration(measured: Measured, scene: Scene) -> Fact | None:
-    case = scene.chapter.steps[0].case
-    return measured.nsys_iteration(case) if case else None
 
 
 def second_kernels(measured: Measured) -> Iterable[Finding]:
@@ -110,13 +119,13 @@ def second_kernels(measured: Measured) -> Iterable[Finding]:
     for kernel, found in shares.items():
         found.sort(key=lambda item: -item[1].value)
         case, share, _ = found[0]
-        more = say(", and {} or more of {} other cases", found[-1][1], len(found) - 1) if len(found) > 1 else ""
+        rest = say(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
         merge = "MergeStates" in kernel
         yield Finding(
             anchor=f"finding-kernel-{report_parameters.slug(kernel)}",
             observation=say(
                 "{}{} takes {} of the kernel time of {}{}.",
-                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.labels(case), more,
+                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.labels(case), rest,
             ),
             evidence=tuple(
                 say("{}: {}, {} of the iteration", measured.labels(c), t, s) for c, s, t in found[:MOST_LINES]
@@ -180,7 +189,7 @@ def extra_work(measured: Measured) -> Iterable[Finding]:
         return
     found.sort(key=lambda item: -item[0].value)
     (most, label), others = found[0], len(found) - 1
-    rest = say(", and {} other cases {} times or more", others, found[-1][0]) if others else ""
+    rest = say(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
     yield Finding(
         anchor="finding-extra-work",
         observation=say("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
@@ -202,7 +211,7 @@ def cold(measured: Measured) -> Iterable[Finding]:
         return
     found.sort(key=lambda item: -item[0].value)
     ratio, group, _ = found[0]
-    others = say(", and {} others {} times or more", len(found) - 1, found[-1][0]) if len(found) > 1 else ""
+    others = say(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
     flushed = measured.run.manifest.settings.get("cache_control", "all") == "all"
     yield Finding(
         anchor="finding-cold",

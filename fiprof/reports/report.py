@@ -14,6 +14,7 @@ from fiprof.reports import (
     report_checks,
     report_kernels,
     report_settings,
+    report_verdicts,
     stalls,
     story,
     summary,
@@ -31,6 +32,7 @@ from fiprof.reports.report_settings import Defaults
 from fiprof.reports.report_tables import appendix_tables
 from fiprof.reports.roofline import roofline
 from fiprof.reports.show import show
+from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import visible
 
 T = TypeVar("T")
@@ -78,22 +80,22 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
     measured, checks = Measured(run), report_checks.all_checks(run)
-    told = story.story(measured)
+    told, judged = story.story(measured), report_verdicts.of_run(run)
     sections = [
-        summary.section(measured, checks, None),
+        summary.section(measured, checks, judged),
         report_settings.environment_section(run),
         report_settings.asked_section(measured, defaults),
         story.section(told),
         _charts(run),
-        report_kernels.section(measured, {}),
-        observations.section(measured, told),
+        report_kernels.section(measured, judged),
+        observations.section(measured, told, judged),
         report_checks.section(run, checks),
         guide.actions_section(run.manifest),
         guide.guide_section(measured, defaults),
         _appendix(measured, checks),
     ]
     kept = tuple(section for section in sections if section.blocks or section.sections)
-    return (*kept, report_checks.checklist(_items(measured, kept, checks)))
+    return (*kept, report_checks.checklist(_items(measured, kept, checks, judged)))
 
 
 def _charts(run: Run) -> Section:
@@ -143,13 +145,15 @@ SECTIONS = (
 """Anchors of the sections that a whole report has, beside the checklist."""
 
 
-def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Check]) -> list[Item]:
+def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Check], judged: Verdicts) -> list[Item]:
     """What the report can ask of itself."""
     run, there = measured.run, {section.anchor for section in sections}
     missing = [anchor for anchor in SECTIONS if anchor not in there]
     lacking = [what for what, _ in summary.lacks(measured)]
     found = [each for section in sections for each in of_page(Page("", (section,)))]
     numbers = len(found)
+    due = len(measured.evidence.launches)
+    given = sum(verdict.judgement.kind != report_verdicts.UNKNOWN for verdict in judged.launches)
     return [
         Item(
             "every section is there",
@@ -166,6 +170,11 @@ def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Che
             "every command ended well",
             all(action.outcome == "ok" for action in run.manifest.actions) if run.manifest.actions else None,
             f"{sum(action.outcome == 'ok' for action in run.manifest.actions)} of {len(run.manifest.actions)}",
+        ),
+        Item(
+            "every launch under ncu has a verdict",
+            given == due if due else None,
+            f"{given:,} of {due:,}" if due else "none",
         ),
         *report_checks.items_of_checks(checks),
         Item("numbers name their source", numbers > 0, f"{numbers:,} numbers in tables and sentences do"),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.metrics import number
-from fiprof.reports import checks, hotspots, source
+from fiprof.reports import checks, hotspots, report_verdicts, source
 from fiprof.reports.accesses import Accesses, GlobalAccess, accesses, widths_by_launch
 from fiprof.reports.facts import Cell, Fact, Said, join, say, table
 from fiprof.reports.labels import short_kernel
@@ -17,6 +16,7 @@ from fiprof.reports.occupancy import sentences as occupancy_sentences
 from fiprof.reports.page import Block, Bullets, Caution, Link, Section, Table, Text
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall, stalls
+from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, shorten, visible
 
 MOST_KERNELS = 16
@@ -39,10 +39,10 @@ LONGEST_SASS = 60
 """Cells."""
 
 
-def section(measured: Measured, verdicts: Mapping[int, Sequence[Block]]) -> Section:
+def section(measured: Measured, found: Verdicts) -> Section:
     """The section, with a part for each kernel that matters.
 
-    verdicts: launch -> what to put at the head of its part.
+    found: the run's verdicts, which stand at the head of each part.
     Raises FiprofError for a table that cannot be read.
     """
     groups = measured.groups
@@ -56,13 +56,19 @@ def section(measured: Measured, verdicts: Mapping[int, Sequence[Block]]) -> Sect
     )
     parts = measured.longest[:MOST_KERNELS]
     blocks: list[Block] = [Text((head + ".",)), _overview(measured)]
+    widest = min(max(len(group.label) for group in groups), WIDEST_LABEL)
+    verdicts = report_verdicts.overview(found, measured.longest[:MOST_ROWS], widest)
+    if verdicts is not None:
+        blocks.append(verdicts)
     if len(parts) < len(groups):
         blocks.append(Text((f"The {len(parts)} with most time of an iteration have a part of their own below.",)))
     writer = _Writer(measured)
-    inner = tuple(
-        Section(group.anchor, _title(group), (*verdicts.get(group.launch, ()), *writer.part(group))) for group in parts
-    )
-    return Section("kernels", "Kernel hardware analysis", tuple(blocks), inner)
+    inner = []
+    for group in parts:
+        verdict = found.of(group.launch)
+        top = report_verdicts.head(verdict) if verdict is not None else []
+        inner.append(Section(group.anchor, _title(group), (*top, *writer.part(group, judged=verdict is not None))))
+    return Section("kernels", "Kernel hardware analysis", tuple(blocks), tuple(inner))
 
 
 def _title(group: Group) -> str:
@@ -144,13 +150,14 @@ class _Writer:
             return {}
         return {item.launch: item for item in report.launches}
 
-    def part(self, group: Group) -> list[Block]:
+    def part(self, group: Group, *, judged: bool) -> list[Block]:
+        """judged: whether a verdict with its steps stands above it."""
         found = (
             ("Time", self._time(group)),
             ("Occupancy", self._occupancy(group)),
             ("Compute", self._compute(group)),
             ("Memory", self._memory(group)),
-            ("Stalls", self._stall(group)),
+            ("Stalls", self._stall(group, helps=not judged)),
             ("Hot spot", self._hot_spot(group)),
         )
         items = tuple(Text((say("{}: {}", name, text),)) for name, text in found if text)
@@ -276,7 +283,7 @@ class _Writer:
         factor = read.value * 1e6 / case.bytes_read
         return say("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
 
-    def _stall(self, group: Group) -> Said | None:
+    def _stall(self, group: Group, *, helps: bool) -> Said | None:
         mix = self._stalls.get(group.launch)
         if mix is None or not any(stall.weight for stall in mix.stalls):
             return None
@@ -292,7 +299,8 @@ class _Writer:
         latency = self.measured.ncu(group.row, "warp_latency_cycles", ".1f")
         head = say("between two instructions of a warp lie {} cycles. ", latency) if latency else say("")
         top, why = waiting[0], reason_of(waiting[0].reason)
-        verb = "dominates with" if top.weight >= DOMINANT_SHARE else "is the largest, and does not dominate:"
+        dominates = top.weight >= DOMINANT_SHARE
+        most = say("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
         rest = [say("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
         then = say("; then {}", join(", ", rest)) if rest else say("")
         ready = next((stall for stall in mix.stalls if reason_of(stall.reason).kind == "ready"), None)
@@ -302,8 +310,8 @@ class _Writer:
                 " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
             )
         text = say(
-            "{}{} {} {}: warps {}{}.{} Usually helps: {}.",
-            head, top.reason, verb, share(top), why.meaning, then, spare, why.helps,
+            "{}{}: warps {}{}.{}{}",
+            head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
         )  # fmt: skip
         said = say(text[0].upper() + text[1:])
         said.facts = text.facts

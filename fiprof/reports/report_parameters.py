@@ -26,6 +26,20 @@ def findings(measured: Measured) -> Iterable[Finding]:
 
     Raises FiprofError for a table that cannot be read.
     """
+    for (workload, key), groups in _groups(measured).items():
+        value = groups[0][0].params[key]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        yield (_scaling if number else _choice)(measured, workload, key, groups)
+
+
+def _time(measured: Measured, case: CaseEntry) -> Fact:
+    time = measured.kernel_time(case.id)
+    assert time is not None
+    return time
+
+
+def _groups(measured: Measured) -> dict[tuple[str, str], list[list[CaseEntry]]]:
+    """Workload and parameter -> the cases that differ in it alone, those with the same rest together."""
     series: dict[tuple[str, str, tuple[object, ...]], list[CaseEntry]] = defaultdict(list)
     for case in measured.run.manifest.cases:
         for key in case.params:
@@ -36,16 +50,28 @@ def findings(measured: Measured) -> Iterable[Finding]:
         timed = [case for case in members if measured.kernel_time(case.id) is not None]
         if len(timed) > 1:
             of_parameter[workload, key].append(timed)
-    for (workload, key), groups in of_parameter.items():
+    return of_parameter
+
+
+def best_choice(measured: Measured) -> Said | None:
+    """The switch or word that was measured to save most, as the end of «To do first:»; None where none is worth it."""
+    found: list[tuple[float, Said]] = []
+    for (_, key), groups in _groups(measured).items():
         value = groups[0][0].params[key]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        yield (_scaling if number else _choice)(measured, workload, key, groups)
-
-
-def _time(measured: Measured, case: CaseEntry) -> Fact:
-    time = measured.kernel_time(case.id)
-    assert time is not None
-    return time
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            continue
+        for members in groups:
+            ordered = sorted(members, key=lambda case: _time(measured, case).value)
+            fast, slow = _time(measured, ordered[0]), _time(measured, ordered[-1])
+            if slow.value >= WORTH * fast.value:
+                where = _where(measured, members, key)
+                text = say(
+                    "{} {} instead of {}{}, {} instead of {}: measured, {} times as fast",
+                    key, _value(ordered[0], key), _value(ordered[-1], key), f" at {where}" if where else "", fast, slow,
+                    slow / fast,
+                )  # fmt: skip
+                found.append((slow.value - fast.value, text))
+    return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def _choice(measured: Measured, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Finding:

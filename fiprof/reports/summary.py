@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.reports import source
+from fiprof.reports import report_parameters, report_verdicts, source
 from fiprof.reports.check_rules import Check
-from fiprof.reports.facts import Fact, Said, join, say
+from fiprof.reports.facts import Fact, Said, join, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured, total
 from fiprof.reports.page import Block, Bullets, Caution, Link, Section, Text
+from fiprof.reports.verdict import Verdicts
+from fiprof.reports.verdict_rules import WAITING_PCT
 
 MOST_NAMED = 3
 """Kernels whose share of the time is said."""
@@ -55,31 +57,14 @@ def _per_iteration(measured: Measured, case: str, kernel: str) -> Fact | None:
     return measured.nsys_kernel(case, kernel)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What is known of the most expensive kernel: by its verdict, where there is one."""
-
-    bound: str
-    """A sentence: what bounds it, and how sure that is."""
-    first: str
-    """A sentence: what to do first, with the gain that is estimated; empty where nothing follows."""
-
-
-def section(measured: Measured, checks: Sequence[Check], judged: Judged | None) -> Section:
-    """The executive summary.
-
-    judged: of :func:`most_expensive`.
-    """
+def section(measured: Measured, checks: Sequence[Check], found: Verdicts) -> Section:
+    """The executive summary. found: the run's verdicts."""
     run = measured.run
     blocks: list[Block] = [Caution(text) for text in source.status_warning(run)]
     blocks += [Caution(f"no {what}: {why}") for what, why in lacks(measured)]
-    sentences = [
-        Text(parts)
-        for parts in (_where(measured), _bound(measured, judged), ((judged.first,) if judged and judged.first else ()))
-        if parts
-    ]
+    sentences = [parts for parts in (_where(measured), _bound(measured, found), _first(measured, found)) if parts]
     if sentences:
-        blocks.append(Bullets(tuple(sentences)))
+        blocks.append(Bullets(tuple(map(Text, sentences))))
     blocks.append(Text((_sure(checks), " ", Link("How sure the numbers are", "#sure"), " names each.")))
     return Section("summary", "Executive summary", tuple(blocks))
 
@@ -124,18 +109,56 @@ def _where(measured: Measured) -> tuple[str, ...]:
         for item in found[:MOST_NAMED]
     ]
     rest = len(found) - len(named)
-    more = f", and {rest} more" if rest else ""
+    tail = f", and {rest} more" if rest else ""
     what = f"One iteration of each of the {cases} cases takes" if cases > 1 else "An iteration takes"
     by = "nsys" if measured.evidence.trace.cases else "ncu"
-    return (say("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), more),)
+    return (say("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
 
 
-def _bound(measured: Measured, judged: Judged | None) -> tuple[str, ...]:
+def _bound(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+    """What bounds the most expensive kernel, and how sure that is."""
     group = most_expensive(measured)
     if group is None:
         return ()
-    name = Link(f"{short_kernel(group.kernel)} ({group.label})", f"#{group.anchor}")
-    return (name, " ", judged.bound if judged else _roofs(measured, group))
+    verdict = found.of(group.launch)
+    return (_link(group), " ", report_verdicts.bound(verdict) if verdict else _roofs(measured, group))
+
+
+def _lower(text: str) -> str:
+    """A sentence in the middle of another; a name keeps its capitals."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _link(group: Group) -> Link:
+    return Link(f"{short_kernel(group.kernel)} ({group.label})", f"#{group.anchor}")
+
+
+def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+    """What to do first: what was measured to be faster, else the step that may save most; and where no kernel helps."""
+    told: list[str] = []
+    choice, first = report_parameters.best_choice(measured), report_verdicts.first_step(measured, found)
+    if choice is not None:
+        told.append(say("To do first: {}.", choice))
+    elif first is not None:
+        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:.1f} µs an iteration"
+        told += [
+            f"To do first: {_lower(first.step.action.rstrip('.'))}, in ",
+            _link(first.group),
+            f"; it saves at most {gain} ({first.step.basis}).",
+        ]
+    idle = report_verdicts.waiting(found, WAITING_PCT)
+    if idle:
+        others = f", and half or more in {more(len(idle) - 1, 'case')}" if len(idle) > 1 else ""
+        case, share = idle[0]
+        told.append(
+            say(
+                " In {} the GPU waits {} of the time for the host{}: no faster kernel helps there.",
+                case.label,
+                share,
+                others,
+            )
+        )
+    return tuple(told)
 
 
 def _roofs(measured: Measured, group: Group) -> Said:
