@@ -165,8 +165,9 @@ def thousand() -> Page:
     return Page(
         "1,000 launches",
         (
-            Section("charts", "Charts", (charts.roofline_chart(rooflines(1000)), charts.stalls_chart(stalls(1000)))),
+            Section("summary", "Summary", (Text(("Of 1,000 launches " * 40,)), Caution("A long one. " * 60)) * 4),
             Section("launches", "Launches", tables),
+            Section("charts", "Charts", (charts.roofline_chart(rooflines(1000)), charts.stalls_chart(stalls(1000)))),
             Section("appendix", "Appendix", (Table(many(1000, "All again"), anchor="table-again", appendix=True),)),
         ),
     )
