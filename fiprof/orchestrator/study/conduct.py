@@ -195,6 +195,7 @@ class _Sitting:
         self.pool = ThreadPoolExecutor(1)
         self.concluding: list[Future[None]] = []
         self.begin = time.monotonic()
+        self.total = 0
         self.measured = 0
         self.concluded = 0
         self.failures = 0
@@ -208,6 +209,7 @@ class _Sitting:
                 number = 0
                 while queue:
                     number += 1
+                    self._raise_for_tables()
                     self._time_left(f"batch {number} of {number + len(queue) - 1}")
                     if again := self._batch(queue.popleft()):
                         queue.appendleft(again)
@@ -274,8 +276,13 @@ class _Sitting:
             yield
         finally:
             self.pool.shutdown()
-        for done in self.concluding:
-            done.result()
+        self._raise_for_tables()
+
+    def _raise_for_tables(self) -> None:
+        """What went wrong with the tables that are finished: with the next batch's it would again."""
+        for concluding in self.concluding:
+            if concluding.done():
+                concluding.result()
 
     def _line(self, manifest: Manifest, batch: Sequence[Case], times: BatchTimes) -> str:
         plain, nsys = (times.steps_s.get(step, 0.0) for step in ("plain", "nsys"))
