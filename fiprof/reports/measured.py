@@ -126,7 +126,7 @@ class Measured:
 
     def duration(self, row: source.Row) -> Fact | None:
         """A launch's duration by ncu, in µs."""
-        return self.ncu(row, "duration_ns", ".2f", " µs", 1000)
+        return self.ncu(row, "duration_ns", ",.2f", " µs", 1000)
 
     def stall(self, row: source.Row, reason: str, value: float) -> Fact:
         """A reason's share of the warps' time, by the counters. value: the share, 0 to 1."""
@@ -273,7 +273,7 @@ def _time(times: Times, what: str, of: Source) -> Fact:
     if what == "count":
         return Fact(times.count, _with(of, f"count({quantity})"), ".0f")
     per_us = "" if of.origin == "plain" else " / 1000"
-    return Fact(times.median_us, _with(of, f"median({quantity}){per_us}"), ".2f", " µs")
+    return Fact(times.median_us, _with(of, f"median({quantity}){per_us}"), ",.2f", " µs")
 
 
 def _with(of: Source, formula: str) -> Source:

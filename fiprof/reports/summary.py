@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fiprof.reports import report_parameters, report_verdicts, source
 from fiprof.reports.check_rules import Check
-from fiprof.reports.facts import Fact, Said, join, more, say
+from fiprof.reports.facts import Fact, Said, Source, join, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured, total
 from fiprof.reports.page import Block, Bullets, Caution, Link, Section, Text
@@ -50,11 +50,16 @@ def shares(measured: Measured) -> tuple[Share, ...]:
 
 
 def _per_iteration(measured: Measured, case: str, kernel: str) -> Fact | None:
-    """A kernel's median time; None where an iteration launches it several times, and their sum is not its median."""
+    """A kernel's time in an iteration: its median times its executions in one; None where these differ."""
     times, whole = measured.evidence.trace.kernels[case, kernel], measured.evidence.trace.cases.get(case)
-    if whole is None or times.count != whole.iteration.count:
+    time = measured.nsys_kernel(case, kernel)
+    if whole is None or time is None or times.count % whole.iteration.count:
         return None
-    return measured.nsys_kernel(case, kernel)
+    count = times.count // whole.iteration.count
+    if count == 1:
+        return time
+    formula = f"median(duration_ns) * {count} / 1000"
+    return Fact(time.value * count, Source("nsys", formula, case=case, kernel=kernel), time.spec, time.unit)
 
 
 def section(measured: Measured, checks: Sequence[Check], found: Verdicts) -> Section:
@@ -105,7 +110,7 @@ def _where(measured: Measured) -> tuple[str, ...]:
     whole = total([item.time for item in found])
     assert whole is not None
     named = [
-        say("{} {}{}", item.share, short_kernel(item.kernel), f" ({measured.labels(item.case)})" if cases > 1 else "")
+        say("{} {}", item.share, _name(item.kernel, measured.labels(item.case) if cases > 1 else ""))
         for item in found[:MOST_NAMED]
     ]
     rest = len(found) - len(named)
@@ -130,7 +135,12 @@ def _lower(text: str) -> str:
 
 
 def _link(group: Group) -> Link:
-    return Link(f"{short_kernel(group.kernel)} ({group.label})", f"#{group.anchor}")
+    return Link(_name(group.kernel, group.label), f"#{group.anchor}")
+
+
+def _name(kernel: str, label: str) -> str:
+    """A kernel with its case, where that says more."""
+    return f"{short_kernel(kernel)} ({label})" if label not in ("", kernel) else short_kernel(kernel)
 
 
 def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:

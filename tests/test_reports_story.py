@@ -1,0 +1,133 @@
+"""fiprof/reports/story.py: a run in order of time, and what the hardware did meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.orchestrator.parse import parse_all
+from fiprof.parsers.run import Run
+from fiprof.reports import story
+from fiprof.reports.facts import Fact, facts_of
+from fiprof.reports.measured import Measured
+from fiprof.reports.page import Bullets, Caution, Section, Table
+from tests.conftest import REPOSITORY
+from tests.reports_fixture import case, make_run, record_run
+
+ID = "mine[rows=8]"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> story.Story:
+    (archived,) = REPOSITORY.glob("artifacts/2*-all")
+    folder = tmp_path_factory.mktemp("runs") / archived.name
+    shutil.copytree(archived, folder)
+    assert not parse_all(folder).problems
+    return story.story(Measured(Run(folder)))
+
+
+def sentences(section: Section) -> list[str]:
+    return ["".join(item.parts) for block in section.blocks if isinstance(block, Bullets) for item in block.items]
+
+
+def test_the_recorded_run_in_order_of_time(recorded: story.Story) -> None:
+    starts = [scene.chapter.start_us for scene in recorded.scenes]
+    assert starts == sorted(starts)
+    assert [(scene.chapter.phase, scene.chapter.label) for scene in recorded.scenes][:4] == [
+        ("setup", "decode"),
+        ("warmup", "decode"),
+        ("measure", "decode"),
+        ("setup", "fused_add_rmsnorm"),
+    ]
+    assert [scene.chapter.label for scene in recorded.measured] == [
+        "decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope",
+    ]  # fmt: skip
+
+
+def test_an_event_has_the_state_of_the_hardware(recorded: story.Story) -> None:
+    (prefill,) = recorded.measured[2].events
+    assert (prefill.step.kernel, prefill.step.count, prefill.by) == ("PrefillWithKVCacheKernel", 20, "nsys")
+    assert isinstance(prefill.tensor, Fact)
+    assert (str(prefill.sms), str(prefill.tensor), str(prefill.dram)) == ("92.7", "52.3", "11.8")
+    # Too short for a sample of its own: ncu's counters stand for it.
+    merge = next(event for event in recorded.measured[0].events if "Merge" in event.step.kernel)
+    assert merge.by == "ncu" and merge.group is not None
+    assert (str(merge.sms), str(merge.tensor), str(merge.dram)) == ("69.2", "0.6", "4.0")
+
+
+def test_loops_are_folded_with_median_and_spread(recorded: story.Story) -> None:
+    told = sentences(story.section(recorded))[2]
+    assert told == (
+        "prefill, 6.04 ms, GPU busy 99%: PrefillWithKVCacheKernel x 20, median 300.05 µs, spread 0.5%, grid 132x1x1, "
+        "with the SMs 92.7% active, the tensor cores 52.3%, DRAM at 11.8% of its peak (60 samples). "
+        "Host: cudaDeviceSynchronize x 1, 5.53 ms; cudaLaunchKernel x 20, 108 µs; "
+        "cudaGetDriverEntryPointByVersion x 20, 4.8 µs."
+    )
+
+
+def kernels(*times: tuple[int, int], **values: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "start_ns": start, "end_ns": end, "duration_ns": end - start, "device": 0, "pid": 1, "kernel": "K",
+            "kernel_full": "K", "grid": "8x1x1", "block": "32x1x1", "phase": "measure", "case": ID, "iteration": index,
+            **values,
+        }
+        for index, (start, end) in enumerate(times)
+    ]  # fmt: skip
+
+
+def test_a_gpu_that_waits_is_said_to(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", kernels=kernels((0, 1000), (9000, 10_000)))
+    (told,) = sentences(story.section(story.story(Measured(run))))
+    assert "GPU busy 20%: K x 2, median 1.00 µs, spread 0.0%, grid 8x1x1." in told
+    assert "For 80% of the time no kernel ran." in told
+
+
+def test_without_nsys_it_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", settings={"tools": ["ncu"]})
+    section = story.section(story.story(Measured(run)))
+    assert [block.text for block in section.blocks if isinstance(block, Caution)] == [
+        "no timeline: nsys was not asked for"
+    ]
+    assert not any(isinstance(block, Table) for block in section.blocks)
+
+
+def test_without_ranges_every_kernel_is_told(tmp_path: Path) -> None:
+    rows = kernels((0, 1000), (1000, 2000), phase=None, case=None, iteration=None)
+    run = make_run(tmp_path / "run", kernels=rows, cases=[case()])
+    told = story.story(Measured(run))
+    assert [scene.chapter.phase for scene in told.measured] == [None]
+    section = story.section(told)
+    assert any("no NVTX ranges at all" in block.text for block in section.blocks if isinstance(block, Caution))
+    assert "K x 2" in sentences(section)[0]
+
+
+def test_many_kernels_stay_readable(tmp_path: Path) -> None:
+    rows = [
+        {**row, "kernel": f"k{index}", "kernel_full": f"k{index}"}
+        for index, row in enumerate(kernels(*((i * 100, i * 100 + 50 + i % 7) for i in range(200))))
+    ]
+    run = make_run(tmp_path / "run", kernels=rows)
+    section = story.section(story.story(Measured(run)))
+    (shown,) = [block for block in section.blocks if isinstance(block, Table) and block.anchor == "story-kernels"]
+    assert len(shown.view.rows) == story.MOST_EVENTS
+    assert f"The {story.MOST_EVENTS} kernels that take most time, of 200." in shown.view.notes
+    assert "and 197 other kernels" in sentences(section)[0]
+
+
+def test_numbers_keep_their_sources(recorded: story.Story) -> None:
+    (bullets,) = [block for block in story.section(recorded).blocks if isinstance(block, Bullets)]
+    facts = [fact for item in bullets.items for part in item.parts for fact in facts_of(part)]
+    assert "nsys, decode[" in str(facts[0].source)
+    assert {fact.source.origin for fact in facts} == {"nsys", "ncu"}
+
+
+def test_doubtful_levels_give_way_to_the_counters(tmp_path: Path) -> None:
+    """This trace's samples are not shares of the whole GPU: Tensor Active 26.7 where ncu counts 52.5."""
+    told = story.story(Measured(record_run(tmp_path / "recorded")))
+    assert any("are not shares of this GPU" in text for text in told.warnings)
+    (prefill,) = told.measured[0].events
+    assert (prefill.by, str(prefill.tensor), str(prefill.dram)) == ("ncu", "52.5", "10.2")
