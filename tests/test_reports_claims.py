@@ -187,6 +187,12 @@ def test_traffic_that_was_not_counted_is_not_measured() -> None:
     assert "ncu counted no DRAM bytes of 1 pair" in found.sentence
 
 
+def test_traffic_of_data_that_fits_in_l2_decides_nothing() -> None:
+    pair = fixture.norm("fused_add_rmsnorm", 512, 4096), fixture.norm("add_then_rmsnorm", 512, 4096)
+    found = result("fusing-saves-traffic", *pair)
+    assert found.sentence.endswith("in 1 pair of cells all data fits in L2, and DRAM sees little of it.")
+
+
 def judged(cell: Cell, verdict: str) -> Cell:
     return dataclasses.replace(cell, kernels=[dataclasses.replace(k, verdict=verdict) for k in cell.kernels])
 

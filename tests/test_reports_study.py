@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,20 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.parsers.results import Cell
 from fiprof.reports import study_findings, study_guide
-from fiprof.reports.page import Block, Bullets, Chart, Finding, Link, Page, PageLink, Section, Table, Text, anchors
+from fiprof.reports.page import (
+    Block,
+    Bullets,
+    Caution,
+    Chart,
+    Finding,
+    Link,
+    Page,
+    PageLink,
+    Section,
+    Table,
+    Text,
+    anchors,
+)
 from fiprof.reports.study import documents, pages
 from fiprof.reports.study_analysis import imbalance, split_factor
 from fiprof.reports.study_data import DOCUMENTS, Side, Study, load, pairs
@@ -278,6 +292,67 @@ def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(FiprofError, match=r"environment_info\.json cannot be read"):
         documents(tmp_path)
     assert not (tmp_path / "reports").exists()
+
+
+# Where the code lives
+
+
+def place(topic: str, part: str, name: str, path: str, line: int) -> dict[str, object]:
+    return {"topic": topic, "part": part, "name": name, "path": path, "line": line, "snippet": f"… {name}"}
+
+
+def write_sources(folder: Path, version: str = "0.6.13") -> None:
+    header = "flashinfer/data/include/flashinfer/attention"
+    kernel = "BatchPrefillWithPagedKVCacheKernel"
+    declared = place("prefill fa2", "traits", "CTA_TILE_Q", f"{header}/prefill.cuh", 80)
+    places = [
+        place("decode on CUDA cores", "entry", "BatchDecodeWithPagedKVCacheWrapper", "flashinfer/decode.py", 581),
+        place("decode on CUDA cores", "kernel", "BatchDecodeWithPagedKVCacheKernel", f"{header}/decode.cuh", 613),
+        place("prefill fa2", "kernel", kernel, f"{header}/prefill.cuh", 2345),
+        place("decode on tensor cores", "plan", "plan", "flashinfer/decode.py", 800),
+        place("decode on tensor cores", "kernel", kernel, f"{header}/prefill.cuh", 2345),
+    ]
+    tunables = [
+        {"kernel": kernel, "name": "CTA_TILE_Q", "kind": "uint32_t", "value": value, "meaning": "query rows of a tile",
+         "source_says": "", "declared": declared, "set_at": place("prefill fa2", "set", "CTA_TILE_Q", "x.cuh", 7)}
+        for value in ("128", "16")
+    ]  # fmt: skip
+    found = {"version": version, "places": places, "tunables": tunables, "package": "flashinfer-python",
+             "missing": ["decode on CUDA cores: scheduler DecodePlan"], "schema_version": 1}  # fmt: skip
+    (folder / "results/sources.json").write_text(json.dumps(found))
+
+
+def test_the_guide_names_every_place_of_the_kernels_that_ran(tmp_path: Path) -> None:
+    folder = fixture.write_study(tmp_path / "study", only=["decode", "prefill"])
+    write_sources(folder)
+    parts = {section.anchor: section for section in sections(pages(load(folder))["kernel-dev-guide"].sections)}
+
+    def text(workload: str) -> str:
+        return sentences(Page("", (parts[f"{workload}-code"],)))
+
+    header = "flashinfer/data/include/flashinfer/attention"
+    assert f"kernel: BatchDecodeWithPagedKVCacheKernel, {header}/decode.cuh:613" in text("decode")
+    assert "plan: plan, flashinfer/decode.py:800" in text("decode")
+    assert "prefill fa2" not in text("decode").replace("prefill.cuh", "")
+    assert "decode" not in text("prefill").replace("batch_decode", "")
+    assert "CTA_TILE_Q = 128 and 16 here: query rows of a tile; declared at" in text("prefill")
+    assert "chosen at x.cuh:7" in text("prefill")
+    cautions = [block.text for block in parts["decode-code"].blocks if isinstance(block, Caution)]
+    assert cautions == [
+        "Not found in the installed flashinfer-python: PersistentVariableLengthMergeStatesKernel; torch's, or generated.",
+        "Looked for and not there in this version: decode on CUDA cores: scheduler DecodePlan.",
+    ]
+
+
+def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tmp_path: Path) -> None:
+    folder = fixture.write_study(tmp_path / "study", only=["decode"])
+    documents(folder)
+    assert "results/sources.json is missing" in (folder / "reports/kernel-dev-guide.md").read_text()
+    write_sources(folder, version="0.5.3")
+    documents(folder)
+    guide = (folder / "reports/kernel-dev-guide.md").read_text()
+    assert "These lines are those of flashinfer-python 0.5.3; measured was 0.6.13." in guide
+    assert "is missing" not in guide
 
 
 # Foreign names

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, read
+from fiprof.parsers.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, SourceResults, read
+from fiprof.reports import study_sources
 from fiprof.reports.page import Link, PageLink
 from fiprof.reports.study_ratio import count
 
@@ -17,7 +18,7 @@ Params = Mapping[str, Value]
 
 ENVIRONMENT = "environment_info.json"
 JIT = "jit_analysis.json"
-NOT_CELLS = frozenset({ENVIRONMENT, JIT, "sources.json", "study.json"})
+NOT_CELLS = frozenset({ENVIRONMENT, JIT, study_sources.SOURCES})
 
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
@@ -34,6 +35,8 @@ class Study:
     results: tuple[KernelResults, ...]
     jit: JitResults | None
     """None where compilation was not studied."""
+    sources: SourceResults | None = None
+    """None where the installed library was not mapped."""
 
     @cached_property
     def by_workload(self) -> dict[str, tuple[Cell, ...]]:
@@ -78,6 +81,12 @@ class Study:
     def short_key(self, workload: str, *, without: Sequence[str] = ()) -> str:
         """What the numbers of :meth:`short` are: ``batch x KV length``."""
         return " x ".join(AXIS_WORDS.get(name, name) for name in self.axes(workload) if name not in without)
+
+    @property
+    def l2_bytes(self) -> int | None:
+        """Of the GPU; None where the environment does not tell."""
+        found = (self.info.environment.get("gpu") or {}).get("l2_bytes")
+        return found if isinstance(found, int) else None
 
     @property
     def confidence(self) -> str:
@@ -171,6 +180,7 @@ def load(folder: Path) -> Study:
         info,
         tuple(read(path, KernelResults) for path in files),
         read(results / JIT, JitResults) if (results / JIT).is_file() else None,
+        study_sources.load(results),
     )
 
 

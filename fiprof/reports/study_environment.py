@@ -213,8 +213,7 @@ def _means(study: Study) -> list[str]:
             f"{study.info.settings.get('cache_control', 'not recorded')}) and replays. No sentence here compares ncu's "
             "time with a plain one; shares of a roof and stalls are ncu's, speed-ups are plain."
         )
-    l2 = value(study, "gpu", "l2_bytes")
-    if isinstance(l2, int | float):
+    if l2 := study.l2_bytes:
         warm = [cell for cell in study.measured if 0 < cell.bytes_read + cell.bytes_written <= l2]
         above = [cell for cell in study.measured if (cell.gb_per_s_roof_share or 0) > 1]
         found.append(

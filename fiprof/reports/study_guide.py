@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.parsers.results import Cell, Kernel
-from fiprof.reports import scaling
+from fiprof.reports import scaling, study_sources
 from fiprof.reports.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_data import (
@@ -80,12 +80,9 @@ def _code(study: Study, workload: str) -> tuple[Block, ...]:
     lines += _compiled(study, workload)
     if lines:
         blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
-    blocks.append(
-        Caution(
-            "Where this code lies in the installed FlashInfer was not recorded (results/sources.json is missing): "
-            "fiprof study maps it where FlashInfer is installed."
-        )
-    )
+    packages = study.info.environment.get("packages") or {}
+    version = str(packages.get("flashinfer-python") or "")
+    blocks += study_sources.blocks(study.sources, workload, names, version)
     return tuple(blocks)
 
 

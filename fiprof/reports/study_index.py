@@ -10,6 +10,7 @@ from fiprof.reports.study_environment import facts
 from fiprof.reports.study_found import Found
 from fiprof.reports.study_kernels import title
 from fiprof.reports.study_ratio import count
+from fiprof.reports.study_sources import SOURCES
 from fiprof.reports.study_tables import claims
 from fiprof.reports.view import Column, View
 
@@ -107,6 +108,9 @@ def _files(study: Study) -> View:
     if study.jit is not None:
         what = f"compilation: {count(len(study.jit.calls), 'first call')}, {count(len(study.jit.modules), 'module')}"
         rows.append((Link(JIT, f"../results/{JIT}"), what, len(study.jit.calls), len(study.jit.calls)))
+    if study.sources is not None:
+        what = f"where the code lives in {study.sources.package} {study.sources.version}".strip()
+        rows.append((Link(SOURCES, f"../results/{SOURCES}"), what, 0, 0))
     rows.append((Link(ENVIRONMENT, f"../results/{ENVIRONMENT}"), "where and how it was measured", 0, 0))
     columns = (Column("file", "file"), Column("what", "what"), Column("cells", "cells"), Column("measured", "measured"))
     return View(columns, tuple((*row[:2], row[2] or None, row[3] if row[2] else None) for row in rows))
