@@ -151,6 +151,7 @@ def test_a_file_that_does_not_import(tmp_path: Path) -> None:
 
 
 MINE = """
+from __future__ import annotations
 from dataclasses import dataclass
 from fiprof.workloads.base import Workload, param
 

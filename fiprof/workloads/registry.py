@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -78,6 +79,8 @@ def _from_file(spec: str) -> type[Workload[Any]]:
     module_spec = importlib.util.spec_from_file_location(f"fiprof_workload_{path.stem}", path)
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
+    # Where dataclasses look when the file has its annotations as strings.
+    sys.modules[module_spec.name] = module
     try:
         module_spec.loader.exec_module(module)
     except Exception as error:
