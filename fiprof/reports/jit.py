@@ -271,10 +271,11 @@ def _warm_up(results: JitResults) -> Finding | None:
     cold = [call.cold_s for call in results.calls if call.cold_s is not None]
     if results.warm_up_s is None or not cold:
         return None
+    modules = "the module is" if len(results.modules) == 1 else f"all {len(results.modules)} modules are"
     return Finding(
         anchor="jit-warm-up",
         observation=_sentence(
-            f"compiled side by side, all {len(results.modules)} modules are ready in {results.warm_up_s:.0f} s, the "
+            f"compiled side by side, {modules} ready in {results.warm_up_s:.0f} s, the "
             f"interpreter's start and imports among them, against {sum(cold):.0f} s when each waits for its first call"
         ),
         evidence=tuple(results.warm_up),
@@ -288,7 +289,7 @@ def _cache_view(results: JitResults) -> View:
     folders = [path for path in results.cache_layout if path.endswith("/") and path.count("/") <= CACHE_DEPTH]
     leaves = [path for path in folders if not any(other != path and other.startswith(path) for other in folders)]
     lines = (
-        f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB in {files} files.",
+        f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB, {files} file{'' if files == 1 else 's'}.",
         *(
             [f"Below FLASHINFER_WORKSPACE_BASE (your home folder unless it is set): {', '.join(leaves)}."]
             if leaves
