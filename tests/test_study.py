@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -13,12 +14,12 @@ from fiprof.orchestrator.jit import JitRequest
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.study.conduct import Where, conduct, entries, request_for
-from fiprof.orchestrator.study.definition import load
+from fiprof.orchestrator.study.definition import Settings, load
 from fiprof.orchestrator.study.folder import mixed
 from fiprof.orchestrator.study.plan import batches, label, make_plan
 from fiprof.parsers.results import JitResults, read
 from fiprof.workloads.case import make_cases, short_name
-from tests.conftest import Fiprof
+from tests.conftest import REPOSITORY, Fiprof
 
 GIB = 2**30
 
@@ -198,3 +199,20 @@ def test_runs_that_differ_in_what_matters_are_named() -> None:
     other = {**one, "packages": {"torch": "2.11", "flashinfer-python": "0.7.0"}}
     assert mixed([one, one]) == []
     assert mixed([one, other, {}]) == ["not all runs had the same flashinfer-python: 0.6.13, 0.7.0"]
+
+
+def test_the_documentation(tmp_path: Path) -> None:
+    text = (REPOSITORY / "docs/study.md").read_text()
+    for field in dataclasses.fields(Settings):
+        (row,) = [
+            line for line in text.splitlines() if line.startswith("| `") and f"`{field.name}`" in line.split("|")[1]
+        ]
+        default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+        assert default in row.split("|")[2]
+    (tmp_path / "norms.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
+    study = load(str(tmp_path / "norms.toml"))
+    assert (len(study.cells), study.settings.ncu_set, [case.workload for case in study.jit]) == (
+        7,
+        "quick",
+        ["rmsnorm"],
+    )
