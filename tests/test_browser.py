@@ -109,6 +109,7 @@ def test_charts_are_drawn_without_an_error_and_without_a_network(show: Open) -> 
     opened = show("demo")
     assert opened.page.locator("#chart-bars .barlayer .point path").count() == 1 + len(pages.HOSTILE)
     assert opened.page.locator("#chart-scaling .scatterlayer .js-line").count() == 4
+    assert opened.page.locator("[data-title*=Share], [data-title*=loud]").count() == 0  # plotly's upload
     assert opened.problems == []
 
 

@@ -65,7 +65,7 @@ def figure(traces: Sequence[Any], *, height: int, **layout: Any) -> Figure:
         "hoverlabel": {"align": "left", "namelength": -1},
         "hovermode": "closest",
         "dragmode": "zoom",
-        "modebar": {"remove": ["select2d", "lasso2d", "autoScale2d"], "bgcolor": "rgba(0,0,0,0)"},
+        "modebar": {"remove": ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"], "bgcolor": "rgba(0,0,0,0)"},
     }
     made = go.Figure(list(traces))
     made.update_layout(base)
@@ -123,4 +123,3 @@ def category_axis(keys: Sequence[str], labels: Sequence[str], **more: Any) -> di
 def bar_height(rows: int, *, around: int = 130) -> int:
     """px for a chart of so many bars below each other."""
     return max(rows, 2) * ROW_PX + around
-
