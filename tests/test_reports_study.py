@@ -301,6 +301,15 @@ def place(topic: str, part: str, name: str, path: str, line: int) -> dict[str, o
     return {"topic": topic, "part": part, "name": name, "path": path, "line": line, "snippet": f"… {name}"}
 
 
+def tunable(
+    kernel: str, name: str, value: str | None, meaning: str, declared: object, chosen: object
+) -> dict[str, object]:
+    return {
+        "kernel": kernel, "name": name, "kind": "uint32_t", "value": value, "meaning": meaning, "source_says": "",
+        "declared": declared, "set_at": chosen,
+    }  # fmt: skip
+
+
 def write_sources(folder: Path, version: str = "0.6.13") -> None:
     header = "flashinfer/data/include/flashinfer/attention"
     kernel = "BatchPrefillWithPagedKVCacheKernel"
@@ -312,11 +321,11 @@ def write_sources(folder: Path, version: str = "0.6.13") -> None:
         place("decode on tensor cores", "plan", "plan", "flashinfer/decode.py", 800),
         place("decode on tensor cores", "kernel", kernel, f"{header}/prefill.cuh", 2345),
     ]
+    chosen = place("prefill fa2", "set", "CTA_TILE_Q", "x.cuh", 7)
     tunables = [
-        {"kernel": kernel, "name": "CTA_TILE_Q", "kind": "uint32_t", "value": value, "meaning": "query rows of a tile",
-         "source_says": "", "declared": declared, "set_at": place("prefill fa2", "set", "CTA_TILE_Q", "x.cuh", 7)}
-        for value in ("128", "16")
-    ]  # fmt: skip
+        *(tunable(kernel, "CTA_TILE_Q", value, "query rows of a tile", declared, chosen) for value in ("128", "16")),
+        tunable(f"Fused{kernel}", "VEC_SIZE", None, "", place("fused", "kernel", "VEC_SIZE", "norm.cuh", 9), None),
+    ]
     found = {"version": version, "places": places, "tunables": tunables, "package": "flashinfer-python",
              "missing": ["decode on CUDA cores: scheduler DecodePlan"], "schema_version": 1}  # fmt: skip
     (folder / "results/sources.json").write_text(json.dumps(found))
@@ -337,6 +346,8 @@ def test_the_guide_names_every_place_of_the_kernels_that_ran(tmp_path: Path) -> 
     assert "decode" not in text("prefill").replace("batch_decode", "")
     assert "CTA_TILE_Q = 128 and 16 here: query rows of a tile; declared at" in text("prefill")
     assert "chosen at x.cuh:7" in text("prefill")
+    assert "CTA_TILE_Q" in text("decode")
+    assert "VEC_SIZE" not in text("decode")
     cautions = [block.text for block in parts["decode-code"].blocks if isinstance(block, Caution)]
     assert cautions == [
         "Not found in the installed flashinfer-python: PersistentVariableLengthMergeStatesKernel; torch's, or generated.",

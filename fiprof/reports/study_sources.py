@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def _tunables(found: SourceResults, shown: Sequence[str], kernels: Sequence[str]
     """One line for each parameter, with every value that it had in the kernels that ran."""
     groups: dict[SourcePlace, list[SourceTunable]] = {}
     for item in found.tunables:
-        if item.declared.topic in shown or any(name in item.kernel for name in kernels):
+        if item.declared.topic in shown or any(re.search(rf"\b{re.escape(name)}\b", item.kernel) for name in kernels):
             groups.setdefault(item.declared, []).append(item)
     lines = []
     for declared, items in groups.items():
