@@ -189,6 +189,13 @@ def test_a_disk_cache_that_is_not_used_is_told(fiprof: Fiprof, tmp_path: Path, e
     assert any("compiled again though the cache was full" in text for text in found.warnings)
 
 
+def test_a_call_without_a_module_is_told(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
+    found = measured(fiprof, tmp_path, {**environment, "STAND_IN_JIT": "untraced"}, "--case", "rope")
+    assert any("made no module for it" in text for text in found.warnings)
+    assert [(phase.name, phase.seconds) for phase in found.calls[0].phases] == [("launch", found.calls[0].cold_s)]
+    assert found.warm_up == []
+
+
 def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "jit", "--kernel", "rope"],

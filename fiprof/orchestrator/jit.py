@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
-from fiprof.errors import INTERRUPTED_EXIT, FiprofError
+from fiprof.errors import INTERRUPTED_EXIT, FiprofError, Interrupted
 from fiprof.orchestrator import jit_cache
 from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.jit_records import (
@@ -176,6 +176,11 @@ class _Measurement:
             self.progress.say(f"{case.id}: {error.message}")
             self.remedy = self.remedy or error.remedy
             return JitCall(case.id, None, None, None, [], [], error=error.message)
+        if not first.modules:
+            self.warnings.append(
+                f"{case.id}: FlashInfer's JIT made no module for it; what its first call compiled otherwise, as kernels "
+                "of CuTe DSL are, stands under launch"
+            )
         builds = jit_cache.builds(base)
         self._learn(first, base)
         try:
@@ -217,7 +222,7 @@ class _Measurement:
         with self.progress.step(name):
             finished = self.supervisor.start(command).wait(lambda log: self.progress.detail(name, under_way(log)))
         if finished.outcome == "interrupted":
-            raise FiprofError("interrupted", "nothing is kept of it", exit_code=INTERRUPTED_EXIT)
+            raise JitInterrupted
         if finished.outcome == "timeout":
             raise FiprofError(f"{name}: {finished.message}", "--timeout gives it longer")
         if finished.exit_status is None:
@@ -262,6 +267,13 @@ class _Measurement:
             self.warnings.append(f"the warm-up did not work here: {why}")
             return None, fallback
         return finished.duration_s, base
+
+
+class JitInterrupted(Interrupted):
+    """Somebody asked the measurement to end."""
+
+    def __init__(self) -> None:
+        FiprofError.__init__(self, "interrupted", "nothing of it is kept", exit_code=INTERRUPTED_EXIT)
 
 
 class _CaseError(FiprofError):

@@ -3,7 +3,8 @@ command lines, compiles nothing, and leaves the cache and the records of a recor
 
 The build was recorded with FlashInfer 0.6.13, nvcc 13.0 and ninja 1.13 on two cores without a GPU: the launch's times
 are made up. STAND_IN_JIT names how it is to behave: ok, no-gpu (nothing works), fails:WORD (cases with it in their
-name do), compile-error, disk-full, ahead (modules come ready made), recompiles (the disk cache is not used), hang.
+name do), compile-error, disk-full, ahead (modules come ready made), recompiles (the disk cache is not used), untraced
+(no module is seen), hang.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def run(case: str, base: Path, behaviour: str, emit: Any) -> None:
         with (folder(base, module) / ".ninja_log").open("a") as log:
             log.write(f"0\t5000\t1\t{folder(base, module)}/csrc_rope.cuda.o\tabc\n")
     record = recorded("cold" if cold else "disk")[module]
-    emit({**record, "compiled_ahead": bool(ahead)})
+    if behaviour != "untraced":
+        emit({**record, "compiled_ahead": bool(ahead)})
     spans = sum(end - begin for name, begin, end in record["spans"] if name in ("generate", "build_and_load"))
     emit({"kind": "call", "case": case, "import_s": 5.0, "first_s": spans + LAUNCH_S, "again_s": AGAIN_S, "hooks": []})
 
