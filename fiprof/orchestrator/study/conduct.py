@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fiprof.errors import Interrupted
+from fiprof.errors import FiprofError, Interrupted
 from fiprof.orchestrator import collect, steps
 from fiprof.orchestrator.gpu import gpu_state, visible_gpu
 from fiprof.orchestrator.locks import folder_lock, gpu_lock
@@ -21,7 +21,7 @@ from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.study.definition import JIT, Definition
 from fiprof.orchestrator.study.folder import RESULTS, BatchTimes, StudyFolder, open_folder
 from fiprof.orchestrator.study.plan import Plan, label, make_plan
-from fiprof.orchestrator.study.write import write_results
+from fiprof.orchestrator.study.write import profiled_kernels, write_results
 from fiprof.orchestrator.tools import Tool
 from fiprof.parsers import results
 from fiprof.parsers.manifest import CaseEntry, Manifest, read_manifest
@@ -123,6 +123,7 @@ def conduct(
         finally:
             with progress.step("results"):
                 info = write_results(definition, folder, entries(definition))
+        _sources(definition, folder, where, progress)
     return info
 
 
@@ -155,6 +156,19 @@ def _jit(definition: Definition, folder: StudyFolder, where: Where, progress: Pr
     found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
     file.parent.mkdir(exist_ok=True)
     results.write(file, found)
+
+
+def _sources(definition: Definition, folder: StudyFolder, where: Where, progress: Progress) -> None:
+    """Where the code of the kernels that ran lives in the installed FlashInfer; nothing where there is none."""
+    from fiprof.orchestrator.jit_sources import find_sources
+
+    kernels = profiled_kernels(definition, folder)
+    if not kernels:
+        return
+    try:
+        results.write(folder.path / RESULTS / "sources.json", find_sources(where.python, kernels))
+    except FiprofError as error:
+        progress.say(f"the kernels' source code was not looked up: {error.message}")
 
 
 def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:

@@ -45,6 +45,13 @@ def write_results(definition: Definition, folder: StudyFolder, entries: Mapping[
     return info
 
 
+def profiled_kernels(definition: Definition, folder: StudyFolder) -> list[str]:
+    """Full names of the kernels in the results."""
+    files = [folder.path / RESULTS / f"{short_name(workload)}.json" for workload in definition.workloads]
+    found = [results.read(file, KernelResults) for file in files if file.exists()]
+    return sorted({kernel.kernel_full for each in found for cell in each.cells for kernel in cell.kernels})
+
+
 def _cells(folder: StudyFolder, runs: Mapping[str, Manifest], entries: Mapping[str, CaseEntry]) -> dict[str, Cell]:
     """Case id -> its cell, of those that were measured, skipped or failed."""
     from fiprof.reports.cells import cells, unmeasured
