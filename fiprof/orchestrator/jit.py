@@ -178,8 +178,8 @@ class _Measurement:
             return JitCall(case.id, None, None, None, [], [], error=error.message)
         if not first.modules:
             self.warnings.append(
-                f"{case.id}: FlashInfer's JIT made no module for it; what its first call compiled otherwise, as kernels "
-                "of CuTe DSL are, stands under launch"
+                f"{case.id}: FlashInfer's JIT made no module for it; what its first call compiled otherwise, as "
+                "kernels of CuTe DSL are, stands under launch"
             )
         builds = jit_cache.builds(base)
         self._learn(first, base)
