@@ -92,7 +92,7 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
         report_checks.section(run, checks),
         guide.actions_section(run.manifest),
         guide.guide_section(measured, defaults),
-        _appendix(measured, checks),
+        _appendix(measured, told, checks),
     ]
     kept = tuple(section for section in sections if section.blocks or section.sections)
     return (*kept, report_checks.checklist(_items(measured, kept, checks, judged)))
@@ -120,9 +120,9 @@ def _charts(run: Run) -> Section:
     return Section("charts", "Visualizations", tuple(dict.fromkeys(blocks)))
 
 
-def _appendix(measured: Measured, checks: Sequence[Check]) -> Section:
+def _appendix(measured: Measured, told: story.Story, checks: Sequence[Check]) -> Section:
     tables = [
-        *appendix_tables(measured),
+        *appendix_tables(measured, told),
         report_checks.checks_table(measured.run, checks),
         guide.files_table(measured.run.manifest),
     ]

@@ -7,19 +7,22 @@ from collections.abc import Callable, Iterable
 
 from fiprof.parsers import metrics, tables
 from fiprof.parsers.run import Run
-from fiprof.reports import roofline, show, source, timeline
+from fiprof.reports import roofline, show, source
 from fiprof.reports.facts import Cell, table
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Measured
 from fiprof.reports.page import Table
+from fiprof.reports.story import Story
 from fiprof.reports.view import Column, Document, View
 
 MOST_ROWS = 20_000
 """Of a table; the rest is in the run's tables."""
 
 
-def appendix_tables(measured: Measured) -> Iterable[Table]:
+def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
     """The tables behind the report, the rules of ncu, and what there is on disk.
+
+    told: the run's story, every phase of it.
 
     Raises FiprofError for a table that cannot be read.
     """
@@ -34,7 +37,7 @@ def appendix_tables(measured: Measured) -> Iterable[Table]:
                 kept = dataclasses.replace(view, rows=view.rows[:MOST_ROWS], warnings=(), summary=(), notes=())
                 yield Table(kept, anchor=f"appendix-{name}-{number}", appendix=True)
     yield from _stalls(measured)
-    yield from _kernels(measured)
+    yield from _kernels(told)
     yield from _rules(run)
     yield from _names(run)
     yield from _on_disk(run)
@@ -63,7 +66,7 @@ def _stalls(measured: Measured) -> Iterable[Table]:
         yield table(columns, rows[:MOST_ROWS], anchor="appendix-stalls", title=title, appendix=True)
 
 
-def _kernels(measured: Measured) -> Iterable[Table]:
+def _kernels(told: Story) -> Iterable[Table]:
     """Every kernel of the trace, those of setup and warmup too."""
     columns = (
         Column("start_ms", "start", "ms", ",.1f"),
@@ -76,7 +79,7 @@ def _kernels(measured: Measured) -> Iterable[Table]:
         Column("gap_us", "gap", "µs", ",.1f"),
         Column("launch_us", "call", "µs", ",.1f"),
     )
-    steps = [step for chapter in timeline.timeline(measured.run, phase="all").chapters for step in chapter.steps]
+    steps = [step for scene in told.scenes for step in scene.chapter.steps]
     rows: list[list[Cell]] = [
         [
             step.start_us / 1e3,
