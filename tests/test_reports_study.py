@@ -154,7 +154,7 @@ def test_a_recommendation_turns_with_the_times(tmp_path: Path, made: dict[str, P
     before = sentences(made["final-report"])
     assert 'Prefill by FA3 (GQA 32/8): pass backend="fa3"' in before
     after = final(tmp_path, "slower", slower)
-    assert 'Prefill by FA3 (GQA 32/8): pass backend="fa2": FA3 was faster nowhere here.' in after
+    assert 'Prefill by FA3 (GQA 32/8): pass backend="fa2": nothing was faster with FA3.' in after
     assert "«FA3 beats FA2» is refuted" in after
     even = final(tmp_path, "alike", alike)
     assert "Prefill by FA3 (GQA 32/8): no difference was seen: choose by something else." in even

@@ -52,7 +52,7 @@ CHOICES = (
     Choice(
         "decode-heads", "GQA for decode",
         Side("decode", (("kv_heads", 32), ("q_heads", 32))), Side("decode", (("kv_heads", 8), ("q_heads", 32))),
-        "MHA 32/32", "GQA 32/8", "prefer models with grouped queries", "the number of KV heads is no reason to choose",
+        "MHA 32/32", "GQA 32/8", "prefer models with grouped queries", "multi-head attention is the faster",
         "", True,
     ),
     Choice(
@@ -157,7 +157,7 @@ def _advice(
         rest = "" if len(faster) == total else f"; in {total - len(faster)} of {total} no difference was seen"
         return f"{_sentence(choice.take_new)}{rest}."
     if not faster:
-        return f"{_sentence(choice.keep_old)}: {choice.new_name} was faster nowhere here."
+        return f"{_sentence(choice.keep_old)}: nothing was faster with {choice.new_name}."
     many, few = (choice.take_new, slower) if len(faster) >= len(slower) else (choice.keep_old, faster)
     names = [pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS]]
     more = f" and {len(few) - len(names)} more" if len(few) > len(names) else ""

@@ -74,7 +74,7 @@ class Study:
         options = [
             _short_option(name, cell.params[name], cell.params)
             for name in self.options(cell.workload)
-            if name in cell.params
+            if name in cell.params and name not in without
         ]
         return " ".join(filter(None, [axes, *options])) or cell.workload
 
@@ -231,6 +231,14 @@ def pair_label(study: Study, one: Cell, other: Cell, *, without: Sequence[str] =
     common = study.label(one, workload=False, without=(*differ, *without))
     moves = [f"{parameter_word(name, other.params[name], other.params)} to {one.params[name]:,}" for name in axes]
     return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
+
+
+def short_pair(study: Study, one: Cell, other: Cell) -> str:
+    """The same for a narrow column: ``1x512 graph`` in common, or ``1x512 GQA to 1x2k GQA`` along an axis."""
+    differ = [name for name, value in one.params.items() if not same(value, other.params.get(name, value))]
+    if any(name in study.axes(one.workload) for name in differ):
+        return f"{study.short(other)} to {study.short(one)}"
+    return study.short(one, without=differ)
 
 
 def _rest(cell: Cell, named: set[str]) -> frozenset[tuple[str, Value, bool]]:

@@ -152,10 +152,15 @@ def _state(state: object, name: str) -> float | int | None:
     return found if isinstance(found, int | float) else None
 
 
-def _sure(study: Study) -> tuple[Text | Bullets, ...]:
+def _sure(study: Study) -> tuple[Bullets, ...]:
+    return (Bullets(tuple(Text((line,)) for line in steadiness(study))),)
+
+
+def steadiness(study: Study) -> list[str]:
+    """How wide the intervals are, and how far a cell's rounds lie apart."""
     widths = [half_width(cell) for cell in study.measured]
     if not widths:
-        return (Text(("No cell has a time.",)),)
+        return ["No cell has a time."]
     widest = max(study.measured, key=half_width)
     drifts = [(cell, drift(cell)) for cell in study.measured if cell.plain and len(cell.plain.round_medians_us) > 1]
     lines = [
@@ -166,12 +171,12 @@ def _sure(study: Study) -> tuple[Text | Bullets, ...]:
         moved = [item for item in drifts if item[1] >= DRIFT]
         worst = max(drifts, key=lambda item: item[1])
         lines.append(
-            f"A cell's rounds lie within {spread([part for _, part in drifts], '.1%')} of its time of each other; "
-            f"{len(moved)} of {len(drifts)} are {DRIFT:.0%} or more apart, the most {study.label(worst[0])} "
+            f"The slowest and the fastest round of a cell are {spread([part for _, part in drifts], '.1%')} of its "
+            f"time apart; {DRIFT:.0%} or more in {len(moved)} of {len(drifts)} cells, most at {study.label(worst[0])} "
             f"({worst[1]:.1%})."
         )
         lines.append(_trend(drifts))
-    return (Bullets(tuple(Text((line,)) for line in lines)),)
+    return lines
 
 
 def drift(cell: Cell) -> float:

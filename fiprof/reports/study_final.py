@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fiprof.reports.claims import Result, Tested
 from fiprof.reports.page import Block, Bullets, Caution, Link, Page, Section, Table, Text
-from fiprof.reports.study_data import Study
-from fiprof.reports.study_environment import facts
+from fiprof.reports.study_data import Study, short_pair
+from fiprof.reports.study_environment import facts, steadiness
 from fiprof.reports.study_found import Found
 from fiprof.reports.study_ratio import METHOD, count
-from fiprof.reports.study_tables import absent, claims
+from fiprof.reports.study_tables import absent, claims, key
 from fiprof.reports.view import Column, View
 
 
@@ -37,7 +37,7 @@ def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], resul
             tuple(_claim(study, result) for result in results),
         ),
         Section("not-measured", "What was not measured", _not_measured(study, [*serving, *kernels], results)),
-        Section("method", "How numbers are compared", (Text((METHOD,)),)),
+        Section("method", "How sure", (*(Text((line,)) for line in steadiness(study)), Text((METHOD,)))),
     ]
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
 
@@ -124,10 +124,11 @@ def _tested(study: Study, tested: Sequence[Tested]) -> View:
     for item in sorted(tested, key=lambda item: _ORDER.index(item.outcome)):
         names = list(dict.fromkeys(cell.run for cell in item.cells))
         links = [study.run_link(name) for name in names] + [""] * (runs - len(names))
-        rows.append((item.where(study), item.measured, item.outcome, *links))
+        name = short_pair(study, *item.cells) if len(item.cells) == 2 else study.short(item.cells[0])
+        rows.append((name, item.measured, item.outcome, *links))
     columns = [Column("cells", "cells"), Column("measured", "measured"), Column("outcome", "claim")]
     columns += [Column(f"run_{i}", "run" if not i else "other run") for i in range(runs)]
-    return View(tuple(columns), tuple(rows))
+    return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cells)])))
 
 
 def _not_measured(study: Study, found: Sequence[Found], results: Sequence[Result]) -> tuple[Block, ...]:

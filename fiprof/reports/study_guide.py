@@ -16,15 +16,16 @@ from fiprof.reports.study_data import (
     Value,
     is_number,
     main_kernel,
-    pair_label,
     pairs_of,
     parameter_word,
+    short_pair,
     size,
 )
 from fiprof.reports.study_environment import facts
 from fiprof.reports.study_kernel_findings import occupancy, top_stalls
 from fiprof.reports.study_kernels import known, title
 from fiprof.reports.study_ratio import Ratio, count, listed, of_cells, spread
+from fiprof.reports.study_tables import key
 from fiprof.reports.view import Column, View
 
 TOP_REASONS = 3
@@ -151,7 +152,7 @@ _SIZES = ("batch", "kv_len", "seq_len", "rows", "hidden", "tokens")
 def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
     """Every pair, the largest effects of each change first."""
     rows = [
-        (effect.change, pair_label(study, *pair), ratio.value, ratio.low, ratio.high)
+        (effect.change, short_pair(study, *pair), ratio.value, ratio.low, ratio.high)
         for effect in found
         for pair, ratio in sorted(effect.pairs, key=lambda item: -max(item[1].value, 1 / item[1].value))
     ]
@@ -162,7 +163,8 @@ def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
         Column("low", "from", spec=".3f"),
         Column("high", "to", spec=".3f"),
     )
-    return View(columns, tuple(rows), title="Every pair")
+    notes = tuple(filter(None, [key(study, found[0].pairs[0][0])]))
+    return View(columns, tuple(rows), title="Every pair", notes=notes)
 
 
 def _value_word(name: str, value: Value, params: dict[str, Value]) -> str:

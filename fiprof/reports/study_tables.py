@@ -53,7 +53,7 @@ def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
     """Every cell with its times and rates; those without a time last, with the reason."""
     rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: _order(study, cell))]
     notes = (
-        _key(study, found)
+        key(study, found)
         + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
         "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
@@ -67,7 +67,7 @@ def _order(study: Study, cell: Cell) -> tuple[bool, list[str], list[float]]:
     return cell.plain is None, [str(cell.params.get(name)) for name in study.options(cell.workload)], sizes
 
 
-def _key(study: Study, found: Sequence[Cell]) -> str:
+def key(study: Study, found: Sequence[Cell]) -> str:
     """What the names in the first column are made of."""
     workload = found[0].workload if found else ""
     words = study.short_key(workload) if workload else ""
@@ -146,7 +146,7 @@ def execution(study: Study, found: Sequence[Cell]) -> View:
                 )
             )
     notes = (
-        _key(study, found)
+        key(study, found)
         + "of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",
     )
     return view_of(_EXECUTION, rows, title="Launches", notes=notes if rows else ())
@@ -205,7 +205,7 @@ def hardware(study: Study, found: Sequence[Cell]) -> View:
             )
         )
     notes = (
-        _key(study, found)
+        key(study, found)
         + "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
         "the kernel's intensity, and how much of what it allows was achieved.",
     )
