@@ -30,6 +30,7 @@ from fiprof.reports.study import documents, pages
 from fiprof.reports.study_analysis import imbalance, split_factor
 from fiprof.reports.study_data import DOCUMENTS, Side, Study, load, pairs
 from fiprof.reports.study_environment import drift
+from fiprof.reports.study_kernel_findings import merge_share
 from tests import study_fixture as fixture
 
 
@@ -221,6 +222,17 @@ def test_a_cuda_graph_is_advised_where_the_host_is_waited_for_and_it_helps(tmp_p
 
     assert "The host keeps the GPU busy at all these sizes." in final(tmp_path, "busy", busy)
     assert "a CUDA graph made it no faster" in final(tmp_path, "useless", useless)
+
+
+def test_the_merge_is_the_kernel_of_that_name_even_where_it_is_the_longer_one() -> None:
+    cell = fixture.decode(1, 512, 8, tensor_cores=False, cuda_graph=False)
+    main, merge = cell.kernels
+    longer = dataclasses.replace(
+        cell, kernels=[main, dataclasses.replace(merge, duration_us=2 * (main.duration_us or 0))]
+    )
+    assert merge_share(longer) == pytest.approx(2 / 3)
+    assert merge_share(dataclasses.replace(cell, kernels=[main])) is None
+    assert merge_share(fixture.norm("add_then_rmsnorm", 512, 4096)) is None
 
 
 def test_near_the_roof_there_is_little_left(tmp_path: Path) -> None:

@@ -15,6 +15,12 @@ from fiprof.reports.study_ratio import count, duration, listed, times
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
 
+MERGE = "MergeStates"
+"""In the names of FlashInfer's kernels that merge the parts of a split KV."""
+
+MERGE_WORTH = 0.10
+"""Part of an iteration from which the merge is said to be worth a change. fiprof's own choice."""
+
 TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
 
@@ -129,15 +135,17 @@ def _stall_advice(kernel: Kernel) -> str:
 
 
 def _merge(study: Study) -> list[Found]:
-    """What the second kernel of an iteration costs."""
-    split = [(cell, shares) for cell in study.of("decode") if len(cell.kernels) > 1 and (shares := kernel_shares(cell))]
-    if not study.of("decode") or not any(cell.kernels for cell in study.of("decode")):
-        return [not_measured("decode-merge", "Cost of split-K's merge", study.why_absent("decode"), "kernels")]
-    seen = [cell for cell in study.of("decode") if cell.kernels]
-    if not split:
-        words = f"None of {count(len(seen), 'decode cell')} ran a merge kernel: KV was split nowhere."
+    """What the kernel that merges the parts of a split KV costs."""
+    attention = [name for name in ("decode", "prefill") if name in study.by_workload]
+    seen = [cell for name in attention for cell in study.of(name) if cell.kernels]
+    if not seen:
+        why = "ncu saw no cell of them" if any(map(study.of, attention)) else study.why_absent("decode")
+        return [not_measured("decode-merge", "Cost of split-K's merge", why, "kernels")]
+    rest = [(cell, share) for cell in seen if (share := merge_share(cell)) is not None]
+    of = f"{count(len(seen), 'cell')} of {listed(attention)}"
+    if not rest:
+        words = f"None of {of} ran a merge kernel: KV was split nowhere."
         return [Found("Split-K's merge", Finding("decode-merge", words, (), "Nothing to gain."), (), "kernels")]
-    rest = [(cell, 1 - max(shares)) for cell, shares in split]
     worst, least = max(rest, key=lambda item: item[1]), min(rest, key=lambda item: item[1])
     evidence = tuple(
         f"{study.label(cell)}: {share:.0%} of the kernel time, {listed(list(map(_kernel_time, cell.kernels)))}"
@@ -146,16 +154,23 @@ def _merge(study: Study) -> list[Found]:
     half = median(share for _, share in rest)
     finding = Finding(
         "decode-merge",
-        f"In {len(split)} of {count(len(seen), 'decode cell')} split-K adds a merge kernel, which takes "
-        f"{least[1]:.0%} to {worst[1]:.0%} of an iteration's kernel time (median {half:.0%}).",
+        f"In {len(rest)} of {of} split-K adds a merge kernel, which takes {least[1]:.0%} to {worst[1]:.0%} of an "
+        f"iteration's kernel time (median {half:.0%}).",
         evidence,
-        "A merge inside the last block to finish (a counter in the workspace), or launching it programmatically early, "
-        "would save most of that where it is large."
-        if worst[1] >= 0.10
+        "Where it is large, split less, merge inside the last block to finish (a counter in the workspace), or launch "
+        "it programmatically early."
+        if worst[1] >= MERGE_WORTH
         else "It is small everywhere: not the place to begin.",
         "ncu's times, which for kernels of a few microseconds are longer than those in a running stream.",
     )
     return [Found("Split-K's merge", finding, (worst[0],) if worst is least else (worst[0], least[0]), "kernels")]
+
+
+def merge_share(cell: Cell) -> float | None:
+    """Part of an iteration's kernel time in the kernel that merges split KV; None where none ran or has no time."""
+    shares = kernel_shares(cell)
+    found = [share for kernel, share in zip(cell.kernels, shares or [], strict=False) if MERGE in kernel.kernel]
+    return sum(found) if found else None
 
 
 def _kernel_time(kernel: Kernel) -> str:
