@@ -8,7 +8,7 @@ RECORDED := $(firstword $(wildcard artifacts/2*-all))
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup collect test lint types check bench clean
+.PHONY: help setup collect test lint types check bench docs clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,13 @@ check: lint types test ## Everything that must pass before a commit
 bench: setup ## The benchmarks that need no GPU, side by side
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/startup.py
+
+docs: setup ## Build the reports of the recorded runs into docs/reports, from copies of the runs
+	@set -e; copies=$$(mktemp -d); trap 'rm -rf "$$copies"' EXIT; \
+	for run in artifacts/2*; do \
+	  name=$$(basename $$run); cp -r $$run $$copies/; rm -rf $$copies/$$name/tables; \
+	  $(BIN)/fiprof report $$copies/$$name --out docs/reports/$$name; \
+	done
 
 clean: ## Remove what was installed and built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

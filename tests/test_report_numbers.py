@@ -26,7 +26,7 @@ AT_RANDOM = 10
 @pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name.partition("-")[2].partition("-")[2])
 def reported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, RawRun]:
     folder = tmp_path_factory.mktemp("recorded") / request.param.name
-    shutil.copytree(request.param, folder)
+    shutil.copytree(request.param, folder, ignore=shutil.ignore_patterns("tables"))
     assert not parse_all(folder).problems
     return report([Run(folder)]), RawRun(folder)
 

@@ -1,0 +1,164 @@
+"""fiprof report: what it writes and where, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Fiprof, python_path
+
+
+@pytest.fixture
+def run(tmp_path: Path, recorded: Path) -> Path:
+    """A copy of the recorded run, without tables, in the archive of the test's folder."""
+    folder = tmp_path / "artifacts" / recorded.name
+    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
+    return folder
+
+
+def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
+    done = fiprof("report", "latest")
+    assert done.returncode == 0, done.stderr
+    name = f"artifacts/{run.name}"
+    assert done.stdout.splitlines() == [f"{name}/report.md", f"{name}/report.html"]
+    assert done.stderr == f"making the tables of {name}\n"
+    assert (run / "report.md").read_text(encoding="utf-8").startswith(f"# {run.name}\n")
+    assert (run / "report.html").read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    assert not list(run.glob(".report*"))
+
+
+def test_one_format_elsewhere(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    done = fiprof("report", str(run), "--format", "md", "--out", "here/there")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "here/there/report.md\n"
+    assert [path.name for path in (tmp_path / "here/there").iterdir()] == ["report.md"]
+    assert not (run / "report.md").exists()
+
+
+def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    other = run.with_name("20261121-999999-other")
+    shutil.copytree(run, other)
+    done = fiprof("report", run.name, other.name, "--format", "md")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "report/report.md\n"
+    text = (tmp_path / "report/report.md").read_text(encoding="utf-8")
+    assert "## Comparison" in text and "within the spread" in text
+
+
+def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    done = fiprof("report", "latest", "--bundle", "send.zip")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "send.zip"
+    with zipfile.ZipFile(tmp_path / "send.zip") as bundle:
+        assert bundle.testzip() is None
+        names = set(bundle.namelist())
+        top = {"report.md", "report.html", "guide.md", "numbers.csv"}
+        inside = {f"{run.name}/{name}" for name in (
+            "run.json", "baseline.jsonl", "ncu/profile.ncu-rep", "nsys/trace.nsys-rep", "tables/launches.csv",
+            "tables/launches.parquet", "tables/gpu_metrics.parquet", "tables/checks.csv",
+        )}  # fmt: skip
+        assert top | inside <= names
+        # Unpacked: what ncu-ui opens, with the checksum that run.json has.
+        import hashlib
+        import json
+
+        made = {
+            file["path"]: file["sha256"]
+            for action in json.loads(bundle.read(f"{run.name}/run.json"))["actions"]
+            for file in action["files"]
+        }
+        for name in ("ncu/profile.ncu-rep", "nsys/trace.nsys-rep"):
+            assert hashlib.sha256(bundle.read(f"{run.name}/{name}")).hexdigest() == made[name]
+        rows = list(csv.DictReader(io.StringIO(bundle.read(f"{run.name}/tables/launches.csv").decode())))
+        assert [row["launch"] for row in rows] == ["0", "1", "2", "3", "4", "5"]
+        assert rows[3]["kernel"] == "PrefillWithKVCacheKernel" and float(rows[3]["duration_ns"]) == 307872
+        numbers = list(csv.DictReader(io.StringIO(bundle.read("numbers.csv").decode())))
+        assert {
+            "section": "kernels",
+            "text": "307.87",
+            "value": "307.872",
+            "source": "ncu, launch 3: gpu__time_duration.sum / 1000",
+        } in numbers
+        assert bundle.read("guide.md").decode().count("fiprof collect --kernel") == 1
+
+
+def limited(*arguments: str, cwd: Path, limit: int) -> subprocess.CompletedProcess[str]:
+    """fiprof where no file may grow beyond so many bytes, as on a full disk."""
+
+    def limits() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    return subprocess.run(
+        [sys.executable, "-m", "fiprof", *arguments],
+        capture_output=True, text=True, cwd=cwd, check=False, preexec_fn=limits,
+        env={**os.environ, "PYTHONPATH": python_path(), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+
+
+def test_a_full_disk_leaves_nothing_half_written(fiprof: Fiprof, run: Path) -> None:
+    assert fiprof("parse", "latest").returncode == 0
+    (run / "report.md").write_text("the one before\n")
+    done = limited("report", "latest", cwd=run.parents[1], limit=10_000)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        f"fiprof: artifacts/{run.name}/report.md cannot be written: File too large",
+        "  write it elsewhere with --out DIR",
+    ]
+    assert (run / "report.md").read_text() == "the one before\n"
+    assert not list(run.glob(".report*"))
+
+
+def test_a_folder_that_cannot_be_written(fiprof: Fiprof, run: Path) -> None:
+    done = fiprof("report", str(run), "--out", "/proc/fiprof")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        "fiprof: /proc/fiprof cannot be written: No such file or directory",
+        "  write it elsewhere with --out DIR",
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_run(fiprof: Fiprof, run: Path) -> None:
+    assert fiprof("parse", "latest").returncode == 0
+    run.chmod(0o555)
+    try:
+        done = fiprof("report", "latest")
+    finally:
+        run.chmod(0o755)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "  write it elsewhere with --out DIR"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["report"], "Missing argument 'RUN [RUN …]'"),
+        (["report", "nothing"], "there is no run nothing"),
+        (["report", "latest", "latest"], "fiprof: a run is named twice\n"),
+        (["report", "latest", "--format", "pdf"], "'pdf' is not one of"),
+    ],
+)
+def test_wrong_use(fiprof: Fiprof, run: Path, arguments: list[str], words: str) -> None:
+    done = fiprof(*arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert not (run / "report.md").exists()
+
+
+def test_a_run_without_raw_files_still_has_a_report(fiprof: Fiprof, run: Path) -> None:
+    for folder in ("ncu", "nsys"):
+        shutil.rmtree(run / folder)
+    done = fiprof("report", "latest", "--format", "md")
+    assert done.returncode == 0, done.stderr
+    text = " ".join((run / "report.md").read_text(encoding="utf-8").split())
+    assert "no counters, occupancy, stalls and roofs: ncu ran, but its tables are not there" in text.replace("> ", "")
