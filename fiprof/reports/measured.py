@@ -15,6 +15,7 @@ from fiprof.reports.evidence import Evidence, float_ops
 from fiprof.reports.facts import RATIO, SUM, Fact, Source
 from fiprof.reports.labels import Labels
 from fiprof.reports.roofline import LaunchRoofline, Work, roofline
+from fiprof.reports.show import Figures, show
 from fiprof.reports.times import Times, summarize
 
 _METRICS = {metric.name: metric for metric in metrics.METRICS}
@@ -99,6 +100,11 @@ class Measured:
     def rooflines(self) -> dict[int, LaunchRoofline]:
         """Launch -> its place on the roofs; empty without ncu."""
         return {item.launch: item for item in roofline(self.run).launches} if self.evidence.launches else {}
+
+    @cached_property
+    def figures(self) -> Figures:
+        """What ``fiprof show`` shows of every launch."""
+        return show(self.run)
 
     # ncu
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from fiprof.errors import FiprofError
 from fiprof.reports import expected, report_parameters, report_verdicts
+from fiprof.reports.check_rules import FLOPS_HIGH
 from fiprof.reports.facts import Fact, Said, Source, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured
@@ -40,7 +41,7 @@ def section(measured: Measured, told: Story, found: Verdicts) -> Section:
         *waiting(measured, told, found),
         *second_kernels(measured),
         *grids(measured),
-        *extra_work(measured),
+        *extra_work(measured, found),
         *cold(measured),
     ]
     blocks: list[Block] = list(findings)
@@ -178,22 +179,27 @@ def grids(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def extra_work(measured: Measured) -> Iterable[Finding]:
-    """Cases for which ncu counted many more operations than the algorithm needs."""
-    found = [
-        (factor, measured.labels(case.id))
-        for case in measured.run.manifest.cases
-        if (factor := measured.work_factor(case)) is not None and factor.value >= MUCH_WORK
-    ]
+def extra_work(measured: Measured, verdicts: Verdicts) -> Iterable[Finding]:
+    """Cases for which ncu counted many more operations than the algorithm needs: where that can cost time, or is very
+    much."""
+    found = []
+    for case in measured.run.manifest.cases:
+        factor = measured.work_factor(case)
+        main = next((group for group in measured.longest if group.case == case.id), None)
+        verdict = verdicts.of(main.launch) if main is not None else None
+        costs = verdict is not None and verdict.judgement.kind in ("compute", "latency")
+        if factor is not None and factor.value >= (MUCH_WORK if costs else FLOPS_HIGH):
+            bound = f", {verdict.title}" if verdict is not None else ""
+            found.append((factor, measured.labels(case.id), bound))
     if not found:
         return
     found.sort(key=lambda item: -item[0].value)
-    (most, label), others = found[0], len(found) - 1
+    (most, label, _), others = found[0], len(found) - 1
     rest = say(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
     yield Finding(
         anchor="finding-extra-work",
         observation=say("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
-        evidence=tuple(say("{}: {} times", label, factor) for factor, label in found[:MOST_LINES]),
+        evidence=tuple(say("{}: {} times{}", label, factor, bound) for factor, label, bound in found[:MOST_LINES]),
         implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
         "conversions). Saving it gains where compute binds, and nothing where memory does.",
         sure="ncu's counters over the workload's cost model: tensor operations where there are any.",

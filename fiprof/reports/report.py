@@ -31,7 +31,6 @@ from fiprof.reports.report_compare import comparison
 from fiprof.reports.report_settings import Defaults
 from fiprof.reports.report_tables import appendix_tables
 from fiprof.reports.roofline import roofline
-from fiprof.reports.show import show
 from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import visible
 
@@ -86,7 +85,7 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
         report_settings.environment_section(run),
         report_settings.asked_section(measured, defaults),
         story.section(told),
-        _charts(run),
+        _charts(measured),
         report_kernels.section(measured, judged),
         observations.section(measured, told, judged),
         report_checks.section(run, checks),
@@ -98,15 +97,16 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
     return (*kept, report_checks.checklist(_items(measured, kept, checks, judged)))
 
 
-def _charts(run: Run) -> Section:
+def _charts(measured: Measured) -> Section:
     """The pictures, as far as the run has what they show."""
+    run = measured.run
     blocks: list[Block] = []
     makers: tuple[Callable[[], Chart | None], ...] = (
         lambda: timeline_chart(run),
         lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
         lambda: roofline_chart(roofline(run)),
         lambda: stalls_chart(stalls.stalls(run)),
-        lambda: occupancy_chart(show(run)),
+        lambda: occupancy_chart(measured.figures),
         lambda: memory_chart(run),
     )
     for make in makers:

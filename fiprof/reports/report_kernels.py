@@ -7,7 +7,7 @@ import dataclasses
 from fiprof.errors import FiprofError
 from fiprof.parsers.metrics import number
 from fiprof.reports import checks, hotspots, report_verdicts, source
-from fiprof.reports.accesses import Accesses, GlobalAccess, accesses, widths_by_launch
+from fiprof.reports.accesses import Accesses, GlobalAccess
 from fiprof.reports.facts import Cell, Fact, Said, join, say, table
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.measured import Group, Measured
@@ -133,7 +133,7 @@ class _Writer:
 
     def __init__(self, measured: Measured) -> None:
         self.measured = measured
-        self._widths = widths_by_launch(measured.run)
+        self._accesses = {item.launch: item.accesses for item in measured.figures.launches}
         self._stalls: dict[int, LaunchStalls] = {}
         if measured.run.has("stalls") and measured.evidence.stalls:
             self._stalls = {item.launch: item for item in stalls(measured.run).launches}
@@ -265,7 +265,7 @@ class _Writer:
         if hits:
             busy = say("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else say("")
             told.append(say("{}{}.", join(", ", hits), busy))
-        told += _access_words(accesses(row, self._widths.get(group.launch)), number(row, "shared_data_pct") or 0.0)
+        told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
         return join(" ", told) if told else None
 
     def _needed(self, group: Group) -> Said | None:

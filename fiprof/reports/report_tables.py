@@ -28,7 +28,7 @@ def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
     """
     run = measured.run
     makers: tuple[tuple[str, Callable[[], Document]], ...] = (
-        ("launches", lambda: show.document(show.show(run))),
+        ("launches", lambda: show.document(measured.figures)),
         ("roofline", lambda: roofline.document(roofline.roofline(run))),
     )
     for name, make in makers:
