@@ -217,14 +217,13 @@ def _prefixed(section: Section, prefix: str) -> Section:
 
 
 def warnings(page: Page) -> Iterable[str]:
-    """The cautions of a page, for whoever writes it."""
-    for section in page.sections:
-        yield from _cautions(section)
+    """What makes the whole of a report doubtful: the cautions of its summaries and of its comparison."""
+    yield from _cautions(page.sections)
 
 
-def _cautions(section: Section) -> Iterable[str]:
-    for block in section.blocks:
-        if isinstance(block, Caution):
-            yield block.text
-    for part in section.sections:
-        yield from _cautions(part)
+def _cautions(sections: Iterable[Section]) -> Iterable[str]:
+    for section in sections:
+        if section.anchor.endswith(("summary", "comparison")):
+            yield from (block.text for block in section.blocks if isinstance(block, Caution))
+        if section.anchor.endswith("-run"):
+            yield from _cautions(section.sections)

@@ -17,7 +17,7 @@ from fiprof.reports.view import Column
 
 MOST_RULES = 2
 """Of ncu's own that are quoted in a kernel's part; the appendix has all."""
-SURE_WORDS: dict[Sure, str] = {"high": "sure", "fair": "fairly", "low": "not very"}
+SURE_WORDS: dict[Sure, str] = {"high": "sure", "fair": "fairly sure", "low": "not sure"}
 UNKNOWN = "unknown"
 """Kind of a verdict that says «not enough evidence»."""
 
@@ -151,7 +151,7 @@ def bound(verdict: LaunchVerdict) -> Said:
         words.append(readings[0].said())
     text = join(": ", words)
     runner = f", runner-up {verdict.runner_up}" if verdict.runner_up else ""
-    return say("{}; how sure: {}{}.", text, SURE_WORDS[verdict.sure], runner)
+    return say("{}; {}{}.", text, SURE_WORDS[verdict.sure], runner)
 
 
 def waiting(found: Verdicts, least_pct: float) -> list[tuple[CaseVerdict, Fact]]:

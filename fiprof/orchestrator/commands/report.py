@@ -46,11 +46,14 @@ def command(archive: Archive, runs: tuple[str, ...], format_: str, out: Path | N
     The paths go to standard output.
     """
     from fiprof.orchestrator.reporting import open_runs, page, write_bundle, write_report
+    from fiprof.reports.report import warnings
 
     opened = open_runs([archive.find(run) for run in runs], lambda text: click.echo(text, err=True))
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = ("md", "html") if format_ == "both" else (format_,)
     made = page(opened)
+    for text in warnings(made):
+        click.echo(f"warning: {text}", err=True)
     written = write_report(made, folder, suffixes)
     if bundle is not None:
         written.append(write_bundle(made, opened, bundle))
