@@ -151,6 +151,72 @@ def test_text_keeps_to_100_columns(page: Page) -> None:
         assert len(line) <= 100 or line.startswith(("<a id=", "](")) or len(max(line.split(), key=len)) > 90, line
 
 
+# Cases that differ in one parameter
+
+
+@pytest.fixture(scope="module")
+def decode(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    (archived,) = REPOSITORY.glob("artifacts/2*-decode")
+    folder = tmp_path_factory.mktemp("runs") / archived.name
+    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
+    assert not parse_all(folder).problems
+    return report([Run(folder)])
+
+
+def finding(page: Page, anchor: str) -> Finding:
+    (found,) = [block for block in blocks(page) if isinstance(block, Finding) and block.anchor == anchor]
+    return found
+
+
+def test_a_switch_is_compared_at_every_size(decode: Page) -> None:
+    found = finding(decode, "finding-decode-tensor-cores")
+    assert found.observation == (
+        "decode: tensor_cores true is 1.33 times as fast as false at batch 32: it executes 5.43 times fewer instructions, "
+        "DRAM is at 81.4% of its roof instead of 63.4% and the tensor cores are active in 9.8% instead of 0.0%."
+    )
+    assert found.evidence[:4] == (
+        "batch 32: true 67.66 µs, false 89.79 µs: 1.33 times",
+        "batch 128: true 251.13 µs, false 327.12 µs: 1.30 times",
+        "batch 8: true 26.50 µs, false 28.16 µs: 1.06 times",
+        "batch 1: true 9.09 µs, false 9.47 µs: 1.04 times",
+    )
+    assert found.implication == (
+        "Prefer tensor_cores true at batch 32, batch 128; elsewhere it gains less than 1.1 times."
+    )
+
+
+def test_a_size_is_told_as_growth(decode: Page) -> None:
+    found = finding(decode, "finding-decode-batch")
+    assert found.observation == (
+        "decode: from batch 1 to 128 the time grows 27.63 to 34.54 times for 128 times the least bytes."
+    )
+    assert len(found.evidence) == 2
+
+
+def test_what_was_measured_to_be_faster_comes_first(decode: Page) -> None:
+    (bullets,) = [block for block in the(decode, "summary").blocks if isinstance(block, Bullets)]
+    assert "".join(bullets.items[2].parts) == (
+        "To do first: tensor_cores true instead of false at batch 128, 251.13 µs instead of 327.12 µs: measured, 1.30 "
+        "times as fast. In decode batch=1 tensor_cores the GPU waits 58% of the time for the host, and half or more in "
+        "another case: no faster kernel helps there."
+    )
+
+
+def test_a_difference_within_the_spread_is_none(tmp_path: Path) -> None:
+    def executions(mode: str, times: list[int]) -> list[dict[str, Any]]:
+        return [
+            {"start_ns": i * 10**6, "end_ns": i * 10**6 + ns, "duration_ns": ns, "device": 0, "phase": "measure",
+             "case": f"mine[mode={mode}]", "iteration": i, "kernel": "K", "kernel_full": "K", "grid": "8x1x1"}
+            for i, ns in enumerate(times)
+        ]  # fmt: skip
+
+    rows = executions("a", [95_000, 100_000, 105_000]) + executions("b", [98_000, 103_000, 108_000])
+    page = report([make_run(tmp_path / "run", kernels=rows, cases=[case("mine[mode=a]"), case("mine[mode=b]")])])
+    assert finding(page, "finding-mine-mode").observation == (
+        "mine: mode makes no difference beyond the spread (1.03 times at most)."
+    )
+
+
 # Partial runs
 
 

@@ -145,8 +145,8 @@ def _scaling(measured: Measured, workload: str, key: str, groups: Sequence[Seque
     if starved:
         where, case, rate, best = starved[0]
         means = say(
-            "The small cases do not fill the GPU: at {} {}{} the least bytes move at {}, at best at {}. More work in a "
-            "launch is nearly free there.",
+            "The small cases do not fill the GPU: at {} {}{} the least bytes move at {}, at best at {}. There more "
+            "work in a launch costs less time than its share.",
             key, _value(case, key), f" ({where})" if where else "", rate, best,
         )  # fmt: skip
     return Finding(
