@@ -45,7 +45,10 @@ def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
     """
     if len(runs) == 1:
         return Page(visible(runs[0].manifest.name), _sections(runs[0], defaults or {}), facts=_facts(runs[0]))
-    parts = [Section("", visible(run.manifest.name), (), _sections(run, defaults or {})) for run in runs]
+    parts = [
+        Section("", f"Run {number}: {visible(run.manifest.name)}", (), _sections(run, defaults or {}))
+        for number, run in enumerate(runs, 1)
+    ]
     numbered = [
         _prefixed(dataclasses.replace(part, anchor="run"), f"run{number}-") for number, part in enumerate(parts, 1)
     ]

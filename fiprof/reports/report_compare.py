@@ -8,7 +8,7 @@ from fiprof.reports.evidence import environment
 from fiprof.reports.facts import Cell, Fact, table
 from fiprof.reports.labels import Labels
 from fiprof.reports.measured import Measured
-from fiprof.reports.page import Block, Caution, Section, Text
+from fiprof.reports.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.view import Column, visible
 
 DIFFERENCES = (
@@ -24,13 +24,16 @@ def comparison(runs: Sequence[Measured]) -> Section:
     """The section: what differs between the runs, and the cases that the first shares with the others."""
     names = [visible(measured.run.manifest.name) for measured in runs]
     blocks: list[Block] = [
-        Text((f"Each run is held against the first, {names[0]}; a ratio above 1 is slower than it.",)),
+        Bullets(
+            tuple(Text((Link(f"Run {number}: {name}", f"#run{number}-run"),)) for number, name in enumerate(names, 1))
+        ),
+        Text(("Each case is held against the first run that has it; a ratio above 1 is slower.",)),
         *(Caution(text) for text in _differences(runs)),
     ]
     ids = list(dict.fromkeys(case.id for measured in runs for case in measured.run.manifest.cases))
     shared = [case for case in ids if sum(_time(measured, case) is not None for measured in runs) > 1]
     if shared:
-        blocks.append(_table(runs, names, shared))
+        blocks.append(_table(runs, shared))
     else:
         blocks.append(Caution("no case was timed in more than one of these runs: there is nothing to compare"))
     alone = [case for case in ids if case not in shared]
@@ -54,13 +57,13 @@ _COLUMNS = (
 )
 
 
-def _table(runs: Sequence[Measured], names: Sequence[str], shared: Sequence[str]) -> Block:
+def _table(runs: Sequence[Measured], shared: Sequence[str]) -> Block:
     labels = Labels(list({case.id: case for measured in runs for case in measured.run.manifest.cases}.values()))
     rows: list[list[Cell]] = []
     for case in shared:
         base: Fact | None = None
         base_spread = 0.0
-        for measured, name in zip(runs, names, strict=True):
+        for number, measured in enumerate(runs, 1):
             time = _time(measured, case)
             if time is None:
                 continue
@@ -72,7 +75,7 @@ def _table(runs: Sequence[Measured], names: Sequence[str], shared: Sequence[str]
                 ratio = time / base
                 margin = max(base_spread, spread.value if spread else 0.0)
                 means = _means(ratio.value, margin)
-            rows.append([labels(case), name, time, spread, ratio, measured.plain_iteration(case), means])
+            rows.append([labels(case), number, time, spread, ratio, measured.plain_iteration(case), means])
     notes = (
         "kernels: kernel time of an iteration, the median by nsys (by ncu where there is no trace). A difference "
         "within the larger spread of the two is none. One run on each side cannot tell drift from change.",
