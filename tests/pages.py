@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fiprof.reports import charts
-from fiprof.reports.page import (
+from fiprof.reports.pages import charts
+from fiprof.reports.pages.page import (
     Bullets,
     Caution,
     Code,

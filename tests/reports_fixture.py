@@ -19,7 +19,7 @@ import pyarrow as pa
 from fiprof.parsers import metrics, ncu, nsys, tables
 from fiprof.parsers.manifest import CaseEntry, Manifest
 from fiprof.parsers.run import Run
-from fiprof.reports import checks, show, stalls
+from fiprof.reports import checks, show, show_document, stalls
 from fiprof.reports.view import render
 
 DATA = Path(__file__).parent / "data"
@@ -114,16 +114,16 @@ def _table(name: str, rows: Rows) -> pa.Table:
 def snapshots(run: Run) -> dict[str, str]:
     """File name -> what the reports print for the recorded run."""
     stalled = stalls.document(stalls.stalls(run))
-    figures = show.document(show.show(run))
+    figures = show_document.document(show.show(run))
     return {
         "stalls.txt": render(stalled, "table", width=120),
         "stalls-terminal.txt": render(stalled, "table", width=100, colour=True, bars=True),
         "stalls.md": render(stalls.document(stalls.stalls(run, kernel="merge")), "md"),
         "stalls.csv": render(stalls.document(stalls.stalls(run, kernel="merge"), top=3), "csv"),
         "show.txt": render(figures, "table", width=120),
-        "show-80.txt": render(show.document(show.show(run), width=80), "table", width=80),
+        "show-80.txt": render(show_document.document(show.show(run), width=80), "table", width=80),
         "show.md": render(figures, "md"),
-        "show.json": render(show.document(show.show(run)), "json"),
+        "show.json": render(show_document.document(show.show(run)), "json"),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.reports import html
+from fiprof.reports.pages import html
 from tests import pages
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect

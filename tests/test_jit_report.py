@@ -10,7 +10,7 @@ import pytest
 from fiprof.orchestrator import jit_cache
 from fiprof.parsers.results import JitCall, JitPhase, JitResults
 from fiprof.reports import jit
-from fiprof.reports.page import Caution, Code, Table
+from fiprof.reports.pages.page import Caution, Code, Table
 from fiprof.reports.view import render
 from tests.stand_ins import jit as stand_in
 

@@ -12,9 +12,9 @@ import pytest
 
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers.run import Run
-from fiprof.reports import markdown
-from fiprof.reports.facts import Found, of_page
-from fiprof.reports.page import Page
+from fiprof.reports.pages import markdown
+from fiprof.reports.pages.page import Page
+from fiprof.reports.pages.traced import Found, of_page
 from fiprof.reports.report import report
 from tests.conftest import REPOSITORY
 from tests.raw_figures import RawRun

@@ -14,8 +14,9 @@ pytest.importorskip("plotly")
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers.run import Run
-from fiprof.reports import charts, charts_time, charts_timeline, figures, plot, roofline, show, stalls
+from fiprof.reports import roofline, show, stalls
 from fiprof.reports.notebook import OpenedRun
+from fiprof.reports.pages import charts, charts_time, charts_timeline, figures, plot
 from fiprof.reports.view import cell_width
 from tests import pages
 from tests.reports_fixture import make_run

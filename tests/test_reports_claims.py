@@ -1,4 +1,4 @@
-"""fiprof/reports/claims.py: each verdict is a test on the recorded numbers; change them, and the sentence changes."""
+"""fiprof/reports/study_pages/claims.py: each verdict is a test on the recorded numbers; change them, and the sentence changes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.parsers.results import Cell, KernelResults, Times
-from fiprof.reports.claims import CLAIMS, Limits, Result
-from fiprof.reports.study_data import Study, load
-from fiprof.reports.study_ratio import Ratio, number, ratio
+from fiprof.reports.study_pages.claims import CLAIMS, Limits, Result
+from fiprof.reports.study_pages.data import Study, load
+from fiprof.reports.study_pages.ratio import Ratio, number, ratio
 from tests import study_fixture as fixture
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}

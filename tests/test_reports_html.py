@@ -1,4 +1,4 @@
-"""fiprof/reports/html.py: a page as one HTML file. What a browser makes of it: test_browser.py."""
+"""fiprof/reports/pages/html.py: a page as one HTML file. What a browser makes of it: test_browser.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.reports import html
-from fiprof.reports.page import Chart, Link, Page, PageLink, Section, Table, Text, anchors
+from fiprof.reports.pages import html
+from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Section, Table, Text, anchors
 from fiprof.reports.view import Column, View
 from tests import pages
 

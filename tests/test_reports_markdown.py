@@ -1,4 +1,4 @@
-"""fiprof/reports/markdown.py: a page as text."""
+"""fiprof/reports/pages/markdown.py: a page as text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports import markdown
-from fiprof.reports.page import Bullets, Caution, Code, Finding, Link, Page, PageLink, Section, Table, Text
+from fiprof.reports.pages import markdown
+from fiprof.reports.pages.page import Bullets, Caution, Code, Finding, Link, Page, PageLink, Section, Table, Text
 from fiprof.reports.view import Column, View, cell_width
 from tests import pages
 

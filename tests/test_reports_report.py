@@ -15,9 +15,10 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import tables
 from fiprof.parsers.manifest import Action, FileEntry
 from fiprof.parsers.run import Run
-from fiprof.reports import guide, html, markdown
-from fiprof.reports.page import Bullets, Caution, Chart, Code, Finding, Link, Page, Section, Table, Text
+from fiprof.reports.pages import html, markdown
+from fiprof.reports.pages.page import Bullets, Caution, Chart, Code, Finding, Link, Page, Section, Table, Text
 from fiprof.reports.report import SECTIONS, report
+from fiprof.reports.run_report import guide
 from tests.conftest import REPOSITORY
 from tests.reports_fixture import case, make_run, record_run, recorded_cases, write_manifest
 

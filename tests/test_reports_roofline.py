@@ -18,7 +18,9 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import ncu
 from fiprof.parsers.manifest import Action
 from fiprof.parsers.run import Run
-from fiprof.reports.roofline import LaunchRoofline, Rooflines, chart, document, roofline
+from fiprof.reports.roofline import LaunchRoofline, Rooflines, roofline
+from fiprof.reports.roofline_chart import chart
+from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import render
 from tests.conftest import REPOSITORY, Fiprof
 from tests.reports_fixture import DATA, RAW, case, make_run, record_run
@@ -255,7 +257,7 @@ def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(qui
     assert rope.roof == "DRAM"
     text = render(document(quick), "table")
     assert "DRAM (model)" in text
-    assert "launches 4, 5, 6: no operations were counted: they are those of the cost model" in text
+    assert "launches 4, 5 and 6: no operations were counted: they are those of the cost model" in text
     assert "FP32, FP16 and FP64 operations and their roofs were not collected" in text
 
 

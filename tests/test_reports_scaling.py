@@ -1,4 +1,4 @@
-"""fiprof/reports/scaling.py: the fits, computed again here with NumPy from the JSON."""
+"""fiprof/reports/study_pages/scaling.py: the fits, computed again here with NumPy from the JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.parsers.results import Cell, KernelResults
-from fiprof.reports import scaling
-from fiprof.reports.study_data import Study, load
+from fiprof.reports.study_pages import scaling
+from fiprof.reports.study_pages.data import Study, load
 from fiprof.reports.view import render
 from tests import study_fixture as fixture
 

@@ -12,7 +12,8 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.parsers.manifest import Action
 from fiprof.parsers.run import Run
-from fiprof.reports.show import Figures, LaunchFigures, document, show
+from fiprof.reports.show import Figures, LaunchFigures, show
+from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import counted_run, recorded_names

@@ -1,4 +1,4 @@
-"""fiprof/reports/story.py: a run in order of time, and what the hardware did meanwhile."""
+"""fiprof/reports/run_report/story.py: a run in order of time, and what the hardware did meanwhile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers.run import Run
-from fiprof.reports import story
 from fiprof.reports.facts import Fact, facts_of
-from fiprof.reports.measured import Measured
-from fiprof.reports.page import Bullets, Caution, Section, Table
+from fiprof.reports.pages.page import Bullets, Caution, Section, Table
+from fiprof.reports.run_report import story
+from fiprof.reports.run_report.measured import Measured
 from tests.conftest import REPOSITORY
 from tests.reports_fixture import case, make_run, record_run
 

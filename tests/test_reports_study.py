@@ -11,8 +11,7 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.results import Cell
-from fiprof.reports import study_findings, study_guide
-from fiprof.reports.page import (
+from fiprof.reports.pages.page import (
     Block,
     Bullets,
     Caution,
@@ -27,10 +26,12 @@ from fiprof.reports.page import (
     anchors,
 )
 from fiprof.reports.study import documents, pages
-from fiprof.reports.study_analysis import imbalance, split_factor
-from fiprof.reports.study_data import DOCUMENTS, Side, Study, load, pairs
-from fiprof.reports.study_environment import drift
-from fiprof.reports.study_kernel_findings import merge_share
+from fiprof.reports.study_pages import findings
+from fiprof.reports.study_pages import guide as study_guide
+from fiprof.reports.study_pages.analysis import imbalance, split_factor
+from fiprof.reports.study_pages.data import DOCUMENTS, Side, Study, load, pairs
+from fiprof.reports.study_pages.environment import drift
+from fiprof.reports.study_pages.kernel_findings import merge_share
 from tests import study_fixture as fixture
 
 
@@ -184,7 +185,7 @@ def test_a_difference_that_is_sure_but_small_is_no_reason(tmp_path: Path) -> Non
 
 
 def test_numbers_of_the_findings_are_those_of_the_cells(whole: Study) -> None:
-    (found,) = [f for f in study_findings.serving(whole) if f.finding.anchor == "prefill-backend-mha-32-32"]
+    (found,) = [f for f in findings.serving(whole) if f.finding.anchor == "prefill-backend-mha-32-32"]
     old, new = (
         Side("prefill", (("backend", "fa2"), ("kv_heads", 32))),
         Side("prefill", (("backend", "fa3"), ("kv_heads", 32))),
@@ -243,7 +244,7 @@ def test_near_the_roof_there_is_little_left(tmp_path: Path) -> None:
 
 
 def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None:
-    (found,) = [f for f in study_findings.serving(whole) if f.finding.anchor == "decode-batch"]
+    (found,) = [f for f in findings.serving(whole) if f.finding.anchor == "decode-batch"]
     at_2048 = next(text for text in found.finding.evidence if text.startswith("KV 2,048"))
     named = re.search(r"batch (\d+) is the smallest within 10% of that", at_2048)
     assert named is not None

@@ -15,7 +15,7 @@ from fiprof.errors import FiprofError
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import tables
 from fiprof.parsers.run import Run
-from fiprof.reports import samples, timeline
+from fiprof.reports import samples, timeline, timeline_text
 from fiprof.reports.samples import Busy, Samples
 from fiprof.reports.view import FORMATS, cell_width, render
 from tests.conftest import Fiprof
@@ -42,7 +42,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def text(run: Run, format_: Any = "table", **what: Any) -> str:
-    return render(timeline.document(timeline.timeline(run, **what)), format_, width=100)
+    return render(timeline_text.document(timeline.timeline(run, **what)), format_, width=100)
 
 
 def test_the_story_of_a_case(run: Run) -> None:
@@ -127,7 +127,7 @@ def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_nothing_is_wider_than_the_terminal(run: Run, width: int) -> None:
-    document = timeline.document(timeline.timeline(run, phase="all", cells=timeline.chart_cells(width)))
+    document = timeline_text.document(timeline.timeline(run, phase="all", cells=timeline_text.chart_cells(width)))
     lines = render(document, "table", width=width).splitlines()
     assert max(map(cell_width, lines)) <= width
     strips = [line for line in lines if line.startswith("kernels ")]

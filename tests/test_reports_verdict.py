@@ -20,12 +20,12 @@ from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import metrics
 from fiprof.parsers.metrics import Row
 from fiprof.parsers.run import Run
-from fiprof.reports.advice import Situation, Step, steps
 from fiprof.reports.facts import Fact, Source
+from fiprof.reports.judging.advice import Situation, Step, steps
+from fiprof.reports.judging.model import Judgement, Reading
+from fiprof.reports.judging.rules import BUSY_PCT, IDLE_PCT, RESOURCES, SATURATED_PCT, WAITING_PCT, judge
 from fiprof.reports.reasons import REASONS
 from fiprof.reports.verdict import LaunchVerdict, Verdicts, verdicts
-from fiprof.reports.verdict_model import Judgement, Reading
-from fiprof.reports.verdict_rules import BUSY_PCT, IDLE_PCT, RESOURCES, SATURATED_PCT, WAITING_PCT, judge
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.view import render
 from tests.conftest import REPOSITORY, Fiprof

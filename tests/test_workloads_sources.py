@@ -16,7 +16,8 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.jit_sources import find_sources
 from fiprof.workloads import sources
-from fiprof.workloads.sources import SourcePlace
+from fiprof.workloads.source_topics import TOPICS
+from fiprof.workloads.source_tree import SourcePlace
 from tests.conftest import REPOSITORY
 
 
@@ -242,7 +243,7 @@ def flashinfer(request: pytest.FixtureRequest) -> Path:
 def test_every_place_of_an_installed_version_is_there(flashinfer: Path) -> None:
     found = sources.source_map(flashinfer)
     assert found.missing == []
-    assert {place.topic for place in found.places} == {topic.name for topic in sources.TOPICS}
+    assert {place.topic for place in found.places} == {topic.name for topic in TOPICS}
     chosen = [tunable.set_at for tunable in found.tunables if tunable.set_at]
     assert len(chosen) > 20
     for place in [*found.places, *(tunable.declared for tunable in found.tunables), *chosen]:

@@ -17,7 +17,7 @@ from fiprof.parsers.manifest import FILE_NAME
 from fiprof.parsers.run import Run
 
 if TYPE_CHECKING:
-    from fiprof.reports.page import Page
+    from fiprof.reports.pages.page import Page
 
 RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
 """What ncu-ui and nsys-ui open."""
@@ -78,7 +78,7 @@ def write_report(made: Page, folder: Path, suffixes: Sequence[str]) -> list[Path
 
 def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
     """File name -> the page as text. suffixes: md, html or both."""
-    from fiprof.reports import html, markdown
+    from fiprof.reports.pages import html, markdown
 
     texts = {}
     if "md" in suffixes:
@@ -141,7 +141,7 @@ def _csv(run: Run, table: str) -> bytes:
 def _numbers(made: Page) -> str:
     """Every number of the report whose source is known, as CSV."""
     from fiprof.reports import view
-    from fiprof.reports.facts import of_page
+    from fiprof.reports.pages.traced import of_page
 
     columns = tuple(view.Column(key) for key in ("section", "text", "value", "source"))
     rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in of_page(made))
@@ -152,7 +152,7 @@ def _guide(made: Page) -> str:
     """The reproduction guides alone."""
     import dataclasses
 
-    from fiprof.reports import markdown
+    from fiprof.reports.pages import markdown
 
     def guides(sections: Sequence[Any]) -> Iterator[Any]:
         for section in sections:

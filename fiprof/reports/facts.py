@@ -1,20 +1,15 @@
 """Numbers that know where they come from: one cell of a raw file, or a documented formula over such cells.
 
-A :class:`Fact` is a number with its source; :func:`say` puts facts into a sentence that keeps them; :func:`table` into
-the cells of a table. :func:`of_page` gives all those of a page, so that anybody can compute them again
+A :class:`Fact` is a number with its source; :func:`say` puts facts into a sentence that keeps them; ``pages/traced.py``
+puts them into tables and finds them in a page again, so that anybody can compute them
 (``tests/test_report_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-from fiprof.reports.view import Column, Value, View, word
-
-if TYPE_CHECKING:
-    from fiprof.reports.page import Page, Section, Table
+from typing import Literal
 
 SUM = "sum(parts)"
 RATIO = "sum(parts[:-1]) / parts[-1]"
@@ -129,74 +124,3 @@ def facts_of(part: object) -> tuple[Fact, ...]:
     if isinstance(part, Fact):
         return (part,)
     return part.facts if isinstance(part, Said) else ()
-
-
-Cell = Value | Fact
-"""What a row of a traced table has."""
-
-
-def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: str = "", **texts: object) -> Table:
-    """A table of the page whose cells keep their facts.
-
-    A fact is shown as its column says, not as it would be in a sentence. texts: the view's title, summary and notes;
-    ``appendix=True`` as in :class:`fiprof.reports.page.Table`.
-    """
-    from fiprof.reports import page
-
-    appendix = bool(texts.pop("appendix", False))
-    values = tuple(tuple(cell.value if isinstance(cell, Fact) else cell for cell in row) for row in rows)
-    sources = tuple(tuple(str(cell.source) if isinstance(cell, Fact) else "" for cell in row) for row in rows)
-    shown = tuple(
-        tuple(
-            Fact(cell.value, cell.source, column.spec, f" {column.unit}" if column.unit else "")
-            if isinstance(cell, Fact)
-            else None
-            for cell, column in zip(row, columns, strict=True)
-        )
-        for row in rows
-    )
-    view = View(tuple(columns), values, **texts)  # type: ignore[arg-type]
-    return page.Table(view, anchor=anchor, appendix=appendix, sources=sources, facts=shown)
-
-
-@dataclass(frozen=True)
-class Found:
-    """A fact and where in the page it stands."""
-
-    section: str
-    """Its anchor."""
-    text: str
-    """As it is written there."""
-    fact: Fact
-
-
-def of_page(page: Page) -> list[Found]:
-    """Every number of a page whose source is known, in the page's order."""
-    return [found for section in page.sections for found in _of_section(section)]
-
-
-def _of_section(section: Section) -> Iterator[Found]:
-    from fiprof.reports import page
-
-    for block in section.blocks:
-        if isinstance(block, page.Table):
-            for row in block.facts:
-                for cell in row:
-                    if cell is not None:
-                        yield Found(section.anchor, word(cell.value, cell.spec), cell)
-            texts: tuple[object, ...] = (*block.view.summary, *block.view.notes)
-        elif isinstance(block, page.Text):
-            texts = block.parts
-        elif isinstance(block, page.Bullets):
-            texts = tuple(part for item in block.items for part in item.parts)
-        elif isinstance(block, page.Finding):
-            texts = (block.observation, *block.evidence, block.implication, block.sure)
-        elif isinstance(block, page.Caution):
-            texts = (block.text,)
-        else:
-            texts = ()
-        for text in texts:
-            for fact in facts_of(text):
-                yield Found(section.anchor, str(fact), fact)
-    for inner in section.sections:
-        yield from _of_section(inner)

@@ -12,7 +12,7 @@ from fiprof.reports.labels import Labels
 from fiprof.reports.view import Column, Document, View, view_of
 
 if TYPE_CHECKING:
-    from fiprof.reports.page import Finding, Section
+    from fiprof.reports.pages.page import Finding, Section
 
 PHASES = ("generate", "compile", "link", "load", "other", "launch")
 SLOWEST_DOMINATES = 0.8
@@ -150,7 +150,7 @@ def document(results: JitResults) -> Document:
 
 def section(results: JitResults) -> Section:
     """The same as a section of a page: findings, tables, and the warm-up to copy."""
-    from fiprof.reports.page import Caution, Code, Section, Table, Text
+    from fiprof.reports.pages.page import Caution, Code, Section, Table, Text
 
     whole = document(results)
     views = [replace(view, summary=()) if view.rows else view for view in whole.shown]
@@ -180,7 +180,7 @@ def findings(results: JitResults) -> tuple[Finding, ...]:
 
 
 def _first_calls(results: JitResults) -> Finding | None:
-    from fiprof.reports.page import Finding
+    from fiprof.reports.pages.page import Finding
 
     rows = [row for row in call_rows(results) if row.cold_s is not None]
     if not rows:
@@ -206,7 +206,7 @@ def _first_calls(results: JitResults) -> Finding | None:
 
 
 def _where_it_goes(results: JitResults) -> Finding | None:
-    from fiprof.reports.page import Finding
+    from fiprof.reports.pages.page import Finding
 
     totals = dict.fromkeys(PHASES, 0.0)
     for call in results.calls:
@@ -235,7 +235,7 @@ def _where_it_goes(results: JitResults) -> Finding | None:
 
 
 def _parallelism(results: JitResults) -> Finding | None:
-    from fiprof.reports.page import Finding
+    from fiprof.reports.pages.page import Finding
 
     rows = [row for row in module_rows(results) if row.parallelism is not None and row.compile_s]
     cores = results.environment.get("cores")
@@ -266,7 +266,7 @@ def _parallelism(results: JitResults) -> Finding | None:
 
 
 def _warm_up(results: JitResults) -> Finding | None:
-    from fiprof.reports.page import Finding
+    from fiprof.reports.pages.page import Finding
 
     cold = [call.cold_s for call in results.calls if call.cold_s is not None]
     if results.warm_up_s is None or not cold:

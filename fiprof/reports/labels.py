@@ -12,6 +12,9 @@ from fiprof.reports.view import shorten, visible
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
 
+MOST_NUMBERS = 8
+"""Launches that a sentence names before it counts the rest."""
+
 LONGEST_KERNEL = 60
 """Cells of a kernel's name in running text."""
 
@@ -66,6 +69,21 @@ def heading(item: Launch) -> str:
 def short_kernel(name: str) -> str:
     """A kernel's name as text, short enough for a sentence."""
     return shorten(visible(name), LONGEST_KERNEL)
+
+
+def numbered(numbers: Sequence[int]) -> str:
+    """``launch 3``, ``launches 0, 4 and 8``; of many the first, and how many more there are."""
+    if len(numbers) == 1:
+        return f"launch {numbers[0]}"
+    if len(numbers) > MOST_NUMBERS:
+        return f"launches {first_numbers(numbers)}"
+    return f"launches {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def first_numbers(numbers: Sequence[int]) -> str:
+    """``0, 4, 8``; of many the first, and how many more there are."""
+    shown = ", ".join(map(str, numbers[:MOST_NUMBERS]))
+    return f"{shown} and {len(numbers) - MOST_NUMBERS} more" if len(numbers) > MOST_NUMBERS else shown
 
 
 def names_kernel_or_case(row: Mapping[str, Any], label: str, words: str) -> bool:

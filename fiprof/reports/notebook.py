@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
-from fiprof.reports import charts, charts_time, charts_timeline, roofline, source, stalls
+from fiprof.reports import roofline, show_document, source, stalls, verdict, verdict_tables
 from fiprof.reports import show as show_report
 from fiprof.reports.labels import Labels
-from fiprof.reports.page import Chart
-from fiprof.reports.view import visible
+from fiprof.reports.pages import charts, charts_time, charts_timeline
+from fiprof.reports.pages.page import Chart
+from fiprof.reports.view import Document, visible
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,10 +52,11 @@ class OpenedRun(Run):
 
     def show(self) -> pd.DataFrame:
         """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
-        import pandas as pd
+        return _frame(show_document.document(show_report.show(self)))
 
-        view = show_report.document(show_report.show(self)).data
-        return pd.DataFrame(list(view.rows), columns=[column.key for column in view.columns])
+    def verdicts(self) -> pd.DataFrame:
+        """A row a launch: what binds it, by which evidence, how sure, and what ``fiprof verdict`` says to do next."""
+        return _frame(verdict_tables.document(verdict.verdicts(self)))
 
     def _traced(self, chart: Chart | None, what: str) -> Chart:
         if chart is None:
@@ -108,3 +110,10 @@ def _figure(chart: Chart) -> Figure:
                 super()._ipython_display_()
 
     return WithText(chart.figure())
+
+
+def _frame(document: Document) -> pd.DataFrame:
+    """A document's data as a DataFrame."""
+    import pandas as pd
+
+    return pd.DataFrame(list(document.data.rows), columns=[column.key for column in document.data.columns])

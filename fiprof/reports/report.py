@@ -8,29 +8,20 @@ from typing import TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
-from fiprof.reports import (
-    guide,
-    observations,
-    report_checks,
-    report_kernels,
-    report_settings,
-    report_verdicts,
-    stalls,
-    story,
-    summary,
-)
-from fiprof.reports.charts import occupancy_chart, roofline_chart, stalls_chart
-from fiprof.reports.charts_time import gpu_time, gpu_time_chart, memory_chart
-from fiprof.reports.charts_timeline import timeline_chart
+from fiprof.reports import stalls
 from fiprof.reports.check_rules import Check
-from fiprof.reports.facts import Found, of_page
-from fiprof.reports.measured import Measured
-from fiprof.reports.page import Block, Bullets, Caution, Chart, Finding, Link, Page, Section, Table, Text
-from fiprof.reports.report_checks import Item
-from fiprof.reports.report_compare import comparison
-from fiprof.reports.report_settings import Defaults
-from fiprof.reports.report_tables import appendix_tables
+from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
+from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
+from fiprof.reports.pages.charts_timeline import timeline_chart
+from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Finding, Link, Page, Section, Table, Text
+from fiprof.reports.pages.traced import Found, of_page
 from fiprof.reports.roofline import roofline
+from fiprof.reports.run_report import checklist, guide, kernels, observations, settings, story, summary, verdicts
+from fiprof.reports.run_report.checklist import Item
+from fiprof.reports.run_report.compare import comparison
+from fiprof.reports.run_report.measured import Measured
+from fiprof.reports.run_report.settings import Defaults
+from fiprof.reports.run_report.tables import appendix_tables
 from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import visible
 
@@ -81,23 +72,23 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
-    measured, checks = Measured(run), report_checks.all_checks(run)
-    told, judged = story.story(measured), report_verdicts.of_run(run)
+    measured, checks = Measured(run), checklist.all_checks(run)
+    told, judged = story.story(measured), verdicts.of_run(run)
     sections = [
         summary.section(measured, checks, judged),
-        report_settings.environment_section(run),
-        report_settings.asked_section(measured, defaults),
+        settings.environment_section(run),
+        settings.asked_section(measured, defaults),
         story.section(told),
         _charts(measured),
-        report_kernels.section(measured, judged),
+        kernels.section(measured, judged),
         observations.section(measured, told, judged),
-        report_checks.section(run, checks),
+        checklist.section(run, checks),
         guide.actions_section(run.manifest),
         guide.guide_section(measured, defaults),
         _appendix(measured, told, checks),
     ]
     kept = tuple(section for section in sections if section.blocks or section.sections)
-    return (*kept, report_checks.checklist(_items(measured, kept, checks, judged)))
+    return (*kept, checklist.checklist(_items(measured, kept, checks, judged)))
 
 
 def _charts(measured: Measured) -> Section:
@@ -126,7 +117,7 @@ def _charts(measured: Measured) -> Section:
 def _appendix(measured: Measured, told: story.Story, checks: Sequence[Check]) -> Section:
     tables = [
         *appendix_tables(measured, told),
-        report_checks.checks_table(measured.run, checks),
+        checklist.checks_table(measured.run, checks),
         guide.files_table(measured.run.manifest),
     ]
     return Section("appendix", "Appendix", tuple(table for table in tables if table is not None))
@@ -156,7 +147,7 @@ def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Che
     found = [each for section in sections for each in of_page(Page("", (section,)))]
     numbers = len(found)
     due = len(measured.evidence.launches)
-    given = sum(verdict.judgement.kind != report_verdicts.UNKNOWN for verdict in judged.launches)
+    given = sum(verdict.judgement.kind != verdicts.UNKNOWN for verdict in judged.launches)
     return [
         Item(
             "every section is there",
@@ -179,7 +170,7 @@ def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Che
             given == due if due else None,
             f"{given:,} of {due:,}" if due else "none",
         ),
-        *report_checks.items_of_checks(checks),
+        *checklist.items_of_checks(checks),
         Item("numbers name their source", numbers > 0, f"{numbers:,} numbers in tables and sentences do"),
     ]
 

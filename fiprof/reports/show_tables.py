@@ -5,23 +5,19 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fiprof.reports.accesses import GlobalAccess, SharedAccess
+from fiprof.reports.labels import numbered
 from fiprof.reports.occupancy import BARRIERS, BLOCKS, CLUSTERS, REGISTERS, SHARED, WARPS, sentences
+from fiprof.reports.show import CaseFigures, Figures, LaunchFigures
 from fiprof.reports.view import Column, Value, View, cell_width, render
-
-if TYPE_CHECKING:
-    from fiprof.reports.show import CaseFigures, Figures, LaunchFigures
 
 WIDEST_LABEL = 32
 """Cells."""
 
 MOST_ALIKE = 8
 """Launches of the same kernel and size in a case that are all shown."""
-
-MOST_NUMBERS = 8
-"""Launches that a sentence names before it counts the rest."""
 
 Cells = Sequence[tuple[Column, Callable[[Any], Value]]]
 """Columns with what stands in them."""
@@ -235,7 +231,7 @@ def _of_launches(launched: Sequence[LaunchFigures], label: int, width: int) -> I
         yield table(limits, "What limits occupancy: blocks on a multiprocessor that each resource allows", notes=held)
     if any(item.occupancy.waves for item in profiled):
         small = [item.launch or 0 for item in profiled if item.occupancy.waves and not item.occupancy.waves.full]
-        notes = (f"{launches(small)}: {_TOO_SMALL}",) if small else ()
+        notes = (f"{numbered(small)}: {_TOO_SMALL}",) if small else ()
         yield table(_WAVES, "Waves: how the grid fills the GPU", notes=notes)
     yield from _of_accesses(profiled, table)
 
@@ -311,13 +307,4 @@ def _folded(said: Iterable[tuple[int, Sequence[str]]]) -> tuple[str, ...]:
     for launch, texts in said:
         for text in texts:
             about.setdefault(text, []).append(launch)
-    return tuple(f"{launches(numbers)}: {text}." for text, numbers in about.items())
-
-
-def launches(numbers: Sequence[int]) -> str:
-    """``launch 3``, ``launches 0, 4 and 8``; of many the first, and how many more there are."""
-    if len(numbers) == 1:
-        return f"launch {numbers[0]}"
-    if len(numbers) > MOST_NUMBERS:
-        return f"launches {', '.join(map(str, numbers[:MOST_NUMBERS]))} and {len(numbers) - MOST_NUMBERS} more"
-    return f"launches {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    return tuple(f"{numbered(numbers)}: {text}." for text, numbers in about.items())

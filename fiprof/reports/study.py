@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fiprof.reports.page import Page, PageLink
-from fiprof.reports.study_data import DOCUMENTS, Study, load
+from fiprof.reports.pages.page import Page, PageLink
+from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
 
 
 def documents(folder: Path) -> list[Path]:
@@ -14,7 +14,7 @@ def documents(folder: Path) -> list[Path]:
 
     Raises FiprofError where results are missing or damaged, or a library of ``fiprof[study]`` is missing.
     """
-    from fiprof.reports import html, markdown
+    from fiprof.reports.pages import html, markdown
 
     reports = folder / "reports"
     made = pages(load(folder))
@@ -30,25 +30,16 @@ def documents(folder: Path) -> list[Path]:
 
 def pages(study: Study) -> dict[str, Page]:
     """Document -> its page, with links to the others."""
-    from fiprof.reports import (
-        claims,
-        study_analysis,
-        study_environment,
-        study_final,
-        study_findings,
-        study_guide,
-        study_index,
-        study_kernel_findings,
-    )
+    from fiprof.reports.study_pages import analysis, claims, environment, final, findings, guide, index, kernel_findings
 
     results = claims.results(study)
-    serving, kernels = study_findings.serving(study), study_kernel_findings.kernels(study)
+    serving, kernels = findings.serving(study), kernel_findings.kernels(study)
     made = {
-        "INDEX": study_index.page(study, [*serving, *kernels], results),
-        "environment": study_environment.page(study),
-        "analysis": study_analysis.page(study),
-        "kernel-dev-guide": study_guide.page(study),
-        "final-report": study_final.page(study, serving, kernels, results),
+        "INDEX": index.page(study, [*serving, *kernels], results),
+        "environment": environment.page(study),
+        "analysis": analysis.page(study),
+        "kernel-dev-guide": guide.page(study),
+        "final-report": final.page(study, serving, kernels, results),
     }
     links = tuple(PageLink(name, name) for name in DOCUMENTS)
     return {

@@ -9,15 +9,14 @@ from typing import Literal
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
-from fiprof.reports import advice, checks, quoted_rules, source
-from fiprof.reports.advice import Reason, Situation, Step
+from fiprof.reports import checks, source
 from fiprof.reports.evidence import float_ops
 from fiprof.reports.facts import Fact, Said, Source, say
-from fiprof.reports.labels import names_kernel_or_case, short_kernel
-from fiprof.reports.measured import Measured
-from fiprof.reports.quoted_rules import QuotedRule
-from fiprof.reports.verdict_model import CLOSE_POINTS, Judgement, Reading
-from fiprof.reports.verdict_rules import (
+from fiprof.reports.judging import advice, quoted_rules
+from fiprof.reports.judging.advice import Reason, Situation, Step
+from fiprof.reports.judging.model import CLOSE_POINTS, Judgement, Reading
+from fiprof.reports.judging.quoted_rules import QuotedRule
+from fiprof.reports.judging.rules import (
     BUSY_PCT,
     SATURATED_PCT,
     STALL_SHARE_PCT,
@@ -26,6 +25,8 @@ from fiprof.reports.verdict_rules import (
     WAITING_SOURCE,
     judge,
 )
+from fiprof.reports.labels import names_kernel_or_case, short_kernel
+from fiprof.reports.run_report.measured import Measured
 
 Sure = Literal["high", "fair", "low"]
 
@@ -336,7 +337,7 @@ def _sure(judgement: Judgement, doubts: Sequence[str]) -> Sure:
 
 def _cases(measured: Measured) -> list[CaseVerdict]:
     """Every case of the run that was measured."""
-    from fiprof.reports.verdict_cases import launches_of
+    from fiprof.reports.judging.cases import launches_of
 
     traced = launches_of(measured.run)
     found = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from fiprof.reports.judging.model import Reading, title
+from fiprof.reports.judging.quoted_rules import QuotedRule
 from fiprof.reports.labels import heading, short_kernel
-from fiprof.reports.quoted_rules import QuotedRule
 from fiprof.reports.verdict import CaseVerdict, LaunchVerdict, Verdicts
-from fiprof.reports.verdict_model import Reading, title
 from fiprof.reports.view import Column, Document, Value, View
 
 _DATA = tuple(

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 @run_argument
 def command(run: Run, kernel: str, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
-    from fiprof.reports import roofline
+    from fiprof.reports import roofline, roofline_chart, roofline_tables
 
     rooflines = roofline.roofline(run, kernel=kernel)
-    show(roofline.document(rooflines), format_)
-    if format_ == "table" and (drawn := roofline.chart(rooflines)):
+    show(roofline_tables.document(rooflines), format_)
+    if format_ == "table" and (drawn := roofline_chart.chart(rooflines)):
         click.echo(f"\n{drawn}")

@@ -24,8 +24,8 @@ MARKDOWN_WIDTH = 400
 @run_argument
 def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """Durations, TFLOP/s and GB/s against the roofs, occupancy and all that limits it, waves, caches, memory access."""
-    from fiprof.reports import show
+    from fiprof.reports import show, show_document
 
     figures = show.show(run, kernel=kernel, longest=top)
     width = options.width() if format_ == "table" else MARKDOWN_WIDTH
-    options.show(show.document(figures, width=width), format_)
+    options.show(show_document.document(figures, width=width), format_)

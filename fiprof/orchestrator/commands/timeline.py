@@ -33,12 +33,12 @@ def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Fo
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
     from pathlib import Path
 
-    from fiprof.reports import timeline
+    from fiprof.reports import timeline, timeline_text
 
     if perfetto:
         from fiprof.reports.perfetto import sentence, write
 
         click.echo(sentence(write(run, Path(perfetto))), err=True)
     width = options.width(timeline.PLAIN_WIDTH)
-    what = timeline.timeline(run, kernel=kernel, phase=phase, cells=timeline.chart_cells(width))
-    options.show(timeline.document(what), format_, plain_width=timeline.PLAIN_WIDTH)
+    what = timeline.timeline(run, kernel=kernel, phase=phase, cells=timeline_text.chart_cells(width))
+    options.show(timeline_text.document(what), format_, plain_width=timeline.PLAIN_WIDTH)

@@ -1,0 +1,1 @@
+"""How a verdict is found: rules, ncu's own advice, next steps."""

@@ -1,0 +1,1 @@
+"""A page as data, and how it is written: Markdown, HTML, charts."""

@@ -1,0 +1,510 @@
+"""Charts of launches, and charts of any numbers: each in characters and as a plotly figure that is made when shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fiprof.reports import roofline
+from fiprof.reports.pages import plot
+from fiprof.reports.pages.figures import (
+    GREY,
+    axis,
+    bar_height,
+    category_axis,
+    colours,
+    escaped,
+    figure,
+    hover,
+    label,
+    log_axis,
+)
+from fiprof.reports.pages.page import Chart
+from fiprof.reports.reasons import reason_of
+from fiprof.reports.roofline_chart import chart as chart_in_characters
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from fiprof.reports.roofline import LaunchRoofline, Rooflines
+    from fiprof.reports.show import Figures, LaunchFigures
+    from fiprof.reports.stalls import LaunchStalls, StallReport
+
+    _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, float]
+
+T = TypeVar("T", "LaunchStalls", "LaunchFigures")
+
+MOST_BARS = 40
+"""Launches that a chart of bars shows: those that took most time."""
+MOST_NUMBERED = 40
+"""Points with their launch's number beside them; more are named under the mouse alone."""
+SMALLEST_REASON = 0.01
+"""A stall reason that has less in every launch is drawn with the others."""
+
+
+# The roofline
+
+
+def roofline_chart(rooflines: Rooflines, *, anchor: str = "chart-roofline") -> Chart:
+    """Launches under the roofs of the GPU, both axes logarithmic."""
+    placed = [item for item in rooflines.launches if item.work is not None]
+    without = len(rooflines.launches) - len(placed)
+    return Chart(
+        anchor=anchor,
+        title="Roofline",
+        text=chart_in_characters(rooflines, width=plot.WIDTH),
+        figure=lambda: _roofline(placed),
+        caption=(
+            "Achieved work in TFLOP/s over arithmetic intensity in FLOP/byte: the launch's main operations over the "
+            "bytes that DRAM moved, as ncu counted both. Roofs are peaks at the clocks measured, the highest of the "
+            "launches. The legend adds the same launches over L2's and L1's bytes."
+            + (f" {without} launches have no floating-point work to place." if without else "")
+        ),
+    )
+
+
+def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
+    memories = {level: high for level, (_, high) in roofline.memory_roofs(placed).items()}
+    works = {kind: high for kind, (_, high) in roofline.compute_roofs(placed).items()}
+    points = [
+        (item, memory, item.work.ops_per_second)
+        for item in placed
+        if item.work
+        for memory in item.memories
+        if memory.flop_per_byte
+    ]
+    x = [memory.flop_per_byte or 0.0 for _, memory, _ in points]
+    y = [ops / 1e12 for _, _, ops in points]
+    x += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
+    y += [roof / 1e12 for roof in works.values()]
+    left, right = (min(x, default=0.1) / 3, max(x, default=10.0) * 4)
+    top = max(y, default=1.0) * 2
+    bottom = min(y, default=0.1) / 3
+    traces: list[Any] = []
+    for level, bandwidth in memories.items():
+        # To the ridge with the highest compute roof; without one to the right end.
+        end = min(right, max(works.values()) / bandwidth) if works else right
+        traces.append(_roof(level, f"{bandwidth / 1e12:.2f} TB/s", [left, end], [bandwidth * left, bandwidth * end]))
+    for kind, roof in works.items():
+        start = roof / max(memories.values()) if memories else left
+        traces.append(_roof(kind, f"{roof / 1e12:.1f} TFLOP/s", [max(left, start), right], [roof, roof]))
+    kernels = colours([item.kernel for item in placed])
+    for name, (colour, _) in kernels.items():
+        mine = [point for point in points if point[1].level == "DRAM" and point[0].kernel == name]
+        traces.append(_points(mine, label(name), [colour] * len(mine), "circle", numbered=len(placed) <= MOST_NUMBERED))
+    for level, symbol in (("L2", "square-open"), ("L1", "diamond-open")):
+        mine = [point for point in points if point[1].level == level]
+        traces.append(_points(mine, f"over {level}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
+    return figure(
+        traces,
+        height=560,
+        xaxis=log_axis("arithmetic intensity, FLOP/byte", left, right),
+        yaxis=log_axis("achieved, TFLOP/s", bottom, top),
+    )
+
+
+def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol: str, *, numbered: bool = False) -> Any:
+    """Launches over the bytes of a memory; those of L2 and L1 when the legend asks for them."""
+    import plotly.graph_objects as go
+
+    return go.Scatter(
+        x=[memory.flop_per_byte for _, memory, _ in points],
+        y=[ops / 1e12 for _, _, ops in points],
+        mode="markers+text" if numbered else "markers",
+        text=[str(item.launch) for item, _, _ in points],
+        textposition="bottom right",
+        marker={"symbol": symbol, "size": 11, "color": list(colour), "line": {"width": 1.5, "color": list(colour)}},
+        name=name,
+        visible=True if symbol == "circle" else "legendonly",
+        hovertext=[_point(item, memory) for item, memory, _ in points],
+        hoverinfo="text",
+    )
+
+
+def _roof(name: str, value: str, x: list[float], ops: list[float]) -> Any:
+    """A line with its name at the end, and points along it for the mouse."""
+    import plotly.graph_objects as go
+
+    steps = 24
+    xs = [x[0] * (x[1] / x[0]) ** (i / steps) for i in range(steps + 1)]
+    ys = [ops[0] * (ops[1] / ops[0]) ** (i / steps) / 1e12 for i in range(steps + 1)]
+    sloped = ops[0] != ops[1]
+    at = steps // 3 if sloped else steps - 1
+    return go.Scatter(
+        x=xs,
+        y=ys,
+        mode="lines+text",
+        text=[f"{escaped(name)} {value}" if i == at else "" for i in range(steps + 1)],
+        textposition="bottom right" if sloped else "top left",
+        line={"color": GREY, "width": 1.5, "dash": "solid" if sloped else "dash"},
+        showlegend=False,
+        hovertext=hover(f"{name} roof", [("peak at the measured clock", value)]),
+        hoverinfo="text",
+    )
+
+
+def _point(item: LaunchRoofline, memory: roofline.MemoryRoof) -> str:
+    assert item.work is not None
+    ops = item.work.ops_per_second
+    return hover(
+        f"launch {item.launch} · {item.kernel}",
+        [
+            ("case", item.label),
+            ("duration (ncu)", _number(item.duration_us, ",.2f", "µs")),
+            ("achieved", f"{ops / 1e12:,.2f} TFLOP/s of {item.work.kind}"),
+            ("intensity", f"{memory.flop_per_byte:,.3g} FLOP/byte of {memory.level}"),
+            (
+                f"{memory.level} traffic",
+                f"{memory.bytes_per_second / 1e9:,.1f} GB/s, {memory.share:.1%} of its peak",
+            ),
+            ("lowest roof", f"{item.roof}: {(item.attainable_ops_per_second or 0) / 1e12:,.2f} TFLOP/s"),
+            ("share of it", _number(item.share, ".1%")),
+        ],
+    )
+
+
+def _number(value: float | None, spec: str, unit: str = "") -> str:
+    return "" if value is None else f"{value:{spec}} {unit}".rstrip()
+
+
+# Stalls
+
+
+def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int = MOST_BARS) -> Chart:
+    """What the warps of each launch waited for: one bar of all their time a launch.
+
+    most: launches, those that took most time.
+    """
+    launches = _representatives(report.launches, lambda item: item.duration_us, most)
+    reasons = _shown_reasons(launches)
+    bars = [
+        plot.Stack(f"{item.launch} {item.label}", tuple(_weights(item, reasons).items())) for item in launches
+    ]  # fmt: skip
+    return Chart(
+        anchor=anchor,
+        title="Warp stalls of each launch",
+        text=plot.stacks(bars),
+        figure=lambda: _stalls(launches, reasons),
+        caption=(
+            "Share of all warps' time by reason, percent, by ncu's counters (by its samples where it has no counters). "
+            "selected is issuing and not_selected is ready: no stalls." + _only(len(launches), len(report.launches))
+        ),
+    )
+
+
+def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None], most: int) -> list[T]:
+    """Of each kernel of a case the launch of median duration; of those the longest, in the order of the launches."""
+    groups: dict[tuple[str | None, str], list[T]] = {}
+    for item in launches:
+        groups.setdefault((item.case, item.kernel), []).append(item)
+    middle = [sorted(group, key=lambda item: time_us(item) or 0.0)[(len(group) - 1) // 2] for group in groups.values()]
+    longest = sorted(middle, key=lambda item: -(time_us(item) or 0.0))[:most]
+    return sorted(longest, key=lambda item: item.launch or 0)
+
+
+def _only(shown: int, all_: int) -> str:
+    if shown == all_:
+        return ""
+    return f" {shown} of {all_:,} launches: of each kernel of a case the one of median duration, the longest of them."
+
+
+_OTHER = "other"
+
+
+def _shown_reasons(launches: Sequence[LaunchStalls]) -> list[str]:
+    """Reasons by their weight in all launches, the largest first."""
+    totals: dict[str, float] = {}
+    for item in launches:
+        for stall in item.stalls:
+            if stall.weight >= SMALLEST_REASON:
+                totals[stall.reason] = totals.get(stall.reason, 0.0) + stall.weight
+    return sorted(totals, key=lambda reason: (-totals[reason], reason))
+
+
+def _weights(item: LaunchStalls, reasons: Sequence[str]) -> dict[str, float]:
+    weights = {stall.reason: stall.weight for stall in item.stalls}
+    found = {reason: weights.pop(reason, 0.0) for reason in reasons}
+    return {**found, _OTHER: sum(weights.values())}
+
+
+def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
+    import plotly.graph_objects as go
+
+    keys = [str(item.launch) for item in launches]
+    palette = colours(reasons)
+    weights = [_weights(item, reasons) for item in launches]
+    traces = []
+    for reason in (*reasons, _OTHER):
+        colour, pattern = palette.get(reason, (GREY, ""))
+        shares = [found[reason] for found in weights]
+        if not any(shares):
+            continue
+        traces.append(
+            go.Bar(
+                orientation="h",
+                y=keys,
+                x=[100 * share for share in shares],
+                name=escaped(reason),
+                marker={
+                    "color": colour,
+                    "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "size": 6},
+                },
+                hovertext=[_stall(item, reason, share) for item, share in zip(launches, shares, strict=True)],
+                hoverinfo="text",
+            )
+        )
+    return figure(
+        traces,
+        height=bar_height(len(launches), around=190),
+        barmode="stack",
+        bargap=0.25,
+        xaxis=axis("share of the warps' time, %", range=[0, 100], ticksuffix=" %"),
+        yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
+        legend={"traceorder": "normal"},
+    )
+
+
+def _stall(item: LaunchStalls, reason: str, share: float) -> str:
+    stall = next((stall for stall in item.stalls if stall.reason == reason), None)
+    rows = [("share of the warps' time", f"{share:.1%}")]
+    if stall is not None:
+        rows += [
+            ("warps per issue", _number(stall.warps_per_issue, ".2f")),
+            ("share of the samples", _number(stall.sampled_share, ".1%")),
+            ("meaning", f"warps {reason_of(reason).meaning}"),
+        ]
+    return hover(f"{reason} · launch {item.launch} · {item.kernel}", [*rows, ("case", item.label)])
+
+
+# Occupancy
+
+
+def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: int = MOST_BARS) -> Chart:
+    """Achieved occupancy of each launch beside the theoretical one."""
+    known = [item for item in figures.launches if item.achieved_occupancy_pct is not None]
+    launches = _representatives(known, lambda item: item.ncu_us, most)
+    bars = [
+        plot.Bar(
+            f"{item.launch} {item.label}",
+            (item.achieved_occupancy_pct or 0.0) / 100,
+            f"{item.achieved_occupancy_pct:.1f} of {_number(item.theoretical_occupancy_pct, '.1f', '%') or '–'}",
+        )
+        for item in launches
+    ]
+    return Chart(
+        anchor=anchor,
+        title="Occupancy of each launch",
+        text=plot.bars(bars, whole=1.0),
+        figure=lambda: _occupancy(launches),
+        caption=(
+            "Warps on a multiprocessor, percent of the most that it holds: achieved on average, and what registers, "
+            "shared memory and the block's size allow." + _only(len(launches), len(known))
+        ),
+    )
+
+
+def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
+    import plotly.graph_objects as go
+
+    keys = [str(item.launch) for item in launches]
+    texts = [
+        hover(
+            f"launch {item.launch} · {item.kernel}",
+            [
+                ("case", item.label),
+                ("achieved", _number(item.achieved_occupancy_pct, ".2f", "%")),
+                ("theoretical", _number(item.theoretical_occupancy_pct, ".2f", "%")),
+                ("limited by", ", ".join(item.occupancy_limiters)),
+                ("waves", _number(item.waves, ".2f")),
+                ("registers a thread", _number(item.registers_per_thread, "d")),
+                ("shared memory a block", _number(item.shared_kb_per_block, ".2f", "kB")),
+            ],
+        )
+        for item in launches
+    ]
+    achieved, theoretical = colours(["achieved", "theoretical"]).values()
+    traces = [
+        go.Bar(
+            orientation="h", y=keys, x=[item.achieved_occupancy_pct for item in launches], name="achieved",
+            marker={"color": achieved[0]}, hovertext=texts, hoverinfo="text",
+        ),
+        go.Scatter(
+            mode="markers", y=keys, x=[item.theoretical_occupancy_pct for item in launches], name="theoretical",
+            marker={"symbol": "line-ns", "size": 18, "line": {"width": 3, "color": theoretical[0]}},
+            hovertext=texts, hoverinfo="text",
+        ),
+    ]  # fmt: skip
+    return figure(
+        traces,
+        height=bar_height(len(launches), around=150),
+        bargap=0.35,
+        xaxis=axis("occupancy, %", range=[0, 104], ticksuffix=" %"),
+        yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
+    )
+
+
+# Any numbers
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar of any chart."""
+
+    name: str
+    value: float
+    details: tuple[tuple[str, str], ...] = ()
+    """Names and values with units, for the mouse."""
+
+
+def bars_chart(
+    title: str, items: Sequence[Bar], *, unit: str, anchor: str, caption: str = "", spec: str = ",.2f"
+) -> Chart:
+    """One bar an item, in the given order. unit: of the values; spec: how they are written."""
+    shown = [plot.Bar(item.name, item.value, f"{item.value:{spec}} {unit}") for item in items]
+
+    def make() -> Figure:
+        import plotly.graph_objects as go
+
+        keys = [str(index) for index in range(len(items))]
+        trace = go.Bar(
+            orientation="h",
+            y=keys,
+            x=[item.value for item in items],
+            marker={"color": colours(["bar"])["bar"][0]},
+            text=[escaped(f"{item.value:{spec}} {unit}") for item in items],
+            textposition="outside",
+            cliponaxis=False,
+            hovertext=[hover(item.name, [(title, f"{item.value:{spec}} {unit}"), *item.details]) for item in items],
+            hoverinfo="text",
+        )
+        most = max((item.value for item in items), default=1.0) or 1.0
+        return figure(
+            [trace],
+            height=bar_height(len(items), around=80),
+            bargap=0.3,
+            showlegend=False,
+            xaxis=axis(unit, range=[0, most * 1.18]),
+            yaxis=category_axis(keys, [label(item.name) for item in items]),
+        )
+
+    return Chart(anchor, title, plot.bars(shown), make, caption)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measurement of a series."""
+
+    x: float
+    y: float
+    low: float | None = None
+    """Lower end of its confidence interval, in the unit of y."""
+    high: float | None = None
+    name: str = ""
+    """E.g. the case."""
+    details: tuple[tuple[str, str], ...] = ()
+    """Names and values with units, for the mouse."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measurements that belong together."""
+
+    name: str
+    points: tuple[Point, ...]
+    """In the order of x."""
+
+
+def scaling_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x: tuple[str, str],
+    y: tuple[str, str],
+    anchor: str,
+    caption: str = "",
+    roofs: Sequence[tuple[str, float]] = (),
+) -> Chart:
+    """Curves over both logarithms; points that are not above 0 are left out.
+
+    x, y: name and unit of the axes (unit empty for a count). roofs: names and values in the unit of y, drawn across.
+    """
+    kept = [Series(item.name, tuple(point for point in item.points if point.x > 0 and point.y > 0)) for item in series]
+    kept = [item for item in kept if item.points]
+    names = [", ".join(filter(None, words)) for words in (x, y)]
+    text = plot.scatter(
+        [(item.name, [(point.x, point.y) for point in item.points]) for item in kept], x=names[0], y=names[1]
+    )
+    return Chart(anchor, title, text, lambda: _scaling(kept, names, x, y, roofs), caption)
+
+
+def _scaling(
+    series: Sequence[Series],
+    names: Sequence[str],
+    x: tuple[str, str],
+    y: tuple[str, str],
+    roofs: Sequence[tuple[str, float]],
+) -> Figure:
+    import plotly.graph_objects as go
+
+    xs = [point.x for item in series for point in item.points] or [1.0]
+    ys = [point.y for item in series for point in item.points] or [1.0]
+    ys += [value for _, value in roofs if value > 0]
+    palette = colours([item.name for item in series])
+    traces: list[Any] = []
+    for number, item in enumerate(series):
+        colour, pattern = palette[item.name]
+        ranges = [(p.low, p.high) for p in item.points]
+        traces.append(
+            go.Scatter(
+                x=[point.x for point in item.points],
+                y=[point.y for point in item.points],
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [
+                        0 if high is None else high - p.y for p, (_, high) in zip(item.points, ranges, strict=True)
+                    ],
+                    "arrayminus": [
+                        0 if low is None else p.y - low for p, (low, _) in zip(item.points, ranges, strict=True)
+                    ],
+                    "color": colour,
+                    "thickness": 1,
+                },
+                mode="lines+markers",
+                name=label(item.name),
+                line={"color": colour, "width": 2, "dash": "dot" if pattern else "solid"},
+                marker={"size": 8, "symbol": ("circle", "square", "diamond", "cross", "triangle-up")[number % 5]},
+                hovertext=[_scaled(item, point, x, y) for point in item.points],
+                hoverinfo="text",
+            )
+        )
+    left, right = min(xs) / 1.3, max(xs) * 1.3
+    for name, value in roofs:
+        traces.append(
+            go.Scatter(
+                x=[left, right], y=[value, value], mode="lines+text", text=["", escaped(f"{name} {value:,.4g} {y[1]}")],
+                textposition="bottom left", line={"color": GREY, "width": 1.5, "dash": "dash"}, showlegend=False,
+                hoverinfo="skip",
+            )
+        )  # fmt: skip
+    ticks = sorted(set(xs))
+    return figure(
+        traces,
+        height=470,
+        xaxis=log_axis(names[0], left, right)
+        | (
+            {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{t:,.10g}" for t in ticks]}
+            if len(ticks) <= 12
+            else {}
+        ),
+        yaxis=log_axis(names[1], min(ys) / 1.6, max(ys) * 1.6),
+    )
+
+
+def _scaled(item: Series, point: Point, x: tuple[str, str], y: tuple[str, str]) -> str:
+    rows = [(x[0], f"{point.x:,.10g} {x[1]}".rstrip()), (y[0], f"{point.y:,.5g} {y[1]}".rstrip())]
+    if point.low is not None and point.high is not None and math.isfinite(point.low + point.high):
+        rows.append(("confidence interval", f"{point.low:,.5g} to {point.high:,.5g} {y[1]}".rstrip()))
+    return hover(point.name or item.name, [*rows, *point.details])

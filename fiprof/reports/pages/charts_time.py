@@ -1,0 +1,236 @@
+"""Charts of where a run's time went: the GPU's time by kernel, and device memory over time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fiprof.parsers.run import Run
+from fiprof.reports import timeline_text
+from fiprof.reports.pages import plot
+from fiprof.reports.pages.charts import MOST_BARS
+from fiprof.reports.pages.figures import (
+    axis,
+    bar_height,
+    category_axis,
+    colours,
+    escaped,
+    figure,
+    hover,
+    label,
+)
+from fiprof.reports.pages.page import Chart
+from fiprof.reports.timeline_text import time_words
+from fiprof.reports.view import Column, View, render
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+MEMORY_POINTS = 1500
+
+
+# The GPU's time by kernel
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """All executions of a kernel."""
+
+    kernel: str
+    count: int
+    total_us: float
+    share: float
+    """Of the time of all kernels, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """Where the GPU's time went."""
+
+    kernels: tuple[KernelTime, ...]
+    """The longest first."""
+    by: str
+    """nsys or ncu."""
+    measured: bool
+    """Whether these are the kernels of the phase measure alone; else those of the whole trace."""
+
+
+def gpu_time(run: Run) -> GpuTime:
+    """The kernels by their total time: those of the phase measure under nsys, every one where there are no phases, and
+    ncu's launches where nsys saw none.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    import pyarrow.compute as pc
+
+    by, measured = "nsys", False
+    table = run.table("kernels").select(["phase", "kernel", "duration_ns"]) if run.has("kernels") else None
+    if table is not None and table.num_rows:
+        inside = table.filter(pc.equal(table["phase"], "measure"))
+        if inside.num_rows:
+            table, measured = inside, True
+    elif run.has("launches"):
+        by, table = "ncu", run.table("launches").select(["kernel", "duration_ns"])
+    if table is None or not table.num_rows:
+        return GpuTime((), by, measured)
+    grouped = table.unify_dictionaries().group_by("kernel", use_threads=False)
+    rows = grouped.aggregate([("duration_ns", "sum"), ("duration_ns", "count")]).to_pylist()
+    whole = sum(row["duration_ns_sum"] or 0 for row in rows)
+    kernels = [
+        KernelTime(
+            row["kernel"] or "",
+            row["duration_ns_count"],
+            (row["duration_ns_sum"] or 0) / 1e3,
+            (row["duration_ns_sum"] or 0) / whole if whole else 0.0,
+        )
+        for row in rows
+    ]
+    return GpuTime(tuple(sorted(kernels, key=lambda item: (-item.total_us, item.kernel))), by, measured)
+
+
+def gpu_time_chart(what: GpuTime, *, anchor: str = "chart-gpu-time", most: int = MOST_BARS) -> Chart:
+    """Each kernel's share of the GPU's time."""
+    kernels = what.kernels[:most]
+    bars = [
+        plot.Bar(item.kernel, item.share, f"{item.share:6.1%}  {time_words(item.total_us)} in {item.count:,}")
+        for item in kernels
+    ]
+    rest = len(what.kernels) - len(kernels)
+    return Chart(
+        anchor=anchor,
+        title="GPU time by kernel",
+        text=plot.bars(bars),
+        figure=lambda: _gpu_time(kernels),
+        caption=(
+            f"Share of the time of all kernels, percent, by {what.by}"
+            + (", in the phase measure." if what.measured else ".")
+            + (f" {rest} more kernels took less." if rest else "")
+        ),
+    )
+
+
+def _gpu_time(kernels: Sequence[KernelTime]) -> Figure:
+    import plotly.graph_objects as go
+
+    keys = [str(index) for index in range(len(kernels))]
+    trace = go.Bar(
+        orientation="h",
+        y=keys,
+        x=[100 * item.share for item in kernels],
+        marker={"color": colours(["time"])["time"][0]},
+        text=[f"{item.share:.1%}" for item in kernels],
+        textposition="outside",
+        cliponaxis=False,
+        hovertext=[
+            hover(
+                item.kernel,
+                [
+                    ("share of the kernels' time", f"{item.share:.2%}"),
+                    ("time", time_words(item.total_us)),
+                    ("executions", f"{item.count:,}"),
+                    ("mean", time_words(item.total_us / item.count) if item.count else ""),
+                ],
+            )
+            for item in kernels
+        ],
+        hoverinfo="text",
+    )
+    most = max((100 * item.share for item in kernels), default=100.0)
+    return figure(
+        [trace],
+        height=bar_height(len(kernels), around=80),
+        bargap=0.3,
+        showlegend=False,
+        xaxis=axis("share of the kernels' time, %", range=[0, most * 1.15], ticksuffix=" %"),
+        yaxis=category_axis(keys, [label(item.kernel) for item in kernels]),
+    )
+
+
+# Device memory
+
+
+def memory_chart(run: Run, *, anchor: str = "chart-memory") -> Chart | None:
+    """Device memory over time, a line a process and GPU; None where nsys saw no allocation.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    if not run.has("memory"):
+        return None
+    frame = run.frame("memory").dropna(subset=["time_ns", "total_bytes"]).sort_values("time_ns", kind="stable")
+    if frame.empty:
+        return None
+    lines = {
+        f"GPU {device}, process {pid}": group for (device, pid), group in frame.groupby(["device", "pid"], dropna=False)
+    }
+    start, end = float(frame["time_ns"].min()), float(frame["time_ns"].max())
+    return Chart(
+        anchor=anchor,
+        title="Device memory over time",
+        text=_memory_text(lines, start, end),
+        figure=lambda: _memory(lines),
+        caption="Bytes that the process holds on the GPU after each allocation and release, as nsys saw them; "
+        "time since the trace began.",
+    )
+
+
+def _memory_text(lines: dict[str, pd.DataFrame], start: float, end: float) -> str:
+    import numpy as np
+
+    cells = plot.WIDTH - max(map(len, lines)) - len("999.9 GB") - 4
+    edges = np.linspace(start, max(end, start + 1.0), cells + 1)
+    largest = max(float(group["total_bytes"].max()) for group in lines.values()) or 1.0
+    header, ticks = timeline_text.axis((end - start) / 1e3, cells)
+    rows = [("", ticks, "")]
+    for name, group in lines.items():
+        times, totals = group["time_ns"].to_numpy(dtype=float), group["total_bytes"].to_numpy(dtype=float)
+        held = []
+        for first, last in itertools.pairwise(edges):
+            low, high = np.searchsorted(times, [first, last], side="right")
+            inside = totals[max(low - 1, 0) : max(high, 1)]
+            held.append(float(inside.max()) / largest if len(inside) and last >= times[0] else 0.0)
+        rows.append((name, timeline_text.strip(held), timeline_text.bytes_words(int(group["total_bytes"].max()))))
+    columns = (Column("name", "time"), Column("chart", header), Column("most", "most"))
+    return render(View(columns, tuple(rows)), "table", width=plot.WIDTH)
+
+
+def _memory(lines: dict[str, pd.DataFrame]) -> Figure:
+    import plotly.graph_objects as go
+
+    traces = []
+    for (name, group), (colour, _) in zip(lines.items(), colours(list(lines)).values(), strict=True):
+        kept = _thinned(group)
+        traces.append(
+            go.Scatter(
+                x=(kept["time_ns"] / 1e6).tolist(),
+                y=(kept["total_bytes"] / 1e6).tolist(),
+                name=escaped(name),
+                mode="lines",
+                line={"shape": "hv", "color": colour, "width": 2},
+                fill="tozeroy" if len(lines) == 1 else None,
+                hovertemplate=f"<b>{escaped(name)}</b><br>device memory: %{{y:,.2f}} MB<br>time: %{{x:,.3f}} ms"
+                "<extra></extra>",
+            )
+        )
+    return figure(
+        traces,
+        height=320,
+        showlegend=len(lines) > 1,
+        xaxis=axis("time since the trace began, ms", separatethousands=True),
+        yaxis=axis("device memory, MB", rangemode="tozero", separatethousands=True),
+        hovermode="x",
+    )
+
+
+def _thinned(group: pd.DataFrame) -> pd.DataFrame:
+    """Of many events the last, the smallest and the largest of each piece of time."""
+    import numpy as np
+
+    if len(group) <= MEMORY_POINTS:
+        return group
+    pieces = np.linspace(0, MEMORY_POINTS // 3, len(group), endpoint=False).astype(int)
+    by = group.reset_index(drop=True).groupby(pieces)["total_bytes"]
+    last = group.reset_index(drop=True).groupby(pieces).tail(1).index
+    return group.iloc[np.unique([*by.idxmin(), *by.idxmax(), *last])]

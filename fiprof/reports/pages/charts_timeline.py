@@ -1,0 +1,310 @@
+"""The timeline of a run as a chart: kernels, calls, phases and the hardware's levels on one axis, a window a case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fiprof.parsers.run import Run
+from fiprof.reports import samples, timeline, timeline_text
+from fiprof.reports.labels import Labels, short_kernel
+from fiprof.reports.pages import plot
+from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, colours, escaped, figure, label
+from fiprof.reports.pages.page import Chart
+from fiprof.reports.view import View, render
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from plotly.graph_objects import Figure
+
+MOST_CHAPTERS = 24
+"""Cases in a phase that have a window: the longest ones."""
+WINDOW_BINS = 400
+"""Pieces of a window: executions of a kernel that begin in the same piece are drawn as one."""
+RANGE_COLOUR = "#5f6873"
+"""Of phases and cases, whose names stand in them in white."""
+MOST_NAMED = 5
+"""Kernels with a colour of their own: those that took most time in the windows."""
+
+
+def timeline_chart(run: Run, *, anchor: str = "chart-timeline", phase: str = "measure") -> Chart | None:
+    """Kernels by stream, calls, phases and what nsys sampled of the hardware, on one time axis; None without kernels.
+
+    A menu leads to the window of each case. Raises FiprofError for a table that cannot be read.
+    """
+    found = timeline.timeline(run, phase=phase, cells=timeline_text.chart_cells(plot.WIDTH) - 8)
+    if not found.chapters and phase != "all":
+        found = timeline.timeline(run, phase="all", cells=timeline_text.chart_cells(plot.WIDTH) - 8)
+    if not found.chapters:
+        return None
+    longest = sorted(found.chapters, key=lambda chapter: chapter.start_us - chapter.end_us)[:MOST_CHAPTERS]
+    chapters = [chapter for chapter in found.chapters if chapter in longest]
+    rest = len(found.chapters) - len(chapters)
+    views = timeline_text.document(timeline.Timeline(tuple(chapters), found.period_us, ())).shown
+    strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
+    return Chart(
+        anchor=anchor,
+        title="Timeline",
+        text="\n\n".join(strips),
+        figure=lambda: _timeline(run, chapters),
+        caption=(
+            "Time in ms since the trace began. The menu leads to each case's measured window and to the whole trace. "
+            "Executions too short for the width are drawn as one, and say how many they are. Levels are nsys's "
+            "samples, in percent; DRAM is reads and writes together."
+            + (f" The {len(chapters)} longest of {len(found.chapters):,} cases have a window." if rest else "")
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Lane:
+    """A line of bars."""
+
+    name: str
+    table: str
+    rows: pd.DataFrame
+    """With start_ns, end_ns and name."""
+
+
+def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
+    import plotly.graph_objects as go
+
+    lanes = [*_marked(run), *_calls(run), *_streams(run)]
+    windows = [(chapter.start_us / 1e3, chapter.end_us / 1e3) for chapter in chapters]
+    windows = [(start - 0.03 * (end - start), end + 0.03 * (end - start)) for start, end in windows]
+    times = [(float(lane.rows["start_ns"].min()), float(lane.rows["end_ns"].max())) for lane in lanes]
+    whole = min(start for start, _ in times) / 1e6, max(end for _, end in times) / 1e6
+    shown = [*windows, whole] if len(chapters) > 1 or windows[0] != whole else [whole]
+    traces: list[Any] = []
+    palette = _palette(lanes, windows)
+    named: set[str] = set()
+    for lane in lanes:
+        drawn = _drawn(lane.rows, shown)
+        for name, group in drawn.groupby("name", sort=False):
+            colour = RANGE_COLOUR if lane.table == "ranges" else palette.get(str(name), GREY)
+            kernel = lane.table == "kernels" and str(name) in palette
+            traces.append(
+                go.Bar(
+                    orientation="h",
+                    y=[lane.name] * len(group),
+                    base=(group["start_ns"] / 1e6).round(6).tolist(),
+                    x=((group["end_ns"] - group["start_ns"]) / 1e6).round(6).tolist(),
+                    width=0.72,
+                    name=label(str(name)),
+                    legendgroup=escaped(str(name)),
+                    showlegend=kernel and str(name) not in named,
+                    marker={"color": colour, "line": {"width": 0}},
+                    text=[label(str(name))] * len(group) if lane.table == "ranges" else None,
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    customdata=_durations(group),
+                    hovertemplate=f"<b>{escaped(short_kernel(str(name)))}</b><br>%{{customdata}}<br>"
+                    f"start: %{{base:,.4f}} ms<br>on: {escaped(lane.name)}<extra></extra>",
+                )
+            )
+            if kernel:
+                named.add(str(name))
+    levels = list(_levels(run, shown))
+    names = [lane.name for lane in lanes]
+    split = 1 - 0.45 * bool(levels)
+    made = figure(
+        [*traces, *levels],
+        height=190 + 30 * len(names) + 170 * bool(levels),
+        barmode="overlay",
+        uniformtext={"minsize": 10, "mode": "hide"},
+        xaxis=axis(
+            "time since the trace began, ms", range=list(shown[0]), separatethousands=True,
+            anchor="y2" if levels else "y", exponentformat="none",
+        ),
+        yaxis=category_axis(names, [escaped(name) for name in names], domain=[1 - split + 0.04 * bool(levels), 1]),
+        margin={"l": 8, "r": 16, "t": 56, "b": 8},
+    )  # fmt: skip
+    if levels:
+        made.update_layout(yaxis2=axis("level, %", domain=[0, 1 - split], range=[0, 104], fixedrange=True))
+    made.update_layout(yaxis={"fixedrange": True}, updatemenus=[_menu(chapters, shown)])
+    return made
+
+
+def _menu(chapters: Sequence[timeline.Chapter], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    """Leads to the windows."""
+    names = [
+        chapter.label
+        + (f" · {chapter.phase}" if chapter.phase not in (None, "measure") else "")
+        + (f" · GPU {chapter.device}" if chapter.several_devices else "")
+        for chapter in chapters
+    ]
+    names = [*names, "the whole trace"][: len(windows)] if len(windows) > len(chapters) else ["the whole trace"]
+    return {
+        "type": "dropdown",
+        "x": 0,
+        "xanchor": "left",
+        "y": 1.0,
+        "yanchor": "bottom",
+        "pad": {"b": 8},
+        "buttons": [
+            {"label": label(name), "method": "relayout", "args": [{"xaxis.range": list(window)}]}
+            for name, window in zip(names, windows, strict=True)
+        ],
+    }
+
+
+def _palette(lanes: Sequence[_Lane], windows: Sequence[tuple[float, float]]) -> dict[str, str]:
+    """Name -> colour, of the kernels that took most time in the windows."""
+    import numpy as np
+
+    totals: dict[str, float] = {}
+    for lane in lanes:
+        if lane.table == "kernels":
+            rows = lane.rows
+            inside = np.zeros(len(rows), dtype=bool)
+            for start, end in windows:
+                inside |= ((rows["start_ns"] >= start * 1e6) & (rows["end_ns"] <= end * 1e6)).to_numpy()
+            rows = rows[inside]
+            spent = (rows["end_ns"] - rows["start_ns"]).groupby(rows["name"], observed=True).sum()
+            for name, total in spent.items():
+                totals[str(name)] = totals.get(str(name), 0.0) + float(total)
+    longest = sorted(totals, key=lambda name: -totals[name])[:MOST_NAMED]
+    return {name: colour for name, (colour, _) in colours(longest).items()}
+
+
+def _marked(run: Run) -> Iterable[_Lane]:
+    """fiprof's phases and cases; without them the outermost ranges of other domains."""
+    if not run.has("ranges"):
+        return
+    labels = Labels(run.manifest.cases)
+    frame = run.frame("ranges").dropna(subset=["start_ns", "end_ns"])
+    ours = frame[frame["domain"] == timeline.FIPROF_DOMAIN]
+    lanes = [("phase", ours[ours["depth"] == 0]), ("case", ours[ours["depth"] == 1])]
+    if ours.empty:
+        lanes = [("NVTX ranges", frame[frame["depth"] == 0])]
+    for name, rows in lanes:
+        if len(rows):
+            kept = rows[["start_ns", "end_ns"]].copy()
+            kept["name"] = [labels(str(text)) for text in rows["name"]]
+            yield _Lane(name, "ranges", kept)
+
+
+def _calls(run: Run) -> Iterable[_Lane]:
+    if run.has("api"):
+        rows = run.frame("api")[["start_ns", "end_ns", "name"]].dropna(subset=["start_ns", "end_ns"])
+        if len(rows):
+            yield _Lane("CUDA calls", "api", rows)
+
+
+def _streams(run: Run) -> Iterable[_Lane]:
+    frame = run.frame("kernels")[["start_ns", "end_ns", "device", "stream", "kernel"]]
+    frame = frame.rename(columns={"kernel": "name"}).dropna(subset=["start_ns", "end_ns"])
+    for (device, stream), rows in frame.groupby(["device", "stream"], dropna=False):
+        yield _Lane(f"GPU {device}, stream {stream}", "kernels", rows)
+
+
+def _drawn(rows: pd.DataFrame, windows: Sequence[tuple[float, float]]) -> pd.DataFrame:
+    """The bars of a lane: those of each window, and in coarser pieces what the last window, the whole trace, has beside
+    the others. A window's rows are those that overlap it."""
+    import numpy as np
+    import pandas as pd
+
+    starts, ends = (rows[name].to_numpy(dtype=float) / 1e6 for name in ("start_ns", "end_ns"))
+    outside = np.ones(len(rows), dtype=bool)
+    pieces = []
+    for start, end in sorted(windows[:-1]):
+        inside = (ends >= start) & (starts <= end)
+        outside &= ~inside
+        pieces.append(_folded(rows[inside], start, end))
+    # What stands before a window is never drawn as one with what stands behind it.
+    epoch = np.searchsorted([start for start, _ in sorted(windows[:-1])], starts[outside])
+    pieces.append(_folded(rows[outside], *windows[-1], epoch=epoch))
+    return pd.concat(pieces, ignore_index=True).drop_duplicates(["name", "start_ns", "end_ns"])
+
+
+def _folded(rows: pd.DataFrame, start_ms: float, end_ms: float, *, epoch: Any = 0) -> pd.DataFrame:
+    """The rows of a window; those of a name that begin in the same piece of it are one, with their count.
+
+    epoch: a number a row; those of different ones are not drawn together.
+    """
+    import numpy as np
+
+    start, piece_ns = start_ms * 1e6, max((end_ms - start_ms) * 1e6, 1.0) / WINDOW_BINS
+    busy = rows["end_ns"] - rows["start_ns"]
+    piece = np.floor((rows["start_ns"].to_numpy() - start) / piece_ns)
+    # A row that is long enough to be seen stays on its own.
+    alone = np.where(busy.to_numpy() > piece_ns, np.arange(1, len(rows) + 1), 0)
+    keys = [rows["name"].astype(str), piece, alone, np.broadcast_to(epoch, len(rows))]
+    grouped = rows.assign(busy_ns=busy).groupby(keys, sort=False)
+    found: pd.DataFrame = grouped.agg(
+        start_ns=("start_ns", "min"),
+        end_ns=("end_ns", "max"),
+        busy_ns=("busy_ns", "sum"),
+        count=("busy_ns", "size"),
+    )
+    return found.reset_index(level=0, names="name").reset_index(drop=True)
+
+
+def _durations(group: pd.DataFrame) -> list[str]:
+    """What the mouse says of each bar's time."""
+    texts = []
+    for start, end, busy, count in group[["start_ns", "end_ns", "busy_ns", "count"]].itertuples(index=False):
+        if count == 1:
+            texts.append(f"duration: {timeline_text.time_words(busy / 1e3)}")
+        else:
+            span = timeline_text.time_words((end - start) / 1e3)
+            texts.append(f"{count:,} together: {timeline_text.time_words(busy / 1e3)} within {span}")
+    return texts
+
+
+_LEVELS = (("SMs Active", "sms_active"), ("Tensor Active", "tensor_active"), ("DRAM", "dram"))
+
+
+def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
+    """Lines of what nsys sampled, each window in as many pieces, a gap between windows."""
+    import numpy as np
+    import plotly.graph_objects as go
+
+    palette = dict(zip((name for name, _ in _LEVELS), COLOURS[MOST_NAMED:], strict=True))
+    sampled = samples.read(run)
+    for device, found in sampled.items():
+        for name, key in _LEVELS:
+            if key not in found.series:
+                continue
+            spans = sorted(windows[:-1]) or list(windows)
+            edges = [_level_edges(found, key, *span) for span in spans]
+            if len(windows) > 1:
+                edges = [*_between(spans, windows[-1]), *edges]
+            parts = sorted(edges, key=lambda part: part[0])
+            x = np.concatenate([part[:-1] for part in parts]) / 1e6
+            y = np.concatenate([found.means(key, part) for part in parts])
+            full = name if len(sampled) == 1 else f"{name}, GPU {device}"
+            yield go.Scatter(
+                x=np.round(x, 5).tolist(),
+                y=[None if value != value else round(float(value), 2) for value in y],
+                mode="lines",
+                line={"shape": "hv", "width": 1.5, "color": palette[name]},
+                name=escaped(full),
+                yaxis="y2",
+                hovertemplate=f"<b>{escaped(full)}</b><br>mean of the samples: %{{y:.1f}} %<br>time: %{{x:,.3f}} ms"
+                "<extra></extra>",
+            )
+
+
+def _level_edges(found: samples.Samples, key: str, start_ms: float, end_ms: float) -> samples.Floats:
+    """Edges of a window's pieces: the samples' own where they are few."""
+    import numpy as np
+
+    times = found.series[key][0]
+    inside: samples.Floats = times[(times >= start_ms * 1e6) & (times <= end_ms * 1e6)]
+    if 1 < len(inside) <= WINDOW_BINS:
+        return np.append(inside, inside[-1] + found.period_ns)
+    edges: samples.Floats = np.linspace(start_ms * 1e6, end_ms * 1e6, WINDOW_BINS + 1)
+    return edges
+
+
+def _between(spans: Sequence[tuple[float, float]], whole: tuple[float, float]) -> Iterable[samples.Floats]:
+    """Edges of coarse pieces of the time that no window has."""
+    import numpy as np
+
+    starts, ends = [whole[0], *(end for _, end in spans)], [*(start for start, _ in spans), whole[1]]
+    for start, end in zip(starts, ends, strict=True):
+        pieces = int(WINDOW_BINS * (end - start) / max(whole[1] - whole[0], 1e-9))
+        if end > start and pieces:
+            yield np.linspace(start * 1e6, end * 1e6, pieces + 1)

@@ -1,0 +1,76 @@
+"""Numbers of a page that know where they come from: put into its tables, and all of them found again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fiprof.reports.facts import Fact, facts_of
+from fiprof.reports.pages.page import Bullets, Caution, Finding, Page, Section, Table, Text
+from fiprof.reports.view import Column, Value, View, word
+
+Cell = Value | Fact
+"""What a row of a traced table has."""
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: str = "", **texts: object) -> Table:
+    """A table of the page whose cells keep their facts.
+
+    A fact is shown as its column says, not as it would be in a sentence. texts: the view's title, summary and notes;
+    ``appendix=True`` as in :class:`fiprof.reports.pages.page.Table`.
+    """
+    appendix = bool(texts.pop("appendix", False))
+    values = tuple(tuple(cell.value if isinstance(cell, Fact) else cell for cell in row) for row in rows)
+    sources = tuple(tuple(str(cell.source) if isinstance(cell, Fact) else "" for cell in row) for row in rows)
+    shown = tuple(
+        tuple(
+            Fact(cell.value, cell.source, column.spec, f" {column.unit}" if column.unit else "")
+            if isinstance(cell, Fact)
+            else None
+            for cell, column in zip(row, columns, strict=True)
+        )
+        for row in rows
+    )
+    view = View(tuple(columns), values, **texts)  # type: ignore[arg-type]
+    return Table(view, anchor=anchor, appendix=appendix, sources=sources, facts=shown)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fact and where in the page it stands."""
+
+    section: str
+    """Its anchor."""
+    text: str
+    """As it is written there."""
+    fact: Fact
+
+
+def of_page(page: Page) -> list[Found]:
+    """Every number of a page whose source is known, in the page's order."""
+    return [found for section in page.sections for found in _of_section(section)]
+
+
+def _of_section(section: Section) -> Iterator[Found]:
+    for block in section.blocks:
+        if isinstance(block, Table):
+            for row in block.facts:
+                for cell in row:
+                    if cell is not None:
+                        yield Found(section.anchor, word(cell.value, cell.spec), cell)
+            texts: tuple[object, ...] = (*block.view.summary, *block.view.notes)
+        elif isinstance(block, Text):
+            texts = block.parts
+        elif isinstance(block, Bullets):
+            texts = tuple(part for item in block.items for part in item.parts)
+        elif isinstance(block, Finding):
+            texts = (block.observation, *block.evidence, block.implication, block.sure)
+        elif isinstance(block, Caution):
+            texts = (block.text,)
+        else:
+            texts = ()
+        for text in texts:
+            for fact in facts_of(text):
+                yield Found(section.anchor, str(fact), fact)
+    for inner in section.sections:
+        yield from _of_section(inner)

@@ -1,0 +1,1 @@
+"""The parts of ``fiprof report``: what a run's page says."""

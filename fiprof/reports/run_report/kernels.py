@@ -1,0 +1,369 @@
+"""The hardware analysis of a run's kernels: time, occupancy, compute, memory and stalls, each with what it means."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from fiprof.errors import FiprofError
+from fiprof.parsers.metrics import number
+from fiprof.reports import checks, hotspots, source
+from fiprof.reports.accesses import Accesses, GlobalAccess
+from fiprof.reports.facts import Fact, Said, join, say
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.occupancy import occupancy
+from fiprof.reports.occupancy import sentences as occupancy_sentences
+from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
+from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.reasons import reason_of
+from fiprof.reports.run_report import verdicts as report_verdicts
+from fiprof.reports.run_report.measured import Group, Measured
+from fiprof.reports.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall, stalls
+from fiprof.reports.verdict import Verdicts
+from fiprof.reports.view import Column, shorten, visible
+
+MOST_KERNELS = 16
+"""That get a part of their own: those with most time of an iteration."""
+MOST_ROWS = 60
+NEAR_PCT = 80.0
+"""From here on a unit is called near its limit: ncu's rule SOLBottleneck takes 80 % too."""
+LOW_PCT = 60.0
+"""Below it in compute and memory alike, ncu's rule SOLBottleneck says latency."""
+APART = 1.10
+"""ncu's time over nsys's from which the sentence says that ncu saw another kernel than the loop runs."""
+CONFLICT_WAYS = 1.1
+"""Passes for each one needed, from which bank conflicts are named."""
+LEAST_REASON = 0.05
+"""Share of the warps' time from which a reason is named beside the largest."""
+BUSY_SHARED_PCT = 10.0
+"""Of the shared memory's data stage: below it, bank conflicts are not worth a word."""
+WIDEST_LABEL = 28
+LONGEST_SASS = 60
+"""Cells."""
+
+
+def section(measured: Measured, found: Verdicts) -> Section:
+    """The section, with a part for each kernel that matters.
+
+    found: the run's verdicts, which stand at the head of each part.
+    Raises FiprofError for a table that cannot be read.
+    """
+    groups = measured.groups
+    if not groups:
+        why = source.why_missing(measured.run, "ncu")
+        return Section("kernels", "Kernel hardware analysis", (Caution(f"no counters of any kernel: {why}"),))
+    launches = sum(len(group.rows) for group in groups)
+    head = f"{launches:,} launches under ncu, of {len(groups)} kernels in their cases"
+    head += "; alike ones are one row, whose figures are those of the launch with the median time" * (
+        launches > len(groups)
+    )
+    parts = measured.longest[:MOST_KERNELS]
+    blocks: list[Block] = [Text((head + ".",)), _overview(measured)]
+    widest = min(max(len(group.label) for group in groups), WIDEST_LABEL)
+    verdicts = report_verdicts.overview(found, measured.longest[:MOST_ROWS], widest)
+    if verdicts is not None:
+        blocks.append(verdicts)
+    if len(parts) < len(groups):
+        blocks.append(Text((f"The {len(parts)} with most time of an iteration have a part of their own below.",)))
+    writer = _Writer(measured)
+    inner = []
+    for group in parts:
+        verdict = found.of(group.launch)
+        top = report_verdicts.head(verdict) if verdict is not None else []
+        inner.append(Section(group.anchor, _title(group), (*top, *writer.part(group, judged=verdict is not None))))
+    return Section("kernels", "Kernel hardware analysis", tuple(blocks), tuple(inner))
+
+
+def _title(group: Group) -> str:
+    return f"{short_kernel(group.kernel)} · {group.label}"
+
+
+_OVERVIEW = (
+    Column("launch", "#"),
+    Column("case", "case"),
+    Column("kernel", "kernel"),
+    Column("count", "x", spec="d"),
+    Column("ncu_us", "ncu", "µs", ",.2f"),
+    Column("nsys_us", "nsys", "µs", ",.2f"),
+    Column("work", "work", "of roof", ".1%"),
+    Column("dram", "DRAM", "of roof", ".1%"),
+    Column("occupancy", "warps", "% of max", ".1f"),
+    Column("issue", "issue", "%", ".1f"),
+)
+
+
+def _overview(measured: Measured) -> Table:
+    rows: list[list[Cell]] = []
+    kept = {id(group) for group in measured.longest[:MOST_ROWS]}
+    for group in measured.groups:
+        if id(group) not in kept:
+            continue
+        row, work = group.row, measured.rooflines[group.launch].work
+        rows.append(
+            [
+                group.launch,
+                group.label,
+                Link(short_kernel(group.kernel), f"#{group.anchor}"),
+                len(group.rows),
+                measured.duration(row),
+                measured.nsys_kernel(group.case, group.kernel),
+                measured.work_share(row, work) if work else None,
+                measured.dram_share(row),
+                measured.ncu(row, "achieved_occupancy_pct"),
+                measured.ncu(row, "issue_active_pct"),
+            ]
+        )
+    widest = min(max(len(group.label) for group in measured.groups), WIDEST_LABEL)
+    shown = [
+        dataclasses.replace(each, least=widest) if each.key == "case" else each
+        for each in _OVERVIEW
+        if each.key != "count" or len(measured.groups) < len(measured.evidence.launches)
+    ]
+    if len(shown) < len(_OVERVIEW):
+        rows = [[*row[:3], *row[4:]] for row in rows]
+    notes = [
+        "#: ncu's launch. work: operations that ncu counted, of the roof of their kind; DRAM: bytes a second, of its "
+        "roof; both at the clocks measured during the launch. warps: achieved occupancy. issue: cycles in which a "
+        "scheduler issued."
+    ]
+    if len(kept) < len(measured.groups):
+        notes.append(f"The {len(kept)} with most time, of {len(measured.groups)}; fiprof show has all.")
+    return table(shown, rows, anchor="kernels-overview", title="Every kernel at a glance", notes=tuple(notes))
+
+
+class _Writer:
+    """Writes the part of each kernel."""
+
+    def __init__(self, measured: Measured) -> None:
+        self.measured = measured
+        self._accesses = {item.launch: item.accesses for item in measured.figures.launches}
+        self._stalls: dict[int, LaunchStalls] = {}
+        if measured.run.has("stalls") and measured.evidence.stalls:
+            self._stalls = {item.launch: item for item in stalls(measured.run).launches}
+        self._doubts = checks.by_launch(checks.failed(measured.run))
+        self._hot = self._hottest()
+
+    def _hottest(self) -> dict[int, hotspots.LaunchHotspots]:
+        if not self.measured.run.has("hotspots"):
+            return {}
+        try:
+            report = hotspots.hotspots(self.measured.run, top=1, context=0)
+        except FiprofError:
+            # The run has the table and no samples in it.
+            return {}
+        return {item.launch: item for item in report.launches}
+
+    def part(self, group: Group, *, judged: bool) -> list[Block]:
+        """judged: whether a verdict with its steps stands above it."""
+        found = (
+            ("Time", self._time(group)),
+            ("Occupancy", self._occupancy(group)),
+            ("Compute", self._compute(group)),
+            ("Memory", self._memory(group)),
+            ("Stalls", self._stall(group, helps=not judged)),
+            ("Hot spot", self._hot_spot(group)),
+        )
+        items = tuple(Text((say("{}: {}", name, text),)) for name, text in found if text)
+        return [*(Caution(text) for text in self._doubts.get(group.launch, ())), Bullets(items)]
+
+    def _time(self, group: Group) -> Said:
+        ncu, nsys = self.measured.duration(group.row), self.measured.nsys_kernel(group.case, group.kernel)
+        where = f"launch {group.launch}, grid {group.grid}, block {group.block}"
+        if ncu is None:
+            return say("ncu collected no duration ({})", where)
+        head = say("{} under ncu ({})", ncu, where)
+        if group.times is not None and group.times.count > 1:
+            head = say(
+                "{}, median of {} launches that spread by {}", head, group.times.count, f"{group.times.spread:.1%}"
+            )
+        if nsys is None or not nsys.value:
+            return say("{}.", head)
+        spread = self.measured.nsys_kernel(group.case, group.kernel, "spread")
+        head = say("{}; {} under nsys, spread {}", head, nsys, spread or "–")
+        ratio = ncu / nsys
+        if ratio.value >= APART:
+            cold = self.measured.run.manifest.settings.get("cache_control", "all") == "all"
+            why = "its caches are flushed first" if cold else "clocks or replays differ"
+            return say(
+                "{}. ncu saw it {} times as long: {}, so its rates are lower than in the loop.", head, ratio, why
+            )
+        return say("{}.", head)
+
+    def _occupancy(self, group: Group) -> Said | None:
+        achieved = self.measured.ncu(group.row, "achieved_occupancy_pct", ".1f", "%")
+        theoretical = self.measured.ncu(group.row, "theoretical_occupancy_pct", ".4g", "%")
+        told = [
+            f"{text[0].upper()}{text[1:]}.".replace(" %", "%") for text in occupancy_sentences(occupancy(group.row))
+        ]
+        if achieved is None:
+            return join(" ", told) if told else None
+        head = say("{} achieved", achieved)
+        if theoretical is not None:
+            share = achieved.value / theoretical.value if theoretical.value else 0.0
+            reached = "all that fits" if share >= 0.95 else f"{share:.0%} of what fits"
+            head = say("{} achieved of {} possible: {}", achieved, theoretical, reached)
+        return join(" ", [say("{}.", head), *told])
+
+    def _compute(self, group: Group) -> Said | None:
+        row, measured = group.row, self.measured
+        told = []
+        work = measured.rooflines[group.launch].work
+        if work is not None and measured.rooflines[group.launch].basis == "counted":
+            share, clock = measured.work_share(row, work), measured.ncu(row, "sm_clock_hz", ".2f", " GHz", 1e9)
+            told.append(
+                say(
+                    "{} of {}, {} of that roof at the measured {}.",
+                    measured.work(row, work),
+                    work.kind,
+                    share,
+                    clock or "clock",
+                )
+                if share
+                else say("{} of {}.", measured.work(row, work), work.kind)
+            )
+        pipes = {
+            "tensor": measured.ncu(row, "tensor_active_pct", ".1f", "%"),
+            "FMA": measured.ncu(row, "fma_pct", ".1f", "%"),
+            "ALU": measured.ncu(row, "alu_pct", ".1f", "%"),
+            "XU": measured.ncu(row, "xu_pct", ".1f", "%"),
+            "LSU": measured.ncu(row, "lsu_pct", ".1f", "%"),
+        }
+        known = {name: fact for name, fact in pipes.items() if fact is not None}
+        if known:
+            ranked = sorted(known, key=lambda name: -known[name].value)
+            top = known[ranked[0]]
+            says = (
+                "near its limit" if top.value >= NEAR_PCT
+                else "the one to relieve first" if top.value >= LOW_PCT
+                else "so no pipe is near its limit"
+            )  # fmt: skip
+            rest = join(", ", [say("{} {}", name, known[name]) for name in ranked[1:3]])
+            told.append(say("The busiest pipe is {} with {}, {} (then {}).", ranked[0], top, says, rest))
+        issue = measured.ncu(row, "issue_active_pct", ".1f", "%")
+        if issue is not None:
+            eligible = measured.ncu(row, "eligible_warps_per_scheduler", ".2f")
+            ready = say(", with {} warps ready on average", eligible) if eligible else say("")
+            much = ": issue slots are scarce, fewer instructions would help" if issue.value >= BUSY_ISSUE_PCT else ""
+            told.append(say("The schedulers issued in {} of their cycles{}{}.", issue, ready, much))
+        return join(" ", told) if told else None
+
+    def _memory(self, group: Group) -> Said | None:
+        row, measured = group.row, self.measured
+        told = []
+        rate, share = measured.ncu(row, "dram_bytes_per_second", ",.0f", " GB/s", 1e9), measured.dram_share(row)
+        if rate is not None and share is not None:
+            if share.value * 100 >= NEAR_PCT:
+                means = "at its roof, where only fewer bytes help"
+            elif share.value * 100 >= LOW_PCT:
+                means = "well used, and not yet at its roof"
+            else:
+                means = "not what limits it"
+            told.append(say("DRAM moved {}, {} of its roof: {}.", rate, share, means))
+        needed = self._needed(group)
+        if needed is not None:
+            told.append(needed)
+        l1, l2 = measured.ncu(row, "l1_hit_pct", ".1f", "%"), measured.ncu(row, "l2_hit_pct", ".1f", "%")
+        l2_busy = measured.ncu(row, "l2_throughput_pct", ".1f", "%")
+        hits = [say("{} hits {}", name, fact) for name, fact in (("L1", l1), ("L2", l2)) if fact is not None]
+        if hits:
+            busy = say("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else say("")
+            told.append(say("{}{}.", join(", ", hits), busy))
+        told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
+        return join(" ", told) if told else None
+
+    def _needed(self, group: Group) -> Said | None:
+        """DRAM reads over the input, where the case's iteration is this one kernel."""
+        case = self.measured.run.case(group.case) if group.case else None
+        if (
+            case is None
+            or not case.bytes_read
+            or len({row["kernel"] for row in self.measured.evidence.of(case.id)}) > 1
+        ):
+            return None
+        read = self.measured.ncu(group.row, "dram_read_bytes", ",.1f", " MB", 1e6)
+        if read is None:
+            return None
+        factor = read.value * 1e6 / case.bytes_read
+        return say("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
+
+    def _stall(self, group: Group, *, helps: bool) -> Said | None:
+        mix = self._stalls.get(group.launch)
+        if mix is None or not any(stall.weight for stall in mix.stalls):
+            return None
+        waiting = [stall for stall in mix.stalls if reason_of(stall.reason).kind == "stall" and stall.weight > 0]
+        if not waiting:
+            return say("The warps did not stall.")
+
+        def share(stall: Stall) -> Fact | str:
+            if stall.share is None:
+                return f"{stall.weight:.0%} of the samples"
+            return self.measured.stall(group.row, stall.reason, stall.share)
+
+        latency = self.measured.ncu(group.row, "warp_latency_cycles", ".1f")
+        head = say("between two instructions of a warp lie {} cycles. ", latency) if latency else say("")
+        top, why = waiting[0], reason_of(waiting[0].reason)
+        dominates = top.weight >= DOMINANT_SHARE
+        most = say("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
+        rest = [say("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
+        then = say("; then {}", join(", ", rest)) if rest else say("")
+        ready = next((stall for stall in mix.stalls if reason_of(stall.reason).kind == "ready"), None)
+        spare = say("")
+        if ready is not None and ready.weight >= DOMINANT_SHARE:
+            spare = say(
+                " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
+            )
+        text = say(
+            "{}{}: warps {}{}.{}{}",
+            head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
+        )  # fmt: skip
+        said = say(text[0].upper() + text[1:])
+        said.facts = text.facts
+        return said
+
+    def _hot_spot(self, group: Group) -> str | None:
+        item = self._hot.get(group.launch)
+        if item is None:
+            return None
+        if not item.hotspots:
+            return hotspots.summary(item)
+        line = item.hotspots[0]
+        text = f"the hottest of {item.instructions:,} instructions holds {line.share:.0%} of {item.samples:,} samples: "
+        text += shorten(visible(line.shown), LONGEST_SASS)
+        text += f" at {line.offset:#x}" + (f", {line.top_reason}" if line.top_reason else "")
+        if line.waits_for is not None:
+            waits_for = shorten(visible(line.waits_for.shown), LONGEST_SASS)
+            text += f", which probably waits for {waits_for} at {line.waits_for.offset:#x}"
+        return text + "."
+
+
+def _access_words(found: Accesses, shared_pct: float) -> list[Said]:
+    """What is particular about a launch's accesses; nothing where they are as they should be.
+
+    shared_pct: how busy the data stage of shared memory was.
+    """
+    told = []
+    conflicts = [
+        f"{name} take {shared.ways:.2f}"
+        for name, shared in (("loads", found.shared_loads), ("stores", found.shared_stores))
+        if shared is not None and shared.ways is not None and shared.ways >= CONFLICT_WAYS
+    ]
+    if conflicts and shared_pct >= BUSY_SHARED_PCT:
+        told.append(say("Bank conflicts: shared memory {} passes where one would do.", " and ".join(conflicts)))
+    for name, access in (("loads", found.global_loads), ("stores", found.global_stores)):
+        if access is not None and (text := _sectors(name, access)):
+            told.append(say("{}", text))
+    if found.spill_requests:
+        told.append(say("Registers were spilled: {} requests to local memory for it.", f"{found.spill_requests:,.0f}"))
+    return told
+
+
+def _sectors(name: str, access: GlobalAccess) -> str:
+    if (
+        access.sectors_per_request is None
+        or access.ideal is None
+        or access.sectors_per_request <= access.ideal[1] * 1.05
+    ):
+        return ""
+    return (
+        f"Global {name} touch {access.sectors_per_request:.1f} sectors a request where {access.ideal[1]:.0f} would do: "
+        "they are not coalesced."
+    )

@@ -1,0 +1,263 @@
+"""What a reader would want to be told, each with its evidence and what follows from it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fiprof.errors import FiprofError
+from fiprof.reports import expected
+from fiprof.reports.check_rules import FLOPS_HIGH
+from fiprof.reports.facts import Fact, Said, Source, more, say
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.occupancy import occupancy
+from fiprof.reports.pages.page import Block, Caution, Finding, Section, Table, Text
+from fiprof.reports.run_report import parameters
+from fiprof.reports.run_report import verdicts as report_verdicts
+from fiprof.reports.run_report.measured import Group, Measured
+from fiprof.reports.run_report.story import IDLE_SHARE, Scene, Story
+from fiprof.reports.verdict import Verdicts
+from fiprof.reports.view import Column, View
+
+LEAST_SHARE = 0.01
+"""Of an iteration's kernel time, from which a second kernel is worth a word."""
+MUCH_WORK = 1.25
+"""Counted over needed operations from which they are worth a word."""
+APART = 1.10
+"""ncu's time over nsys's, likewise."""
+TAIL_LOSS = 0.05
+"""Of the run time that a partial last wave may cost, likewise."""
+SMALL_GRID = 0.5
+"""Waves below which a grid is called small."""
+MOST_LINES = 8
+"""Of evidence in a finding."""
+
+
+def section(measured: Measured, told: Story, found: Verdicts) -> Section:
+    """The findings of a run. found: its verdicts.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    findings = [
+        *parameters.findings(measured),
+        *waiting(measured, told, found),
+        *second_kernels(measured),
+        *grids(measured),
+        *extra_work(measured, found),
+        *cold(measured),
+    ]
+    blocks: list[Block] = list(findings)
+    if not findings:
+        blocks.append(
+            Text(("Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare.",))
+        )
+    return Section("observations", "Observations", tuple(blocks), tuple(_expected(measured)))
+
+
+# Time without kernels, and kernels beside the main one
+
+
+def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Finding]:
+    """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
+    traced = {
+        scene.chapter.steps[0].case or "": _idle(scene)
+        for scene in told.measured
+        if scene.chapter.steps and scene.chapter.busy < 1 - IDLE_SHARE
+    }
+    plain = report_verdicts.waiting(found, IDLE_SHARE * 100)
+    if plain:
+        label, most = plain[0][0].label, plain[0][1]
+        evidence = [
+            say(
+                "{}: {} without a profiler, kernels {} an iteration{}",
+                case.label,
+                fact,
+                measured.kernel_time(case.case) or "–",
+                say("; under nsys {}", traced[case.case]) if case.case in traced else "",
+            )
+            for case, fact in plain
+        ]
+        sure = "the host's time of an iteration, back to back, against nsys's kernel time. nsys itself makes launches "
+        sure += "longer, so that its own shares are larger."
+    elif traced:
+        ordered = sorted(traced.items(), key=lambda pair: -pair[1].value)
+        label, most = measured.labels(ordered[0][0] or None), ordered[0][1]
+        evidence = [say("{}: {} under nsys", measured.labels(case or None), fact) for case, fact in ordered]
+        sure = "by nsys, which itself makes each launch longer: without it the share is smaller."
+    else:
+        return
+    others = f", and for a tenth or more in {more(len(evidence) - 1, 'case')}" if len(evidence) > 1 else ""
+    yield Finding(
+        anchor="finding-waiting",
+        observation=say("The GPU waits for {} of the time of {}{}.", most, label, others),
+        evidence=tuple(evidence[:MOST_LINES]),
+        implication="There the host's launches set the pace: a CUDA graph, fewer launches or more work in each gains "
+        "up to this share; a faster kernel does not.",
+        sure=sure,
+    )
+
+
+def _idle(scene: Scene) -> Fact:
+    case = scene.chapter.steps[0].case
+    formula = "1 - busy_ns / (max(end_ns) - min(start_ns))"
+    return Fact(1 - scene.chapter.busy, Source("nsys", formula, case=case, phase=scene.chapter.phase or ""), ".0%")
+
+
+def second_kernels(measured: Measured) -> Iterable[Finding]:
+    """Kernels beside the one that takes most of an iteration."""
+    shares: dict[str, list[tuple[str, Fact, Fact]]] = defaultdict(list)
+    of_case: dict[str, list[str]] = defaultdict(list)
+    for case, kernel in measured.evidence.trace.kernels:
+        of_case[case].append(kernel)
+    for case, kernels in of_case.items():
+        whole = measured.nsys_iteration(case)
+        times = {kernel: time for kernel in kernels if (time := measured.nsys_kernel(case, kernel)) is not None}
+        if whole is None or len(times) < 2:
+            continue
+        main = max(times, key=lambda kernel: times[kernel].value)
+        for kernel, time in times.items():
+            share = (time / whole).as_(".1%")
+            if kernel != main and share.value >= LEAST_SHARE:
+                shares[kernel].append((case, share, time))
+    for kernel, found in shares.items():
+        found.sort(key=lambda item: -item[1].value)
+        case, share, _ = found[0]
+        rest = say(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
+        merge = "MergeStates" in kernel
+        yield Finding(
+            anchor=f"finding-kernel-{parameters.slug(kernel)}",
+            observation=say(
+                "{}{} takes {} of the kernel time of {}{}.",
+                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.labels(case), rest,
+            ),
+            evidence=tuple(
+                say("{}: {}, {} of the iteration", measured.labels(c), t, s) for c, s, t in found[:MOST_LINES]
+            ),
+            implication="Without the split there is nothing to merge: it pays where it fills the GPU, and costs this "
+            "share where the grid would fill it anyway."
+            if merge
+            else "Fusing it into its neighbour, or leaving it out, gains at most this share.",
+            sure="medians by nsys; kernels that are launched ahead of the other's end overlap a little.",
+        )  # fmt: skip
+
+
+# Grids, extra work, cold caches
+
+
+def _named(group: Group) -> str:
+    return f"{short_kernel(group.kernel)} · {group.label}"
+
+
+def grids(measured: Measured) -> Iterable[Finding]:
+    """Grids that fill a small part of the GPU, and tails that cost time."""
+    small: list[tuple[Group, str]] = []
+    tails: list[tuple[Group, str]] = []
+    for group in measured.longest:
+        waves = occupancy(group.row).waves
+        if waves is None:
+            continue
+        if waves.waves < SMALL_GRID:
+            small.append((group, f"{waves.last_blocks:,} of the {waves.wave_blocks:,} blocks that fit at once"))
+        elif waves.loss_share is not None and waves.loss_share >= TAIL_LOSS:
+            tails.append((group, f"{waves.waves:.2f} waves, the tail costs at most {waves.loss_share:.1%} of the time"))
+    if small:
+        others = f", and so do {len(small) - 1} more" if len(small) > 1 else ""
+        yield Finding(
+            anchor="finding-small-grids",
+            observation=f"The grid of {_named(small[0][0])} fills less than half of the GPU{others}.",
+            evidence=tuple(f"{_named(group)}: {text}" for group, text in small[:MOST_LINES]),
+            implication="More blocks gain here before anything inside the kernel does: split the work further, or put "
+            "more of it into a launch.",
+            sure="blocks a multiprocessor by ncu's occupancy limits.",
+        )
+    if tails:
+        others = f", and so is that of {len(tails) - 1} more" if len(tails) > 1 else ""
+        yield Finding(
+            anchor="finding-tail",
+            observation=f"The last wave of {_named(tails[0][0])} is partly empty{others}.",
+            evidence=tuple(f"{_named(group)}: {text}" for group, text in tails[:MOST_LINES]),
+            implication="Blocks of another size, or a persistent kernel that hands out tiles, would fill it.",
+            sure="an upper bound: it holds where every block takes the same time.",
+        )
+
+
+def extra_work(measured: Measured, verdicts: Verdicts) -> Iterable[Finding]:
+    """Cases for which ncu counted many more operations than the algorithm needs: where that can cost time, or is very
+    much."""
+    found = []
+    for case in measured.run.manifest.cases:
+        factor = measured.work_factor(case)
+        main = next((group for group in measured.longest if group.case == case.id), None)
+        verdict = verdicts.of(main.launch) if main is not None else None
+        costs = verdict is not None and verdict.judgement.kind in ("compute", "latency")
+        if factor is not None and factor.value >= (MUCH_WORK if costs else FLOPS_HIGH):
+            bound = f", {verdict.title}" if verdict is not None else ""
+            found.append((factor, measured.labels(case.id), bound))
+    if not found:
+        return
+    found.sort(key=lambda item: -item[0].value)
+    (most, label, _), others = found[0], len(found) - 1
+    rest = say(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
+    yield Finding(
+        anchor="finding-extra-work",
+        observation=say("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
+        evidence=tuple(say("{}: {} times{}", label, factor, bound) for factor, label, bound in found[:MOST_LINES]),
+        implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
+        "conversions). Saving it gains where compute binds, and nothing where memory does.",
+        sure="ncu's counters over the workload's cost model: tensor operations where there are any.",
+    )
+
+
+def cold(measured: Measured) -> Iterable[Finding]:
+    """Kernels that ncu saw run much longer than nsys did."""
+    found: list[tuple[Fact, Group, Said]] = []
+    for group in measured.longest:
+        ncu, nsys = measured.duration(group.row), measured.nsys_kernel(group.case, group.kernel)
+        if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART:
+            found.append((ratio, group, say("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
+    if not found:
+        return
+    found.sort(key=lambda item: -item[0].value)
+    ratio, group, _ = found[0]
+    others = say(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
+    flushed = measured.run.manifest.settings.get("cache_control", "all") == "all"
+    yield Finding(
+        anchor="finding-cold",
+        observation=say("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
+        evidence=tuple(text for *_, text in found[:MOST_LINES]),
+        implication="Under ncu the caches are flushed first: in the loop these kernels find data in L2. Read their "
+        "rates, hit rates and stalls as those of a first use; --cache-control none shows the warm case."
+        if flushed
+        else "Clocks or the replays differ: hold the rates of these kernels against nsys's times.",
+    )
+
+
+# Against what is expected
+
+
+def _expected(measured: Measured) -> Iterable[Section]:
+    """What is expected of the kernel families beside what was measured."""
+    try:
+        found = expected.expected(measured.run)
+    except FiprofError as error:
+        if not measured.evidence.launches:
+            return
+        yield Section("expected", "Against what is expected", (Caution(error.message),))
+        return
+    columns = (
+        Column("case", "case"),
+        Column("quantity", "what"),
+        Column("unit", "in"),
+        Column("expected", "expected"),
+        Column("measured", "measured", spec=".2f"),
+        Column("words", "outcome"),
+    )
+    rows = tuple(
+        (case.label, item.quantity, item.unit, item.expected, item.measured, item.words)
+        for case in found.cases
+        for item in case.comparisons
+    )
+    notes = tuple(dict.fromkeys(f"Expected by {case.family}: {case.source.title}." for case in found.cases))
+    view = View(columns, rows, notes=notes)
+    blocks: list[Block] = [Text((" ".join(expected.summary(found)),)), Table(view, anchor="expected-measured")]
+    yield Section("expected", "Against what is expected", tuple(blocks))

@@ -1,0 +1,230 @@
+"""Where a run was made, what was asked of it, and what that means for its numbers."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from fiprof.parsers.manifest import CaseEntry, Manifest
+from fiprof.parsers.run import Run
+from fiprof.reports.evidence import environment
+from fiprof.reports.facts import Fact, Source
+from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
+from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.run_report.measured import Measured
+from fiprof.reports.view import Column, Value, shorten, visible
+
+Defaults = Mapping[str, Mapping[str, Value]]
+"""Workload -> parameter -> what it is where nobody chooses."""
+
+LONGEST_VALUE = 78
+"""Cells."""
+
+
+def environment_section(run: Run) -> Section:
+    """GPU, driver, tools and packages, as the run found them."""
+    rows = [(name, shorten(visible(value), LONGEST_VALUE)) for name, value in _environment(run) if value]
+    blocks: list[Block] = []
+    if rows:
+        blocks.append(table((Column("what", "what"), Column("value", "found")), rows, anchor="environment-found"))
+    if not run.manifest.environment:
+        blocks.append(Caution(f"the run's environment is not known: {run.manifest.reason or 'its run.json has none'}"))
+    return Section("environment", "Environment", tuple(blocks))
+
+
+def _environment(run: Run) -> Iterable[tuple[str, str]]:
+    def of(*path: str) -> str:
+        value = environment(run, *path)
+        return "" if value is None else str(value)
+
+    def giga(*path: str) -> str:
+        value = environment(run, *path)
+        return f"{value / 1e9:,.1f} GB" if isinstance(value, int | float) else ""
+
+    yield "GPU", of("gpu", "name") or of("gpu_state", "before", "name")
+    capability, multiprocessors = of("gpu", "compute_capability"), of("gpu", "multiprocessors")
+    yield "compute capability", capability + (f", {multiprocessors} multiprocessors" if multiprocessors else "")
+    l2 = environment(run, "gpu", "l2_bytes")
+    yield "memory", giga("gpu", "memory_bytes") + (f", L2 {l2 / 1e6:.1f} MB" if isinstance(l2, int | float) else "")
+    yield "driver, CUDA", ", ".join(filter(None, (of("gpu_state", "before", "driver"), of("gpu", "cuda"))))
+    for when in ("before", "after"):
+        yield f"GPU {when} the run", _state(environment(run, "gpu_state", when))
+    for tool, name in (("nsys", "Nsight Systems"), ("ncu", "Nsight Compute")):
+        yield name, of("tools", tool)
+    packages = environment(run, "packages")
+    if isinstance(packages, dict):
+        for name, version in packages.items():
+            if version and not name.endswith("_executable"):
+                yield name, str(version)
+    host = environment(run, "host")
+    if isinstance(host, dict):
+        yield "host", ", ".join(f"{value} {name}" if name == "cpus" else str(value) for name, value in host.items())
+    git = environment(run, "git")
+    if isinstance(git, dict):
+        yield "git", ", ".join(f"{name} {value}" for name, value in git.items() if value not in (None, ""))
+    yield "fiprof", run.manifest.fiprof
+
+
+def _state(state: object) -> str:
+    """Clocks, temperature and company of the GPU at one moment."""
+    if not isinstance(state, dict):
+        return ""
+    parts = []
+    if "sm_clock_mhz" in state:
+        parts.append(f"SM {state['sm_clock_mhz']} of {state.get('max_sm_clock_mhz', '?')} MHz")
+    if "memory_clock_mhz" in state:
+        parts.append(f"memory {state['memory_clock_mhz']} MHz")
+    if "temperature_c" in state:
+        parts.append(f"{state['temperature_c']} °C")
+    others = state.get("other_processes")
+    if others is not None:
+        parts.append(f"{len(others)} other processes" if others else "no other process")
+    return ", ".join(parts)
+
+
+def asked_section(measured: Measured, defaults: Defaults) -> Section:
+    """The cases, the settings, and what they mean for the numbers.
+
+    defaults: of the workloads that this fiprof knows.
+    """
+    manifest = measured.run.manifest
+    blocks: list[Block] = []
+    if manifest.replayed_from:
+        blocks.append(
+            Text((f"This run measured nothing itself: it reads the raw files of {visible(manifest.replayed_from)}.",))
+        )
+    if manifest.cases:
+        workloads = defaultdict(list)
+        for case in manifest.cases:
+            workloads[case.workload].append(case)
+        count = f"{len(manifest.cases)} case{'s' * (len(manifest.cases) > 1)}"
+        blocks.append(Text((f"{count}; where a parameter has fiprof's own default, nobody need have chosen it:",)))
+        blocks.append(Bullets(tuple(Text((_workload(name, cases, defaults),)) for name, cases in workloads.items())))
+        blocks.append(_costs(measured))
+    else:
+        blocks.append(Caution("the run names no case: kernels are shown as the tools saw them"))
+    if manifest.settings:
+        rows = [(name, value, meaning) for name, value, meaning in _settings(manifest) if value]
+        columns = (Column("setting", "setting"), Column("value", "value"))
+        blocks.append(table(columns, [row[:2] for row in rows], anchor="asked-settings", title="How it was measured"))
+        blocks.append(Bullets(tuple(Text((meaning,)) for _, _, meaning in rows if meaning)))
+    return Section("asked", "What was asked, and how it was taken", tuple(blocks))
+
+
+def _workload(name: str, cases: Sequence[CaseEntry], defaults: Defaults) -> str:
+    known = defaults.get(name)
+    values = {key: tuple(dict.fromkeys(str(_plain(case.params[key])) for case in cases if key in case.params))
+              for key in dict.fromkeys(key for case in cases for key in case.params)}  # fmt: skip
+    words = {key: f"{key} {', '.join(found)}" for key, found in values.items()}
+    chosen = [text for key, text in words.items() if known is None or values[key] != (str(_plain(known.get(key))),)]
+    filled = [text for key, text in words.items() if text not in chosen]
+    head = f"{visible(name)} ({len(cases)} case{'s' * (len(cases) > 1)}): "
+    if known is None:
+        return head + "; ".join(chosen) + ". This fiprof does not know its defaults."
+    if not chosen:
+        return head + f"everything at its default: {'; '.join(filled)}."
+    return head + "; ".join(chosen) + (f". By default: {'; '.join(filled)}." if filled else ".")
+
+
+def _plain(value: object) -> object:
+    return {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
+
+
+_COSTS = (
+    Column("case", "case"),
+    Column("flops", "least work", "GFLOP", ",.3f"),
+    Column("read", "least read", "MB", ",.2f"),
+    Column("written", "least written", "MB", ",.2f"),
+    Column("intensity", "intensity", "FLOP/byte", ",.2f"),
+    Column("error", "error", "to fp32", ".1e"),
+)
+
+
+def _costs(measured: Measured) -> Block:
+    rows: list[list[Cell]] = []
+    for case in measured.run.manifest.cases:
+        baseline = measured.run.baseline.get(case.id)
+        moved = case.bytes_read + case.bytes_written
+
+        def of(formula: str, value: float, case_id: str = case.id) -> Fact:
+            return Fact(value, Source("run.json", formula, case=case_id))
+
+        rows.append(
+            [
+                measured.labels(case.id),
+                of("flops / 1000000000", case.flops / 1e9) if case.flops else None,
+                of("bytes_read / 1000000", case.bytes_read / 1e6) if case.bytes_read else None,
+                of("bytes_written / 1000000", case.bytes_written / 1e6) if case.bytes_written else None,
+                of("flops / (bytes_read + bytes_written)", case.flops / moved) if case.flops and moved else None,
+                Fact(baseline.relative_error, Source("plain", "relative_error", case=case.id))
+                if baseline is not None and baseline.relative_error is not None
+                else None,
+            ]
+        )
+    notes = (
+        "What an iteration needs at least, by the workload's cost model: each operand read once, each result written "
+        "once. error: relative, of the result against the float32 reference, before anything was measured.",
+    )
+    return table(_COSTS, rows, anchor="asked-cases", title="What each case has to do", notes=notes)
+
+
+def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:
+    """Name, value, and what it means for the numbers (empty where it means nothing)."""
+    settings = manifest.settings
+
+    def of(key: str) -> str:
+        value = settings.get(key)
+        return "" if value is None else str(_plain(value))
+
+    tools = settings.get("tools")
+    names = [str(tool) for tool in tools] if isinstance(tools, list) else []
+    yield "tools", ", ".join(["plain run", *names]), ""
+    yield "iterations, plain and nsys", of("iterations"), ""
+    yield "iterations, ncu", of("measure_iterations"), ""
+    yield "warm-up iterations", of("warmup"), ""
+    yield "seed of the inputs", of("seed"), ""
+    if "nsys" in names:
+        hz = settings.get("gpu_metrics_hz")
+        if isinstance(hz, int | float) and hz:
+            yield (
+                "GPU metric samples",
+                f"{hz:,} a second",
+                (
+                    f"nsys samples the hardware every {1e6 / hz:,.0f} µs: a kernel shorter than that has no sample of "
+                    "its own, and ncu's counters stand for it."
+                ),
+            )
+        elif hz == 0:
+            yield "GPU metric samples", "none", "nsys sampled no hardware levels: they were not asked for."
+    if "ncu" not in names:
+        return
+    yield (
+        "ncu set",
+        of("ncu_set"),
+        {
+            "quick": "ncu's quick set leaves out the source counters (no hot spots), the sampled stalls and the "
+            "operations outside the tensor cores: what needs them is missing below.",
+        }.get(of("ncu_set"), ""),
+    )
+    yield (
+        "ncu clock control",
+        of("clock_control"),
+        {
+            "none": "ncu leaves the clocks alone: its times can be held against nsys's and the plain run's, and vary "
+            "with the clock, which is measured for each launch and used for every roof.",
+            "base": "ncu locks the clocks to base: its times are longer than nsys's and the plain run's, and steadier. "
+            "Roofs are at the locked clock.",
+            "boost": "ncu locks the clocks to boost: its times may differ from nsys's and the plain run's. Roofs are "
+            "at the locked clock.",
+        }.get(of("clock_control"), ""),
+    )
+    yield (
+        "ncu cache control",
+        of("cache_control"),
+        {
+            "all": "ncu flushes the caches before each of its passes: its kernels find their data in DRAM, those of "
+            "the plain run and nsys may find it in L2. Hit rates and DRAM traffic are of the cold case.",
+            "none": "ncu leaves the caches as they are: each pass finds what the one before left there. Hit rates are "
+            "of the warm case, and DRAM traffic may be less than the algorithm's data.",
+        }.get(of("cache_control"), ""),
+    )

@@ -1,0 +1,348 @@
+"""The story of a run in order of time: each phase, kernel and call, and what the hardware did meanwhile."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fiprof.reports import samples, source
+from fiprof.reports.facts import Fact, Said, Source, join, say
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
+from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.run_report.measured import Group, Measured
+from fiprof.reports.timeline import Chapter, Step, Timeline, timeline
+from fiprof.reports.view import Column
+
+LEAST_SAMPLES = 3
+"""Of its own that a kernel needs for nsys's levels to stand for it; below that ncu's counters do."""
+MOST_EVENTS = 40
+"""Rows of the table of kernels: those that take most time, in order of time."""
+MOST_PHASES = 60
+IDLE_SHARE = 0.10
+"""Of a phase without a kernel: more of it, and the sentence says what the GPU waited for."""
+MOST_SCENES = 24
+"""Cases that get a paragraph: those that took longest."""
+MOST_CALLS = 3
+MOST_TOLD = 3
+"""Kernels of a case, and calls, that a sentence names."""
+NSYS: Literal["nsys"] = "nsys"
+NCU: Literal["ncu"] = "ncu"
+_LENGTH = "(max(end_ns) - min(start_ns))"
+NOT_SHARES = "are not shares of this GPU"
+"""How the timeline's doubt about nsys's levels is told from its other warnings."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A kernel of a case in a phase, all its executions folded, and the state of the hardware meanwhile."""
+
+    step: Step
+    group: Group | None
+    """The same kernel under ncu."""
+    sms: Fact | None
+    """Multiprocessors with a warp, percent."""
+    tensor: Fact | str | None
+    """Tensor cores working, percent; ``≤1`` where nsys's smallest level was sampled."""
+    dram: Fact | None
+    """DRAM reads and writes, percent of its peak."""
+    by: Literal["nsys", "ncu"] | None
+    """Whose figures these are: nsys's samples or ncu's counters."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A phase of a case on a GPU."""
+
+    chapter: Chapter
+    events: tuple[Event, ...]
+    """In order of time."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """A run in order of time; without scenes where nsys saw nothing, and the warnings say why."""
+
+    scenes: tuple[Scene, ...]
+    warnings: tuple[str, ...]
+    period_us: float | None
+    """Between two samples of nsys."""
+
+    @property
+    def measured(self) -> tuple[Scene, ...]:
+        """The scenes of the phase measure; all of them where the trace has no phases."""
+        return tuple(scene for scene in self.scenes if scene.chapter.phase == "measure") or (
+            self.scenes if not any(scene.chapter.phase for scene in self.scenes) else ()
+        )
+
+
+def story(measured: Measured) -> Story:
+    """The story of a run, as far as it was traced.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    told: Timeline = timeline(measured.run, phase="all")
+    doubted = any(NOT_SHARES in text for text in told.warnings)
+    groups = {(group.case, group.kernel): group for group in reversed(measured.groups)}
+    scenes = tuple(
+        Scene(
+            chapter,
+            tuple(
+                _event(
+                    step, groups.get((step.case, step.kernel)) if step.phase == "measure" else None, measured, doubted
+                )
+                for step in sorted(chapter.steps, key=lambda step: step.start_us)
+            ),
+        )
+        for chapter in sorted(told.chapters, key=lambda chapter: chapter.start_us)
+    )
+    return Story(scenes, told.warnings, told.period_us)
+
+
+def _event(step: Step, group: Group | None, measured: Measured, doubted: bool) -> Event:
+    levels = step.levels
+    if levels.samples >= LEAST_SAMPLES and not doubted:
+        dram = None
+        if levels.dram_read is not None and levels.dram_write is not None:
+            dram = _level(step, "mean(dram_read) + mean(dram_write)", levels.dram_read + levels.dram_write)
+        tensor: Fact | str | None = None
+        if levels.tensor_active is not None:
+            small = 0 < levels.tensor_active <= samples.SMALLEST
+            tensor = "≤1" if small else _level(step, "mean(tensor_active)", levels.tensor_active)
+        sms = None if levels.sms_active is None else _level(step, "mean(sms_active)", levels.sms_active)
+        return Event(step, group, sms, tensor, dram, NSYS)
+    if group is not None and step.phase == "measure":
+        row = group.row
+        active = measured.ratio(row, "sm_active_cycles", "sm_cycles")
+        return Event(
+            step,
+            group,
+            _percent(active),
+            measured.ncu(row, "tensor_active_pct", ".1f"),
+            measured.ncu(row, "dram_throughput_pct", ".1f"),
+            NCU,
+        )
+    return Event(step, None, None, None, None, None)
+
+
+def _percent(share: Fact | None) -> Fact | None:
+    if share is None:
+        return None
+    of = share.source
+    return Fact(share.value * 100, Source(of.origin, f"{of.formula} * 100", launch=of.launch), ".1f")
+
+
+def _level(step: Step, formula: str, value: float) -> Fact:
+    return Fact(value, _of(step, formula), ".1f")
+
+
+def _of(step: Step, formula: str) -> Source:
+    return Source("nsys", formula, case=step.case, kernel=step.kernel, grid=step.grid, phase=step.phase or "")
+
+
+def _of_scene(chapter: Chapter, formula: str) -> Source:
+    case = chapter.steps[0].case if chapter.steps else None
+    return Source("nsys", formula, case=case, phase=chapter.phase or "")
+
+
+# As a section
+
+
+def section(told: Story) -> Section:
+    """The story as sentences and tables."""
+    blocks: list[Block] = [Caution(text) for text in told.warnings]
+    scenes = told.measured
+    if told.scenes:
+        blocks.append(Text((_opening(told),)))
+        blocks.append(_phases(told.scenes))
+    if scenes:
+        blocks.append(_kernels(scenes))
+        told_of = sorted(scenes, key=lambda scene: scene.chapter.start_us - scene.chapter.end_us)[:MOST_SCENES]
+        blocks.append(Bullets(tuple(Text(_scene(scene)) for scene in scenes if scene in told_of)))
+        if len(scenes) > len(told_of):
+            blocks.append(Text((f"These are the {len(told_of)} longest of {len(scenes)}.",)))
+        if any(scene.chapter.busy >= 1 - IDLE_SHARE for scene in scenes):
+            blocks.append(
+                Text(("Where the GPU was busy throughout, the host launched ahead of it: the kernels set the pace.",))
+            )
+    return Section("story", "Execution story", tuple(blocks))
+
+
+def _opening(told: Story) -> Said:
+    everything = Source("nsys", "count(duration_ns)", phase="all")
+    count = sum(step.count for scene in told.scenes for step in scene.chapter.steps)
+    chapters = [scene.chapter for scene in told.measured]
+    length = sum(chapter.end_us - chapter.start_us for chapter in chapters)
+    sampled = "" if told.period_us is None else f" nsys sampled the hardware every {told.period_us:.0f} µs."
+    measured = f" {length / 1e3:,.2f} ms of them are the measured phases." if length else ""
+    first, last = told.scenes[0].chapter.start_us, max(scene.chapter.end_us for scene in told.scenes)
+    return say(
+        "Under nsys, {} kernels ran within {} ms.{}{} Times are nsys's own, without any replay.",
+        Fact(count, everything, ",.0f"),
+        Fact((last - first) / 1e3, Source("nsys", "(max(end_ns) - min(start_ns)) / 1000000", phase="all"), ",.1f"),
+        measured,
+        sampled,
+    )
+
+
+_PHASES = (
+    Column("start_ms", "start", "ms", ",.2f"),
+    Column("length_ms", "length", "ms", ",.3f"),
+    Column("phase", "phase"),
+    Column("case", "case"),
+    Column("kernels", "kernels", spec=",d"),
+    Column("busy", "GPU busy", spec=".0%"),
+    Column("longest", "mostly"),
+)
+
+
+def _phases(scenes: Sequence[Scene]) -> Table:
+    rows: list[list[Cell]] = []
+    for scene in scenes[:MOST_PHASES]:
+        chapter = scene.chapter
+        longest = max(chapter.steps, key=lambda step: step.median_us * step.count)
+        rows.append(
+            [
+                Fact(chapter.start_us / 1e3, _of_scene(chapter, "min(start_ns) / 1000000")),
+                Fact((chapter.end_us - chapter.start_us) / 1e3, _of_scene(chapter, f"{_LENGTH} / 1000000")),
+                chapter.phase or "outside",
+                _place(chapter),
+                sum(step.count for step in chapter.steps),
+                Fact(chapter.busy, _of_scene(chapter, f"busy_ns / {_LENGTH}")),
+                short_kernel(longest.kernel),
+            ]
+        )
+    notes = ["start: since the trace began. length: from the first kernel's start to the last one's end."]
+    if len(scenes) > MOST_PHASES:
+        notes.append(f"{len(scenes) - MOST_PHASES} more phases are left out.")
+    return table(_PHASES, rows, anchor="story-phases", title="The phases, in order of time", notes=tuple(notes))
+
+
+def _place(chapter: Chapter) -> str:
+    return f"{chapter.label} (GPU {chapter.device})" if chapter.several_devices else chapter.label
+
+
+_KERNELS = (
+    Column("start_ms", "start", "ms", ",.1f"),
+    Column("case", "case"),
+    Column("kernel", "kernel"),
+    Column("count", "x", spec=",d"),
+    Column("median_us", "median", "µs", ",.2f"),
+    Column("sms", "SMs", "%", ".1f"),
+    Column("tensor", "tensor", "%", ".1f"),
+    Column("dram", "DRAM", "%", ".1f"),
+    Column("samples", "n", spec="d"),
+)
+WIDEST_LABEL = 32
+
+
+def _kernels(scenes: Sequence[Scene]) -> Table:
+    events = [(scene, event) for scene in scenes for event in scene.events]
+    kept = sorted(events, key=lambda pair: -pair[1].step.median_us * pair[1].step.count)[:MOST_EVENTS]
+    rows: list[list[Cell]] = []
+    for scene, event in sorted(kept, key=lambda pair: pair[1].step.start_us):
+        step = event.step
+        rows.append(
+            [
+                Fact(step.start_us / 1e3, _of(step, "min(start_ns) / 1000000")),
+                _place(scene.chapter),
+                Link(short_kernel(step.kernel), f"#{event.group.anchor}") if event.group else short_kernel(step.kernel),
+                Fact(step.count, _of(step, "count(duration_ns)")),
+                _median(step),
+                event.sms,
+                event.tensor,
+                event.dram,
+                step.levels.samples if event.by == NSYS else None,
+            ]
+        )
+    notes = [
+        "SMs: with a warp on them. tensor: tensor cores working. DRAM: reads and writes, of the peak. Means of nsys's "
+        "samples that the kernel filled; where it filled too few, or they are doubtful, ncu's counters (n –), "
+        "which see one execution with ncu's cache control."
+    ]
+    if len(events) > len(kept):
+        notes.append(f"The {len(kept)} kernels that take most time, of {len(events)}.")
+    widest = min(max((len(str(row[1])) for row in rows), default=0), WIDEST_LABEL)
+    columns = [dataclasses.replace(each, least=widest) if each.key == "case" else each for each in _KERNELS]
+    title = "The measured kernels, and the hardware meanwhile"
+    return table(columns, rows, anchor="story-kernels", title=title, notes=tuple(notes))
+
+
+def _median(step: Step) -> Fact:
+    return Fact(step.median_us, _of(step, "median(duration_ns) / 1000"), ",.2f", " µs")
+
+
+def _scene(scene: Scene) -> tuple[str, ...]:
+    """What ran, what the hardware did meanwhile, and who waited for whom."""
+    chapter = scene.chapter
+    length = Fact((chapter.end_us - chapter.start_us) / 1e3, _of_scene(chapter, f"{_LENGTH} / 1000000"), ",.2f", " ms")
+    busy = Fact(chapter.busy, _of_scene(chapter, f"busy_ns / {_LENGTH}"), ".0%")
+    events = sorted(scene.events, key=lambda event: -event.step.median_us * event.step.count)
+    told = [_event_words(event) for event in events[:MOST_TOLD]]
+    if len(events) > MOST_TOLD:
+        told.append(say("and {} other kernels", len(events) - MOST_TOLD))
+    head = say("{}, {}, GPU busy {}: {}.", _place(chapter), length, busy, join("; ", told))
+    return (head, _waits(chapter), _copies(chapter), _host(chapter))
+
+
+def _event_words(event: Event) -> Said:
+    step = event.step
+    name, grid = short_kernel(step.kernel), step.grid or "–"
+    if step.count > 1:
+        spread = Fact(step.spread, _of(step, "spread(duration_ns)"), ".1%")
+        head = say("{} x {}, median {}, spread {}, grid {}", name, step.count, _median(step), spread, grid)
+    else:
+        head = say("{}, {}, grid {}", name, _median(step), grid)
+    state = _state(event)
+    return say("{}, {}", head, state) if state else head
+
+
+def _state(event: Event) -> Said | None:
+    """``with the SMs 94.7% active, … (17 samples)``."""
+    words = []
+    if event.sms is not None:
+        words.append(say("the SMs {} active", event.sms.as_(".1f", "%")))
+    if isinstance(event.tensor, Fact) and event.tensor.value > samples.SMALLEST:
+        words.append(say("the tensor cores {}", event.tensor.as_(".1f", "%")))
+    elif event.tensor is not None:
+        words.append(say("the tensor cores idle"))
+    if event.dram is not None:
+        words.append(say("DRAM at {} of its peak", event.dram.as_(".1f", "%")))
+    if not words:
+        return None
+    return say("with {} ({})", join(", ", words), "ncu" if event.by == NCU else f"{event.step.levels.samples} samples")
+
+
+def _waits(chapter: Chapter) -> Said:
+    """What the GPU waited for; nothing where it was busy."""
+    if chapter.busy >= 1 - IDLE_SHARE:
+        return say("")
+    idle = Fact(1 - chapter.busy, _of_scene(chapter, f"1 - busy_ns / {_LENGTH}"), ".0%")
+    launches = sum(call.count for call in chapter.calls if "Launch" in call.name)
+    if not launches:
+        return say(" For {} of the time no kernel ran.", idle)
+    every = (chapter.end_us - chapter.start_us) / launches
+    return say(
+        " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, _time(every)
+    )
+
+
+def _copies(chapter: Chapter) -> str:
+    copies = [f"{item.name} x {item.count}, {_time(item.total_us)}" for item in chapter.copies[:MOST_CALLS]]
+    return f" Copies: {'; '.join(copies)}." if copies else ""
+
+
+def _host(chapter: Chapter) -> str:
+    calls = [f"{call.name} x {call.count}, {_time(call.total_us)}" for call in chapter.calls[:MOST_CALLS]]
+    return f" Host: {'; '.join(calls)}." if calls else ""
+
+
+def _time(us: float) -> str:
+    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.0f} µs" if us >= 99.5 else f"{us:.1f} µs"
+
+
+def missing(measured: Measured) -> str:
+    """Why there is no story."""
+    return f"no execution story: {source.why_missing(measured.run, 'nsys')}"

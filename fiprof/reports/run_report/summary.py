@@ -1,0 +1,190 @@
+"""A run in three sentences: where the time goes, what bounds the most expensive kernel, what to do first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiprof.reports import source
+from fiprof.reports.check_rules import Check
+from fiprof.reports.facts import Fact, Said, Source, join, more, say
+from fiprof.reports.judging.rules import WAITING_PCT
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
+from fiprof.reports.run_report import parameters, verdicts
+from fiprof.reports.run_report.measured import Group, Measured, total
+from fiprof.reports.verdict import Verdicts
+
+MOST_NAMED = 3
+"""Kernels whose share of the time is said."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A kernel's part in the time of the run's iterations."""
+
+    case: str
+    kernel: str
+    time: Fact
+    """Of an iteration, µs."""
+    share: Fact
+    """Of the kernel time of one iteration of every case."""
+
+
+def shares(measured: Measured) -> tuple[Share, ...]:
+    """The kernels of all cases, the most expensive first: by nsys, and by ncu where there is no trace."""
+    executions = list(measured.evidence.trace.kernels)
+    if executions:
+        times = [(case, kernel, _per_iteration(measured, case, kernel)) for case, kernel in executions]
+    else:
+        times = [
+            (group.case or "", group.kernel, measured.duration(group.row))
+            for group in measured.groups
+            if len(group.rows) == measured.iterations(group)
+        ]
+    known = [(case, kernel, time) for case, kernel, time in times if time is not None]
+    whole = total([time for *_, time in known])
+    if whole is None or not whole.value:
+        return ()
+    found = [Share(case, kernel, time, (time / whole).as_(".0%")) for case, kernel, time in known]
+    return tuple(sorted(found, key=lambda item: -item.time.value))
+
+
+def _per_iteration(measured: Measured, case: str, kernel: str) -> Fact | None:
+    """A kernel's time in an iteration: its median times its executions in one; None where these differ."""
+    times, whole = measured.evidence.trace.kernels[case, kernel], measured.evidence.trace.cases.get(case)
+    time = measured.nsys_kernel(case, kernel)
+    if whole is None or time is None or times.count % whole.iteration.count:
+        return None
+    count = times.count // whole.iteration.count
+    if count == 1:
+        return time
+    formula = f"median(duration_ns) * {count} / 1000"
+    return Fact(time.value * count, Source("nsys", formula, case=case, kernel=kernel), time.spec, time.unit)
+
+
+def section(measured: Measured, checks: Sequence[Check], found: Verdicts) -> Section:
+    """The executive summary. found: the run's verdicts."""
+    run = measured.run
+    blocks: list[Block] = [Caution(text) for text in source.status_warning(run)]
+    blocks += [Caution(f"no {what}: {why}") for what, why in lacks(measured)]
+    sentences = [parts for parts in (_where(measured), _bound(measured, found), _first(measured, found)) if parts]
+    if sentences:
+        blocks.append(Bullets(tuple(map(Text, sentences))))
+    blocks.append(Text((_sure(checks), " ", Link("How sure the numbers are", "#sure"), " names each.")))
+    return Section("summary", "Executive summary", tuple(blocks))
+
+
+def lacks(measured: Measured) -> list[tuple[str, str]]:
+    """What the run has nothing of, and why."""
+    run, found = measured.run, []
+    if not measured.evidence.launches:
+        found.append(("counters, occupancy, stalls and roofs", source.why_missing(run, "ncu")))
+    if not run.has("kernels"):
+        found.append(("execution story and times by nsys", source.why_missing(run, "nsys")))
+    elif not measured.evidence.trace.cases:
+        found.append(("times of cases by nsys", _why_no_cases(run.has("ranges"))))
+    if not measured.evidence.plain:
+        found.append(("times without a profiler", "the plain run left none"))
+    return found
+
+
+def _why_no_cases(ranges: bool) -> str:
+    found = "no NVTX ranges of fiprof" if ranges else "no NVTX ranges at all"
+    return f"the trace has {found}, so that no kernel can be told to belong to a case"
+
+
+def most_expensive(measured: Measured) -> Group | None:
+    """The kernel under ncu with most time of an iteration; None without ncu."""
+    for item in shares(measured):
+        for group in measured.groups:
+            if (group.case, group.kernel) == (item.case or None, item.kernel):
+                return group
+    return measured.longest[0] if measured.longest else None
+
+
+def _where(measured: Measured) -> tuple[str, ...]:
+    found = shares(measured)
+    if not found:
+        return ()
+    cases = len({item.case for item in found})
+    whole = total([item.time for item in found])
+    assert whole is not None
+    named = [
+        say("{} {}", item.share, _name(item.kernel, measured.labels(item.case) if cases > 1 else ""))
+        for item in found[:MOST_NAMED]
+    ]
+    rest = len(found) - len(named)
+    tail = f", and {rest} more" if rest else ""
+    what = f"One iteration of each of the {cases} cases takes" if cases > 1 else "An iteration takes"
+    by = "nsys" if measured.evidence.trace.cases else "ncu"
+    return (say("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
+
+
+def _bound(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+    """What bounds the most expensive kernel, and how sure that is."""
+    group = most_expensive(measured)
+    if group is None:
+        return ()
+    verdict = found.of(group.launch)
+    return (_link(group), " ", verdicts.bound(verdict) if verdict else _roofs(measured, group))
+
+
+def _lower(text: str) -> str:
+    """A sentence in the middle of another; a name keeps its capitals."""
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def _link(group: Group) -> Link:
+    return Link(_name(group.kernel, group.label), f"#{group.anchor}")
+
+
+def _name(kernel: str, label: str) -> str:
+    """A kernel with its case, where that says more."""
+    return f"{short_kernel(kernel)} ({label})" if label not in ("", kernel) else short_kernel(kernel)
+
+
+def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+    """What to do first: what was measured to be faster, else the step that may save most; and where no kernel helps."""
+    told: list[str] = []
+    choice, first = parameters.best_choice(measured), verdicts.first_step(measured, found)
+    if choice is not None:
+        told.append(say("To do first: {}.", choice))
+    elif first is not None:
+        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:.1f} µs an iteration"
+        told += [
+            f"To do first: {_lower(first.step.action.rstrip('.'))}, in ",
+            _link(first.group),
+            f"; it saves at most {gain} ({first.step.basis}).",
+        ]
+    idle = verdicts.waiting(found, WAITING_PCT)
+    if idle:
+        others = f", and half or more in {more(len(idle) - 1, 'case')}" if len(idle) > 1 else ""
+        case, share = idle[0]
+        told.append(
+            say(
+                " In {} the GPU waits {} of the time for the host{}: no faster kernel helps there.",
+                case.label,
+                share,
+                others,
+            )
+        )
+    return tuple(told)
+
+
+def _roofs(measured: Measured, group: Group) -> Said:
+    """How far it is from its roofs, where no verdict says more."""
+    work = measured.rooflines[group.launch].work
+    parts = []
+    if work is not None and (share := measured.work_share(group.row, work)) is not None:
+        parts.append(say("{} of the {} roof", share, work.kind))
+    if (dram := measured.dram_share(group.row)) is not None:
+        parts.append(say("{} of DRAM's", dram))
+    return say("reaches {}.", join(" and ", parts)) if parts else say("has no counters of its roofs.")
+
+
+def _sure(checks: Sequence[Check]) -> str:
+    failed = sum(check.passed is False for check in checks)
+    if not checks:
+        return "The run has nothing to check itself by."
+    return f"{failed} of the run's {len(checks)} checks on itself failed." if failed else "No check of the run failed."

@@ -1,0 +1,38 @@
+"""A finding of a study with the cells that show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fiprof.parsers.results import Cell
+from fiprof.reports.pages.page import Finding
+
+Audience = Literal["serving", "kernels"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding with the cells that show it."""
+
+    subject: str
+    """What it is about, as a heading."""
+    finding: Finding
+    cells: tuple[Cell, ...]
+    """The few that the evidence names; the reader can open their runs."""
+    audience: Audience
+    headline: bool = False
+    """Whether it belongs at the top of the study."""
+    absent: bool = False
+    """Whether nothing was found: the observation says why."""
+
+
+def not_measured(anchor: str, what: str, why: str, audience: Audience) -> Found:
+    """A finding that could not be made."""
+    finding = Finding(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
+    return Found(what, finding, (), audience, absent=True)
+
+
+def slug(words: str) -> str:
+    """Words as a part of an anchor."""
+    return "".join(char if char.isalnum() else "-" for char in words.lower()).strip("-")

@@ -1,0 +1,332 @@
+"""``kernel-dev-guide``: each kernel's algorithm, code, parameters and what they did, stalls, and how to change it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiprof.parsers.results import Cell, Kernel
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
+from fiprof.reports.reasons import reason_of
+from fiprof.reports.study_pages import scaling, sources
+from fiprof.reports.study_pages.data import (
+    AXIS_WORDS,
+    Study,
+    Value,
+    is_number,
+    main_kernel,
+    pairs_of,
+    parameter_word,
+    short_pair,
+    size,
+)
+from fiprof.reports.study_pages.environment import facts
+from fiprof.reports.study_pages.kernel_findings import occupancy, top_stalls
+from fiprof.reports.study_pages.kernels import known, title
+from fiprof.reports.study_pages.ratio import Ratio, count, listed, of_cells, spread
+from fiprof.reports.study_pages.tables import key
+from fiprof.reports.view import Column, View
+
+TOP_REASONS = 3
+"""Warp states of a kernel that are explained."""
+
+
+def page(study: Study) -> Page:
+    """A section a kernel."""
+    sections = tuple(_workload(study, workload) for workload in study.by_workload)
+    return Page(
+        f"{study.info.title or study.info.study}: guide for kernel developers",
+        (*sections, Section("loop", "The loop of a change", _loop())),
+        facts=facts(study),
+    )
+
+
+def _workload(study: Study, workload: str) -> Section:
+    about = known(workload)
+    algorithm: tuple[Block, ...] = (
+        (Bullets(tuple(Text((text,)) for text in about.algorithm)),)
+        if about
+        else (Text(("A workload of the study's own: its file says what it does.",)),)
+    )
+    variant: tuple[Block, ...] = (
+        (Bullets(tuple(Text((text,)) for text in about.variant)),)
+        if about
+        else (Text(("Change its file; fiprof kernels --workload shows its parameters.",)),)
+    )
+    return Section(
+        workload,
+        workload,
+        (Text((f"{title(workload)}. Figures: ", PageLink("its analysis", f"analysis#{workload}"), ".")),),
+        (
+            Section(f"{workload}-algorithm", f"{workload}: algorithm", algorithm),
+            Section(f"{workload}-code", f"{workload}: where its code lives", _code(study, workload)),
+            Section(
+                f"{workload}-parameters", f"{workload}: parameters, and what each did", _parameters(study, workload)
+            ),
+            Section(f"{workload}-stalls", f"{workload}: what its warps wait for", _stalls(study, workload)),
+            Section(f"{workload}-variant", f"{workload}: how to add a variant", variant),
+            Section(f"{workload}-debug", f"{workload}: how to debug and profile it", _debug(study, workload)),
+        ),
+    )
+
+
+# Code
+
+
+def _code(study: Study, workload: str) -> tuple[Block, ...]:
+    names = list(dict.fromkeys(kernel.kernel for cell in study.of(workload) for kernel in cell.kernels))
+    blocks: list[Block] = []
+    lines = [f"ran here: {name}" for name in names]
+    lines += _compiled(study, workload)
+    if lines:
+        blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
+    packages = study.info.environment.get("packages") or {}
+    version = str(packages.get("flashinfer-python") or "")
+    blocks += sources.blocks(study.sources, workload, names, version)
+    return tuple(blocks)
+
+
+def _compiled(study: Study, workload: str) -> list[str]:
+    """The modules that first calls of a workload compiled or loaded, with their sources."""
+    if study.jit is None:
+        return []
+    wanted = dict.fromkeys(
+        name for call in study.jit.calls if call.case.partition("[")[0] == workload for name in call.modules
+    )
+    modules = {module.name: module for module in study.jit.modules}
+    return [
+        f"module {name}: {listed(modules[name].sources) or 'sources not known'}"
+        + (f"; made by {modules[name].generator}" if modules[name].generator else "")
+        for name in wanted
+        if name in modules
+    ]
+
+
+# Parameters
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one value of an option did against another, all else the same."""
+
+    change: str
+    """``MHA 32/32 to GQA 32/8``."""
+    pairs: tuple[tuple[tuple[Cell, Cell], Ratio], ...]
+    """Cells after and before, and the time after over the time before."""
+
+
+def effects(study: Study, workload: str) -> list[Effect]:
+    """Every option's values against its first one: cells that differ in this alone, by plain time."""
+    found = []
+    for name in study.options(workload):
+        values = study.varied(workload)[name]
+        for value in values[1:]:
+            pairs = pairs_of(study, workload, name, value, values[0])
+            ratios = [(pair, ratio) for pair in pairs if (ratio := of_cells(*pair)) is not None]
+            if ratios:
+                params = ratios[0][0][0].params
+                words = [_value_word(name, item, {**params, name: item}) for item in (values[0], value)]
+                found.append(Effect(f"{words[0]} to {words[1]}", tuple(ratios)))
+    return found
+
+
+_KINDS = (("less", "faster"), ("more", "slower"), ("same", "with no difference seen"))
+
+
+def _effect_words(effect: Effect) -> str:
+    directions: list[str] = [ratio.direction for _, ratio in effect.pairs]
+    seen = listed([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
+    (after, _), ratio = max(effect.pairs, key=lambda item: max(item[1].value, 1 / item[1].value))
+    values = [item.value for _, item in effect.pairs]
+    where = ", ".join(f"{name} {value}" for name, value in after.params.items() if is_number(value) and name in _SIZES)
+    return (
+        f"{effect.change}: {seen} of {count(len(effect.pairs), 'pair')}; time after over time before "
+        f"{spread(values)}; the largest effect is {ratio}{f', at {where}' if where else ''}."
+    )
+
+
+_SIZES = ("batch", "kv_len", "seq_len", "rows", "hidden", "tokens")
+
+
+def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
+    """Every pair, the largest effects of each change first."""
+    rows = [
+        (effect.change, short_pair(study, *pair), ratio.value, ratio.low, ratio.high)
+        for effect in found
+        for pair, ratio in sorted(effect.pairs, key=lambda item: -max(item[1].value, 1 / item[1].value))
+    ]
+    columns = (
+        Column("change", "change"),
+        Column("cells", "at"),
+        Column("ratio", "time after / before", spec=".3f"),
+        Column("low", "from", spec=".3f"),
+        Column("high", "to", spec=".3f"),
+    )
+    notes = tuple(filter(None, [key(study, found[0].pairs[0][0])]))
+    return View(columns, tuple(rows), title="Every pair", notes=notes)
+
+
+def _value_word(name: str, value: Value, params: dict[str, Value]) -> str:
+    return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
+
+
+def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
+    about = known(workload)
+    varied = study.varied(workload)
+    meanings = dict(about.parameters) if about else {}
+    lines = []
+    for name in dict.fromkeys([*meanings, *varied]):
+        values = varied.get(name)
+        tried = (
+            "varied here: " + ", ".join(_tried(value) for value in values)
+            if values
+            else f"not varied here{_only_value(study, workload, name)}"
+        )
+        lines.append(f"{name}: {meanings[name]}; {tried}." if name in meanings else f"{name}: {tried}.")
+    blocks: list[Block] = [Bullets(tuple(Text((line,)) for line in lines))]
+    found = effects(study, workload)
+    if found:
+        blocks.append(
+            Text(
+                (
+                    "Cells that differ in one option alone, by plain time; faster and slower are those whose interval "
+                    "does not hold 1x:",
+                )
+            )
+        )
+        blocks.append(Bullets(tuple(Text((_effect_words(item),)) for item in found)))
+        blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True))
+    for axis in study.axes(workload):
+        growth = scaling.fits(study, workload, axis)
+        name = AXIS_WORDS.get(axis, axis)
+        if growth:
+            exponents = spread([item.exponent for item in growth], ".2f")
+            blocks.append(
+                Text(
+                    (
+                        f"{axis}: time grows with {name} to the power of {exponents}, in {count(len(growth), 'fit')}; ",
+                        PageLink("fits", f"analysis#fits-{workload}-{axis}"),
+                        ".",
+                    )
+                )
+            )
+    return tuple(blocks)
+
+
+def _tried(value: Value) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:,}" if is_number(value) else str(value)
+
+
+def _only_value(study: Study, workload: str, name: str) -> str:
+    values = list(dict.fromkeys(cell.params[name] for cell in study.of(workload) if name in cell.params))
+    return f" ({_tried(values[0])})" if len(values) == 1 else ""
+
+
+# Stalls
+
+
+def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
+    shown = _largest_by_kernel(study, workload)
+    if not any(kernel.stalls for _, kernel in shown):
+        return (Caution(f"Not measured: {_why_no_stalls(study, workload)}."),)
+    lines: list[Text] = []
+    reasons: dict[str, float] = {}
+    for cell, kernel in shown:
+        top = top_stalls(kernel, TOP_REASONS)
+        for name, share in top:
+            reasons[name] = max(share, reasons.get(name, 0.0))
+        words = ", ".join(f"{name} {share:.0%}" for name, share in top) or "stalls not collected"
+        held = f"; {occupancy(kernel)}" if occupancy(kernel) else ""
+        lines.append(Text((f"{kernel.kernel}: {words}{held}; ", study.cite(cell))))
+    blocks: list[Block] = [Text(("Each kernel at its largest cell:",)), Bullets(tuple(lines))]
+    ordered = sorted(reasons, key=lambda name: -reasons[name])
+    blocks.append(Text(("What these states are, and what would change them:",)))
+    blocks.append(
+        Bullets(
+            tuple(
+                Text((f"{name} (up to {reasons[name]:.0%}): warps {reason_of(name).meaning}. {_helps(name)}",))
+                for name in ordered
+            )
+        )
+    )
+    return tuple(blocks)
+
+
+def _helps(name: str) -> str:
+    reason = reason_of(name)
+    return f"What helps: {reason.helps}." if reason.kind == "stall" else f"No stall; {reason.helps}."
+
+
+def _why_no_stalls(study: Study, workload: str) -> str:
+    if not study.of(workload):
+        return study.why_absent(workload)
+    return "ncu did not collect the warps' states of these cells"
+
+
+def _largest_by_kernel(study: Study, workload: str) -> list[tuple[Cell, Kernel]]:
+    """Each kernel of a workload, with the largest cell that ran it."""
+    found: dict[str, tuple[Cell, Kernel]] = {}
+    for cell in sorted(study.of(workload), key=size):
+        for kernel in cell.kernels:
+            found[kernel.kernel] = (cell, kernel)
+    return list(found.values())
+
+
+# Commands
+
+
+def _debug(study: Study, workload: str) -> tuple[Block, ...]:
+    seen = [cell for cell in study.of(workload) if cell.kernels] or list(study.of(workload))
+    if not seen:
+        return (Caution(f"No cell to start from: {study.why_absent(workload)}."),)
+    cell, least = max(seen, key=size), min(seen, key=size)
+    kernel = main_kernel(cell)
+    case, small = shlex.quote(cell.case), shlex.quote(least.case)
+    named = study.varied(workload)
+    options = " ".join(
+        f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in cell.params.items() if name in named
+    )
+    name = shlex.quote(kernel.kernel) if kernel else workload
+    lines = [
+        "# without a profiler: is it right, how long does it take",
+        f"python -m fiprof.workloads run --case {case}",
+        "# wrong results or a crash, at a small size: out-of-bounds accesses, races in shared memory",
+        f"compute-sanitizer --tool memcheck python -m fiprof.workloads run --case {small}",
+        f"compute-sanitizer --tool racecheck python -m fiprof.workloads run --case {small}",
+        "# source lines beside the SASS, where this FlashInfer knows the variable (its modules compile anew)",
+        "export FLASHINFER_JIT_LINEINFO=1",
+        f"fiprof collect --kernel {workload} {options} --set full".replace("  ", " "),
+        f"fiprof verdict latest --kernel {name}",
+        f"fiprof stalls latest --kernel {name}",
+        f"fiprof hotspots latest --kernel {name} --top 10",
+        "fiprof roofline latest",
+        f"fiprof timeline latest --perfetto {workload}.pftrace",
+    ]
+    return (
+        Text(("With the largest cell that was measured, ", study.cite(cell), ":")),
+        Code("\n".join(lines)),
+    )
+
+
+def _option_value(value: Value) -> str:
+    return shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _loop() -> tuple[Block, ...]:
+    return (
+        Bullets(
+            (
+                Text(
+                    ("Measure before: fiprof collect of the cell that matters, twice, to see how far two runs differ.",)
+                ),
+                Text(("Change one thing; the runner compares with the float32 reference before it measures.",)),
+                Text(
+                    ("Measure after with the same settings; believe a difference that is larger than that of the two.",)
+                ),
+                Text(("Look at stalls and roofline again: did what you meant to change change?",)),
+            )
+        ),
+    )

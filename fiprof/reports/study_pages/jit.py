@@ -1,0 +1,112 @@
+"""What a study says of just-in-time compilation: first calls, where their time goes, modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiprof.parsers.results import JitCall, JitModule, JitPhase, JitResults
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
+from fiprof.reports.study_pages.ratio import bytes_, count, duration, spread
+from fiprof.reports.view import Column, view_of
+
+
+@dataclass(frozen=True)
+class CallRow:
+    """A first call."""
+
+    case: str
+    cold_s: float | None
+    disk_s: float | None
+    memory_us: float | None
+    modules: int
+
+
+_CALLS = (
+    Column("case", "first call of"),
+    Column("cold_s", "empty cache", unit="s", spec=",.2f"),
+    Column("disk_s", "cache on disk", unit="s", spec=",.3f"),
+    Column("memory_us", "in memory", unit="µs", spec=",.1f"),
+    Column("modules", "modules"),
+)
+
+
+@dataclass(frozen=True)
+class ModuleRow:
+    """A module of the cache."""
+
+    name: str
+    compile_s: float | None
+    mb: float
+    sources: int
+    note: str
+
+
+_MODULES = (
+    Column("name", "module"),
+    Column("compile_s", "compiled in", unit="s", spec=",.1f"),
+    Column("mb", "size", unit="MB", spec=",.2f"),
+    Column("sources", "sources"),
+    Column("note", "note"),
+)
+
+
+def section(jit: JitResults) -> Section:
+    """First calls, their phases, the modules, and what to run before a server starts."""
+    lines = [text for text in (phases_sentence(jit.calls), _modules_sentence(jit.modules, jit.cache_bytes)) if text]
+    blocks: list[Block] = [Caution(warning) for warning in jit.warnings]
+    blocks += [Caution(f"{call.case}: not measured: {call.error}") for call in jit.calls if call.error]
+    blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
+    calls = [
+        CallRow(
+            call.case,
+            call.cold_s,
+            call.disk_s,
+            None if call.memory_s is None else call.memory_s * 1e6,
+            len(call.modules),
+        )
+        for call in jit.calls
+        if not call.error
+    ]
+    notes = (
+        "empty cache: generate, compile, link, load and launch; cache on disk: the same call in a new process; "
+        "in memory: again in the same process. One measurement each; importing torch and the library is in none.",
+    )
+    blocks.append(Table(view_of(_CALLS, calls, title="First calls", notes=notes), "jit-calls"))
+    blocks.append(Table(view_of(_MODULES, map(_module, jit.modules), title="Modules"), "jit-modules", appendix=True))
+    if jit.warm_up:
+        took = "" if jit.warm_up_s is None else f", which took {duration(jit.warm_up_s * 1e6)} here with an empty cache"
+        blocks += [Text((f"Before a server starts{took}:",)), Code("\n".join(jit.warm_up))]
+    return Section("jit", "Just-in-time compilation", tuple(blocks))
+
+
+def _module(module: JitModule) -> ModuleRow:
+    note = "compiled ahead, by an installed package" if module.compiled_ahead else ""
+    return ModuleRow(module.name, module.compile_s, module.bytes / 1e6, len(module.sources), note)
+
+
+def phases_sentence(calls: Sequence[JitCall]) -> str:
+    """Where the cold calls' time went, all of them together; empty where nothing was traced."""
+    totals: dict[str, float] = {}
+    for call in calls:
+        for phase in call.phases:
+            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
+    whole = sum(totals.values())
+    if not whole:
+        return ""
+    parts = [f"{name} {seconds / whole:.0%}" for name, seconds in sorted(totals.items(), key=lambda item: -item[1])]
+    traced = sum(bool(call.phases) for call in calls)
+    return f"Where the time of {count(traced, 'cold first call')} went: {', '.join(parts)}."
+
+
+def longest(phases: Sequence[JitPhase]) -> JitPhase | None:
+    """The phase that took most time."""
+    return max(phases, key=lambda phase: phase.seconds, default=None)
+
+
+def _modules_sentence(modules: Sequence[JitModule], cache_bytes: int) -> str:
+    compiled = [module.compile_s for module in modules if module.compile_s is not None]
+    if not modules:
+        return ""
+    words = f"{count(len(modules), 'module')}, {bytes_(cache_bytes)} of cache in all"
+    return words + (f"; compiled in {spread(compiled)} s each." if compiled else ".")

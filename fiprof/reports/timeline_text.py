@@ -1,0 +1,185 @@
+"""``fiprof timeline`` as text: strips of characters, and what ran in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fiprof.reports import samples
+from fiprof.reports.labels import short_kernel
+from fiprof.reports.samples import Levels
+from fiprof.reports.timeline import CHART_CELLS, LONGEST_CALLS, Chapter, Step, Timeline, Together
+from fiprof.reports.view import Column, Document, View, view_of
+
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+_NOTHING, _IDLE = "?", "·"
+
+_NOTES = (
+    "spread: (p90 - p10) / median. gap: from a kernel's end to the start of the next one on the GPU. calls: those made "
+    "in the phase by the threads that marked it.",
+    "The levels are what nsys sampled, in percent as it gives them: each sample is a mean over the time to the next "
+    "one, in whole percents rounded up, and counts for a kernel that took 80% of that time. A full block in a chart "
+    "is the run's largest sample, named on the right; DRAM is reads and writes together; · is nothing, ? is not "
+    "sampled. For a kernel's own figures use ncu's: fiprof show.",
+)
+
+_DATA = tuple(
+    Column(key)
+    for key in (
+        "phase", "case", "device", "kernel", "kernel_full", "grid", "block", "count", "start_us", "end_us",
+        "median_us", "spread", "gap_us", "launch_us", "memory_bytes",
+    )
+)  # fmt: skip
+_LEVELS = {
+    "samples": "samples",
+    "sms_active": "sms_active_pct",
+    "sm_issue": "sm_issue_pct",
+    "tensor_active": "tensor_active_pct",
+    "dram_read": "dram_read_pct",
+    "dram_write": "dram_write_pct",
+    "warps": "compute_warps_pct",
+}
+
+
+def chart_cells(width: int) -> int:
+    """Cells for a chart's line on a terminal of this width."""
+    return min(max(width - len("kernels") - len("full block") - 4, CHART_CELLS[0]), CHART_CELLS[1])
+
+
+def document(what: Timeline) -> Document:
+    """The timeline as text and charts for people; for programs, a row a kernel of a case."""
+    steps = [step for chapter in what.chapters for step in chapter.steps]
+    base = view_of(_DATA, steps)
+    rows = tuple(
+        (*row, *(getattr(step.levels, key) for key in _LEVELS)) for row, step in zip(base.rows, steps, strict=True)
+    )
+    data = View((*_DATA, *map(Column, _LEVELS.values())), rows)
+    shown = tuple(_view(chapter, what.period_us) for chapter in what.chapters)
+    notes = _NOTES if what.period_us is not None else _NOTES[:1]
+    return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
+
+
+def _view(chapter: Chapter, period_us: float | None) -> View:
+    place = f" · GPU {chapter.device}" if chapter.several_devices else ""
+    length_us = chapter.end_us - chapter.start_us
+    title = (
+        f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
+        f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
+    )
+    header, ticks = axis(length_us, len(chapter.tracks[0].cells))
+    columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
+    rows = (("", ticks, ""), *((track.name, strip(track.cells), track.largest) for track in chapter.tracks))
+    sentences = [_sentence(step, period_us) for step in chapter.steps]
+    sentences += [
+        f"{title}: {_list(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
+    ]
+    return View(columns, rows, title=title, summary=tuple(sentences))
+
+
+def _list(items: Sequence[Together]) -> str:
+    words = [
+        f"{short_kernel(item.name)} x {item.count}"
+        + ("" if item.bytes is None else f", {bytes_words(item.bytes)}")
+        + f", {time_words(item.total_us)} in all"
+        for item in items[:LONGEST_CALLS]
+    ]
+    rest = items[LONGEST_CALLS:]
+    if rest:
+        words.append(f"{sum(item.count for item in rest)} others, {time_words(sum(item.total_us for item in rest))}")
+    return "; ".join(words)
+
+
+def _sentence(step: Step, period_us: float | None) -> str:
+    """What ran, and then what the hardware did."""
+    if step.count > 1:
+        words = [
+            f"{short_kernel(step.kernel)} x {step.count}, median {step.median_us:.2f} µs, spread {step.spread:.1%}"
+        ]
+    else:
+        words = [f"{short_kernel(step.kernel)}, {step.median_us:.2f} µs"]
+    words.append(f"grid {step.grid or '–'}")
+    if step.gap_us is not None:
+        if step.gap_us < 0:
+            words.append(
+                f"the next starts {time_words(-step.gap_us)} before its end" + (" (median)" if step.count > 1 else "")
+            )
+        else:
+            words.append(f"gap to the next {time_words(step.gap_us)}" + (" median" if step.count > 1 else ""))
+    parts = [", ".join(words)]
+    if step.launch_us is not None:
+        parts.append(f"launch call {time_words(step.launch_us)}")
+    if period_us is not None:
+        parts.append(_levels(step.levels, period_us))
+    if step.memory_bytes is not None:
+        parts.append(f"device memory {bytes_words(step.memory_bytes)}")
+    return "; ".join(parts) + "."
+
+
+def _levels(levels: Levels, period_us: float) -> str:
+    if not levels.samples:
+        return f"no sample of its own ({time_words(period_us)} each)"
+    named = (
+        ("SMs Active", levels.sms_active),
+        ("Tensor Active", levels.tensor_active),
+        ("DRAM Read", levels.dram_read),
+        ("DRAM Write", levels.dram_write),
+        ("compute warps", levels.warps),
+    )
+    words = [
+        f"{name} {level:.1f}" if level > samples.SMALLEST or not level else f"{name} ≤1"
+        for name, level in named
+        if level is not None
+    ]
+    return f"{', '.join(words)} ({levels.samples} {'sample' if levels.samples == 1 else 'samples'})"
+
+
+def strip(cells: Sequence[float | None]) -> str:
+    """Levels, 0 to 1, as blocks."""
+    return "".join(_cell(cell) for cell in cells)
+
+
+def _cell(level: float | None) -> str:
+    if level is None:
+        return _NOTHING
+    eighths = min(round(level * 8), 8)
+    # What is there at all shows.
+    return _EIGHTHS[max(eighths, 1) - 1] if level else _IDLE
+
+
+def axis(length_us: float, cells: int) -> tuple[str, str]:
+    """The axis's labels, and the ticks below them, as long as the chart."""
+    unit, per_us = ("ms", 1e-3) if length_us >= 1000 else ("µs", 1.0)
+    length = max(length_us * per_us, 1e-9)
+    step = _round_step(length / max(cells // 12, 1))
+    labels, ticks = [" "] * cells, ["╌"] * cells
+    free = 0
+    for index in range(int(length / step) + 1):
+        at = int(index * step / length * cells)
+        word = f"{index * step:.10g}" + (f" {unit}" if not index else "")
+        if at < cells:
+            ticks[at] = "┬"
+        if free <= at and at + len(word) <= cells:
+            labels[at : at + len(word)] = word
+            free = at + len(word) + 1
+    return "".join(labels).rstrip(), "".join(ticks)
+
+
+def _round_step(least: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+
+
+def time_words(us: float) -> str:
+    """A time in the unit that fits."""
+    if us >= 1e6:
+        return f"{us / 1e6:.3f} s"
+    return f"{us / 1e3:.3f} ms" if us >= 1e3 else f"{us:.1f} µs" if us < 99.95 else f"{us:.0f} µs"
+
+
+def bytes_words(count: int) -> str:
+    """Bytes in the unit that fits."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count} bytes"
