@@ -68,6 +68,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 
 @click.command(
     cls=CollectCommand,
+    short_help="Profile kernels into a dated run folder.",
     epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --kv-len 2048 --kv-heads 8,32 --dry-run",
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof env")
+@click.command(short_help="What works here, and how to mend the rest.", epilog="Example: fiprof env")
 @python_option
 @format_option
 def command(python: str, format_: Format) -> None:

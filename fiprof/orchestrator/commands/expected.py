@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof expected latest --kernel prefill")
+@click.command(
+    short_help="Measured against what a kernel is expected to do.",
+    epilog="Example: fiprof expected latest --kernel prefill",
+)
 @click.option("--kernel", default="", metavar="TEXT", help="Only cases whose name or kernel has this in it.")
 @click.option(
     "--expectations",

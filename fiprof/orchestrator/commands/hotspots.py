@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof hotspots latest --kernel decode --top 3")
+@click.command(
+    short_help="The SASS instructions with most warp samples.",
+    epilog="Example: fiprof hotspots latest --kernel decode --top 3",
+)
 @click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option(
     "--top", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="The N hottest of each launch."

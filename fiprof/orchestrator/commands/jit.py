@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run")
+@click.command(
+    short_help="What just-in-time compilation costs.", epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run"
+)
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure [default: one case of each module].")
 @click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
 @click.option("--out", metavar="FILE", type=click.Path(dir_okay=False), help="Also write the results as JSON.")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(epilog="Example: fiprof pack latest")
+@click.command(short_help="Compress a run's raw files in place.", epilog="Example: fiprof pack latest")
 @folder_argument
 def command(folder: Path) -> None:
     """Compress a run's raw files in place, to a tenth or less; every command reads them as before.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(epilog="Example: fiprof parse latest")
+@click.command(short_help="Make a run's tables again from its raw files.", epilog="Example: fiprof parse latest")
 @folder_argument
 def command(folder: Path) -> None:
     """Make a run's tables again from its raw files.

@@ -17,7 +17,7 @@ FOLDER = "report"
 """Of a report of several runs, where --out names none."""
 
 
-@click.command(epilog="Example: fiprof report latest")
+@click.command(short_help="The whole story, as Markdown and HTML.", epilog="Example: fiprof report latest")
 @click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
 @click.option(
     "--format",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof roofline latest")
+@click.command(short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
 @click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @format_option
 @run_argument

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof runs --format csv")
+@click.command(short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv")
 @format_option
 @archive_option
 def command(archive: Archive, format_: Format) -> None:

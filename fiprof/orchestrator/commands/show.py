@@ -17,7 +17,9 @@ MARKDOWN_WIDTH = 400
 """Columns that a table may take where nothing has to fit a terminal."""
 
 
-@click.command(epilog="Example: fiprof show latest --kernel decode --top 3")
+@click.command(
+    short_help="Durations, occupancy, caches, the roofs.", epilog="Example: fiprof show latest --kernel decode --top 3"
+)
 @click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N launches that took most time.")
 @format_option

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof stalls latest --kernel decode --top 5")
+@click.command(
+    short_help="What the warps of every launch wait for.",
+    epilog="Example: fiprof stalls latest --kernel decode --top 5",
+)
 @click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
 @format_option

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.study.definition import Definition
 
 
-@click.command(epilog="Example: fiprof study flashinfer --quick --only decode --dry-run")
+@click.command(
+    short_help="Measure a whole matrix of cells, resumable.",
+    epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
+)
 @click.argument("name", metavar="NAME")
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
 @click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or jit.")

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 PHASES = ("measure", "setup", "warmup", "all")
 
 
-@click.command(epilog="Example: fiprof timeline latest --perfetto trace.pftrace")
+@click.command(
+    short_help="Kernels in time, and the hardware meanwhile.",
+    epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
+)
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels that have this in their or their case's name.")
 @click.option(
     "--phase", type=click.Choice(PHASES), default="measure", show_default=True, help="Only kernels launched in it."

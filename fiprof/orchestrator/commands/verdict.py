@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(epilog="Example: fiprof verdict latest")
+@click.command(short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest")
 @click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @format_option
 @run_argument
