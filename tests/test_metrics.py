@@ -118,15 +118,3 @@ def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
     assert metrics.dram_bytes(rate) == 2000.0
     assert metrics.dram_bytes({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
     assert metrics.dram_bytes({"dram_read_bytes": 3.0}) is None
-
-
-def test_occupancy_limiters_name_every_tie() -> None:
-    row = {
-        "limit_registers_blocks": 2.0,
-        "limit_shared_memory_blocks": 2.0,
-        "limit_warps_blocks": 4.0,
-        "limit_blocks_blocks": 32.0,
-        "limit_barriers_blocks": None,
-    }
-    assert metrics.occupancy_limiters(row) == ("registers", "shared memory")
-    assert metrics.occupancy_limiters({}) == ()

@@ -328,13 +328,6 @@ def test_dram_rate_over_its_peak_is_its_throughput(full: Path) -> None:
         assert 100 * launch["dram_bytes_per_second"] / peak == pytest.approx(launch["dram_throughput_pct"], abs=0.01)
 
 
-def test_limiters_tie(full: Path) -> None:
-    assert [metrics.occupancy_limiters(launch) for launch in rows(full, "launches")] == [
-        ("registers", "shared memory"), ("registers",), ("registers",), ("registers", "warps"), ("registers", "warps"),
-        ("registers",),
-    ]  # fmt: skip
-
-
 def test_launches_of_one_kernel_stay_apart(tmp_path: Path) -> None:
     summary = ncu.parse(
         unpack("vars.raw.csv", tmp_path), tmp_path, details=unpack("vars.details.csv", tmp_path), source=None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,9 +14,10 @@ from fiprof.orchestrator import jit
 from fiprof.orchestrator.jit import JitRequest
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.study import conduct as study_conduct
 from fiprof.orchestrator.study.conduct import Where, conduct, entries, request_for
 from fiprof.orchestrator.study.definition import Settings, load
-from fiprof.orchestrator.study.folder import mixed
+from fiprof.orchestrator.study.folder import mixed, read_study
 from fiprof.orchestrator.study.plan import batches, label, make_plan
 from fiprof.parsers.results import JitResults, read
 from fiprof.workloads.case import make_cases, short_name
@@ -174,12 +176,15 @@ def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, stand_ins: dict[s
 
 def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
+    clock = [0.0]
 
     def measure(request: JitRequest, *_: object, study: str, **__: object) -> JitResults:
         asked.append([case.id for case in request.cases])
+        clock.append(clock[-1] + 231.0)
         return JitResults(study, [], [], [], 5, [], {})
 
     monkeypatch.setattr(jit, "measure", measure)
+    monkeypatch.setattr(study_conduct, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
     study = load("flashinfer", quick=True)
     for _ in range(2):
         info = conduct(
@@ -188,6 +193,10 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
     assert info.status.startswith("incomplete: not measured yet are 64 prefill cells, 108 decode cells")
+    # Measured in the first sitting, known in the second; no part of the cells' time.
+    sittings = read_study(tmp_path).sittings
+    assert [(sitting.duration_s, sitting.jit_s) for sitting in sittings] == [(231.0, 231.0), (0.0, 0.0)]
+    assert info.duration_s == 0.0
 
 
 def test_runs_that_differ_in_what_matters_are_named() -> None:

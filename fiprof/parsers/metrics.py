@@ -591,14 +591,6 @@ METRICS: tuple[Metric, ...] = (
 COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
 """Every metric's column, ``duration_ns`` first."""
 
-_OCCUPANCY_LIMITS = {
-    "registers": "limit_registers_blocks",
-    "shared memory": "limit_shared_memory_blocks",
-    "warps": "limit_warps_blocks",
-    "blocks": "limit_blocks_blocks",
-    "barriers": "limit_barriers_blocks",
-}
-
 
 def number(row: Row, column: str) -> float | None:
     """The value of a column; None where it is absent, None or NaN."""
@@ -707,12 +699,3 @@ def l2_peak_bytes_per_second(row: Row) -> float | None:
 def l1_peak_bytes_per_second(row: Row) -> float | None:
     """Most bytes from L1 to registers in a second: ``l1_peak_bytes_per_cycle`` x ``sm_clock_hz``."""
     return product(row, "l1_peak_bytes_per_cycle", "sm_clock_hz")
-
-
-def occupancy_limiters(row: Row) -> tuple[str, ...]:
-    """What limits the blocks on a multiprocessor: the names that tie for the smallest limit; empty where unknown.
-
-    Of registers, shared memory, warps, blocks (the hardware's own limit) and barriers.
-    """
-    limits = {name: limit for name, column in _OCCUPANCY_LIMITS.items() if (limit := number(row, column)) is not None}
-    return tuple(name for name, limit in limits.items() if limit == min(limits.values()))

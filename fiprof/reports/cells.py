@@ -9,6 +9,7 @@ from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.evidence import Evidence
 from fiprof.reports.intervals import times
+from fiprof.reports.occupancy import occupancy
 from fiprof.reports.roofline import LaunchRoofline, roofline
 from fiprof.reports.times import iteration_times
 from fiprof.reports.verdict import LaunchVerdict, verdicts
@@ -116,7 +117,7 @@ class _Measured:
             stalls=self.shares.get(launch, {}),
             achieved_occupancy_pct=metrics.number(row, "achieved_occupancy_pct"),
             theoretical_occupancy_pct=metrics.number(row, "theoretical_occupancy_pct"),
-            occupancy_limiters=list(metrics.occupancy_limiters(row)),
+            occupancy_limiters=list(occupancy(row).limiters),
             waves=metrics.number(row, "waves_per_sm"),
             registers_per_thread=_whole(metrics.number(row, "registers_per_thread")),
             shared_bytes_per_block=_whole(_sum(shared)),

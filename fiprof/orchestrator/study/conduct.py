@@ -153,7 +153,12 @@ def _jit(definition: Definition, folder: StudyFolder, where: Where, progress: Pr
     if file.exists():
         return
     request = jit.JitRequest(cases=definition.jit, python=where.python, gpu=where.gpu)
-    found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
+    began = time.monotonic()
+    try:
+        found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
+    finally:
+        seconds = round(time.monotonic() - began, 1)
+        folder.note(duration_s=round(folder.sitting.duration_s + seconds, 1), jit_s=seconds)
     file.parent.mkdir(exist_ok=True)
     results.write(file, found)
 

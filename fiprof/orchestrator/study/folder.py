@@ -47,6 +47,9 @@ class Sitting:
     started: str
     """ISO 8601 with offset."""
     duration_s: float = 0.0
+    """Of measuring, cells and compilation."""
+    jit_s: float = 0.0
+    """The part of it that compilation took; 0 where it was not measured, or known already."""
     status: str = "interrupted"
     """complete, interrupted or failed; a killed one stays interrupted."""
     batches: list[BatchTimes] = field(default_factory=list)
@@ -84,6 +87,11 @@ class StudyFolder:
         """Its run folders lie beside ``results``."""
         return Archive(self.path)
 
+    @property
+    def sitting(self) -> Sitting:
+        """The one that is under way."""
+        return self.manifest.sittings[-1]
+
     def update(self, **changes: Any) -> None:
         """Change fields of the manifest, on disk too."""
         with self._lock:
@@ -103,7 +111,7 @@ class StudyFolder:
 
     def note_batch(self, times: BatchTimes) -> None:
         with self._lock:
-            self.note(batches=[*self.manifest.sittings[-1].batches, times])
+            self.note(batches=[*self.sitting.batches, times])
 
     def note_failed(self, cases: Mapping[str, str]) -> None:
         self.update(failed={**self.manifest.failed, **cases})

@@ -76,7 +76,7 @@ def _environment(
         study=definition.name,
         title=definition.title,
         started=manifest.sittings[0].started if manifest.sittings else "",
-        duration_s=round(sum(sitting.duration_s for sitting in manifest.sittings), 1),
+        duration_s=round(sum(sitting.duration_s - sitting.jit_s for sitting in manifest.sittings), 1),
         status=status,
         cells=len(cells) - len(skipped),
         skipped=len(skipped),
