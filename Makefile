@@ -5,10 +5,11 @@ WORKLOAD_PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 RECORDED := $(firstword $(wildcard artifacts/2*-all))
+STUDY := study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup collect test lint types check bench docs clean
+.PHONY: help setup collect test lint types check bench docs pictures clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,12 +53,19 @@ bench: setup ## The benchmarks that need no GPU, side by side
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/startup.py
 
-docs: setup ## Build the reports of the recorded runs into docs/reports, from copies of the runs
+docs: setup ## Build the reports of the recorded runs and of the study into docs/reports, from copies of them
 	@set -e; copies=$$(mktemp -d); trap 'rm -rf "$$copies"' EXIT; \
-	for run in artifacts/2*; do \
+	for run in $(wildcard artifacts/2*); do \
 	  name=$$(basename $$run); cp -r $$run $$copies/; rm -rf $$copies/$$name/tables; \
 	  $(BIN)/fiprof report $$copies/$$name --out docs/reports/$$name; \
-	done
+	done; \
+	cp -r artifacts/$(STUDY) $$copies/; \
+	$(BIN)/fiprof study flashinfer --quick --results-only --out $$copies/$(STUDY); \
+	mkdir -p docs/reports; rm -rf docs/reports/$(STUDY); \
+	find $$copies/$(STUDY) -name tables -prune -exec rm -rf {} +; cp -r $$copies/$(STUDY) docs/reports/
+
+pictures: docs ## Take the README's pictures of them anew, in chromium
+	$(BIN)/python -m tests.docs_pictures
 
 clean: ## Remove what was installed and built
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -5,7 +5,6 @@ Needs chromium: FIPROF_TEST_CHROMIUM names it, else /usr/bin/chromium.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,23 +14,13 @@ import pytest
 
 from fiprof.reports.pages import html
 from tests import pages
+from tests.browser import CHROMIUM, launched
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("plotly")
 pytest.importorskip("jinja2")
 pytest.importorskip("itables")
 
-CHROMIUM = Path(os.environ.get("FIPROF_TEST_CHROMIUM", "/usr/bin/chromium"))
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 LEAST_CONTRAST = 4.5
 """WCAG 2 AA, for text."""
 PHONE = {"width": 390, "height": 844}
@@ -60,12 +49,8 @@ Open = Callable[..., Opened]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
