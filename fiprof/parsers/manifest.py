@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from fiprof.errors import FiprofError
+from fiprof.parsers.versioned import decode, encode
 
 SCHEMA_VERSION = 1
 FILE_NAME = "run.json"
@@ -90,9 +90,7 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> bytes:
-        import msgspec
-
-        return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(self)), indent=1) + b"\n"
+        return encode(self)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -100,8 +98,6 @@ def read_manifest(folder: Path) -> Manifest:
 
     Raises FiprofError where there is none, or it is cut short, of a later schema, or not fiprof's.
     """
-    import msgspec
-
     path = folder / FILE_NAME
     try:
         data = path.read_bytes()
@@ -111,16 +107,11 @@ def read_manifest(folder: Path) -> Manifest:
         ) from None
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise FiprofError(
-                f"{path} is of schema {version}; this fiprof reads up to {SCHEMA_VERSION}",
-                "read it with the fiprof that wrote it, or a later one",
-            )
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
-        raise FiprofError(
-            f"{path} is damaged or not fiprof's: {error}",
-            "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
-        ) from error
+    return decode(
+        data,
+        Manifest,
+        newest=SCHEMA_VERSION,
+        path=path,
+        damaged="is damaged or not fiprof's",
+        remedy="restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
+    )

@@ -6,12 +6,12 @@ study's matrix. docs/results.md describes the files for other programs.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fiprof.errors import FiprofError
+from fiprof.parsers.versioned import decode, encode
 
 SCHEMA_VERSION = 1
 
@@ -291,11 +291,9 @@ def write(path: Path, results: KernelResults | JitResults | SourceResults | Envi
     """Write a results file whole or not at all. Raises OSError."""
     import os
 
-    import msgspec
-
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(dataclasses.asdict(results)), indent=1) + b"\n")
+        partial.write_bytes(encode(results))
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -306,23 +304,17 @@ def read(path: Path, kind: type[T]) -> T:
 
     Raises FiprofError where it is missing, damaged or of a later schema.
     """
-    import msgspec
-
     try:
         data = path.read_bytes()
     except OSError as error:
         raise FiprofError(
             f"{path} cannot be read: {error.strerror}", "fiprof study NAME makes a study's results"
         ) from error
-    try:
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise FiprofError(
-                f"{path} is of schema {version}; this fiprof reads up to {SCHEMA_VERSION}",
-                "read it with the fiprof that wrote it, or a later one",
-            )
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        raise FiprofError(
-            f"{path} is damaged or no study's result: {error}", "fiprof study NAME writes it again from the runs"
-        ) from error
+    return decode(
+        data,
+        kind,
+        newest=SCHEMA_VERSION,
+        path=path,
+        damaged="is damaged or no study's result",
+        remedy="fiprof study NAME writes it again from the runs",
+    )

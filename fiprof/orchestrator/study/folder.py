@@ -18,6 +18,7 @@ from fiprof.orchestrator.archive import Archive, file_errors, write_whole
 from fiprof.orchestrator.process import end_orphans
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.parsers.manifest import Manifest, read_manifest
+from fiprof.parsers.versioned import decode, encode
 
 MANIFEST = "study.json"
 RESULTS = "results"
@@ -180,24 +181,19 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 def read_study(path: Path) -> StudyManifest:
     """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
-    import msgspec
-
     file = path / MANIFEST
     try:
         data = file.read_bytes()
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
-        if isinstance(version, int) and version > SCHEMA_VERSION:
-            raise FiprofError(
-                f"{file} is of schema {version}; this fiprof reads up to {SCHEMA_VERSION}",
-                "use the fiprof that wrote it, or a later one",
-            )
-        return msgspec.json.decode(data, type=StudyManifest)
     except OSError as error:
         raise FiprofError(f"{file} cannot be read: {error.strerror}", "fiprof study NAME makes one") from error
-    except msgspec.MsgspecError as error:
-        raise FiprofError(
-            f"{file} is damaged: {error}", "restore it from a copy, or start anew with another --out"
-        ) from error
+    return decode(
+        data,
+        StudyManifest,
+        newest=SCHEMA_VERSION,
+        path=file,
+        damaged="is damaged",
+        remedy="restore it from a copy, or start anew with another --out",
+    )
 
 
 def mixed(environments: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -219,13 +215,9 @@ def mixed(environments: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _write(path: Path, manifest: StudyManifest) -> None:
-    import msgspec
-
     with file_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    write_whole(
-        path / MANIFEST, msgspec.json.format(msgspec.json.encode(dataclasses.asdict(manifest)), indent=1) + b"\n"
-    )
+    write_whole(path / MANIFEST, encode(manifest))
 
 
 def _free(path: Path) -> Path:

@@ -1,0 +1,41 @@
+"""fiprof's own JSON files: dataclasses with a ``schema_version``, written in full and read with clear errors."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+
+
+def encode(content: DataclassInstance) -> bytes:
+    """The dataclass as indented JSON, a newline at its end."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(content)), indent=1) + b"\n"
+
+
+def decode(data: bytes, kind: type[T], *, newest: int, path: Path, damaged: str, remedy: str) -> T:
+    """The content of a file as a dataclass.
+
+    newest: the schema version that this fiprof writes. damaged: what the file may be instead, to follow its path.
+    Raises FiprofError where it is of a later schema, or no such JSON; remedy goes with the latter.
+    """
+    import msgspec
+
+    try:
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
+        if isinstance(version, int) and version > newest:
+            raise FiprofError(
+                f"{path} is of schema {version}; this fiprof reads up to {newest}",
+                "read it with the fiprof that wrote it, or a later one",
+            )
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise FiprofError(f"{path} {damaged}: {error}", remedy) from error
