@@ -277,7 +277,7 @@ def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
 def test_a_study_without_a_kernel_says_which(whole: Study) -> None:
     without = dataclasses.replace(whole, results=tuple(r for r in whole.results if r.workload != "rope"))
     found = BY_NAME["cos-sin-cache-faster"].result(without)
-    assert found.sentence == "«the cos/sin cache is 5–10 % faster» was not measured: the study has no rope cells."
+    assert found.sentence == "«the cos/sin cache is 5–10% faster» was not measured: the study has no rope cells."
 
 
 def test_a_skipped_side_says_why() -> None:

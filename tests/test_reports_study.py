@@ -154,12 +154,12 @@ def test_a_recommendation_turns_with_the_times(tmp_path: Path, made: dict[str, P
         return fixture.prefill_twin(cell) if cell.workload == "prefill" else cell
 
     before = sentences(made["final-report"])
-    assert 'Prefill by FA3 (GQA 32/8): pass backend="fa3"' in before
+    assert re.search(r'Prefill by FA3 \(GQA 32/8\), [\d., a-z]+ times as fast as FA2: pass backend="fa3"', before)
     after = final(tmp_path, "slower", slower)
-    assert 'Prefill by FA3 (GQA 32/8): pass backend="fa2": nothing was faster with FA3.' in after
+    assert 'times as fast as FA2: pass backend="fa2": nothing was faster with FA3.' in after
     assert "«FA3 beats FA2» is refuted" in after
     even = final(tmp_path, "alike", alike)
-    assert "Prefill by FA3 (GQA 32/8): no difference was seen: choose by something else." in even
+    assert "times as fast as FA2: no difference was seen: choose by something else." in even
     assert "«FA3 beats FA2» is undecided" in even
 
 
@@ -318,7 +318,7 @@ def tunable(
     kernel: str, name: str, value: str | None, meaning: str, declared: object, chosen: object
 ) -> dict[str, object]:
     return {
-        "kernel": kernel, "name": name, "kind": "uint32_t", "value": value, "meaning": meaning, "source_says": "",
+        "kernel": f"void flashinfer::{kernel}<…>(…)", "name": name, "kind": "uint32_t", "value": value, "meaning": meaning, "source_says": "",
         "declared": declared, "set_at": chosen,
     }  # fmt: skip
 
@@ -357,8 +357,9 @@ def test_the_guide_names_every_place_of_the_kernels_that_ran(tmp_path: Path) -> 
     assert "plan: plan, flashinfer/decode.py:800" in text("decode")
     assert "prefill fa2" not in text("decode").replace("prefill.cuh", "")
     assert "decode" not in text("prefill").replace("batch_decode", "")
-    assert "CTA_TILE_Q = 128 and 16 here: query rows of a tile; declared at" in text("prefill")
-    assert "chosen at x.cuh:7" in text("prefill")
+    template = "BatchPrefillWithPagedKVCacheKernel"
+    assert f"What the template {template}, {header}/prefill.cuh:80, takes:" in text("prefill")
+    assert "CTA_TILE_Q = 128 and 16: query rows of a tile; chosen at x.cuh:7." in text("prefill")
     assert "CTA_TILE_Q" in text("decode")
     assert "VEC_SIZE" not in text("decode")
     cautions = [block.text for block in parts["decode-code"].blocks if isinstance(block, Caution)]

@@ -88,7 +88,7 @@ class _Writer:
         blocks += [f"{'#' * min(level, 6)} {_heading(view.title)}"] if view.title else []
         blocks += [_wrapped(f"**Caution:** {_words(text)}", "> ", "> ") for text in view.warnings]
         blocks += [_paragraph(_words(text)) for text in view.summary]
-        rows = view.rows[:APPENDIX_ROWS] if table.appendix else view.rows
+        rows = view.rows[:APPENDIX_ROWS] if table.appendix and not table.uncut else view.rows
         cut = dataclasses.replace(view, rows=rows)
         blocks += [_fenced(lines) for lines in table_lines(cut, width=WIDTH, narrowest=NARROWEST_NAME) if rows]
         if links := list(dict.fromkeys(_inline(link) for link in _links(cut))):

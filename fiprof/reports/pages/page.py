@@ -82,6 +82,8 @@ class Table:
     shows it when the mouse rests on the cell."""
     facts: tuple[tuple[Fact | None, ...], ...] = ()
     """The same as data; see ``facts.py``."""
+    uncut: bool = False
+    """Whether plain text shows every row of an appendix all the same."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class Chart:
     """Makes the interactive one; called by whoever shows it, because the library is heavy."""
     caption: str = ""
     """How to read it, with units."""
+    hint: str = ""
+    """What the interactive one has beside that; only a browser shows it."""
 
 
 @dataclass(frozen=True)

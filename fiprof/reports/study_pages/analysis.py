@@ -58,13 +58,21 @@ def _workload(study: Study, workload: str) -> Section:
         Section(
             f"{workload}-cells",
             f"{workload}: every cell",
-            (Table(cells(study, study.by_workload[workload]), f"cells-{workload}", appendix=True),),
+            _cells(study, workload),
         ),
     ]
     lead: tuple[Block, ...] = (Text((f"{title(workload)}.",)),)
     if algorithm:
         lead = (*lead, Bullets(algorithm))
     return Section(workload, workload, lead, tuple(parts))
+
+
+def _cells(study: Study, workload: str) -> tuple[Block, ...]:
+    """Every cell, in plain text too, with the run that holds them where it is one."""
+    found = study.by_workload[workload]
+    table = Table(cells(study, found), f"cells-{workload}", appendix=True, uncut=True)
+    runs = {cell.run for cell in found}
+    return (table, Text(("Run: ", study.run_link(runs.pop()), "."))) if len(runs) == 1 else (table,)
 
 
 def representative(study: Study, workload: str) -> list[Cell]:

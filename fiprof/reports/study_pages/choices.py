@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from fiprof.parsers.results import Cell
 from fiprof.reports.pages.page import Finding
-from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs, parameter_words
+from fiprof.reports.study_pages.data import Side, Study, main_kernel, pair_label, pairs, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug
+from fiprof.reports.study_pages.kernel_findings import merge_share
 from fiprof.reports.study_pages.ratio import Ratio, count, listed, of_cells, spread, times
 
 MOST_EXCEPTIONS = 4
 """Cells that a recommendation excepts by name; more are counted."""
+
+MERGE_MENTIONED = 0.25
+"""Part of a cell's kernel time from which its split-K merge is named beside a ratio. fiprof's own choice."""
 
 WORTH = 1.02
 """A ratio below it is no reason to choose, however sure it is. fiprof's own choice."""
@@ -52,8 +56,9 @@ CHOICES = (
     Choice(
         "decode-heads", "GQA for decode",
         Side("decode", (("kv_heads", 32), ("q_heads", 32))), Side("decode", (("kv_heads", 8), ("q_heads", 32))),
-        "MHA 32/32", "GQA 32/8", "prefer models with grouped queries", "multi-head attention is the faster",
-        "", True,
+        "MHA 32/32", "GQA 32/8",
+        "count on it when you choose a model or size a fleet (the head count is the model's: no switch of a server)",
+        "expect it the other way round", "", True,
     ),
     Choice(
         "norm-fusing", "Fusing residual add and RMSNorm",
@@ -115,18 +120,37 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
         f"time with {choice.new_name}: {spread(values)}."
     )
     extremes = {id(item): item for item in (max(group, key=_value), min(group, key=_value))}
-    evidence = tuple(_pair_words(study, choice, *item, without) for item in extremes.values())
+    evidence = (
+        *(_pair_words(study, choice, *item, without) for item in extremes.values()),
+        *_by_bound(choice, group),
+    )
     finding = Finding(
         f"{choice.anchor}{'-' + slug(word) if word else ''}",
         observation,
         evidence,
         _advice(study, choice, faster, slower, len(group), without),
-        f"Plain times, intervals of {study.confidence} for each pair on its own: by chance alone, about "
+        f"Plain times; each pair's interval has {study.confidence}, so that about "
         f"{sum(1 - (ratio.confidence or 0) for _, ratio in group):.1f} of {count(len(group), 'pair')} would seem to "
-        "differ.",
+        "differ by chance.",
     )
     cells = tuple(cell for item in extremes.values() for cell in item[0])
-    return Found(f"{choice.what}{where}", finding, cells, "serving", choice.headline)
+    figure = f"{spread(values)} times as fast as {choice.old_name}"
+    return Found(f"{choice.what}{where}", finding, cells, "serving", choice.headline, figure=figure)
+
+
+def _by_bound(choice: Choice, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> list[str]:
+    """The ratios apart, by what bounds the old way; nothing where all are bound alike, or it is not known."""
+    found: dict[str, list[float]] = {}
+    for (old, _), ratio in group:
+        kernel = main_kernel(old)
+        if kernel is None or not kernel.verdict:
+            return []
+        found.setdefault(kernel.verdict, []).append(ratio.value)
+    if len(found) < 2:
+        return []
+    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
+    words = [f"{verdict} {spread(values)} ({count(len(values), 'pair')})" for verdict, values in ordered]
+    return [f"by what bounds {choice.old_name}: {'; '.join(words)}"]
 
 
 def _value(item: tuple[tuple[Cell, Cell], Ratio]) -> float:
@@ -137,7 +161,13 @@ def _pair_words(study: Study, choice: Choice, pair: tuple[Cell, Cell], ratio: Ra
     old, new = pair
     assert old.plain is not None and new.plain is not None
     where = pair_label(study, old, new, without=without)
-    return f"{where}: {choice.old_name} {times(old.plain)}, {choice.new_name} {times(new.plain)}: {ratio}"
+    words = f"{where}: {choice.old_name} {times(old.plain)}, {choice.new_name} {times(new.plain)}: {ratio}"
+    merged = [
+        f"{share:.0%} of the kernel time of {name}"
+        for cell, name in ((old, choice.old_name), (new, choice.new_name))
+        if (share := merge_share(cell) or 0.0) >= MERGE_MENTIONED
+    ]
+    return words + (f"; the merge of the split KV is {listed(merged)}" if merged else "")
 
 
 def _advice(
@@ -159,9 +189,15 @@ def _advice(
     if not faster:
         return f"{_sentence(choice.keep_old)}: nothing was faster with {choice.new_name}."
     many, few = (choice.take_new, slower) if len(faster) >= len(slower) else (choice.keep_old, faster)
+    other = choice.keep_old if few is slower else choice.take_new
+    worth = [item for item in few if max(item[1].value, 1 / item[1].value) >= WORTH]
+    if not worth:
+        loss = max(max(ratio.value, 1 / ratio.value) for _, ratio in few) - 1
+        where = "; ".join(pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS])
+        return f"{_sentence(many)}; what that loses at {where} is at most {loss:.1%}."
+    few = worth
     names = [pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS]]
     more = f" and {len(few) - len(names)} more" if len(few) > len(names) else ""
-    other = choice.keep_old if few is slower else choice.take_new
     return f"{_sentence(many)}; but {other} at {'; '.join(names)}{more}."
 
 

@@ -90,7 +90,7 @@ class Study:
 
     @property
     def confidence(self) -> str:
-        """Of the cells' intervals, in words: ``95 %``, or ``75 to 95 %``."""
+        """Of the cells' intervals, in words: ``95%``, or ``75 to 95%``."""
         found = [cell.plain.confidence for cell in self.measured if cell.plain is not None]
         low, high = min(found, default=0.0), max(found, default=0.0)
         return f"{low:.0%}" if f"{low:.0%}" == f"{high:.0%}" else f"{100 * low:.0f} to {high:.0%}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from fiprof.parsers.results import Cell
 from fiprof.reports.pages.page import Bullets, Caution, Page, Section, Table, Text
+from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study
 from fiprof.reports.study_pages.ratio import METHOD, bytes_, count, duration, number, spread
 from fiprof.reports.study_pages.tables import half_width
@@ -63,9 +64,18 @@ def _versions(study: Study) -> View:
     for group, name in (("gpu", "GPU"), ("packages", "package"), ("tools", "tool"), ("host", "host")):
         found = value(study, group)
         if isinstance(found, dict):
-            rows += [(f"{name}: {key}", _shown(key, item)) for key, item in found.items() if _worth_showing(key, item)]
+            rows += [
+                (f"{name}: {_named(key)}", _shown(key, item))
+                for key, item in found.items()
+                if _worth_showing(key, item)
+            ]
     rows.append(("fiprof", study.info.fiprof or "–"))
     return View((Column("what", "what"), Column("value", "value")), tuple(rows))
+
+
+def _named(key: str) -> str:
+    """A fact's name in words; a package's as it is."""
+    return key.removesuffix("_bytes").replace("_", " ")
 
 
 def _worth_showing(key: str, item: object) -> bool:
@@ -175,6 +185,7 @@ def steadiness(study: Study) -> list[str]:
             f"time apart; {DRIFT:.0%} or more in {len(moved)} of {len(drifts)} cells, most at {study.label(worst[0])} "
             f"({worst[1]:.1%})."
         )
+        lines += [words for words in [levels.sentence(study)] if words]
         lines.append(_trend(drifts))
     return lines
 
@@ -205,11 +216,13 @@ def _means(study: Study) -> list[str]:
     found = [METHOD]
     pairs = [(cell, cell.plain, cell.nsys) for cell in study.measured if cell.nsys]
     gaps = [plain.median_us - nsys.median_us for _, plain, nsys in pairs if plain and nsys]
+    parts = [1 - nsys.median_us / plain.median_us for _, plain, nsys in pairs if plain and nsys]
     if gaps:
         found.append(
             f"Plain time less kernel time under nsys is {number(min(gaps))} to {number(max(gaps))} µs (median "
-            f"{number(median(gaps))}): events and the gaps between kernels are in the plain time, which matters for "
-            "cells of a few microseconds."
+            f"{number(median(gaps))}; {number(100 * median(parts))}% of the plain time): events and the gaps between "
+            "kernels are in the plain time, which matters for cells of a few microseconds; the extremes are long cells "
+            "whose two processes saw other rounds."
         )
     ratios = [cell.ncu_us / cell.nsys.median_us for cell in study.measured if cell.nsys and cell.ncu_us]
     if ratios:
@@ -223,7 +236,8 @@ def _means(study: Study) -> list[str]:
         above = [cell for cell in study.measured if (cell.gb_per_s_roof_share or 0) > 1]
         found.append(
             f"Iterations follow each other on the same data: in {count(len(warm), 'cell')} all of it fits in the L2 "
-            f"cache of {bytes_(l2)}, so their plain times can be those of a warm cache, and {len(above)} move more "
-            "than DRAM's peak. A server that does other work in between sees colder caches."
+            f"cache of {bytes_(l2)}, so their plain times can be those of a warm cache; {count(len(above), 'cell')} "
+            f"{'moves its' if len(above) == 1 else 'move their'} least bytes faster than DRAM's peak. A server that "
+            "does other work in between sees colder caches."
         )
     return found

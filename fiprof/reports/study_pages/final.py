@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Page, Section, Table, Text
-from fiprof.reports.study_pages.claims import Result, Tested
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, Section, Table, Text
+from fiprof.reports.study_pages.claims import RULES, Result, Tested
 from fiprof.reports.study_pages.data import Study, short_pair
 from fiprof.reports.study_pages.environment import facts, steadiness
 from fiprof.reports.study_pages.found import Found
@@ -33,6 +33,7 @@ def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], resul
                     ("Each claim is a test on this study's cells; confirmed or refuted on this GPU, at these sizes.",)
                 ),
                 Table(claims(results), "claims-table"),
+                Text((RULES,)),
             ),
             tuple(_claim(study, result) for result in results),
         ),
@@ -68,27 +69,28 @@ def _short(
         Text(
             (
                 f"{count(len(study.measured), 'cell')}, {count(len(made), 'finding')}, {count(len(results), 'claim')}: "
-                f"{', '.join(counts)}. What to do, in the order of the findings:",
+                f"{', '.join(counts)}.",
             )
         )
     )
-    blocks.append(
-        Bullets(
-            tuple(
-                Text(
-                    (f"{found.subject}: {_clause(found.finding.implication)} ", Link("Why", f"#{found.finding.anchor}"))
-                )
-                for found in serving
-                if not found.absent
-            )
-        )
-    )
+    for group, who in ((serving, "serve models"), (kernels, "write kernels")):
+        if lines := [_line(found) for found in group if not found.absent]:
+            blocks += [Text((f"For those who {who}:",)), Bullets(tuple(lines))]
     return tuple(blocks)
+
+
+def _line(found: Found) -> Text:
+    """The number behind a recommendation, the recommendation, and a link to the finding."""
+    advice = found.short or _clause(found.finding.implication)
+    figure = f", {found.figure}" if found.figure else ""
+    return Text((f"{found.subject}{figure}: {advice} ", Link("Why", f"#{found.finding.anchor}")))
 
 
 def _finding(study: Study, found: Found) -> Section:
     """A finding under a heading of its own, followed by links to the cells that show it."""
     blocks: list[Block] = [found.finding]
+    if found.command:
+        blocks.append(Code(found.command))
     cells = {cell.case: cell for cell in found.cells}
     if cells:
         parts: list[str] = ["Shown by: "]

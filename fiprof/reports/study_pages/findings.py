@@ -5,17 +5,16 @@ Every sentence is a function of the cells: direction words follow from intervals
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fiprof.parsers.results import Cell
-from fiprof.reports.judging.rules import WAITING_PCT
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages import jit
-from fiprof.reports.study_pages.choices import WORTH, choices
-from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs
+from fiprof.reports.study_pages.choices import choices
+from fiprof.reports.study_pages.data import Study
 from fiprof.reports.study_pages.found import Found, not_measured
-from fiprof.reports.study_pages.ratio import count, duration, spread, times
-
-MOST_COMMANDS = 2
-"""Commands that a recommendation writes out."""
+from fiprof.reports.study_pages.host import host
+from fiprof.reports.study_pages.ratio import count, duration, times
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
@@ -23,7 +22,7 @@ NEAR_BEST = 0.90
 
 def serving(study: Study) -> list[Found]:
     """What follows for those who serve models; in the order in which they decide."""
-    return [*choices(study), *_throughput(study), *_host(study), *_compilation(study)]
+    return [*choices(study), *_throughput(study), *host(study), *_compilation(study)]
 
 
 # Throughput of decode
@@ -51,7 +50,7 @@ def _throughput(study: Study) -> list[Found]:
         words.append(
             f"{label}: most at batch {best.params['batch']}, {_tokens(best):,.0f} tokens/s, {_time(best)}; "
             + (
-                "no smaller one comes near"
+                f"no smaller one reaches {NEAR_BEST:.0%} of that{_next(line)}"
                 if near is best
                 else f"batch {near.params['batch']} is the smallest within {1 - NEAR_BEST:.0%} of that: "
                 f"{_tokens(near):,.0f} tokens/s, {_time(near)}"
@@ -68,7 +67,17 @@ def _throughput(study: Study) -> list[Found]:
         "throughput: where latency matters, stop there. A model has one such call a layer, and other work beside it.",
         "From plain medians, of this kernel alone, at the study's batches: the true limit lies between two of them.",
     )
-    return [Found("Batch of decode", finding, tuple(best_cells), "serving")]
+    figure = f"{NEAR_BEST:.0%} of the best tokens/s at batch {low}" + (f" to {high}" if low != high else "")
+    short = "stop at the batch named for your KV length where latency matters."
+    return [Found("Batch of decode", finding, tuple(best_cells), "serving", figure=figure, short=short)]
+
+
+def _next(line: Sequence[Cell]) -> str:
+    """What the second largest batch has."""
+    if len(line) < 2:
+        return ""
+    before, last = line[-2:]
+    return f": batch {before.params['batch']} has {_tokens(before) / _tokens(last):.0%}"
 
 
 def _tokens(cell: Cell) -> float:
@@ -83,58 +92,6 @@ def _alike(cell: Cell, other: Cell) -> bool:
     return all(cell.params.get(name) == value for name, value in other.params.items() if name != "batch")
 
 
-# The host
-
-
-def _host(study: Study) -> list[Found]:
-    """Where the GPU waits for the host, and what a CUDA graph does to that."""
-    cells = [cell for cell in study.of("decode") if cell.waiting_pct is not None and not cell.params.get("cuda_graph")]
-    if not cells:
-        why = "how long the GPU waits was not recorded" if study.of("decode") else study.why_absent("decode")
-        return [not_measured("decode-host", "Launching decode", why, "serving")]
-    bound = [cell for cell in cells if (cell.waiting_pct or 0) >= WAITING_PCT]
-    off, on = Side("decode", (("cuda_graph", False),)), Side("decode", (("cuda_graph", True),))
-    twins = [pair for pair in pairs(study, off, on) if pair[0].wall_us and pair[1].wall_us]
-    gains = [(one.wall_us or 0) / (two.wall_us or 1) for one, two in twins]
-    evidence: list[str] = []
-    shown: list[Cell] = []
-    if bound:
-        worst = max(bound, key=lambda cell: cell.waiting_pct or 0)
-        shown.append(worst)
-        evidence.append(
-            f"{study.label(worst, workload=False)}: the GPU waits {worst.waiting_pct:.0f} % of the time, "
-            f"{duration(worst.wall_us or 0)} an iteration back to back, {_time(worst)} of it between the GPU's events"
-        )
-    if twins:
-        best = max(range(len(twins)), key=gains.__getitem__)
-        shown += twins[best]
-        before, after = (duration(cell.wall_us or 0) for cell in twins[best])
-        evidence.append(
-            f"time an iteration without over with a CUDA graph, as the host sees it: {spread(gains)} over "
-            f"{count(len(twins), 'pair')}; most at {pair_label(study, *twins[best])}: {before} to {after}"
-        )
-    largest = max((cell.wall_us or 0 for cell in bound), default=0)
-    if not bound:
-        advice = "The host keeps the GPU busy at all these sizes."
-    elif not twins:
-        advice = (
-            "Launching costs more than computing there; no pair with and without a CUDA graph says what that gains."
-        )
-    elif max(gains) >= WORTH:
-        advice = f"Where an iteration takes up to about {duration(largest)}, capture decode in a CUDA graph."
-    else:
-        advice = "Launching costs more than computing there, and a CUDA graph made it no faster."
-    finding = Finding(
-        "decode-host",
-        f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the GPU waits for the host for "
-        f"{WAITING_PCT:.0f} % of the time or longer.",
-        tuple(evidence),
-        advice,
-        "Times as the host sees them are one figure a cell, on this machine and with an idle CPU: no interval.",
-    )
-    return [Found("Launching decode", finding, tuple(shown), "serving")]
-
-
 # Compilation
 
 
@@ -147,23 +104,35 @@ def _compilation(study: Study) -> list[Found]:
         return [not_measured("jit", what, "no call with an empty cache completed", "serving")]
     slowest = max(calls, key=lambda call: call.cold_s or 0)
     evidence = [
-        f"{call.case}: {_seconds(call.cold_s)} with an empty cache, {_seconds(call.disk_s)} in a new process with the "
-        f"cache on disk, {_seconds(call.memory_s)} again in the same process"
-        for call in sorted(calls, key=lambda call: -(call.cold_s or 0))[:3]
+        f"{jit.call_name(study.jit.calls, call)}: {_seconds(call.cold_s)} with an empty cache, "
+        f"{_seconds(call.disk_s)} in a new process with the cache on disk, {_seconds(call.memory_s)} again in the same "
+        "process"
+        for call in sorted(calls, key=lambda call: -(call.cold_s or 0))
     ]
     evidence += [words for words in [jit.phases_sentence(study.jit.calls)] if words]
-    commands = "; ".join(study.jit.warm_up[:MOST_COMMANDS])
+    took = study.jit.warm_up_s
+    parallel = sum(call.cold_s or 0 for call in calls)
+    advice = "Fill the cache before the server takes requests" + (
+        f": all {count(len(study.jit.modules), 'module')} at once took {_seconds(took)} here, the calls one after the "
+        f"other {_seconds(parallel)}. The command:"
+        if took is not None
+        else ". The command:"
+        if study.jit.warm_up
+        else "."
+    )
     finding = Finding(
         "jit",
-        f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler ({slowest.case}), "
-        f"{count(len(study.jit.modules), 'module')} in all.",
+        f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler "
+        f"({jit.call_name(study.jit.calls, slowest)}), {count(len(study.jit.modules), 'module')} in all.",
         tuple(evidence),
-        f"Fill the cache before the server takes requests: {commands}"
-        if commands and len(study.jit.warm_up) <= MOST_COMMANDS
-        else "Fill the cache before the server takes requests, with the commands in the analysis.",
-        "One measurement each, on this machine's cores and compiler.",
+        advice,
+        "One measurement each, on this machine's cores and compiler."
+        + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in study.jit.warnings),
     )
-    return [Found("First calls", finding, (), "serving")]
+    figure = f"up to {_seconds(slowest.cold_s)} of waiting for the compiler"
+    short = "fill the cache before the server takes requests; the command stands there."
+    command = "\n".join(map(jit.readable, study.jit.warm_up))
+    return [Found("First calls", finding, (), "serving", figure=figure, short=short, command=command)]
 
 
 def _seconds(value: float | None) -> str:

@@ -25,6 +25,12 @@ class Found:
     """Whether it belongs at the top of the study."""
     absent: bool = False
     """Whether nothing was found: the observation says why."""
+    figure: str = ""
+    """The number to remember of it, for the summary; follows the subject."""
+    short: str = ""
+    """The recommendation for the summary, as the end of a sentence; the finding's own where that is short."""
+    command: str = ""
+    """What the recommendation asks to run."""
 
 
 def not_measured(anchor: str, what: str, why: str, audience: Audience) -> Found:

@@ -16,6 +16,7 @@ from fiprof.reports.study_pages.data import (
     Value,
     is_number,
     main_kernel,
+    pair_label,
     pairs_of,
     parameter_word,
     short_pair,
@@ -77,14 +78,26 @@ def _workload(study: Study, workload: str) -> Section:
 def _code(study: Study, workload: str) -> tuple[Block, ...]:
     names = list(dict.fromkeys(kernel.kernel for cell in study.of(workload) for kernel in cell.kernels))
     blocks: list[Block] = []
-    lines = [f"ran here: {name}" for name in names]
+    lines = [f"ran here: {listed(names)}"] if names else []
     lines += _compiled(study, workload)
     if lines:
         blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
     packages = study.info.environment.get("packages") or {}
     version = str(packages.get("flashinfer-python") or "")
-    blocks += sources.blocks(study.sources, workload, names, version)
+    blocks += sources.blocks(study.sources, workload, names, version, _ran(study, workload))
     return tuple(blocks)
+
+
+def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
+    """Full name of a kernel -> option -> its values in the cells that ran it."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for cell in study.of(workload):
+        for kernel in cell.kernels:
+            values = found.setdefault(kernel.kernel_full, {})
+            for name in study.options(workload):
+                if name in cell.params:
+                    values.setdefault(name, set()).add(_value_word(name, cell.params[name], cell.params))
+    return found
 
 
 def _compiled(study: Study, workload: str) -> list[str]:
@@ -134,19 +147,16 @@ def effects(study: Study, workload: str) -> list[Effect]:
 _KINDS = (("less", "faster"), ("more", "slower"), ("same", "with no difference seen"))
 
 
-def _effect_words(effect: Effect) -> str:
+def _effect_words(study: Study, effect: Effect) -> str:
     directions: list[str] = [ratio.direction for _, ratio in effect.pairs]
     seen = listed([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
-    (after, _), ratio = max(effect.pairs, key=lambda item: max(item[1].value, 1 / item[1].value))
+    largest, ratio = max(effect.pairs, key=lambda item: max(item[1].value, 1 / item[1].value))
     values = [item.value for _, item in effect.pairs]
-    where = ", ".join(f"{name} {value}" for name, value in after.params.items() if is_number(value) and name in _SIZES)
+    where = pair_label(study, *largest)
     return (
         f"{effect.change}: {seen} of {count(len(effect.pairs), 'pair')}; time after over time before "
         f"{spread(values)}; the largest effect is {ratio}{f', at {where}' if where else ''}."
     )
-
-
-_SIZES = ("batch", "kv_len", "seq_len", "rows", "hidden", "tokens")
 
 
 def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
@@ -195,17 +205,20 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
                 )
             )
         )
-        blocks.append(Bullets(tuple(Text((_effect_words(item),)) for item in found)))
+        blocks.append(Bullets(tuple(Text((_effect_words(study, item),)) for item in found)))
         blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True))
     for axis in study.axes(workload):
         growth = scaling.fits(study, workload, axis)
         name = AXIS_WORDS.get(axis, axis)
         if growth:
-            exponents = spread([item.exponent for item in growth], ".2f")
+            unit, scale = scaling.unit_of(max(growth, key=lambda item: item.xs[-1]))
+            slopes = spread([item.slope_us * scale for item in growth])
+            worst = spread([100 * abs(item.largest_residual) for item in growth], ".0f")
             blocks.append(
                 Text(
                     (
-                        f"{axis}: time grows with {name} to the power of {exponents}, in {count(len(growth), 'fit')}; ",
+                        f"{axis}: {slopes} µs for {unit} more, by the lines along {name} "
+                        f"({count(len(growth), 'fit')}); the cell farthest off its line is {worst}% of its time off; ",
                         PageLink("fits", f"analysis#fits-{workload}-{axis}"),
                         ".",
                     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.parsers.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.study_pages.ratio import bytes_, count, duration, spread
+from fiprof.reports.study_pages.ratio import bytes_, count, duration, listed, spread
 from fiprof.reports.view import Column, view_of
 
 
@@ -55,11 +57,11 @@ def section(jit: JitResults) -> Section:
     """First calls, their phases, the modules, and what to run before a server starts."""
     lines = [text for text in (phases_sentence(jit.calls), _modules_sentence(jit.modules, jit.cache_bytes)) if text]
     blocks: list[Block] = [Caution(warning) for warning in jit.warnings]
-    blocks += [Caution(f"{call.case}: not measured: {call.error}") for call in jit.calls if call.error]
+    blocks += [Caution(f"{call_name(jit.calls, call)}: not measured: {call.error}") for call in jit.calls if call.error]
     blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
     calls = [
         CallRow(
-            call.case,
+            call_name(jit.calls, call),
             call.cold_s,
             call.disk_s,
             None if call.memory_s is None else call.memory_s * 1e6,
@@ -76,13 +78,54 @@ def section(jit: JitResults) -> Section:
     blocks.append(Table(view_of(_MODULES, map(_module, jit.modules), title="Modules"), "jit-modules", appendix=True))
     if jit.warm_up:
         took = "" if jit.warm_up_s is None else f", which took {duration(jit.warm_up_s * 1e6)} here with an empty cache"
-        blocks += [Text((f"Before a server starts{took}:",)), Code("\n".join(jit.warm_up))]
+        blocks += [Text((f"Before a server starts{took}:",)), Code("\n".join(map(readable, jit.warm_up)))]
     return Section("jit", "Just-in-time compilation", tuple(blocks))
+
+
+def call_name(calls: Sequence[JitCall], call: JitCall) -> str:
+    """The case by what tells it from the workload's other cases: ``prefill backend=fa3``, ``rope``."""
+    name, values = _case(call.case)
+    others = [params for other in calls for found, params in [_case(other.case)] if found == name and other is not call]
+    told = [f"{key}={value}" for key, value in values.items() if any(o.get(key) != value for o in others)]
+    return " ".join([name, *told])
+
+
+def _case(case: str) -> tuple[str, dict[str, str]]:
+    """Workload and parameters of a case's id."""
+    name, _, rest = case.partition("[")
+    return name, dict(part.partition("=")[::2] for part in rest.removesuffix("]").split(",") if part)
+
+
+LONG_STATEMENT = 90
+
+
+def readable(command: str) -> str:
+    """A ``python -c`` with a statement a line, and an element a line where a list is long; others as they are."""
+    words = shlex.split(command)
+    if len(words) != 3 or words[1] != "-c":
+        return command
+    try:
+        statements = ast.parse(words[2]).body
+    except SyntaxError:
+        return command
+    lines = []
+    for statement in statements:
+        text = ast.unparse(statement)
+        if len(text) > LONG_STATEMENT:
+            for found in (node for node in ast.walk(statement) if isinstance(node, ast.List)):
+                items = [ast.unparse(item) for item in found.elts]
+                text = text.replace(", ".join(items), "\n" + "".join(f"    {item},\n" for item in items))
+        lines.append(text)
+    return "\n".join([f"{shlex.quote(words[0])} - <<'END'", *lines, "END"])
 
 
 def _module(module: JitModule) -> ModuleRow:
     note = "compiled ahead, by an installed package" if module.compiled_ahead else ""
     return ModuleRow(module.name, module.compile_s, module.bytes / 1e6, len(module.sources), note)
+
+
+LEAST_PART = 0.001
+"""Phases that took less of the whole are named together."""
 
 
 def phases_sentence(calls: Sequence[JitCall]) -> str:
@@ -94,9 +137,15 @@ def phases_sentence(calls: Sequence[JitCall]) -> str:
     whole = sum(totals.values())
     if not whole:
         return ""
-    parts = [f"{name} {seconds / whole:.0%}" for name, seconds in sorted(totals.items(), key=lambda item: -item[1])]
+    parts = [
+        f"{name} {duration(seconds * 1e6)} ({seconds / whole:.1%})"
+        for name, seconds in sorted(totals.items(), key=lambda item: -item[1])
+        if seconds / whole >= LEAST_PART
+    ]
+    small = sorted((name for name, seconds in totals.items() if seconds / whole < LEAST_PART), key=lambda n: -totals[n])
+    rest = f"; {listed(small)} less than {LEAST_PART:.1%} each" if small else ""
     traced = sum(bool(call.phases) for call in calls)
-    return f"Where the time of {count(traced, 'cold first call')} went: {', '.join(parts)}."
+    return f"Where the {duration(whole * 1e6)} of {count(traced, 'cold first call')} went: {', '.join(parts)}{rest}."
 
 
 def longest(phases: Sequence[JitPhase]) -> JitPhase | None:

@@ -8,9 +8,10 @@ from statistics import median
 from fiprof.parsers.results import Cell, Kernel, Times
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.reasons import reason_of
-from fiprof.reports.study_pages.data import Study, kernel_shares, main_kernel, parameter_words
+from fiprof.reports.study_pages import levels
+from fiprof.reports.study_pages.data import Study, dram_bytes, kernel_shares, main_kernel, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug
-from fiprof.reports.study_pages.ratio import count, duration, listed, times
+from fiprof.reports.study_pages.ratio import count, duration, listed, number, times
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
@@ -24,10 +25,12 @@ MERGE_WORTH = 0.10
 TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
 
+MOST_TAILS = 3
+
 
 def kernels(study: Study) -> list[Found]:
     """Every workload's distance from its roof, the cost of merging, and tails."""
-    return [*_distance(study), *_merge(study), *_tails(study)]
+    return [*_distance(study), *_merge(study), *_tails(study), *levels.finding(study)]
 
 
 def _distance(study: Study) -> list[Found]:
@@ -57,6 +60,7 @@ def _distance(study: Study) -> list[Found]:
         )
         evidence = [f"{study.label(cell)}: {_time(cell)}; {kernel.kernel}"]
         evidence += kernel.verdict_evidence[:2]
+        evidence += _bytes(cell)
         evidence += [f"warps: {listed([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
         finding = Finding(
@@ -70,9 +74,37 @@ def _distance(study: Study) -> list[Found]:
         )
         cells = (cell,) if best is cell else (cell, best)
         found.append(
-            Found(f"{workload} and its roof", finding, cells, "kernels", headline=workload in ("prefill", "decode"))
+            Found(
+                f"{workload} and its roof",
+                finding,
+                cells,
+                "kernels",
+                headline=workload in ("prefill", "decode"),
+                short=_short(kernel),
+                figure=f"{share:.0%} of the {kernel.roof} roof"
+                + (f", best {best_share:.0%}" if best is not cell else ""),
+            )
         )
     return found
+
+
+def _short(kernel: Kernel) -> str:
+    """Verdict and largest stall, for the summary; what follows from the verdict where it says more than that."""
+    for verdict, advice in _BY_VERDICT:
+        if kernel.verdict.startswith(verdict):
+            return f"{kernel.verdict}; {advice[:1].lower()}{advice[1:]}"
+    waiting = [item for item in top_stalls(kernel, len(kernel.stalls)) if reason_of(item[0]).kind == "stall"]
+    words = [kernel.verdict, *([f"its warps wait most on {waiting[0][0]} ({waiting[0][1]:.0%})"] if waiting else [])]
+    return f"{'; '.join(filter(None, words)) or 'what holds it back was not collected'}."
+
+
+def _bytes(cell: Cell) -> list[str]:
+    """Counted DRAM bytes over the least: what could be saved at all."""
+    counted, least = dram_bytes(cell), cell.bytes_read + cell.bytes_written
+    if not counted or not least:
+        return []
+    left = " (below 1: what L2 still holds at the end is not counted)" if counted < 0.99 * least else ""
+    return [f"DRAM bytes counted: {number(counted / least)} times the least that the algorithm needs{left}"]
 
 
 def _option(study: Study, cell: Cell) -> str:
@@ -88,12 +120,12 @@ def top_stalls(kernel: Kernel, most: int = 3) -> list[tuple[str, float]]:
 
 
 def occupancy(kernel: Kernel) -> str:
-    """``occupancy 37 % of 56 % that registers allow``; empty where it was not collected."""
+    """``occupancy 37% of 56% that registers allow``; empty where it was not collected."""
     if kernel.achieved_occupancy_pct is None or kernel.theoretical_occupancy_pct is None:
         return ""
     by = listed(kernel.occupancy_limiters)
     return (
-        f"occupancy {kernel.achieved_occupancy_pct:.0f} % of {kernel.theoretical_occupancy_pct:.0f} %"
+        f"occupancy {kernel.achieved_occupancy_pct:.0f}% of {kernel.theoretical_occupancy_pct:.0f}%"
         f"{f' that {by} allow' if by else ''}"
     )
 
@@ -163,7 +195,9 @@ def _merge(study: Study) -> list[Found]:
         else "It is small everywhere: not the place to begin.",
         "ncu's times, which for kernels of a few microseconds are longer than those in a running stream.",
     )
-    return [Found("Split-K's merge", finding, (worst[0],) if worst is least else (worst[0], least[0]), "kernels")]
+    shown = (worst[0],) if worst is least else (worst[0], least[0])
+    figure = f"up to {worst[1]:.0%} of an iteration's kernel time"
+    return [Found("Split-K's merge", finding, shown, "kernels", figure=figure)]
 
 
 def merge_share(cell: Cell) -> float | None:
@@ -184,22 +218,35 @@ def _tails(study: Study) -> list[Found]:
         return [not_measured("tail", "Waves of the grids", "ncu gave no waves of any cell", "kernels")]
     tails = [(cell, kernel, tail) for cell, kernel in seen if (tail := wave_efficiency(kernel.waves)) < TAIL_EFFICIENCY]
     under = [(cell, kernel) for cell, kernel in seen if kernel.waves is not None and kernel.waves < 1]
+    distinct = {
+        (kernel.kernel, kernel.grid, kernel.block): (cell, kernel, tail) for cell, kernel, tail in reversed(tails)
+    }
+    shown = sorted(distinct.values(), key=lambda item: -(item[0].plain or _NEVER).median_us)
     evidence = [
-        f"{study.label(cell)}: {kernel.waves:.2f} waves of {kernel.kernel}: {tail:.0%} of the block slots of those "
-        f"waves are used"
-        for cell, kernel, tail in sorted(tails, key=lambda item: -(item[0].plain or _NEVER).median_us)[:3]
+        f"{study.label(cell)}: {kernel.waves:.2f} waves of {kernel.kernel}, {tail:.0%} of the block slots of those "
+        f"waves used{_at_roof(kernel)}"
+        for cell, kernel, tail in shown[:MOST_TAILS]
     ]
+    far = [item for item in tails if (item[1].roof_share or 0) < NEAR_ROOF]
     finding = Finding(
         "tail",
         f"Of {count(len(seen), 'cell')} the main kernel of {len(under)} has less than a wave, and of {len(tails)} more "
         f"than one with a last wave that leaves over {1 - TAIL_EFFICIENCY:.0%} of all block slots empty.",
         tuple(evidence),
-        "Sizes whose grids end just above a whole number of waves gain from smaller tiles or a persistent grid."
-        if tails
-        else "Tails are no problem at these sizes.",
+        "Tails are no problem at these sizes."
+        if not tails
+        else f"All of them reach {NEAR_ROOF:.0%} of their roof all the same: the tail costs little there."
+        if not far
+        else f"{len(far)} of the {len(tails)} are not known to reach {NEAR_ROOF:.0%} of their roof: there, smaller "
+        "tiles or a persistent grid fill the last wave.",
         "Waves count block slots, not work: with unequal blocks (a causal mask) the tail can be shorter or longer.",
     )
-    return [Found("Waves and tails", finding, tuple(item[0] for item in tails[:3]), "kernels")]
+    figure = f"{len(under)} under a wave, {len(tails)} with an empty tail"
+    return [Found("Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), "kernels", figure=figure)]
+
+
+def _at_roof(kernel: Kernel) -> str:
+    return f"; at {kernel.roof_share:.0%} of the {kernel.roof} roof" if kernel.roof_share is not None else ""
 
 
 _NEVER = Times(0.0, 0.0, 0.0, 0.0, 0, 0, [])

@@ -46,11 +46,11 @@ class Fit:
     slope_us: float
     """For one more of axis ** power."""
     slope_error_us: float
-    """Half of its 95 % interval."""
+    """Half of its 95% interval."""
     intercept_us: float
     """What the line says at zero: fixed costs, if its interval excludes zero."""
     intercept_error_us: float
-    """Half of its 95 % interval."""
+    """Half of its 95% interval."""
     r_squared: float
     largest_residual: float
     """Measured minus line over measured, of the cell where that is farthest from zero."""
@@ -59,7 +59,7 @@ class Fit:
     exponent: float
     """Of the power law: time grows with axis ** exponent."""
     exponent_error: float
-    """Half of its 95 % interval."""
+    """Half of its 95% interval."""
     power_r_squared: float
     """Of the power law, in logarithms."""
 
@@ -200,7 +200,7 @@ class FitRow:
 NOTE = (
     "Line: time = intercept + slope x, ordinary least squares over the plain medians, not weighted, so that the slope "
     "is that of the large cells. worst: the largest distance from the line, of the measured time (positive: measured "
-    "above it). exponent: of time against the axis, from the same fit of the logarithms. ± is half of a 95 % interval; "
+    "above it). exponent: of time against the axis, from the same fit of the logarithms. ± is half of a 95% interval; "
     "an intercept whose ± exceeds it says nothing about fixed costs."
 )
 

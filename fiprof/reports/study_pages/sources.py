@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiprof.parsers.results import SourcePlace, SourceResults, SourceTunable, read
@@ -28,11 +27,16 @@ def load(results: Path) -> SourceResults | None:
 
 
 def blocks(
-    found: SourceResults | None, workload: str, kernels: Sequence[str], measured_version: str
+    found: SourceResults | None,
+    workload: str,
+    kernels: Sequence[str],
+    measured_version: str,
+    ran: Mapping[str, Mapping[str, set[str]]],
 ) -> tuple[Block, ...]:
     """The places of the kernels that ran, from the Python call down, and what their templates take.
 
-    kernels: short names. measured_version: of the library that was measured; empty where it is not known.
+    kernels: short names. measured_version: of the library that was measured; empty where it is not known. ran: full
+    name of a kernel -> option of the workload -> the values, in words, of the cells that it ran in.
     """
     if found is None:
         return (Caution(ABSENT),)
@@ -46,8 +50,7 @@ def blocks(
         places = [place for place in found.places if place.topic == topic]
         made.append(Text((f"{topic}, from the call down ({found.package} {found.version}):",)))
         made.append(Bullets(tuple(Text((f"{place.part}: {place.name}, {_at(place)}",)) for place in places)))
-    if tunables := _tunables(found, shown, kernels):
-        made += [Text(("What their templates take, and where the host chooses it:",)), Bullets(tunables)]
+    made += _tunables(found, ran)
     located = {place.name for place in found.places if place.part == "kernel"}
     unknown = [name for name in kernels if name not in located]
     if unknown:
@@ -72,22 +75,62 @@ def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[
     return list(chosen)
 
 
-def _tunables(found: SourceResults, shown: Sequence[str], kernels: Sequence[str]) -> tuple[Text, ...]:
-    """One line for each parameter, with every value that it had in the kernels that ran."""
-    groups: dict[SourcePlace, list[SourceTunable]] = {}
+def _tunables(found: SourceResults, ran: Mapping[str, Mapping[str, set[str]]]) -> list[Block]:
+    """A list for each template that was instantiated: its parameters, with every value that ran here."""
+    templates: dict[tuple[str, str], dict[SourcePlace, list[SourceTunable]]] = {}
     for item in found.tunables:
-        if item.declared.topic in shown or any(re.search(rf"\b{re.escape(name)}\b", item.kernel) for name in kernels):
-            groups.setdefault(item.declared, []).append(item)
-    lines = []
-    for declared, items in groups.items():
-        values = list(dict.fromkeys(item.value for item in items if item.value is not None))
-        first = items[0]
-        says = first.meaning or first.source_says
-        chosen = next((item.set_at for item in items if item.set_at is not None), None)
-        words = f"{first.name}{f' = {listed(values)} here' if values else ''}{f': {says}' if says else ''}"
-        where = f"declared at {_at(declared)}" + (f", chosen at {_at(chosen)}" if chosen else "")
-        lines.append(Text((f"{words}; {where}",)))
-    return tuple(lines)
+        if item.kernel in ran:
+            template = (item.declared.path, _template(found, item.declared))
+            templates.setdefault(template, {}).setdefault(item.declared, []).append(item)
+    made: list[Block] = []
+    for (_, name), parameters in templates.items():
+        made.append(Text((f"What the template {name}, {_at(next(iter(parameters)))}, takes:",)))
+        made.append(Bullets(tuple(Text((_parameter(items, ran),)) for items in parameters.values())))
+    return made
+
+
+def _template(found: SourceResults, declared: SourcePlace) -> str:
+    """The kernel or the traits that a parameter belongs to: what is defined next in its file."""
+    below = [
+        place
+        for place in found.places
+        if place.part in ("kernel", "traits") and place.path == declared.path and place.line >= declared.line
+    ]
+    return min(below, key=lambda place: place.line).name if below else f"of {declared.topic}"
+
+
+def _parameter(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> str:
+    """``CTA_TILE_Q = 16 (GQA 32/8) and 64: rows of a tile; chosen at line 323``."""
+    first = items[0]
+    by_value: dict[str, list[SourceTunable]] = {}
+    for item in items:
+        if item.value is not None:
+            by_value.setdefault(item.value, []).append(item)
+    options = {value: _options(mine, ran) for value, mine in by_value.items()}
+    words = []
+    for value, mine in options.items():
+        others = [other for key, other in options.items() if key != value]
+        told = [
+            word for name, word in mine.items() if len(word) == 1 and all(other.get(name) != word for other in others)
+        ]
+        only = ", ".join(next(iter(word)) for word in told) if others else ""
+        words.append(f"{value} ({only})" if only else value)
+    says = first.meaning or first.source_says
+    chosen = next((item.set_at for item in items if item.set_at is not None), None)
+    text = f"{first.name}{f' = {listed(words)}' if words else ''}{f': {says}' if says else ''}"
+    if chosen is None:
+        return f"{text}."
+    here = chosen.path == first.declared.path
+    return f"{text}; chosen at {f'line {chosen.line}' if here else _at(chosen)}."
+
+
+def _options(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> dict[str, set[str]]:
+    """Option -> its values in the cells that any of these ran in."""
+    found: dict[str, set[str]] = {}
+    for item in items:
+        for name, values in ran[item.kernel].items():
+            found.setdefault(name, set()).update(values)
+    return found
 
 
 def _at(place: SourcePlace) -> str:

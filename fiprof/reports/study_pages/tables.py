@@ -50,7 +50,8 @@ _CELLS = (
 
 
 def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
-    """Every cell with its times and rates; those without a time last, with the reason."""
+    """Every cell with its times and rates; those without a time last, with the reason. The run stands in the table
+    where there are several."""
     rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: _order(study, cell))]
     notes = (
         key(study, found)
@@ -58,7 +59,9 @@ def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
         "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
-    return view_of(_CELLS, rows, title=title, notes=notes if rows else ())
+    one_run = len({cell.run for cell in found}) == 1
+    columns = tuple(column for column in _CELLS if not (one_run and column.key == "run"))
+    return view_of(columns, rows, title=title, notes=notes if rows else ())
 
 
 def _order(study: Study, cell: Cell) -> tuple[bool, list[str], list[float]]:
