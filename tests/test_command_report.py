@@ -13,7 +13,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.cli import cli
 from tests.conftest import Fiprof, python_path
 
 
@@ -42,6 +45,20 @@ def test_one_format_elsewhere(fiprof: Fiprof, run: Path, tmp_path: Path) -> None
     assert done.stdout == "here/there/report.md\n"
     assert [path.name for path in (tmp_path / "here/there").iterdir()] == ["report.md"]
     assert not (run / "report.md").exists()
+
+
+def test_without_the_library_for_html_it_writes_the_other_and_says_so(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["report", "latest"])
+    assert (done.exit_code, done.stdout) == (0, f"artifacts/{run.name}/report.md\n")
+    assert "warning: report.md alone: an HTML page needs plotly, which is not installed" in done.stderr
+    assert "pip install 'fiprof[report]'" in done.stderr
+    asked = CliRunner().invoke(cli, ["report", "latest", "--format", "html"])
+    assert isinstance(asked.exception, FiprofError)
+    assert not (run / "report.html").exists()
 
 
 def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:

@@ -88,13 +88,13 @@ def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def write_bundle(made: Page, runs: Sequence[Run], path: Path) -> Path:
+def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence[str]) -> Path:
     """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
 
     Each run has a folder of its name in it; the report lies at the top. Raises FiprofError where it cannot be written
     or a raw report is damaged.
     """
-    texts = render(made, ("md", "html"))
+    texts = render(made, suffixes)
     with (
         _whole(path, "name another file with --bundle") as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as bundle,

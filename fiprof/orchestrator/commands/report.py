@@ -23,9 +23,7 @@ FOLDER = "report"
     "--format",
     "format_",
     type=click.Choice(FORMATS),
-    default="both",
-    show_default=True,
-    help="report.md for terminals, issues and e-mail, report.html for browsers.",
+    help="report.md for terminals, issues and e-mail, report.html for browsers [default: both].",
 )
 @click.option(
     "--out",
@@ -40,22 +38,28 @@ FOLDER = "report"
     help="Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
 )
 @archive_option
-def command(archive: Archive, runs: tuple[str, ...], format_: str, out: Path | None, bundle: Path | None) -> None:
+def command(
+    archive: Archive, runs: tuple[str, ...], format_: str | None, out: Path | None, bundle: Path | None
+) -> None:
     """Write the report of a run, or of several beside each other: what happened, why, what to try, how sure that is.
 
     The paths go to standard output.
     """
     from fiprof.orchestrator.reporting import open_runs, page, write_bundle, write_report
+    from fiprof.reports.pages import html
     from fiprof.reports.report import warnings
 
     opened = open_runs([archive.find(run) for run in runs], lambda text: click.echo(text, err=True))
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
-    suffixes = ("md", "html") if format_ == "both" else (format_,)
+    suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
+    if format_ is None and (missing := html.missing()):
+        click.echo(f"warning: report.md alone: {missing}", err=True)
+        suffixes = ("md",)
     made = page(opened)
     for text in warnings(made):
         click.echo(f"warning: {text}", err=True)
     written = write_report(made, folder, suffixes)
     if bundle is not None:
-        written.append(write_bundle(made, opened, bundle))
+        written.append(write_bundle(made, opened, bundle, suffixes))
     for path in written:
         click.echo(str(path))

@@ -29,6 +29,9 @@ PAGED_TABLE = 300
 CONTENTS_DEPTH = 2
 """Levels of sections in the table of contents."""
 
+LIBRARIES = ("jinja2", "plotly", "itables")
+"""Of the extra ``fiprof[report]``."""
+
 
 def render(page: Page) -> str:
     """The page as a whole HTML file.
@@ -207,6 +210,16 @@ def _template_text(name: str) -> Any:
     from markupsafe import Markup
 
     return Markup(importlib.resources.files("fiprof.reports.pages").joinpath("templates", name).read_text("utf-8"))
+
+
+def missing() -> FiprofError | None:
+    """What :func:`render` would raise for a library that is not installed; None where it has them all."""
+    import importlib.util
+
+    for library in LIBRARIES:
+        if importlib.util.find_spec(library) is None:
+            return _missing(library)
+    return None
 
 
 def _missing(library: str) -> FiprofError:
