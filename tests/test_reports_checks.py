@@ -43,9 +43,11 @@ def test_the_recorded_run(recorded: Run) -> None:
     ]
     assert round(values["dram_reads", "decode"], 3) == 1.004
     assert round(values["nsys_vs_plain", "prefill"], 3) == 0.993
-    assert checks.notes(recorded) == (
-        "launch 2 (decode): the stalls add up to 12.46 cycles, the warp latency is 11.05: ncu takes them in different "
-        "replays, and the shares are no surer than these agree",
+    (failed,) = checks.failed(recorded)
+    assert (failed.check, failed.launch, failed.case) == ("stall_sum", 2, recorded.manifest.cases[1].id)
+    assert failed.message == (
+        "the stalls add up to 12.46 cycles, the warp latency is 11.05: ncu takes them in different replays, and the "
+        "shares are no surer than these agree"
     )
 
 
@@ -250,27 +252,19 @@ def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -
         assert each.passed is None, each
         assert each.value is None
         assert each.message
-    assert checks.notes(run) == ()
+    assert checks.failed(run) == []
 
 
 def test_a_run_without_tables_can_be_checked(tmp_path: Path) -> None:
     assert {row["passed"] for row in checks.compute(make_run(tmp_path / "run", environment={})).to_pylist()} == {None}
 
 
-def test_many_alike_are_counted(tmp_path: Path) -> None:
-    rows = [{"launch": i, "case": ID, "kernel": "K", "stall_dropped_bytes": 8.0} for i in range(1000)]
-    notes = checks.notes(make_run(tmp_path / "run", launches=rows))
-    assert len(notes) == 4
-    assert (
-        notes[0] == "launch 0 (mine): ncu dropped 8 bytes of samples: the sampled shares are of the kernel's beginning"
-    )
-    assert notes[3] == "997 more like this (check dropped_samples in the table checks)"
-
-
 def test_every_case_has_its_own(tmp_path: Path) -> None:
     cases: list[CaseEntry] = [case("a[x=1]"), case("a[x=2]")]
     run = make_run(tmp_path / "run", cases=cases, gpu_us={"a[x=1]": [1.0, 5.0, 9.0], "a[x=2]": [5.0, 5.0, 5.0]})
-    assert checks.notes(run) == (
-        "a x=1: 3 iterations without a profiler spread by 128.0% ((p90 - p10) / median): "
-        "differences smaller than that mean nothing",
+    (failed,) = checks.failed(run)
+    assert failed.case == "a[x=1]"
+    assert failed.message == (
+        "3 iterations without a profiler spread by 128.0% ((p90 - p10) / median): "
+        "differences smaller than that mean nothing"
     )

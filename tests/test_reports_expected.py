@@ -235,7 +235,7 @@ def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
     assert {item.outcome for item in report.comparisons} == {"not measured"}
     assert summary(report)[0] == "0 of 0 expectations hold."
     assert report.cases[0].differs == ("the figures are for kv_len=2048, the case has 4096",)
-    assert "long_scoreboard was not measured; 60–70 % is expected." in findings(report.cases[0])
+    assert "long_scoreboard was not measured; 60–70% of the warps' time is expected." in findings(report.cases[0])
 
 
 def test_iterations_are_held_against_by_their_median(tmp_path: Path) -> None:

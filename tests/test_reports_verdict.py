@@ -101,11 +101,11 @@ def test_the_first_step_for_each_of_them_is_what_it_was_built_with(recorded_verd
     assert first["bank_conflicts"].action.startswith("Remove the bank conflicts")
     assert first["bank_conflicts"].gain_pct == pytest.approx(96.5, abs=0.1)
     assert "96.8%" in first["bank_conflicts"].basis
-    assert "SharedMemoryConflicts 96.8 %" in first["bank_conflicts"].basis
+    assert "SharedMemoryConflicts 96.8%" in first["bank_conflicts"].basis
     assert first["one_block"].action.startswith("Split the work into more blocks, for 1 of 132 multiprocessors")
     assert first["one_block"].gain_pct == pytest.approx(99.2, abs=0.1)
     assert first["uneven_blocks"].action.startswith("Share the work out evenly")
-    assert first["pointer_chase"].action.startswith("Spend less time in long_scoreboard, 98 %")
+    assert first["pointer_chase"].action.startswith("Spend less time in long_scoreboard, 98%")
     assert first["tiny_launches"].action.startswith("Launch the iteration from a CUDA graph")
     assert first["tiny_launches"].of == "an iteration"
     assert "of 235.4 µs its kernels take 42.6 µs" in first["tiny_launches"].basis
@@ -115,10 +115,10 @@ def test_the_first_step_for_each_of_them_is_what_it_was_built_with(recorded_verd
 def test_what_feeds_a_unit_at_its_limit_is_the_runner_up(recorded_verdicts: Recorded) -> None:
     found = {item.label: item for item in recorded_verdicts("single-purpose").launches}
     assert found["matmul"].runner_up == (
-        "memory-bound (shared memory), 1.2 points ahead, but its use is that of what binds"
+        "memory-bound (shared memory), 1.2 points ahead, but busy with feeding what binds"
     )
     assert found["fma_chain"].runner_up == (
-        "compute-bound (issue slots), 2.3 points ahead, but its use is that of what binds"
+        "compute-bound (issue slots), 2.3 points ahead, but busy with feeding what binds"
     )
 
 
@@ -190,9 +190,9 @@ def test_ncu_s_l2_figure_of_a_part_it_does_not_show_is_no_evidence(recorded_verd
     rope = recorded_verdicts("all").launches[5]
     assert rope.judgement.resource("L2") is not None
     assert rope.judgement.resource("L2").value == pytest.approx(44.1, abs=0.1)  # type: ignore[union-attr]
-    assert "ncu's figure for L2, 77.1 %" in rope.judgement.notes[0]
+    assert "ncu's figure for L2, 77.1%" in rope.judgement.notes[0]
     copy = next(item for item in recorded_verdicts("single-purpose").launches if item.label == "device_copy")
-    assert "ncu's figure for L2, 89.7 %" in copy.judgement.notes[0]
+    assert "ncu's figure for L2, 89.7%" in copy.judgement.notes[0]
     assert copy.title == "memory-bound (DRAM)"
 
 
@@ -200,7 +200,7 @@ def test_ncu_s_rules_are_quoted_with_why_they_are_no_step(recorded_verdicts: Rec
     decode = recorded_verdicts("all").launches[0]
     why = {rule.rule: rule.why_not for rule in decode.rules}
     assert decode.rules[0].rule == "MemoryL2Compression"
-    assert decode.rules[0].estimate == "61.9 % (global)"
+    assert decode.rules[0].estimate == "61.9% (global)"
     assert why["MemoryL2Compression"].startswith("only memory allocated as compressible")
     assert why["SharedMemoryConflicts"] == "bank conflicts are 0.9% of all passes through shared memory"
     assert why["FPInstructions"] == ""
@@ -262,7 +262,7 @@ def bound(columns: Mapping[str, float | None], waiting: Reading | None = None) -
 
 def waits(percent: float) -> Reading:
     test = "at least" if percent >= WAITING_PCT else "below"
-    fact = Fact(percent, Source("facts", WAITING), ".1f", " %")
+    fact = Fact(percent, Source("facts", WAITING), ".1f", "%")
     return Reading("time in which the GPU waits", "", fact, test, WAITING_PCT, "fiprof")  # type: ignore[arg-type]
 
 
@@ -476,7 +476,7 @@ def test_a_case_of_small_kernels_is_launch_bound(tmp_path: Path) -> None:
     only = found.cases[0]
     assert (only.kernels, only.kernel_us, only.wall_us, only.launch_us, only.graph) == (4, 8.0, 40.0, 16.0, False)
     assert only.sentence == (
-        "launch-bound: the GPU waits for 80.0 % of an iteration; of 40.0 µs its kernels take 8.0 µs, and their launch "
+        "launch-bound: the GPU waits for 80.0% of an iteration; of 40.0 µs its kernels take 8.0 µs, and their launch "
         "calls 16.0 µs under nsys"
     )
 
@@ -548,6 +548,6 @@ def test_the_command(fiprof: Fiprof, tmp_path: Path, recorded: Path) -> None:
     done = fiprof("verdict", "latest", "--kernel", "rope")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "memory-bound (DRAM): use of DRAM 69.5 %, at least 60 % (ncu's rule SOLBottleneck)." in lines
+    assert "memory-bound (DRAM): use of DRAM 69.5%, at least 60% (ncu's rule SOLBottleneck)." in lines
     assert "Runner-up: latency-bound, 9.5 points away (close)." in lines
     assert not re.search("decode", done.stdout)

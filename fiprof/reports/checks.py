@@ -12,16 +12,9 @@ from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.reports.evidence import Evidence
-from fiprof.reports.labels import Labels
-from fiprof.reports.view import shorten
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-MOST_ALIKE = 3
-"""Sentences of one kind that :func:`notes` gives before it counts the rest."""
-
-LONGEST_CASE = 60
 
 
 def compute(run: Run) -> pa.Table:
@@ -66,23 +59,6 @@ def failed(run: Run) -> list[Check]:
     return [check for check in checks if check.passed is False]
 
 
-def notes(run: Run) -> tuple[str, ...]:
-    """A sentence for each failed check, with what it is about; of many alike the first, and how many more there are.
-
-    Raises as :func:`failed` does.
-    """
-    labels = Labels(run.manifest.cases)
-    alike: dict[str, list[Check]] = defaultdict(list)
-    for check in failed(run):
-        alike[check.check].append(check)
-    found = []
-    for name, checks in alike.items():
-        found += [f"{_subject(check, labels)}{check.message}" for check in checks[:MOST_ALIKE]]
-        if len(checks) > MOST_ALIKE:
-            found.append(f"{len(checks) - MOST_ALIKE} more like this (check {name} in the table checks)")
-    return tuple(found)
-
-
 def of_run(checks: Sequence[Check]) -> tuple[str, ...]:
     """The sentences about the whole run."""
     return tuple(check.message for check in checks if check.case is None and check.launch is None)
@@ -95,10 +71,3 @@ def by_launch(checks: Sequence[Check]) -> dict[int, tuple[str, ...]]:
         if check.launch is not None:
             found[check.launch].append(check.message)
     return {launch: tuple(texts) for launch, texts in found.items()}
-
-
-def _subject(check: Check, labels: Labels) -> str:
-    case = shorten(labels(check.case), LONGEST_CASE)
-    if check.launch is not None:
-        return f"launch {check.launch} ({case}): "
-    return "" if check.case is None else f"{case}: "

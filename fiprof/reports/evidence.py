@@ -50,7 +50,14 @@ class Evidence:
 
     def of(self, case: str) -> list[source.Row]:
         """ncu's launches of a case."""
-        return [row for row in self.launches if row["case"] == case]
+        return self._by_case.get(case, [])
+
+    @cached_property
+    def _by_case(self) -> dict[str, list[source.Row]]:
+        found: dict[str, list[source.Row]] = defaultdict(list)
+        for row in self.launches:
+            found[row["case"]].append(row)
+        return dict(found)
 
     def per_iteration(self, case: str, quantity: Callable[[source.Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.

@@ -329,10 +329,10 @@ def findings(case: CaseComparison) -> tuple[str, ...]:
     """Every deviation of a case as a sentence."""
     said = []
     for item in case.comparisons:
+        unit = "% of the warps' time" if item.is_stall else "%" if item.unit == "%" else f" {item.unit}"
         if item.outcome == "not measured":
-            said.append(f"{item.quantity} was not measured; {item.expected} {item.unit} is expected.")
+            said.append(f"{item.quantity} was not measured; {item.expected}{unit} is expected.")
         elif item.outcome != "as expected":
-            unit = "% of the warps' time" if item.is_stall else "%" if item.unit == "%" else f" {item.unit}"
             number = f"{item.measured:.2f}" if item.unit == "TB/s" else f"{item.measured:.1f}"
             text = f"{item.quantity} is {number}{unit}, {item.words} what is expected ({item.expected})"
             said.append(f"{text}: {item.remark}." if item.remark else f"{text}.")

@@ -331,7 +331,8 @@ def _held(found: Occupancy) -> str:
     text += _percent(lift.occupancy_pct) + (f", then limited by {_and(lift.then)}" if lift.then else "")
     if found.steps and len(found.steps) == len(lift.resources):
         fits = min(step.blocks for step in found.steps)
-        text += f". For {_blocks(fits)}: {_and([step.change for step in found.steps])}"
+        what = "more warps" if BLOCKS in lift.resources else _blocks(fits)
+        text += f". For {what}: {_and([step.change for step in found.steps])}"
     return text
 
 

@@ -8,14 +8,12 @@ from typing import TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
-from fiprof.reports import stalls
 from fiprof.reports.check_rules import Check
 from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Finding, Link, Page, Section, Table, Text
 from fiprof.reports.pages.traced import Found, of_page
-from fiprof.reports.roofline import roofline
 from fiprof.reports.run_report import checklist, guide, kernels, observations, settings, story, summary, verdicts
 from fiprof.reports.run_report.checklist import Item
 from fiprof.reports.run_report.compare import comparison
@@ -98,8 +96,8 @@ def _charts(measured: Measured) -> Section:
     makers: tuple[Callable[[], Chart | None], ...] = (
         lambda: timeline_chart(run),
         lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
-        lambda: roofline_chart(roofline(run)),
-        lambda: stalls_chart(stalls.stalls(run)),
+        lambda: roofline_chart(measured.roofs),
+        lambda: stalls_chart(measured.stalls),
         lambda: occupancy_chart(measured.figures),
         lambda: memory_chart(run),
     )

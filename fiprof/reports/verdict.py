@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fiprof.errors import FiprofError
+from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
 from fiprof.reports.evidence import float_ops
 from fiprof.reports.facts import Fact, Said, Source, say
 from fiprof.reports.judging import advice, quoted_rules
 from fiprof.reports.judging.advice import Reason, Situation, Step
-from fiprof.reports.judging.model import CLOSE_POINTS, Judgement, Reading
+from fiprof.reports.judging.model import CLOSE_POINTS, WAITING, Judgement, Reading
 from fiprof.reports.judging.quoted_rules import QuotedRule
 from fiprof.reports.judging.rules import (
     BUSY_PCT,
@@ -83,7 +84,7 @@ class LaunchVerdict:
         if found.runner_up is None or found.margin is None:
             return ""
         if found.margin < 0:
-            return f"{found.runner_up.title}, {-found.margin:.1f} points ahead, but its use is that of what binds"
+            return f"{found.runner_up.title}, {-found.margin:.1f} points ahead, but busy with feeding what binds"
         return f"{found.runner_up.title}, {found.margin:.1f} points away{' (close)' if found.close else ''}"
 
 
@@ -114,8 +115,8 @@ class CaseVerdict:
             missing = "kernel times" if self.kernel_us is None else "an iteration's time without a profiler"
             return f"not enough evidence: there are no {missing}"
         if self.launch_bound:
-            return f"launch-bound: the GPU waits for {self.waiting.value:.1f} % of an iteration; {self.host}"
-        return f"bound by its kernels: the GPU waits for {self.waiting.value:.1f} % of an iteration"
+            return f"launch-bound: the GPU waits for {self.waiting.value:.1f}% of an iteration; {self.host}"
+        return f"bound by its kernels: the GPU waits for {self.waiting.value:.1f}% of an iteration"
 
     @property
     def host(self) -> str:
@@ -194,8 +195,16 @@ class _Judge:
         self.rules = quoted_rules.by_launch(measured.run)
         self.reasons = _reasons(measured)
         self.counts: dict[tuple[str | None, str | None], int] = defaultdict(int)
+        self.together: dict[tuple[str | None, int | None], float] = defaultdict(float)
+        """Case and iteration -> the time of all its launches, ns."""
+        self.longest: dict[str | None, float] = defaultdict(float)
+        """Case -> its longest launch, ns."""
         for row in measured.evidence.launches:
+            duration = row["duration_ns"] or 0.0
             self.counts[row["case"], row["kernel"]] += 1
+            self.together[row["case"], row["iteration"]] += duration
+            self.longest[row["case"]] = max(self.longest[row["case"]], duration)
+        self.excess = {case.id: _excess(measured, case) for case in measured.run.manifest.cases}
 
     def launch(self, row: source.Row) -> LaunchVerdict:
         launch = int(row["launch"])
@@ -208,7 +217,7 @@ class _Judge:
             waiting=case.waiting if case else None,
             names=self.measured.name,
         )
-        excess_bytes = self._excess_bytes(row)
+        excess_ops, excess_bytes = self._excess(row)
         rules = quoted_rules.weighed(self.rules.get(launch, ()), judgement, row, excess_bytes)
         steps = advice.steps(
             Situation(
@@ -216,7 +225,7 @@ class _Judge:
                 judgement=judgement,
                 reasons=reasons,
                 rules=rules,
-                excess_ops=self._excess_ops(row),
+                excess_ops=excess_ops,
                 excess_bytes=excess_bytes,
                 waiting_pct=case.waiting.value if case and case.waiting else None,
                 host=case.host if case else "",
@@ -246,34 +255,28 @@ class _Judge:
     def _share(self, row: source.Row) -> float | None:
         if row["case"] is None or row["duration_ns"] is None:
             return None
-        same = (o for o in self.measured.evidence.of(row["case"]) if o["iteration"] == row["iteration"])
-        together = sum(other["duration_ns"] or 0.0 for other in same)
+        together = self.together[row["case"], row["iteration"]]
         return row["duration_ns"] / together if together else None
 
-    def _main(self, row: source.Row) -> bool:
-        """Whether it is the kernel of its case that takes most time: the one that the cost model is about."""
-        longest = max((other["duration_ns"] or 0.0 for other in self.measured.evidence.of(row["case"])), default=0.0)
-        return bool(row["duration_ns"]) and row["duration_ns"] >= longest / 2
+    def _excess(self, row: source.Row) -> tuple[float | None, float | None]:
+        """The excess of its case, where it is the kernel that takes most of its time: the cost model is about that."""
+        duration = row["duration_ns"]
+        if not duration or duration < self.longest[row["case"]] / 2:
+            return None, None
+        return self.excess.get(row["case"], (None, None))
 
-    def _excess_ops(self, row: source.Row) -> float | None:
-        case = self.measured.run.case(row["case"]) if row["case"] else None
-        if case is None or not case.flops or not self._main(row):
-            return None
-        from fiprof.parsers.metrics import tensor_ops
 
-        evidence = self.measured.evidence
-        counted = evidence.per_iteration(case.id, tensor_ops) or evidence.per_iteration(case.id, float_ops)
-        return counted / case.flops if counted else None
+def _excess(measured: Measured, case: CaseEntry) -> tuple[float | None, float | None]:
+    """Operations and DRAM bytes that ncu counted in an iteration over those that the case needs; None where unknown."""
+    from fiprof.parsers.metrics import dram_bytes, tensor_ops
 
-    def _excess_bytes(self, row: source.Row) -> float | None:
-        case = self.measured.run.case(row["case"]) if row["case"] else None
-        if case is None or not self._main(row):
-            return None
-        from fiprof.parsers.metrics import dram_bytes
-
-        least = case.bytes_read + case.bytes_written
-        moved = self.measured.evidence.per_iteration(case.id, dram_bytes)
-        return moved / least if moved is not None and least else None
+    evidence = measured.evidence
+    counted = evidence.per_iteration(case.id, tensor_ops) or evidence.per_iteration(case.id, float_ops)
+    moved, least = evidence.per_iteration(case.id, dram_bytes), case.bytes_read + case.bytes_written
+    return (
+        counted / case.flops if counted and case.flops else None,
+        moved / least if moved is not None and least else None,
+    )
 
 
 def _reasons(measured: Measured) -> dict[int, tuple[Reason, ...]]:
@@ -286,7 +289,7 @@ def _reasons(measured: Measured) -> dict[int, tuple[Reason, ...]]:
         if row["share"] is None or row["launch"] not in rows or reason_of(row["reason"]).kind != "stall":
             continue
         fact = measured.stall(rows[row["launch"]], row["reason"], row["share"])
-        percent = Fact(100 * fact.value, _times_100(fact.source), ".0f", " %")
+        percent = Fact(100 * fact.value, _times_100(fact.source), ".0f", "%")
         dominates = percent.value >= STALL_SHARE_PCT
         reading = Reading(
             f"warps in {row['reason']}",
@@ -317,7 +320,7 @@ def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[st
         found.append(f"{judgement.margin:.1f} points more or less, and it would be {judgement.runner_up.title}")
     decided = judgement.readings[0].value if judgement.readings else 0.0
     if judgement.kind in ("compute", "memory") and BUSY_PCT <= decided < SATURATED_PCT:
-        found.append(f"{decided:.1f} % is busy, yet not at the limit: waiting has a part in it too")
+        found.append(f"{decided:.1f}% is busy, yet not at the limit: waiting has a part in it too")
     if duration_us is not None and duration_us < SHORT_US and judgement.kind != "launch":
         found.append(f"the launch is short, {duration_us:.1f} µs: its start and end weigh in every counter")
     if judgement.missing and judgement.kind != "launch":
@@ -374,6 +377,6 @@ def _waiting(case: str, kernel_time: Fact | None, wall_us: float | None) -> Read
         return None
     wall = Source("plain", "wall_us", case=case)
     share = Source("facts", "max(100 * (1 - a / b), 0)", parts=(kernel_time.source, wall))
-    fact = Fact(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", " %")
+    fact = Fact(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", "%")
     test: Literal["at least", "below"] = "at least" if fact.value >= WAITING_PCT else "below"
-    return Reading("time in which the GPU waits", "", fact, test, WAITING_PCT, WAITING_SOURCE)
+    return Reading(WAITING, "", fact, test, WAITING_PCT, WAITING_SOURCE)

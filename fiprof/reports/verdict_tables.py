@@ -53,7 +53,7 @@ MOST_RULES = 4
 """Of a launch, that people are shown."""
 
 _NOTE = (
-    "Percentages are of time: a resource used to r % of its peak needs r % of the launch's time at the least. Steps "
+    "Percentages are of time: a resource used to half of its peak needs half of the launch's time at the least. Steps "
     "say the most that they can save. sure: high where nothing speaks against the verdict, fair where something does "
     "or is missing, low where it might as well be the runner-up."
 )

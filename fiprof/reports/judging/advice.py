@@ -66,8 +66,8 @@ class Step:
     """ncu's rule whose estimate it is; empty where it is fiprof's."""
 
     def said(self) -> Said:
-        """The whole, e.g. ``… (saves at most 12 % of the launch: …)``."""
-        gain = "no estimate" if self.gain_pct is None else f"saves at most {self.gain_pct:.3g} % of {self.of}"
+        """The whole, e.g. ``… (saves at most 12% of the launch: …)``."""
+        gain = "no estimate" if self.gain_pct is None else f"saves at most {self.gain_pct:.3g}% of {self.of}"
         return say("{} ({}: {})", self.action, gain, self.basis)
 
 
@@ -133,7 +133,7 @@ def steps(situation: Situation) -> tuple[Step, ...]:
 
 def _launch(s: Situation) -> Iterator[Step]:
     waiting = s.waiting_pct or 0.0
-    basis = f"the GPU waits for {waiting:.1f} % of it" + (f"; {s.host}" if s.host else "")
+    basis = f"the GPU waits for {waiting:.1f}% of it" + (f"; {s.host}" if s.host else "")
     if s.graph:
         action = (
             "Put more of the iteration, or several iterations, into one CUDA graph: the GPU waits for the host between "
@@ -152,7 +152,7 @@ def _launch(s: Situation) -> Iterator[Step]:
 
 def _imbalance(s: Situation) -> Iterator[Step]:
     idle = s.judgement.idle_pct or 0.0
-    basis = f"the multiprocessors were idle for {idle:.1f} % of the time of the longest{_also(s, *_BALANCE_RULES)}"
+    basis = f"the multiprocessors were idle for {idle:.1f}% of the time of the longest{_also(s, *_BALANCE_RULES)}"
     blocks, multiprocessors = number(s.row, "blocks") or 0.0, number(s.row, "multiprocessors") or 0.0
     if s.judgement.part == "too few blocks":
         action = (
@@ -178,23 +178,23 @@ _BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 def _latency(s: Situation) -> Iterator[Step]:
     busiest = s.judgement.busiest
     used = busiest.value if busiest else 0.0
-    room = f"use of {busiest.part} is {used:.1f} %" if busiest else "nothing else is used"
+    room = f"use of {busiest.part} is {used:.1f}%" if busiest else "nothing else is used"
     overhead = _overhead(s.row)
     if overhead >= OVERHEAD_PCT:
         yield Step(
             "Do more in the launch, or fuse it with its neighbour: it is too short for its start and end",
             overhead,
-            f"no multiprocessor had a warp in {overhead:.0f} % of its cycles",
+            f"no multiprocessor had a warp in {overhead:.0f}% of its cycles",
         )
     if s.reasons and s.reasons[0].share_pct >= STALL_SHARE_PCT:
         top = s.reasons[0]
         yield Step(
-            f"Spend less time in {top.name}, {top.share_pct:.0f} % of the warps' time: {reason_of(top.name).helps}",
+            f"Spend less time in {top.name}, {top.share_pct:.0f}% of the warps' time: {reason_of(top.name).helps}",
             min(top.share_pct, 100 - used),
             f"its share of the warps' time, and {room}{_also(s, 'CPIStall')}",
         )
     elif s.reasons:
-        named = ", ".join(f"{reason.name} {reason.share_pct:.0f} %" for reason in s.reasons[:3])
+        named = ", ".join(f"{reason.name} {reason.share_pct:.0f}%" for reason in s.reasons[:3])
         yield Step(
             "Look where the samples are (fiprof hotspots): no wait dominates, so it is the chain of instructions",
             None,
@@ -202,10 +202,14 @@ def _latency(s: Situation) -> Iterator[Step]:
         )
     if busiest is not None and busiest.part == TENSOR:
         yield Step(
-            "Overlap with the matrix products what now stands between them: more tiles in flight, one's arithmetic "
-            "during another's product",
+            "Overlap the products with everything else: deeper pipelines with more tiles in flight, or "
+            + (
+                "ping-pong warpgroups, one's other arithmetic (softmax, conversions) during the other's wgmma"
+                if by_warpgroups(s.row)
+                else "the next tile's loads and mma between this tile's other arithmetic"
+            ),
             100 - used,
-            f"the distance of the tensor cores, used to {used:.1f} %, to their roof",
+            f"the distance of the tensor cores, used to {used:.1f}%, to their roof",
         )
         yield from _less_work(s)
     if not by_warpgroups(s.row):
@@ -241,8 +245,8 @@ def _more_warps(s: Situation, most: float, room: str) -> Iterator[Step]:
         then = min(100.0, found.theoretical_pct * blocks / found.blocks)
         if then > found.theoretical_pct:
             yield Step(
-                f"Make room for more warps: {' and '.join(step.change for step in found.steps)} lets {then:.4g} % of "
-                f"them fit instead of {found.theoretical_pct:.4g} %",
+                f"Make room for more warps: {' and '.join(step.change for step in found.steps)} lets {then:.4g}% of "
+                f"them fit instead of {found.theoretical_pct:.4g}%",
                 min(most, 100 * (1 - found.theoretical_pct / then)),
                 f"so many more warps wait at the same time, and {room}{also}",
             )
@@ -276,15 +280,15 @@ def _tensor(s: Situation) -> Iterator[Step]:
         yield Step(
             f"Use fp8 operands instead of {kind}, where the accuracy allows it",
             use * (1 - peak / smaller),
-            f"their peak is {smaller / peak:.3g} times as high, and use of the tensor cores {use:.1f} %",
+            f"their peak is {smaller / peak:.3g} times as high, and use of the tensor cores {use:.1f}%",
         )
-    yield _closer(TENSOR, use, "Keep the tensor cores fed without a gap: deeper pipelines, copies further ahead")
+    yield _closer(TENSOR, use, "Close the gaps between the tensor cores' work: deeper pipelines, copies further ahead")
 
 
 _FEWER = {
     ISSUE: "Issue fewer instructions for the same work: wider loads, packed arithmetic (two halves at once), addresses "
     "computed once, unrolled loops",
-    "FMA pipe": "Do fewer multiplications and additions: packed halves (two at once), fused ones, common factors",
+    "FMA pipe": "Do fewer multiplications and additions: fused ones, common factors, packed halves",
     "ALU pipe": "Do less integer and logic work: addresses computed once, fewer conversions and comparisons",
     "XU pipe": "Use fewer special functions and conversions: exp2 instead of exp, polynomials on the FMA pipe, results "
     "kept instead of computed again",
@@ -298,7 +302,15 @@ def _instructions(s: Situation) -> Iterator[Step]:
     """A pipe, or the schedulers' issue slots."""
     part = s.judgement.part
     following, rest = s.next_after(part, ISSUE)
-    yield Step(_FEWER[part], 100 - rest, _stays(following, rest))
+    ops = metrics.float_ops(s.row)
+    if part == "FMA pipe" and ops and max(ops, key=ops.__getitem__) == "fp32":
+        yield Step(
+            "Do two multiply-adds in one instruction, with packed halves (HFMA2), where the accuracy allows it",
+            min(s.use(part) / 2, 100 - rest),
+            f"half the instructions, of a pipe used to {s.use(part):.1f}%",
+        )
+    else:
+        yield Step(_FEWER[part], 100 - rest, _stays(following, rest))
     tensor, fma = number(s.row, "tensor_active_pct"), number(s.row, "fma_pct")
     unused = tensor is not None and tensor < UNUSED_PCT
     if part in (ISSUE, "FMA pipe") and unused and fma is not None and fma >= FMA_OF_ISSUE * s.use(ISSUE):
@@ -306,12 +318,17 @@ def _instructions(s: Situation) -> Iterator[Step]:
         there = fma * slow / fast if slow and fast and fast > slow > 0 else 0.0
         dram = s.use(DRAM)
         yield Step(
-            "Move products of matrices, if these are some, to the tensor cores, which the kernel does not use: one "
-            "instruction does the work of many",
+            "If this arithmetic is a product of matrices, move it to the tensor cores, which the kernel does not use: "
+            "one instruction does the work of many",
             100 - max(dram, there),
-            f"{_stays(DRAM, dram)}; use of the FMA pipe is {fma:.1f} %"
-            + (f", which the tensor cores would do in {there:.1f} % in tf32" if there else ""),
+            f"the tensor cores would do in {there:.1f}%, in tf32, what uses the FMA pipe to {fma:.1f}%"
+            if there > dram
+            else f"{_stays(DRAM, dram)}"
+            + (f"; the tensor cores {there:.1f}%, in tf32, for what uses the FMA pipe to {fma:.1f}%" if there else ""),
         )
+
+
+_NEAR = "Shorten its ramp-up and its tail, which are most of what is left between it and the roof"
 
 
 def _dram(s: Situation) -> Iterator[Step]:
@@ -320,7 +337,7 @@ def _dram(s: Situation) -> Iterator[Step]:
         yield Step(
             "Move fewer bytes: keep in registers, shared memory or L2 what is read more than once",
             use * (1 - 1 / s.excess_bytes),
-            f"ncu counted {s.excess_bytes:.2f} times the DRAM bytes that the algorithm needs, at {use:.1f} % use",
+            f"ncu counted {s.excess_bytes:.2f} times the DRAM bytes that the algorithm needs, at {use:.1f}% use",
         )
     else:
         kept = " (L2 kept some)" if s.excess_bytes is not None and s.excess_bytes < 0.95 else ""
@@ -331,17 +348,17 @@ def _dram(s: Situation) -> Iterator[Step]:
             f"{least}as far as DRAM binds, each byte less is time less",
         )
     if use >= SATURATED_PCT:
-        yield _closer(DRAM, use, "Even out its start and end; there is little else between it and the roof")
+        yield _closer(DRAM, use, _NEAR)
         return
     top = s.reasons[0] if s.reasons else None
     wait = (
-        f": {top.share_pct:.0f} % of the warps' time is {top.name}"
+        f": {top.share_pct:.0f}% of the warps' time is {top.name}"
         if top is not None and top.name == "long_scoreboard" and top.share_pct >= STALL_SHARE_PCT
         else ""
     )
     closer = _closer(DRAM, use, f"Keep more loads in flight, several independent and wide ones a thread{wait}")
     yield dataclasses.replace(closer, basis=closer.basis + (_also(s, "CPIStall") if wait else ""))
-    yield from _more_warps(s, 100 - use, f"use of DRAM is {use:.1f} %")
+    yield from _more_warps(s, 100 - use, f"use of DRAM is {use:.1f}%")
 
 
 def _l2(s: Situation) -> Iterator[Step]:
@@ -351,7 +368,7 @@ def _l2(s: Situation) -> Iterator[Step]:
         100 - s.next_after(L2)[1],
         _stays(*s.next_after(L2)),
     )
-    yield _closer(L2, s.use(L2), "Even out its start and end; there is little else between it and the roof")
+    yield _closer(L2, s.use(L2), _NEAR)
 
 
 def _l1(s: Situation) -> Iterator[Step]:
@@ -406,11 +423,11 @@ _STEPS: dict[str, Callable[[Situation], Iterator[Step]]] = {
 
 
 def _stays(part: str, value: float) -> str:
-    return f"{part} would still need {value:.1f} % of the time"
+    return f"{part} would still need {value:.1f}% of the time"
 
 
 def _closer(part: str, use: float, action: str) -> Step:
-    return Step(action, 100 - use, f"the distance of {part}, used to {use:.1f} %, to its roof")
+    return Step(action, 100 - use, f"the distance of {part}, used to {use:.1f}%, to its roof")
 
 
 def _also(s: Situation, *names: str) -> str:
@@ -423,13 +440,18 @@ _RESTATED = ("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *_BALANCE_
 """Rules whose step is among fiprof's own, with their estimate beside it."""
 
 
+_SAID = {"FPInstructions": "Fuse multiplications and additions into FMA instructions"}
+"""Rules that describe what they see: what to do about it."""
+
+
 def _by_rules(s: Situation) -> Iterator[Step]:
     """ncu's rules that are about what binds."""
     for rule in s.rules:
         if not rule.why_not and rule.speedup_pct is not None and rule.rule not in (*_RESTATED, *_CONFLICT_RULES):
-            yield Step(
-                f"ncu says: {rule.message}", rule.speedup_pct, f"ncu's estimate ({rule.speedup_kind})", rule=rule.rule
-            )
+            action, basis = f"ncu says: {rule.message}", f"ncu's estimate ({rule.speedup_kind})"
+            if rule.rule in _SAID:
+                action, basis = _SAID[rule.rule], f"{basis}; {rule.message.rstrip('.')}"
+            yield Step(action, rule.speedup_pct, basis, rule=rule.rule)
 
 
 def with_rules(found: tuple[Step, ...], rules: tuple[QuotedRule, ...]) -> tuple[QuotedRule, ...]:

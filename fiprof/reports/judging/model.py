@@ -14,6 +14,11 @@ CLOSE_POINTS = 10.0
 """A margin below it is called close: so far apart are compute and memory that ncu's rule SOLBottleneck does not call
 balanced."""
 
+IDLE = "idle time of the multiprocessors"
+WAITING = "time in which the GPU waits"
+RULED_OUT = {IDLE: "imbalanced", WAITING: "launch-bound"}
+"""What a reading is of -> the verdict that it rules out where it is below its threshold."""
+
 _WORDS: dict[Kind, str] = {
     "compute": "compute-bound",
     "memory": "memory-bound",
@@ -52,8 +57,13 @@ class Reading:
             return True
         return self.value >= self.threshold if self.test == "at least" else self.value < self.threshold
 
+    @property
+    def rules_out(self) -> str:
+        """The verdict that it rules out, where it is there for that only; else empty."""
+        return RULED_OUT.get(self.what, "") if self.test == "below" else ""
+
     def said(self) -> Said:
-        """``use of DRAM 88.6 %, at least 80 % (ncu's rule SOLBottleneck)``."""
+        """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
         if not self.test or self.threshold is None:
             return say("{} {}", self.what, self.fact)
         limit = f"{self.threshold:g}{self.fact.unit}"

@@ -24,7 +24,7 @@ CONFLICT_SHARE = 0.1
 """Of the passes through shared memory, from which bank conflicts are one: that of ncu's rule SharedMemoryConflicts,
 which takes loads and stores each for itself, so that it speaks of stores that are one pass in a hundred."""
 UNUSED_PCT = 1.0
-"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7 %."""
+"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7%."""
 EXCESS = 1.1
 """Counted over needed work or bytes, likewise: fiprof's choice."""
 
@@ -47,16 +47,21 @@ class QuotedRule:
     """Why it is no step; empty where it is one, or may be."""
 
     @property
+    def restates(self) -> bool:
+        """Whether it says about every launch what it says about this one."""
+        return self.rule in _NEVER
+
+    @property
     def estimate(self) -> str:
-        """``27 % (global)``; empty without one."""
-        return "" if self.speedup_pct is None else f"{self.speedup_pct:.3g} % ({self.speedup_kind})"
+        """``27% (global)``; empty without one."""
+        return "" if self.speedup_pct is None else f"{self.speedup_pct:.3g}% ({self.speedup_kind})"
 
 
 _COMPRESSION = (
-    "only memory allocated as compressible can be compressed, which frameworks do not do; its estimate is how much "
+    "only memory allocated as compressible can be compressed, which frameworks do not do; the estimate is how much "
     "L2 is used, not what compression would save"
 )
-_RESTATES = "it says how busy a unit is, which the verdict rests on already"
+_RESTATES = "this is how busy a unit is, which the verdict rests on already"
 
 _NEVER: Mapping[str, str] = {
     "MemoryL2Compression": _COMPRESSION,
@@ -151,7 +156,7 @@ def _why_not(rule: QuotedRule, judgement: Judgement, row: Row, excess_bytes: flo
     if judgement.kind == "launch":
         return "it is about the kernel, and the GPU waits for the host"
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN_PCT:
-        return f"its estimate is below {LEAST_GAIN_PCT:g} %"
+        return f"its estimate is below {LEAST_GAIN_PCT:g}%"
     conflicts = conflict_share(row)
     if rule.rule in _CONFLICTS and conflicts is not None and conflicts < CONFLICT_SHARE:
         return f"bank conflicts are {conflicts:.1%} of all passes through shared memory"
@@ -186,9 +191,9 @@ def _list(about: tuple[str, ...]) -> str:
 
 def _beginning(message: str) -> str:
     """Whole sentences as far as they fit, at least one; markers of links and lines are taken out."""
-    text = re.sub(r"\s+", " ", message).strip()
+    text = re.sub(r" \(https?://[^\s)]*\)", "", re.sub(r"\s+", " ", message)).strip()
     if len(text) <= LONGEST_MESSAGE:
         return text
-    ends = [match.end() for match in re.finditer(r"(?<=[a-z)%])[.:] ", text)]
+    ends = [match.end() for match in re.finditer(r"(?<=[a-z)%])[.:] |(?<=\d)[.] (?=[A-Z])", text)]
     fits = [end for end in ends if end <= LONGEST_MESSAGE]
     return text[: fits[-1]].strip() if fits else f"{text[: LONGEST_MESSAGE - 1].rstrip()}…"

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from fiprof.parsers import metrics
 from fiprof.parsers.metrics import Row, number
 from fiprof.reports.facts import Fact, Source
-from fiprof.reports.judging.model import CLOSE_POINTS, Candidate, Judgement, Kind, Reading, Test
+from fiprof.reports.judging.model import CLOSE_POINTS, IDLE, Candidate, Judgement, Kind, Reading, Test
 from fiprof.reports.occupancy import occupancy
 
 BUSY_PCT = 60.0
 SATURATED_PCT = 80.0
 SOL_RULE = "ncu's rule SOLBottleneck"
-"""Its thresholds: below 60 % in compute and memory it speaks of latency, from 80 % on of a unit used to its limit."""
+"""Its thresholds: below 60% in compute and memory it speaks of latency, from 80% on of a unit used to its limit."""
 
 IDLE_PCT = 20.0
 IDLE_SOURCE = "fiprof, after ncu's rule LaunchConfiguration"
@@ -134,7 +134,7 @@ class _Facts:
     def __init__(self, row: Row, launch: int | None, names: Names) -> None:
         self.row, self.launch, self.names = row, launch, names
 
-    def column(self, column: str, unit: str = " %", spec: str = ".1f") -> Fact | None:
+    def column(self, column: str, unit: str = "%", spec: str = ".1f") -> Fact | None:
         value = number(self.row, column)
         return None if value is None else Fact(value, self.source(self.names(column)), spec, unit)
 
@@ -147,7 +147,7 @@ class _Facts:
         if average is None or not most or most < 0:
             return None
         formula = f"100 * (1 - {self.names('sm_active_cycles')} / {self.names('sm_active_cycles_max')})"
-        return Fact(min(max(100 * (1 - average / most), 0.0), 100.0), self.source(formula), ".1f", " %")
+        return Fact(min(max(100 * (1 - average / most), 0.0), 100.0), self.source(formula), ".1f", "%")
 
 
 def _resources(facts: _Facts) -> tuple[Candidate, ...]:
@@ -269,7 +269,7 @@ def _margin(verdict: Candidate, runner_up: Candidate) -> float:
 
 
 def _idle_reading(fact: Fact, test: Test) -> Reading:
-    return Reading("idle time of the multiprocessors", "", fact, test, IDLE_PCT, IDLE_SOURCE)
+    return Reading(IDLE, "", fact, test, IDLE_PCT, IDLE_SOURCE)
 
 
 def _against(candidate: Candidate) -> Reading:
@@ -334,8 +334,8 @@ def _missing(row: Row, verdict: Candidate | None) -> tuple[str, ...]:
 def other_l2_part(row: Row, resources: Sequence[Candidate]) -> tuple[str, ...]:
     """A sentence where ncu's figure for L2 is of a part that its report does not show.
 
-    ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90 % there while
-    lookups, tags and both directions to the multiprocessors stay below 50 %, and ncu's own memory throughput leaves
+    ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90% there while
+    lookups, tags and both directions to the multiprocessors stay below 50%, and ncu's own memory throughput leaves
     that part out: what it is cannot be told from the report, so it is no evidence. It is there whenever much crosses
     from one half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), which DRAM traffic does by itself.
     """
@@ -345,6 +345,6 @@ def other_l2_part(row: Row, resources: Sequence[Candidate]) -> tuple[str, ...]:
     if whole is None or shown is None or whole < BUSY_PCT or whole <= max(shown, memory or 0.0) + ELSEWHERE_POINTS:
         return ()
     return (
-        f"ncu's figure for L2, {whole:.1f} %, is of a part that its report does not show and that its own memory "
-        f"throughput leaves out; lookups and transfers use L2 to {shown:.1f} %, so it is no evidence here",
+        f"ncu's figure for L2, {whole:.1f}%, is of a part that its report does not show and that its own memory "
+        f"throughput leaves out; lookups and transfers use L2 to {shown:.1f}%, so it is no evidence here",
     )

@@ -59,9 +59,9 @@ def roofline_chart(rooflines: Rooflines, *, anchor: str = "chart-roofline") -> C
         caption=(
             "Achieved work in TFLOP/s over arithmetic intensity in FLOP/byte: the launch's main operations over the "
             "bytes that DRAM moved, as ncu counted both. Roofs are peaks at the clocks measured, the highest of the "
-            "launches. The legend adds the same launches over L2's and L1's bytes."
-            + (f" {without} launches have no floating-point work to place." if without else "")
+            "launches." + (f" {without} launches have no floating-point work to place." if without else "")
         ),
+        hint="The legend adds the same launches over L2's and L1's bytes.",
     )
 
 
@@ -260,7 +260,7 @@ def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
         height=bar_height(len(launches), around=190),
         barmode="stack",
         bargap=0.25,
-        xaxis=axis("share of the warps' time, %", range=[0, 100], ticksuffix=" %"),
+        xaxis=axis("share of the warps' time, %", range=[0, 100], ticksuffix="%"),
         yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
         legend={"traceorder": "normal"},
     )
@@ -340,7 +340,7 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
         traces,
         height=bar_height(len(launches), around=150),
         bargap=0.35,
-        xaxis=axis("occupancy, %", range=[0, 104], ticksuffix=" %"),
+        xaxis=axis("occupancy, %", range=[0, 104], ticksuffix="%"),
         yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
     )
 

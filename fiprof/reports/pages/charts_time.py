@@ -144,7 +144,7 @@ def _gpu_time(kernels: Sequence[KernelTime]) -> Figure:
         height=bar_height(len(kernels), around=80),
         bargap=0.3,
         showlegend=False,
-        xaxis=axis("share of the kernels' time, %", range=[0, most * 1.15], ticksuffix=" %"),
+        xaxis=axis("share of the kernels' time, %", range=[0, most * 1.15], ticksuffix="%"),
         yaxis=category_axis(keys, [label(item.kernel) for item in kernels]),
     )
 

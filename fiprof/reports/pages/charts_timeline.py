@@ -10,7 +10,7 @@ from fiprof.parsers.run import Run
 from fiprof.reports import samples, timeline, timeline_text
 from fiprof.reports.labels import Labels, short_kernel
 from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, colours, escaped, figure, label
+from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import View, render
 
@@ -49,10 +49,12 @@ def timeline_chart(run: Run, *, anchor: str = "chart-timeline", phase: str = "me
         text="\n\n".join(strips),
         figure=lambda: _timeline(run, chapters),
         caption=(
-            "Time in ms since the trace began. The menu leads to each case's measured window and to the whole trace. "
-            "Executions too short for the width are drawn as one, and say how many they are. Levels are nsys's "
-            "samples, in percent; DRAM is reads and writes together."
+            "Time since the trace began. Levels are nsys's samples, in percent; DRAM is reads and writes together."
             + (f" The {len(chapters)} longest of {len(found.chapters):,} cases have a window." if rest else "")
+        ),
+        hint=(
+            "The menu leads to each case's measured window and to the whole trace. Executions too short for the width "
+            "are drawn as one, and say how many they are."
         ),
     )
 
@@ -165,7 +167,7 @@ def _palette(lanes: Sequence[_Lane], windows: Sequence[tuple[float, float]]) -> 
             for name, total in spent.items():
                 totals[str(name)] = totals.get(str(name), 0.0) + float(total)
     longest = sorted(totals, key=lambda name: -totals[name])[:MOST_NAMED]
-    return {name: colour for name, (colour, _) in colours(longest).items()}
+    return dict(zip(longest, _BARS, strict=False))
 
 
 def _marked(run: Run) -> Iterable[_Lane]:
@@ -253,6 +255,9 @@ def _durations(group: pd.DataFrame) -> list[str]:
     return texts
 
 
+_LINES = ("#ff3d9e", "#999900", "#2994ff")
+"""Colours of the levels: those that are light enough for thin lines on dark paper. The bars have the others."""
+_BARS = tuple(colour for colour in COLOURS if colour not in _LINES)
 _LEVELS = (("SMs Active", "sms_active"), ("Tensor Active", "tensor_active"), ("DRAM", "dram"))
 
 
@@ -261,10 +266,9 @@ def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
     import numpy as np
     import plotly.graph_objects as go
 
-    palette = dict(zip((name for name, _ in _LEVELS), COLOURS[MOST_NAMED:], strict=True))
     sampled = samples.read(run)
     for device, found in sampled.items():
-        for name, key in _LEVELS:
+        for (name, key), colour in zip(_LEVELS, _LINES, strict=True):
             if key not in found.series:
                 continue
             spans = sorted(windows[:-1]) or list(windows)
@@ -279,10 +283,10 @@ def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
                 x=np.round(x, 5).tolist(),
                 y=[None if value != value else round(float(value), 2) for value in y],
                 mode="lines",
-                line={"shape": "hv", "width": 1.5, "color": palette[name]},
+                line={"shape": "hv", "width": 1.5, "color": colour},
                 name=escaped(full),
                 yaxis="y2",
-                hovertemplate=f"<b>{escaped(full)}</b><br>mean of the samples: %{{y:.1f}} %<br>time: %{{x:,.3f}} ms"
+                hovertemplate=f"<b>{escaped(full)}</b><br>mean of the samples: %{{y:.1f}}%<br>time: %{{x:,.3f}} ms"
                 "<extra></extra>",
             )
 

@@ -165,7 +165,9 @@ def checklist(items: Sequence[Item]) -> Section:
     columns = (Column("what", "is it so?"), Column("outcome", ""), Column("why", "because"))
     columns = (columns[0], Column("outcome", "yes/no"), columns[2])
     no = sum(item.outcome is False for item in items)
-    head = "Everything that this report can ask of itself holds." if not no else f"{no} of {len(items)} do not hold."
+    head = "Everything that this report can ask of itself holds."
+    if no:
+        head = f"{no} of {len(items)} do{'es' if no == 1 else ''} not hold."
     return Section("checklist", "Checklist", (Text((head,)), table(columns, rows, anchor="checklist-items")))
 
 

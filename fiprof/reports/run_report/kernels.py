@@ -17,7 +17,7 @@ from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.run_report.measured import Group, Measured
-from fiprof.reports.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall, stalls
+from fiprof.reports.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall
 from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, shorten, visible
 
@@ -25,7 +25,7 @@ MOST_KERNELS = 16
 """That get a part of their own: those with most time of an iteration."""
 MOST_ROWS = 60
 NEAR_PCT = 80.0
-"""From here on a unit is called near its limit: ncu's rule SOLBottleneck takes 80 % too."""
+"""From here on a unit is called near its limit: ncu's rule SOLBottleneck takes 80% too."""
 LOW_PCT = 60.0
 """Below it in compute and memory alike, ncu's rule SOLBottleneck says latency."""
 APART = 1.10
@@ -36,6 +36,12 @@ LEAST_REASON = 0.05
 """Share of the warps' time from which a reason is named beside the largest."""
 BUSY_SHARED_PCT = 10.0
 """Of the shared memory's data stage: below it, bank conflicts are not worth a word."""
+LEAST_MEMORY_PCT = 1.0
+"""Of the roofs of DRAM and L2: below it a kernel moves next to nothing, and its hit rates say nothing."""
+LEAST_READ_MB = 1.0
+"""Read from DRAM: below it constants, instructions and the like weigh, and the algorithm's part cannot be told."""
+LEAST_SAMPLES = 20
+"""Of a launch: of fewer, no share of an instruction is said."""
 WIDEST_LABEL = 28
 LONGEST_SASS = 60
 """Cells."""
@@ -138,7 +144,7 @@ class _Writer:
         self._accesses = {item.launch: item.accesses for item in measured.figures.launches}
         self._stalls: dict[int, LaunchStalls] = {}
         if measured.run.has("stalls") and measured.evidence.stalls:
-            self._stalls = {item.launch: item for item in stalls(measured.run).launches}
+            self._stalls = {item.launch: item for item in measured.stalls.launches}
         self._doubts = checks.by_launch(checks.failed(measured.run))
         self._hot = self._hottest()
 
@@ -191,9 +197,7 @@ class _Writer:
     def _occupancy(self, group: Group) -> Said | None:
         achieved = self.measured.ncu(group.row, "achieved_occupancy_pct", ".1f", "%")
         theoretical = self.measured.ncu(group.row, "theoretical_occupancy_pct", ".4g", "%")
-        told = [
-            f"{text[0].upper()}{text[1:]}.".replace(" %", "%") for text in occupancy_sentences(occupancy(group.row))
-        ]
+        told = [f"{text[0].upper()}{text[1:]}." for text in occupancy_sentences(occupancy(group.row))]
         if achieved is None:
             return join(" ", told) if told else None
         head = say("{} achieved", achieved)
@@ -234,7 +238,7 @@ class _Writer:
             says = (
                 "near its limit" if top.value >= NEAR_PCT
                 else "the one to relieve first" if top.value >= LOW_PCT
-                else "so no pipe is near its limit"
+                else "so that no pipe is near its limit"
             )  # fmt: skip
             rest = join(", ", [say("{} {}", name, known[name]) for name in ranked[1:3]])
             told.append(say("The busiest pipe is {} with {}, {} (then {}).", ranked[0], top, says, rest))
@@ -242,7 +246,13 @@ class _Writer:
         if issue is not None:
             eligible = measured.ncu(row, "eligible_warps_per_scheduler", ".2f")
             ready = say(", with {} warps ready on average", eligible) if eligible else say("")
-            much = ": issue slots are scarce, fewer instructions would help" if issue.value >= BUSY_ISSUE_PCT else ""
+            # One is of the cycles in which a multiprocessor had a warp, the other of all.
+            if (number(row, "issue_slot_busy_pct") or issue.value) < issue.value / 2:
+                much = ", where their multiprocessor had work at all: the most had none"
+            elif issue.value >= BUSY_ISSUE_PCT:
+                much = ": issue slots are scarce, fewer instructions would help"
+            else:
+                much = ""
             told.append(say("The schedulers issued in {} of their cycles{}{}.", issue, ready, much))
         return join(" ", told) if told else None
 
@@ -250,6 +260,11 @@ class _Writer:
         row, measured = group.row, self.measured
         told = []
         rate, share = measured.ncu(row, "dram_bytes_per_second", ",.0f", " GB/s", 1e9), measured.dram_share(row)
+        l2_busy = measured.ncu(row, "l2_throughput_pct", ".1f", "%")
+        if share is not None and l2_busy is not None and max(100 * share.value, l2_busy.value) < LEAST_MEMORY_PCT:
+            told.append(say("next to none: DRAM is at {} of its roof, L2 at {} of its peak.", share, l2_busy))
+            told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
+            return join(" ", told)
         if rate is not None and share is not None:
             if share.value * 100 >= NEAR_PCT:
                 means = "at its roof, where only fewer bytes help"
@@ -262,7 +277,6 @@ class _Writer:
         if needed is not None:
             told.append(needed)
         l1, l2 = measured.ncu(row, "l1_hit_pct", ".1f", "%"), measured.ncu(row, "l2_hit_pct", ".1f", "%")
-        l2_busy = measured.ncu(row, "l2_throughput_pct", ".1f", "%")
         hits = [say("{} hits {}", name, fact) for name, fact in (("L1", l1), ("L2", l2)) if fact is not None]
         if hits:
             busy = say("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else say("")
@@ -281,6 +295,8 @@ class _Writer:
             return None
         read = self.measured.ncu(group.row, "dram_read_bytes", ",.1f", " MB", 1e6)
         if read is None:
+            return None
+        if read.value < LEAST_READ_MB:
             return None
         factor = read.value * 1e6 / case.bytes_read
         return say("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
@@ -311,10 +327,13 @@ class _Writer:
             spare = say(
                 " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
             )
-        text = say(
-            "{}{}: warps {}{}.{}{}",
-            head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
-        )  # fmt: skip
+        if top.weight < LEAST_REASON:
+            text = say("{}No stall to speak of: the largest, {}, has {}.{}", head, top.reason, share(top), spare)
+        else:
+            text = say(
+                "{}{}: warps {}{}.{}{}",
+                head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
+            )  # fmt: skip
         said = say(text[0].upper() + text[1:])
         said.facts = text.facts
         return said
@@ -325,6 +344,8 @@ class _Writer:
             return None
         if not item.hotspots:
             return hotspots.summary(item)
+        if item.samples < LEAST_SAMPLES:
+            return f"too few samples to name one: {item.samples}."
         line = item.hotspots[0]
         text = f"the hottest of {item.instructions:,} instructions holds {line.share:.0%} of {item.samples:,} samples: "
         text += shorten(visible(line.shown), LONGEST_SASS)

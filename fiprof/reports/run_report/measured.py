@@ -14,8 +14,9 @@ from fiprof.reports import source
 from fiprof.reports.evidence import Evidence, float_ops
 from fiprof.reports.facts import RATIO, SUM, Fact, Source
 from fiprof.reports.labels import Labels
-from fiprof.reports.roofline import LaunchRoofline, Work, roofline
+from fiprof.reports.roofline import LaunchRoofline, Rooflines, Work, roofline
 from fiprof.reports.show import Figures, show
+from fiprof.reports.stalls import StallReport, stalls
 from fiprof.reports.times import Times, summarize
 
 _METRICS = {metric.name: metric for metric in metrics.METRICS}
@@ -97,9 +98,19 @@ class Measured:
         return len({row["iteration"] for row in self.evidence.of(group.case)}) if group.case else 1
 
     @cached_property
+    def roofs(self) -> Rooflines:
+        """The launches on the roofs. Raises FiprofError without ncu."""
+        return roofline(self.run)
+
+    @cached_property
     def rooflines(self) -> dict[int, LaunchRoofline]:
         """Launch -> its place on the roofs; empty without ncu."""
-        return {item.launch: item for item in roofline(self.run).launches} if self.evidence.launches else {}
+        return {item.launch: item for item in self.roofs.launches} if self.evidence.launches else {}
+
+    @cached_property
+    def stalls(self) -> StallReport:
+        """What ``fiprof stalls`` shows. Raises FiprofError without any."""
+        return stalls(self.run)
 
     @cached_property
     def figures(self) -> Figures:

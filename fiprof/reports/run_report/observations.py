@@ -11,7 +11,7 @@ from fiprof.reports.check_rules import FLOPS_HIGH
 from fiprof.reports.facts import Fact, Said, Source, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.occupancy import occupancy
-from fiprof.reports.pages.page import Block, Caution, Finding, Section, Table, Text
+from fiprof.reports.pages.page import Block, Finding, Section, Table, Text
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.run_report.measured import Group, Measured
@@ -242,7 +242,8 @@ def _expected(measured: Measured) -> Iterable[Section]:
     except FiprofError as error:
         if not measured.evidence.launches:
             return
-        yield Section("expected", "Against what is expected", (Caution(error.message),))
+        text = f"{error.message[:1].upper()}{error.message[1:]}."
+        yield Section("expected", "Against what is expected", (Text((text,)),))
         return
     columns = (
         Column("case", "case"),
@@ -257,7 +258,10 @@ def _expected(measured: Measured) -> Iterable[Section]:
         for case in found.cases
         for item in case.comparisons
     )
-    notes = tuple(dict.fromkeys(f"Expected by {case.family}: {case.source.title}." for case in found.cases))
+    families = defaultdict(list)
+    for case in found.cases:
+        families[case.source.title].append(case.family)
+    notes = tuple(f"Expected of {', '.join(dict.fromkeys(names))}: {title}." for title, names in families.items())
     view = View(columns, rows, notes=notes)
     blocks: list[Block] = [Text((" ".join(expected.summary(found)),)), Table(view, anchor="expected-measured")]
     yield Section("expected", "Against what is expected", tuple(blocks))

@@ -98,8 +98,12 @@ def asked_section(measured: Measured, defaults: Defaults) -> Section:
         for case in manifest.cases:
             workloads[case.workload].append(case)
         count = f"{len(manifest.cases)} case{'s' * (len(manifest.cases) > 1)}"
-        blocks.append(Text((f"{count}; where a parameter has fiprof's own default, nobody need have chosen it:",)))
+        apart = ". Values that are fiprof's defaults stand apart, for nobody need have asked for them"
+        blocks.append(Text((f"{count}{apart if any(name in defaults for name in workloads) else ''}:",)))
         blocks.append(Bullets(tuple(Text((_workload(name, cases, defaults),)) for name, cases in workloads.items())))
+        if defaults and (unknown := [visible(name) for name in workloads if name not in defaults]):
+            which = "these workloads" if len(unknown) == len(workloads) else ", ".join(unknown)
+            blocks.append(Text((f"Which values are defaults of {which} is not known here.",)))
         blocks.append(_costs(measured))
     else:
         blocks.append(Caution("the run names no case: kernels are shown as the tools saw them"))
@@ -120,7 +124,7 @@ def _workload(name: str, cases: Sequence[CaseEntry], defaults: Defaults) -> str:
     filled = [text for key, text in words.items() if text not in chosen]
     head = f"{visible(name)} ({len(cases)} case{'s' * (len(cases) > 1)}): "
     if known is None:
-        return head + "; ".join(chosen) + ". This fiprof does not know its defaults."
+        return head + "; ".join(chosen) + "."
     if not chosen:
         return head + f"everything at its default: {'; '.join(filled)}."
     return head + "; ".join(chosen) + (f". By default: {'; '.join(filled)}." if filled else ".")

@@ -151,11 +151,11 @@ def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
     if choice is not None:
         told.append(say("To do first: {}.", choice))
     elif first is not None:
-        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:.1f} µs an iteration"
+        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:,.1f} µs an iteration"
         told += [
-            f"To do first: {_lower(first.step.action.rstrip('.'))}, in ",
+            "To do first, in ",
             _link(first.group),
-            f"; it saves at most {gain} ({first.step.basis}).",
+            f": {_lower(first.step.action.rstrip('.'))}. It saves at most {gain} ({first.step.basis}).",
         ]
     idle = verdicts.waiting(found, WAITING_PCT)
     if idle:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from fiprof.parsers import metrics, tables
 from fiprof.parsers.run import Run
-from fiprof.reports import roofline, roofline_tables, show_document, source
+from fiprof.reports import roofline_tables, show_document, source
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.pages.page import Table
 from fiprof.reports.pages.traced import Cell, table
@@ -29,7 +29,7 @@ def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
     run = measured.run
     makers: tuple[tuple[str, Callable[[], Document]], ...] = (
         ("launches", lambda: show_document.document(measured.figures)),
-        ("roofline", lambda: roofline_tables.document(roofline.roofline(run))),
+        ("roofline", lambda: roofline_tables.document(measured.roofs)),
     )
     for name, make in makers:
         if measured.evidence.launches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -43,7 +44,10 @@ def of_run(run: Run) -> Verdicts:
 def head(verdict: LaunchVerdict) -> list[Block]:
     """What stands at the head of a kernel's part: the verdict, the next steps, what ncu's rules say beside it."""
     found = verdict.judgement
-    evidence = [reading.said() for reading in found.readings]
+    evidence = [reading.said() for reading in found.readings if not reading.rules_out]
+    ruled_out = [say("not {}: {}", each.rules_out, each.said()) for each in found.readings if each.rules_out]
+    if ruled_out:
+        evidence.append(join("; ", ruled_out))
     if verdict.runner_up:
         evidence.append(say("runner-up: {}", verdict.runner_up))
     why = "; ".join((SURE_WORDS[verdict.sure], *verdict.doubts))
@@ -57,6 +61,7 @@ def head(verdict: LaunchVerdict) -> list[Block]:
         )
     ]
     rest = [Text((say("Then: {}", step_words(step)),)) for step in verdict.steps[1:]]
+    notes = [Text((f"{note}.",)) for note in found.notes]
     quoted = [
         Text(
             (
@@ -64,11 +69,15 @@ def head(verdict: LaunchVerdict) -> list[Block]:
                 + (f" No step: {rule.why_not}." if rule.why_not else ""),
             )
         )
-        for rule in verdict.rules[:MOST_RULES]
-        if rule.estimate
+        for rule in [rule for rule in verdict.rules if rule.estimate and not rule.restates][:MOST_RULES]
     ]
-    if rest or quoted:
-        blocks.append(Bullets((*rest, *quoted)))
+    restating: dict[str, list[str]] = defaultdict(list)
+    for rule in verdict.rules:
+        if rule.estimate and rule.restates:
+            restating[rule.why_not].append(f"{rule.rule}, {rule.estimate}")
+    quoted += [Text((f"ncu's {' and '.join(rules)}: no step, {why}.",)) for why, rules in restating.items()]
+    if rest or quoted or notes:
+        blocks.append(Bullets((*rest, *quoted, *notes)))
     return blocks
 
 
@@ -109,8 +118,10 @@ def overview(found: Verdicts, groups: Iterable[Group], widest: int) -> Table | N
     if not rows:
         return None
     columns = [replace(each, least=widest) if each.key == "case" else each for each in _COLUMNS]
-    notes = ("margin: by how much the evidence would have to differ for the runner-up; fiprof verdict says all of it.",)
-    return table(columns, rows, anchor="kernels-verdicts", title="What binds each kernel", notes=notes)
+    notes = ["margin: by how much the evidence would have to differ for the runner-up; fiprof verdict says all of it."]
+    if any(isinstance(row[-1], float) and row[-1] < 0 for row in rows):
+        notes.append("A negative margin: the runner-up is busier, but with feeding what binds.")
+    return table(columns, rows, anchor="kernels-verdicts", title="What binds each kernel", notes=tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -141,7 +152,7 @@ def first_step(measured: Measured, found: Verdicts) -> First | None:
 
 
 def bound(verdict: LaunchVerdict) -> Said:
-    """``is memory-bound (DRAM): use of DRAM 66.5 %, …; fairly sure, runner-up latency-bound, 6.5 points away.``"""
+    """``is memory-bound (DRAM): use of DRAM 66.5%, …; fairly sure, runner-up latency-bound, 6.5 points away.``"""
     readings = verdict.judgement.readings
     words = (
         [say("is {}", verdict.title)]
