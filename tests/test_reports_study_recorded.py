@@ -1,0 +1,391 @@
+"""The documents of the recorded study (artifacts/study-flashinfer-quick): its numbers, computed again from the JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from fiprof.parsers.results import Cell, KernelResults, SourceResults, read, write
+from fiprof.reports.pages import markdown
+from fiprof.reports.study import pages
+from fiprof.reports.study_pages import findings, kernel_findings, scaling
+from fiprof.reports.study_pages.claims import CLAIMS, Outcome, Result
+from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
+from fiprof.workloads import sources
+from tests import study_fixture as fixture
+from tests.conftest import REPOSITORY
+
+FOLDER = REPOSITORY / "artifacts/study-flashinfer-quick"
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Study:
+    return load(FOLDER)
+
+
+def rows(workload: str) -> list[dict[str, Any]]:
+    """A file's cells, as JSON alone has them."""
+    found: list[dict[str, Any]] = json.loads((FOLDER / f"results/{workload}.json").read_text())["cells"]
+    return found
+
+
+def ratios(workload: str, name: str, one: object, other: object) -> np.ndarray:
+    """Plain medians of cells that differ in one parameter alone, one over the other, by the JSON."""
+    found: dict[str, dict[object, float]] = {}
+    for cell in rows(workload):
+        key = json.dumps({k: v for k, v in cell["params"].items() if k != name})
+        found.setdefault(key, {})[cell["params"][name]] = cell["plain"]["median_us"]
+    return np.array([pair[one] / pair[other] for pair in found.values() if one in pair and other in pair])
+
+
+def changed(study: Study, change: Callable[[Cell], Cell]) -> Study:
+    return dataclasses.replace(
+        study,
+        results=tuple(dataclasses.replace(r, cells=[change(cell) for cell in r.cells]) for r in study.results),
+    )
+
+
+# Claims
+
+
+def test_the_verdicts(recorded: Study) -> None:
+    found = {claim.name: claim.result(recorded) for claim in CLAIMS}
+    outcomes: tuple[Outcome, ...] = ("holds", "partly", "fails", "unclear")
+    assert {name: (item.verdict, *(item.counted(o) for o in outcomes)) for name, item in found.items()} == {
+        "prefill-compute-bound": ("partly", 5, 43, 0, 0),
+        "decode-memory-bound": ("refuted", 59, 18, 31, 0),
+        "gqa-faster": ("refuted", 1, 0, 52, 1),
+        "fusing-saves-traffic": ("refuted", 0, 0, 2, 0),
+        "cos-sin-cache-faster": ("refuted", 0, 0, 4, 0),
+        "fa3-beats-fa2": ("confirmed", 31, 0, 0, 1),
+        "four-times-the-kv": ("partly", 21, 0, 26, 25),
+        "four-times-the-sequence": ("refuted", 0, 0, 32, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("prefill-compute-bound", "latency-bound 36, imbalanced (uneven work) 7 and compute-bound (tensor cores) 5"),
+        ("prefill-compute-bound", "a compute roof is the lowest in 48 of 48, and they reach 25% to 61%, median 52%"),
+        ("decode-memory-bound", "memory-bound (DRAM) 59, compute-bound (issue slots) 27, latency-bound 13"),
+        ("gqa-faster", "is 0.773 to 3.95, median 2.83, over 54 pairs of cells; 1 of 54 are 1.35x to 1.65x"),
+        ("gqa-faster", "the most 3.95x (3.46 to 3.96) at batch 256, KV 8,192, tensor cores"),
+        ("fusing-saves-traffic", "less by 14.7% to 17.3%, median 16.0%, over 2 pairs of cells"),
+        ("cos-sin-cache-faster", "is 0.994 to 4.18, median 1.48, over 4 pairs of cells; none is 1.05x to 1.10x"),
+        ("fa3-beats-fa2", "is 1.05 to 3.95, median 1.46, over 32 pairs of cells; 31 of 32 are above 1.00x"),
+        ("four-times-the-kv", "is 1.04 to 3.98, median 3.54, over 72 pairs of cells; 21 of 72 are 3.42x to 4.18x"),
+        ("four-times-the-sequence", "is 2.77 to 14.1, median 9.13, over 32 pairs of cells; none is 3.42x to 4.18x"),
+    ],
+)
+def test_the_numbers_of_the_claims(recorded: Study, name: str, words: str) -> None:
+    assert words in BY_NAME[name].result(recorded).sentence
+
+
+def numbers(values: np.ndarray) -> tuple[float, float, float]:
+    return float(values.min()), float(values.max()), float(np.median(values))
+
+
+def test_the_numbers_of_the_claims_are_those_of_numpy() -> None:
+    assert numbers(ratios("decode", "kv_heads", 32, 8)) == pytest.approx((0.773, 3.95, 2.83), rel=2e-3)
+    assert numbers(ratios("prefill", "backend", "fa2", "fa3")) == pytest.approx((1.05, 3.95, 1.46), rel=4e-3)
+    cache = ratios("rope", "variant", "inplace", "cos_sin_cache")
+    assert numbers(cache) == pytest.approx((0.994, 4.18, 1.48), rel=3e-3)
+    growth = [ratios("prefill", "seq_len", 4 * n, n) for n in (512, 1024)]
+    assert numbers(np.concatenate(growth)) == pytest.approx((2.77, 14.1, 9.13), rel=3e-3)
+    longer = [ratios("decode", "kv_len", 4 * n, n) for n in (512, 2048)]
+    assert numbers(np.concatenate(longer)) == pytest.approx((1.04, 3.98, 3.54), rel=3e-3)
+    moved = {
+        workload: {
+            (c["params"]["rows"], c["params"]["hidden"]): sum(k["dram_bytes"] for k in c["kernels"])
+            for c in rows(workload)
+        }
+        for workload in ("fused_add_rmsnorm", "add_then_rmsnorm")
+    }
+    saved = [
+        1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in ((4096, 4096), (4096, 8192))
+    ]
+    assert saved == pytest.approx([0.147, 0.173], abs=5e-4)
+
+
+def judged(verdict: str, roof: str) -> Callable[[Cell], Cell]:
+    def change(cell: Cell) -> Cell:
+        return dataclasses.replace(
+            cell, kernels=[dataclasses.replace(k, verdict=verdict, roof=roof) for k in cell.kernels]
+        )
+
+    return change
+
+
+def timed(cell: Cell, us: float) -> Cell:
+    return dataclasses.replace(cell, plain=fixture.times(us, relative=0.001))
+
+
+def by_power(axis: str, growth: float) -> Callable[[Cell], Cell]:
+    """The time grows by so much for four times the axis."""
+    exponent = np.log(growth) / np.log(4)
+    return lambda cell: timed(cell, float(cell.params[axis]) ** exponent) if axis in cell.params else cell
+
+
+def where(name: str, value: object, factor: float) -> Callable[[Cell], Cell]:
+    """Cells with this value take so much longer than 100 µs, all others 100 µs."""
+    return lambda cell: timed(cell, 100 * factor if cell.params.get(name) == value else 100)
+
+
+def traffic(factor: float) -> Callable[[Cell], Cell]:
+    """Each kernel of the fused workload moves so much of 100 MB, those of the two operations 50 MB."""
+
+    def change(cell: Cell) -> Cell:
+        each = factor * 1e8 if cell.workload == "fused_add_rmsnorm" else 5e7
+        return dataclasses.replace(cell, kernels=[dataclasses.replace(k, dram_bytes=each) for k in cell.kernels])
+
+    return change
+
+
+CHANGES: list[tuple[str, Callable[[Cell], Cell], str, str]] = [
+    ("prefill-compute-bound", judged("compute-bound (tensor cores)", "tensor fp16"), "confirmed", "cores) 48"),
+    ("prefill-compute-bound", judged("memory-bound (DRAM)", "DRAM"), "refuted", "lowest in 0 of 48"),
+    ("decode-memory-bound", judged("memory-bound (DRAM)", "DRAM"), "confirmed", "memory-bound (DRAM) 108"),
+    ("gqa-faster", where("kv_heads", 32, 1.5), "confirmed", "1.50, over 54 pairs of cells; all are"),
+    ("gqa-faster", where("kv_heads", 32, 0.9), "refuted", "54 below 1x"),
+    ("fusing-saves-traffic", traffic(0.6), "confirmed", "less by 40.0%, over 2 pairs"),
+    ("fusing-saves-traffic", traffic(0.9), "refuted", "less by 10.0%, over 2 pairs"),
+    ("cos-sin-cache-faster", where("variant", "inplace", 1.075), "confirmed", "over 4 pairs of cells; all are"),
+    ("cos-sin-cache-faster", where("variant", "inplace", 1.0), "refuted", "4 with no difference seen"),
+    ("fa3-beats-fa2", where("backend", "fa2", 0.8), "refuted", "32 below 1x"),
+    ("fa3-beats-fa2", where("backend", "fa2", 1.0), "undecided", "32 with no difference seen"),
+    ("four-times-the-kv", by_power("kv_len", 3.8), "confirmed", "3.80, over 72 pairs of cells; all are"),
+    ("four-times-the-kv", by_power("kv_len", 2.0), "refuted", "2.00, over 72 pairs of cells; none is"),
+    ("four-times-the-sequence", by_power("seq_len", 3.8), "confirmed", "3.80, over 32 pairs of cells; all are"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "verdict", "words"), CHANGES)
+def test_change_the_recorded_data_and_the_sentence_changes(
+    recorded: Study, name: str, change: Callable[[Cell], Cell], verdict: str, words: str
+) -> None:
+    before, after = BY_NAME[name].result(recorded), BY_NAME[name].result(changed(recorded, change))
+    assert (after.verdict, words in after.sentence, words in before.sentence) == (verdict, True, False), after.sentence
+    assert before.sentence != after.sentence and isinstance(after, Result)
+
+
+# Scaling
+
+
+def test_every_recorded_fit_is_that_of_polyfit(recorded: Study) -> None:
+    fitted = 0
+    for workload in recorded.by_workload:
+        for item in scaling.fits(recorded, workload):
+            same = {k: v for k, v in item.cells[0].params.items() if k != item.axis}
+            points = sorted(
+                (cell["params"][item.axis], cell["plain"]["median_us"])
+                for cell in rows(workload)
+                if {k: v for k, v in cell["params"].items() if k != item.axis} == same
+            )
+            x, y = np.array(points, dtype=float).T
+            x = x ** (2 if (workload, item.axis) == ("prefill", "seq_len") else 1)
+            (slope, intercept), covariance = np.polyfit(x, y, 1), _covariance(x, y)
+            assert (item.slope_us, item.intercept_us) == pytest.approx((slope, intercept), rel=1e-6)
+            line = slope * x + intercept
+            assert item.r_squared == pytest.approx(1 - ((y - line) ** 2).sum() / ((y - y.mean()) ** 2).sum(), abs=1e-9)
+            # Half of the interval over the standard error is Student's t, the same for slope and intercept.
+            errors = np.array([item.slope_error_us, item.intercept_error_us]) / np.sqrt(np.diag(covariance))
+            assert errors[0] == pytest.approx(errors[1])
+            assert errors[0] == pytest.approx({3: 12.706, 4: 4.3027, 5: 3.1824, 6: 2.7764}[len(x)], rel=1e-4)
+            fitted += 1
+    # 18 + 36 of decode, 16 + 16 of prefill, 2 of each norm, 3 of rope.
+    assert fitted == 95
+
+
+def _covariance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Of slope and intercept, by the design matrix."""
+    design = np.stack([x, np.ones_like(x)], axis=1)
+    residuals = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    covariance: np.ndarray = np.linalg.inv(design.T @ design) * (residuals @ residuals) / (len(x) - 2)
+    return covariance
+
+
+# Findings
+
+
+def finding(study: Study, anchor: str) -> str:
+    everything = [*findings.serving(study), *kernel_findings.kernels(study)]
+    (found,) = [item.finding for item in everything if item.finding.anchor == anchor]
+    return "\n".join([found.observation, *found.evidence, found.implication])
+
+
+@pytest.mark.parametrize(
+    ("anchor", "words"),
+    [
+        ("decode-tensor-cores-gqa-32-8", "faster in 16, slower in 1 and with no difference seen in 1 of 18 pairs"),
+        ("decode-tensor-cores-gqa-32-8", "batch 64, KV 8,192: CUDA cores 683 µs (663 to 697), tensor cores 492 µs"),
+        ("decode-tensor-cores-mha-32-32", "Leave use_tensor_cores=False: nothing was faster with tensor cores."),
+        ("prefill-backend-gqa-32-8", "the merge of the split KV is 66% of the kernel time of FA2"),
+        ("decode-heads", "memory-bound (DRAM) 1.79 to 3.95, median 2.92 (47 pairs)"),
+        ("decode-heads", "but expect it the other way round at batch 1, KV 512, CUDA cores;"),
+        ("rope-cache", "Pass a cos/sin cache; what that loses at tokens 16,384 is at most 0.6%."),
+        ("decode-batch", "KV 2,048, GQA 32/8, tensor cores: most at batch 256, 508,768 tokens/s"),
+        ("decode-host", "In 5 of 72 decode cells without a CUDA graph the GPU waits for the host"),
+        ("decode-host", "1.67 to 1.93, median 1.80 over 2 pairs of these cells; 0.874 to 1.43, median 0.995 over 34"),
+        ("decode-graph", "slower in 15 and with no difference seen in 21 of 36 pairs"),
+        ("decode-graph", "pads the work items for the graph: 1.01 to 1.18, median 1.11 (17 pairs)"),
+        ("decode-graph", "128 work items a KV head become 148, and the time 1.11x (1.09 to 1.13)"),
+        ("jit", "The first call of a kernel waits up to 60.6 s for the compiler (prefill backend=fa3), 5 modules"),
+        ("roof-decode", "the best of 6 options, MHA 32/32, CUDA cores, CUDA graph, 94% of the DRAM roof"),
+        ("decode-merge", "In 50 of 172 cells of decode and prefill split-K adds a merge kernel"),
+    ],
+)
+def test_what_the_findings_say(recorded: Study, anchor: str, words: str) -> None:
+    assert words in finding(recorded, anchor)
+
+
+def test_a_graph_costs_where_its_plan_pads() -> None:
+    cells = {json.dumps({**c["params"]}): c for c in rows("decode")}
+    padded: list[float] = []
+    equal: list[float] = []
+    for cell in rows("decode"):
+        if cell["params"]["cuda_graph"]:
+            other = cells[json.dumps({**cell["params"], "cuda_graph": False})]
+            more = cell["plan"]["work_items"] > other["plan"]["work_items"]
+            (padded if more else equal).append(cell["plain"]["median_us"] / other["plain"]["median_us"])
+    assert (len(padded), len(equal)) == (17, 19)
+    assert (np.median(padded), np.median(equal)) == pytest.approx((1.11, 1.00), abs=5e-3)
+
+
+def two_levels(rounds: list[float]) -> np.ndarray | None:
+    """For each round whether it is on the upper level: largest gap of 5 % at least, the sides within a third of it."""
+    values = np.sort(rounds)
+    gaps = values[1:] / values[:-1] - 1
+    at = int(gaps.argmax()) + 1
+    inside = max(values[at - 1] / values[0], values[-1] / values[at]) - 1
+    return np.array(rounds) >= values[at] if gaps.max() >= 0.05 and inside <= gaps.max() / 3 else None
+
+
+def test_the_levels_of_the_rounds(recorded: Study) -> None:
+    plain = [(c, two_levels(c["plain"]["round_medians_us"])) for c in rows("decode")]
+    found = [(c, up) for c, up in plain if up is not None]
+    traced = [(up, other) for c, up in found if (other := two_levels(c["nsys"]["round_medians_us"])) is not None]
+    same = sum(int((up == other).sum()) for up, other in traced)
+    chance = sum(6 * (a.mean() * b.mean() + (1 - a.mean()) * (1 - b.mean())) for a, b in traced)
+    text = finding(recorded, "two-levels")
+    assert f"In {len(found)} of 108 decode cells the rounds lie on two levels" in text
+    assert f"{same} of {6 * len(traced)} rounds are on the same level ({len(traced)} cells" in text
+    assert (len(found), same, 6 * len(traced), round(chance)) == (53, 252, 294, 165)
+    assert "165 would be by chance" in text
+    assert "GQA 32/8, CUDA cores 0 of 18" in text and "31 of 40 from 85% on, 22 of 68 below" in text
+    assert "prefill 11 of 64" in text
+
+
+def test_rounds_without_levels_say_nothing_of_levels(recorded: Study) -> None:
+    def even(cell: Cell) -> Cell:
+        return timed(cell, cell.plain.median_us) if cell.plain else cell
+
+    study = changed(recorded, even)
+    assert "two-levels" not in [item.finding.anchor for item in kernel_findings.kernels(study)]
+
+
+# The guide
+
+
+def installed() -> list[Path]:
+    """As in test_workloads_sources.py."""
+    named = os.environ.get("FIPROF_TEST_FLASHINFER", "")
+    folders = [Path(text) for text in named.split(os.pathsep) if text] or sorted(REPOSITORY.glob(".flashinfer/*"))
+    return [folder for folder in folders if (folder / "flashinfer").is_dir()]
+
+
+def named_places(guide: str) -> list[tuple[str, str, int]]:
+    """Name, path and line of every place that a rendered guide names, with the lines «chosen at»."""
+    text = re.sub(r"\n {2,}", " ", guide.replace("\\_", "_"))
+    found = []
+    template = ""
+    for line in text.splitlines():
+        if match := re.match(r"- [\w ]+: (\w+), (\S+):(\d+)$", line):
+            found.append((match[1], match[2], int(match[3])))
+    for paragraph in text.split("\n\n"):
+        joined = " ".join(paragraph.split("\n")) if paragraph.startswith("What the template") else ""
+        if match := re.match(r"What the template (\w+), (\S+):(\d+), takes:", joined):
+            template = match[2]
+        for line in paragraph.splitlines():
+            if match := re.search(r"^- (\w+)\b.*; chosen at (?:line (\d+)|(\S+):(\d+))\.$", line):
+                found.append((match[1], match[3] or template, int(match[2] or match[4])))
+    return found
+
+
+@pytest.mark.parametrize("flashinfer", installed() or [Path()], ids=lambda folder: folder.name or "none")
+def test_every_line_that_the_guide_names_holds_the_name(flashinfer: Path, tmp_path: Path) -> None:
+    """The recorded guide for the version that was measured; for the others, one with their map."""
+    if not flashinfer.name:
+        pytest.skip("no FlashInfer to look into: FIPROF_TEST_FLASHINFER")
+    shutil.copytree(FOLDER / "results", tmp_path / "results")
+    kernels = sorted(
+        {k["kernel_full"] for workload in ("decode", "prefill", "rmsnorm", "fused_add_rmsnorm", "rope")
+         for cell in rows(workload) for k in cell["kernels"]}
+    )  # fmt: skip
+    version = flashinfer.name
+    if version == "0.6.13":
+        guide = (FOLDER / "reports/kernel-dev-guide.md").read_text()
+    else:
+        found = {**dataclasses.asdict(sources.source_map(flashinfer / "flashinfer", kernels)), "version": version}
+        write(tmp_path / "results/sources.json", msgspec.convert(found, SourceResults))
+        guide = markdown.render(pages(load(tmp_path))["kernel-dev-guide"])
+        assert f"{version}; measured was 0.6.13" in " ".join(guide.replace("\n> ", " ").split())
+    places = named_places(guide)
+    assert len(places) > 80
+    for name, path, line in places:
+        lines = (flashinfer / path).read_text(errors="replace").splitlines()
+        near = "\n".join(lines[max(0, line - 2) : line + 2])
+        assert _holds(name, near), f"{path}:{line} does not name {name}: {near}"
+
+
+def _holds(name: str, text: str) -> bool:
+    """The template's parameters are chosen under their own name, or as an argument of another spelling."""
+    return name.lower().replace("_", "") in text.lower().replace("_", "")
+
+
+def test_the_guide_shows_the_values_of_the_templates_that_ran() -> None:
+    guide = " ".join((FOLDER / "reports/kernel-dev-guide.md").read_text().replace("\\_", "_").split())
+    assert "bdy = 4 (GQA 32/8) and 1 (MHA 32/32): rows of such threads in a block" in guide
+    assert "tile_size_per_bdx = 1 (GQA 32/8) and 4 (MHA 32/32)" in guide
+    decode, prefill = guide.index("### decode: where"), guide.index("### prefill: where")
+    assert "CTA_TILE_Q = 16: query rows" in guide[decode:prefill]
+    assert "CTA_TILE_Q = 128: query rows" in guide[prefill:]
+    assert "CTA_KV = 96: keys of a block's tile" in guide[prefill:]
+
+
+# The whole
+
+
+def test_the_committed_documents_are_those_of_the_committed_results(recorded: Study) -> None:
+    """After a change of words: fiprof.reports.study.documents() over a copy, and the Markdown back."""
+    for name, page in pages(recorded).items():
+        assert markdown.render(page, whole=f"{name}.html") == (FOLDER / f"reports/{name}.md").read_text(), name
+    assert {path.stem for path in (FOLDER / "reports").glob("*.md")} == set(DOCUMENTS)
+
+
+def test_every_measured_cell_is_complete() -> None:
+    cells = [
+        cell
+        for path in sorted((FOLDER / "results").glob("*.json"))
+        if path.name not in ("environment_info.json", "jit_analysis.json", "sources.json")
+        for cell in read(path, KernelResults).cells
+    ]
+    assert len(cells) == 214
+    for cell in cells:
+        assert cell.plain and cell.nsys and cell.kernels and cell.ncu_us and cell.relative_error is not None
+        assert (cell.plain.rounds, cell.nsys.rounds) == (6, 6)
+        assert cell.tokens_per_second and cell.tflops is not None and cell.gb_per_s
+        for kernel in cell.kernels:
+            assert sum(kernel.stalls.values()) == pytest.approx(1, abs=0.02)
+            assert kernel.verdict and kernel.achieved_occupancy_pct is not None
