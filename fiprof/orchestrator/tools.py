@@ -12,6 +12,9 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.orchestrator import ncu, nsys
 
+OWN_STATUS = Path("/proc/self/status")
+CAP_SYS_ADMIN = 21
+"""Its bit in a capability set (capabilities(7), linux/capability.h)."""
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 VERSION_TIMEOUT_S = 20
 
@@ -59,16 +62,24 @@ def find_tool(name: str) -> Tool:
     return Tool(Path(path), parse(done.stdout))
 
 
-def counters_permitted(parameters: Path = DRIVER_PARAMETERS) -> bool | None:
-    """Whether this user may read the GPU's performance counters; None where the driver does not say."""
-    if os.geteuid() == 0:
-        return True
+def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> bool | None:
+    """Whether this process may read the GPU's performance counters; None where the driver does not say.
+
+    The driver reserves them for CAP_SYS_ADMIN (``RmProfilingAdminOnly: 1``), which root in a container may lack.
+    """
     try:
-        text = parameters.read_text()
+        found = re.search(r"^RmProfilingAdminOnly: (\d+)", parameters.read_text(), re.MULTILINE)
     except OSError:
         return None
-    found = re.search(r"^RmProfilingAdminOnly: (\d+)", text, re.MULTILINE)
-    return found.group(1) == "0" if found else None
+    if found is None:
+        return None
+    return found.group(1) == "0" or _capable(status)
+
+
+def _capable(status: Path) -> bool:
+    """Whether a process has CAP_SYS_ADMIN in effect. status: its ``/proc/…/status``."""
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
+    return bool(found and int(found.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
 def _newest(patterns: tuple[str, ...]) -> str | None:
