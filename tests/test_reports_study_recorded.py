@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 
 from fiprof.parsers.results import Cell, KernelResults, SourceResults, read, write
 from fiprof.reports.pages import markdown
+from fiprof.reports.pages.page import Chart
 from fiprof.reports.study import pages
 from fiprof.reports.study_pages import findings, kernel_findings, scaling
 from fiprof.reports.study_pages.claims import CLAIMS, Outcome, Result
@@ -293,6 +296,31 @@ def test_rounds_without_levels_say_nothing_of_levels(recorded: Study) -> None:
 
     study = changed(recorded, even)
     assert "two-levels" not in [item.finding.anchor for item in kernel_findings.kernels(study)]
+
+
+def test_the_command_that_warms_the_cache_is_that_of_the_results(recorded: Study) -> None:
+    """Written as a script that people can read, in a document that wraps lines."""
+    assert recorded.jit is not None
+    (command,) = recorded.jit.warm_up
+    for name in ("final-report", "analysis"):
+        text = (FOLDER / f"reports/{name}.md").read_text()
+        script = text.partition("python - <<'END'\n")[2].partition("\nEND\n")[0]
+        assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(shlex.split(command)[2]))
+
+
+def test_a_roofline_has_dots_for_cells_and_lines_for_roofs(recorded: Study) -> None:
+    charts = {
+        block.anchor: block
+        for section in pages(recorded)["analysis"].sections
+        for part in section.sections
+        for block in part.blocks
+        if isinstance(block, Chart)
+    }
+    traces = charts["chart-prefill-roofline"].figure().data
+    assert {trace.mode for trace in traces if trace.name and "fa" in trace.name} == {"markers"}
+    assert [trace.mode for trace in traces if trace.name == "DRAM roof"] == ["lines"]
+    texts = [text for trace in traces if trace.mode == "lines+text" for text in trace.text if text]
+    assert [text.partition(" roof")[0] for text in texts] == ["tensor fp16 mma", "tensor fp16"]
 
 
 # The guide

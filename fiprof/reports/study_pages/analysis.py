@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
 from fiprof.parsers.results import Cell
 from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_pages import jit, scaling
+from fiprof.reports.study_pages.claims import roof_kind
 from fiprof.reports.study_pages.data import (
     AXIS_WORDS,
     Study,
@@ -27,8 +30,13 @@ from fiprof.reports.study_pages.ratio import count, listed, number, spread, time
 from fiprof.reports.study_pages.tables import absent, cells, execution, hardware
 from fiprof.reports.view import Column, View
 
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
 MOST_SHOWN = 12
 """Cells of the tables on execution and hardware."""
+
+DRAM_ROOF = "DRAM roof"
 
 LINE_POINTS = 30
 """Points that draw a roof in characters."""
@@ -257,30 +265,41 @@ def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
         cell.gb_per_s / cell.gb_per_s_roof_share for cell, _ in placed if cell.gb_per_s and cell.gb_per_s_roof_share
     ]
     peaks = [cell.tflops / cell.tflops_roof_share for cell, _ in placed if cell.tflops and cell.tflops_roof_share]
+    kinds: dict[str, list[float]] = {}
+    for cell, _ in placed:
+        kernel = main_kernel(cell)
+        if kernel and kernel.roof and roof_kind(kernel.roof) == "compute" and cell.tflops and cell.tflops_roof_share:
+            kinds.setdefault(kernel.roof, []).append(cell.tflops / cell.tflops_roof_share)
     words = []
     if bandwidths:
         bandwidth = median(bandwidths)
         ends = (low / 1.5, min(high * 1.5, max(peaks) * 1e3 / bandwidth) if peaks else high * 1.5)
         if ends[0] < ends[1]:
             steps = [ends[0] * (ends[1] / ends[0]) ** (i / LINE_POINTS) for i in range(LINE_POINTS + 1)]
-            series.append(Series("DRAM roof", tuple(Point(x, x * bandwidth / 1e3) for x in steps)))
+            series.append(Series(DRAM_ROOF, tuple(Point(x, x * bandwidth / 1e3) for x in steps)))
         words.append(f"DRAM {bandwidth / 1e3:.2f} TB/s")
-    words += [f"compute {spread(peaks)} TFLOP/s"] if peaks else []
-    return (
-        scaling_chart(
-            f"{workload}: roofline",
-            series,
-            x=("intensity", "FLOP/byte"),
-            y=("achieved", "TFLOP/s"),
-            anchor=f"chart-{workload}-roofline",
-            roofs=[("compute roof", max(peaks))]
-            if peaks and max(peaks) < 20 * max(c.tflops or 0 for c, _ in placed)
-            else [],
-            caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
-            f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data "
-            "stays in L2 can lie above DRAM's.",
-        ),
+    words += [f"{kind} {spread(values)} TFLOP/s" for kind, values in kinds.items()]
+    words += [f"compute {spread(peaks)} TFLOP/s"] if peaks and not kinds else []
+    chart = scaling_chart(
+        f"{workload}: roofline",
+        series,
+        x=("intensity", "FLOP/byte"),
+        y=("achieved", "TFLOP/s"),
+        anchor=f"chart-{workload}-roofline",
+        roofs=[(f"{kind} roof", median(values)) for kind, values in kinds.items()],
+        caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
+        f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data "
+        "stays in L2 can lie above DRAM's.",
     )
+    return (dataclasses.replace(chart, figure=lambda: _dots(chart.figure())),)
+
+
+def _dots(figure: Figure) -> Figure:
+    """Cells are points of their own, and a roof is a line."""
+    for trace in figure.data:
+        if "markers" in (trace.mode or ""):
+            trace.mode = "lines" if trace.name == DRAM_ROOF else "markers"
+    return figure
 
 
 def _plain(cell: Cell) -> str:

@@ -35,13 +35,6 @@ TOLERANCE = 0.10
 SAVING_TOLERANCE = 0.05
 """The same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%."""
 
-RULES = (
-    "Two of the rules were made after the first data from a GPU had been seen, and not before: that a claim of a bound "
-    "holds in part where a roof of that kind is the lowest and the verdict is another, and that the claim of saved "
-    "traffic leaves out what fits in L2. The limits of the numbers, such as ±10%, are older than the data."
-)
-"""Said below the claims."""
-
 FEW = 0.10
 """A claim that holds in no more than this part of the deciding cells is refuted, not true in part. fiprof's choice."""
 
@@ -309,10 +302,11 @@ def _bound_outcome(kernel: Kernel, bound: str) -> Outcome:
         return "unclear"
     if kernel.verdict.lower().startswith(f"{bound}-bound"):
         return "holds"
-    return "partly" if kernel.roof is not None and _roof_kind(kernel.roof) == bound else "fails"
+    return "partly" if kernel.roof is not None and roof_kind(kernel.roof) == bound else "fails"
 
 
-def _roof_kind(roof: str) -> str:
+def roof_kind(roof: str) -> str:
+    """compute or memory."""
     return "memory" if roof.startswith(MEMORY_ROOFS) else "compute"
 
 
@@ -328,7 +322,7 @@ def _bound_summary(tested: Sequence[Tested], bound: str) -> str:
     kernels = [kernel for item in tested if (kernel := main_kernel(item.cells[0])) is not None]
     verdicts = Counter(kernel.verdict for kernel in kernels)
     said = listed([f"{name} {n}" for name, n in verdicts.most_common()])
-    below = [kernel for kernel in kernels if kernel.roof is not None and _roof_kind(kernel.roof) == bound]
+    below = [kernel for kernel in kernels if kernel.roof is not None and roof_kind(kernel.roof) == bound]
     known = [kernel for kernel in kernels if kernel.roof is not None]
     shares = [kernel.roof_share for kernel in below if kernel.roof_share is not None]
     words = f"verdicts of the main kernels of {count(len(kernels), 'cell')}: {said}"

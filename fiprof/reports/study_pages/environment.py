@@ -38,7 +38,7 @@ def facts(study: Study) -> tuple[tuple[str, str], ...]:
         ("GPU", value(study, "gpu", "name")),
         ("FlashInfer", value(study, "packages", "flashinfer-python")),
         ("CUDA, driver", " · ".join(str(word) for word in (value(study, "gpu", "cuda"), driver) if word)),
-        ("Measured", f"{info.started}, {duration(info.duration_s * 1e6)} of measuring"),
+        ("Measured", f"{info.started.replace('T', ' ')}, {duration(info.duration_s * 1e6)} of measuring"),
         ("Cells", f"{info.cells:,} measured, {info.skipped:,} skipped; {info.status}"),
     )
     return tuple((name, str(word)) for name, word in wanted if word)
@@ -215,14 +215,15 @@ def _trend(drifts: Sequence[tuple[Cell, float]]) -> str:
 def _means(study: Study) -> list[str]:
     found = [METHOD]
     pairs = [(cell, cell.plain, cell.nsys) for cell in study.measured if cell.nsys]
-    gaps = [plain.median_us - nsys.median_us for _, plain, nsys in pairs if plain and nsys]
+    gaps = [(plain.median_us - nsys.median_us, cell) for cell, plain, nsys in pairs if plain and nsys]
     parts = [1 - nsys.median_us / plain.median_us for _, plain, nsys in pairs if plain and nsys]
     if gaps:
+        (least, short), (most, long) = (choose(gaps, key=lambda item: item[0]) for choose in (min, max))
         found.append(
-            f"Plain time less kernel time under nsys is {number(min(gaps))} to {number(max(gaps))} µs (median "
-            f"{number(median(gaps))}; {number(100 * median(parts))}% of the plain time): events and the gaps between "
-            "kernels are in the plain time, which matters for cells of a few microseconds; the extremes are long cells "
-            "whose two processes saw other rounds."
+            f"Plain time less kernel time under nsys is in the median {number(median([us for us, _ in gaps]))} µs, "
+            f"{median(parts):.1%} of the plain time: events and the gaps between kernels are in the plain time, which "
+            f"matters for cells of a few microseconds. It is {number(least)} µs at {study.label(short)} and "
+            f"{number(most)} µs at {study.label(long)}: the two are different measurements, and differ as rounds do."
         )
     ratios = [cell.ncu_us / cell.nsys.median_us for cell in study.measured if cell.nsys and cell.ncu_us]
     if ratios:

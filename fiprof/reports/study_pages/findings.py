@@ -111,12 +111,12 @@ def _compilation(study: Study) -> list[Found]:
     ]
     evidence += [words for words in [jit.phases_sentence(study.jit.calls)] if words]
     took = study.jit.warm_up_s
-    parallel = sum(call.cold_s or 0 for call in calls)
+    one_by_one = sum(call.cold_s or 0 for call in calls)
     advice = "Fill the cache before the server takes requests" + (
         f": all {count(len(study.jit.modules), 'module')} at once took {_seconds(took)} here, the calls one after the "
-        f"other {_seconds(parallel)}. The command:"
+        f"other {_seconds(one_by_one)}. The command stands below."
         if took is not None
-        else ". The command:"
+        else ". The command stands below."
         if study.jit.warm_up
         else "."
     )

@@ -109,11 +109,20 @@ def _compiled(study: Study, workload: str) -> list[str]:
     )
     modules = {module.name: module for module in study.jit.modules}
     return [
-        f"module {name}: {listed(modules[name].sources) or 'sources not known'}"
+        f"module {name}: {_files(name, modules[name].sources)}"
         + (f"; made by {modules[name].generator}" if modules[name].generator else "")
         for name in wanted
         if name in modules
     ]
+
+
+def _files(module: str, files: Sequence[str]) -> str:
+    """A module's sources; the folder of the generated ones, which has the module's name, is said once."""
+    folder = f"generated/{module}/"
+    made = [file.removeprefix(folder) for file in files if file.startswith(folder)]
+    kept = [file for file in files if not file.startswith(folder)]
+    parts = [listed(kept), f"generated in a folder of its name: {listed(made)}" if made else ""]
+    return "; ".join(filter(None, parts)) or "sources not known"
 
 
 # Parameters

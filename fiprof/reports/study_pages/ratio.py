@@ -81,6 +81,7 @@ def number(value: float) -> str:
     """Three figures, e.g. ``1.42``, ``14.2``, ``142``, ``1,420``."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "–"
+    value = float(f"{value:.2e}")  # 0.9998 is 1.00
     decimals = min(max(2 - math.floor(math.log10(abs(value))), 0), 4)
     return f"{value:,.{decimals}f}"
 
