@@ -108,9 +108,7 @@ def test_the_summary(page: Page) -> None:
         "One iteration of each of the 5 cases takes 543.82 µs of kernel time by nsys: 55% PrefillWithKVCacheKernel "
         "(prefill), 17% BatchQKApplyRotaryKernel (rope), 16% BatchDecodeWithPagedKVCacheKernel (decode), and 3 more."
     )
-    assert bound.startswith(
-        "PrefillWithKVCacheKernel (prefill) is latency-bound: use of tensor cores 52.8%, below 60%"
-    )
+    assert bound.startswith("PrefillWithKVCacheKernel (prefill) is latency-bound: use of tensor cores 52.8%, below 60%")
     assert first.startswith("To do first, in PrefillWithKVCacheKernel (prefill): overlap the products")
     assert "It saves at most 47% of its time, 141.8 µs an iteration" in first
 
@@ -153,16 +151,71 @@ def test_text_keeps_to_100_columns(page: Page) -> None:
         assert len(line) <= 100 or line.startswith(("<a id=", "](")) or len(max(line.split(), key=len)) > 90, line
 
 
+# Kernels that do one thing only
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return report([archived_run("single-purpose", tmp_path_factory)])
+
+
+def archived_run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run recorded in artifacts/, copied and with its tables made."""
+    (archived,) = REPOSITORY.glob(f"artifacts/2*-{name}")
+    folder = tmp_path_factory.mktemp("runs") / archived.name
+    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
+    assert not parse_all(folder).problems
+    return Run(folder)
+
+
+def part(page: Page, title: str) -> tuple[Finding, str]:
+    """The verdict of a kernel's part, and all its other sentences."""
+    (section,) = [section for section in flat(page.sections) if section.title == title]
+    (verdict,) = [block for block in section.blocks if isinstance(block, Finding)]
+    texts = ["".join(item.parts) for block in section.blocks if isinstance(block, Bullets) for item in block.items]
+    return verdict, "\n".join(texts)
+
+
+def test_what_is_next_to_nothing_is_not_interpreted(single: Page) -> None:
+    _, fma = part(single, "fma_chain · fma_chain")
+    assert "Memory: next to none: DRAM is at 0.0% of its roof, L2 at 0.2% of its peak." in fma.splitlines()
+    assert "No stall to speak of: the largest, wait, has 0%." in fma
+    _, block = part(single, "one_block · one_block")
+    assert "with 5.58 warps ready on average, where their multiprocessor had work at all: the most had none." in block
+    assert "issue slots are scarce" not in block
+    _, tiny = part(single, "vectorized_elementwise_kernel · tiny_launches")
+    assert "Hot spot: too few samples to name one: 1." in tiny.splitlines()
+
+
+def test_evidence_says_what_decides_and_what_it_rules_out(single: Page) -> None:
+    verdict, _ = part(single, "device_copy · device_copy")
+    assert verdict.evidence == (
+        "use of DRAM 84.6%, at least 80% (ncu's rule SOLBottleneck)",
+        "not imbalanced: idle time of the multiprocessors 0.5%, below 20% (fiprof, after ncu's rule "
+        "LaunchConfiguration); not launch-bound: time in which the GPU waits 1.1%, below 50% (fiprof: it waits longer "
+        "than it works)",
+        "runner-up: latency-bound, 24.6 points away",
+    )
+    # An idle GPU decides: nothing is left to be ruled out by it.
+    verdict, _ = part(single, "one_block · one_block")
+    assert verdict.evidence[0].startswith("idle time of the multiprocessors 99.2%, at least 20%")
+
+
+def test_rules_that_say_how_busy_a_unit_is_share_a_line(single: Page) -> None:
+    _, copy = part(single, "device_copy · device_copy")
+    assert (
+        "ncu's HighPipeUtilization, 98.5% (local) and IssueSlotUtilization, 15.4% (local): no step, this is how busy a "
+        "unit is, which the verdict rests on already."
+    ) in copy.splitlines()
+    assert "All compute pipelines are under-utilized" not in copy
+
+
 # Cases that differ in one parameter
 
 
 @pytest.fixture(scope="module")
 def decode(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    (archived,) = REPOSITORY.glob("artifacts/2*-decode")
-    folder = tmp_path_factory.mktemp("runs") / archived.name
-    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
-    assert not parse_all(folder).problems
-    return report([Run(folder)])
+    return report([archived_run("decode", tmp_path_factory)])
 
 
 def finding(page: Page, anchor: str) -> Finding:
@@ -314,6 +367,7 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
         {
             "launch": i, "case": "mine[rows=8]", "iteration": i // 5, "kernel": f"K{i % 5}", "kernel_full": f"K{i % 5}",
             "grid": "64x1x1", "block": "128x1x1", "duration_ns": 1000.0 * (i % 5 + 1) + i, "achieved_occupancy_pct": 50.0,
+            "stall_dropped_bytes": 8.0,
         }
         for i in range(1000)
     ]  # fmt: skip
@@ -325,6 +379,12 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
     assert [row["launch"] for row in rows] == [495, 496, 497, 498, 499]
     assert len(the(page, "kernels").sections) == 5
     assert len(markdown.render(page).splitlines()) < 1500
+    (failed,) = [block for block in the(page, "sure").blocks if isinstance(block, Bullets)][:1]
+    assert len(failed.items) == 4
+    assert "".join(failed.items[0].parts) == (
+        "launch 0 (mine): ncu dropped 8 bytes of samples: the sampled shares are of the kernel's beginning."
+    )
+    assert "".join(failed.items[3].parts) == "997 more like this: check dropped_samples in the appendix."
 
 
 # Several runs
@@ -388,13 +448,21 @@ def cases(*ids: str) -> list[Any]:
         ),
         (["mine[rows=4,fast=false]", "other[rows=4]"], ["fiprof collect --kernel all --rows 4"]),
         (["unknown[x=1]"], ["fiprof collect --kernel unknown --x 1"]),
+        # Two of three combinations share a command.
+        (
+            [f"unknown[x={x},{two}]" for two in ("y=0,z=0", "y=0,z=1", "y=1,z=0") for x in (1, 2)],
+            [
+                "fiprof collect --kernel unknown --x 1,2 --y 0 --z 0,1",
+                "fiprof collect --kernel unknown --x 1,2 --y 1 --z 0",
+            ],
+        ),
     ],
 )
 def test_the_command_that_collects_it_again(tmp_path: Path, ids: list[str], commands: list[str]) -> None:
     run = make_run(tmp_path / "run", cases=cases(*ids), settings={"tools": ["nsys", "ncu"]})
     found = guide.collects(run.manifest, DEFAULTS)
     assert [" ".join(shlex.split(each.command)) for each in found] == commands
-    assert [each for collect in found for each in collect.cases] == ids
+    assert sorted(each for collect in found for each in collect.cases) == sorted(ids)
 
 
 def test_settings_that_differ_are_options(tmp_path: Path) -> None:

@@ -86,6 +86,25 @@ def test_a_gpu_that_waits_is_said_to(tmp_path: Path) -> None:
     assert "For 80% of the time no kernel ran." in told
 
 
+def test_cases_that_took_turns_are_as_long_as_their_turns(tmp_path: Path) -> None:
+    rows = [
+        *kernels((0, 1000), (1000, 2000)),
+        *kernels((5000, 6000), case="mine[rows=9]"),
+        *kernels((90_000, 91_000), (92_000, 93_000)),
+    ]
+    settings = {"tools": ["nsys"], "rounds": 2}
+    run = make_run(tmp_path / "run", kernels=rows, cases=[case(ID), case("mine[rows=9]")], settings=settings)
+    found = story.section(story.story(Measured(run)))
+    # 2 µs and 3 µs; the time of others between them is not theirs.
+    told = sentences(found)
+    assert any(each.startswith("mine rows=8, 0.01 ms in 2 turns, GPU busy 80%: K x 4,") for each in told)
+    assert any(each.startswith("mine rows=9, 0.00 ms, GPU busy 100%: K, 1.00 µs") for each in told)
+    (phases,) = [block for block in found.blocks if isinstance(block, Table) and block.anchor == "story-phases"]
+    assert [(row[1], row[5]) for row in phases.view.rows] == [(0.001, 1.0), (0.005, 0.8)]
+    # A number of several turns is no formula of nsys's rows.
+    assert [phases.sources[index][1] == "" for index in (0, 1)] == [False, True]
+
+
 def test_without_nsys_it_says_why(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", settings={"tools": ["ncu"]})
     section = story.section(story.story(Measured(run)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -98,17 +98,21 @@ class Chapter:
     several_devices: bool
     start_us: float
     end_us: float
-    """Since the trace began."""
+    """Since the trace began; of a case that came several times, of its longest turn."""
     busy: float
-    """Share of that time in which a kernel ran."""
+    """Share of ``length_us`` in which a kernel ran."""
     samples: int
     """Samples of the GPU's metrics in that time."""
     steps: tuple[Step, ...]
     tracks: tuple[Track, ...]
-    """Kernels, then what was sampled."""
+    """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
     copies: tuple[Together, ...] = ()
     calls: tuple[Together, ...] = ()
     """The longest first."""
+    turns: int = 1
+    """How often the case came, between others."""
+    length_us: float = 0.0
+    """From the first kernel's start to the last one's end, of all turns together."""
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,11 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     memory, beside = _memory(run), _Beside(run)
+    turns = _turns(rows, int(run.manifest.settings.get("rounds") or 1))
     chapters = tuple(
-        _chapter(group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, several=several)
+        _chapter(
+            group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
+        )
         for group in grouped.values()
         if any(id(row) in wanted for row in group)
     )
@@ -165,6 +172,25 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
     )
 
 
+def _turns(rows: Sequence[source.Row], rounds: int) -> dict[int, int]:
+    """id of a row -> in which turn of its phase and case it ran: a turn ends where another one's kernel begins.
+
+    Only where the run measured its cases in rounds; empty otherwise.
+    """
+    if rounds < 2:
+        return {}
+    found: dict[int, int] = {}
+    last: dict[Any, Any] = {}
+    counts: dict[Any, int] = defaultdict(int)
+    for row in sorted(rows, key=lambda row: row["start_ns"]):
+        key = row["phase"], row["case"], row["device"]
+        if last.get(row["device"]) != key:
+            last[row["device"]] = key
+            counts[key] += 1
+        found[id(row)] = counts[key]
+    return found
+
+
 def _chapter(
     rows: Sequence[source.Row],
     wanted: Collection[int],
@@ -173,6 +199,7 @@ def _chapter(
     memory: _Memory,
     beside: _Beside,
     cells: int,
+    turns: Mapping[int, int],
     *,
     several: bool,
 ) -> Chapter:
@@ -188,8 +215,18 @@ def _chapter(
         groups[key].append(row)
         if following is not None:
             gaps[key].append((following["start_ns"] - row["end_ns"]) / 1e3)
-    busy = samples.Busy([(row["start_ns"], row["end_ns"]) for row in rows])
-    length = max(busy.end - busy.start, 1.0)
+    by_turn: dict[int, list[samples.Interval]] = defaultdict(list)
+    for row in rows:
+        by_turn[turns.get(id(row), 1)].append((row["start_ns"], row["end_ns"]))
+    ran = [samples.Busy(executions) for executions in by_turn.values()]
+    lengths = [max(turn.end - turn.start, 1.0) for turn in ran]
+    whole = sum(lengths)
+    worked = sum(
+        length * float(turn.share(np.array([turn.start]), np.array([turn.start + length]))[0])
+        for turn, length in zip(ran, lengths, strict=True)
+    )
+    length = max(lengths)
+    busy = ran[lengths.index(length)]
     edges = np.linspace(busy.start, busy.start + length, cells + 1)
     return Chapter(
         phase=first["phase"],
@@ -198,12 +235,14 @@ def _chapter(
         several_devices=several,
         start_us=busy.start / 1e3,
         end_us=busy.end / 1e3,
-        busy=float(busy.share(np.array([busy.start]), np.array([busy.start + length]))[0]),
-        samples=sampled.covered(busy.start, busy.end) if sampled else 0,
+        busy=worked / whole,
+        samples=sum(sampled.covered(turn.start, turn.end) for turn in ran) if sampled else 0,
         steps=tuple(_step(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
         tracks=tuple(_tracks(busy, edges, sampled)),
         copies=beside.copies(first["phase"], first["case"], first["device"]),
         calls=beside.calls(first["phase"], first["case"]),
+        turns=len(ran),
+        length_us=whole / 1e3,
     )
 
 

@@ -65,6 +65,7 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
     title = (
         f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
         f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
+        + (f" · the longest of {chapter.turns} turns" if chapter.turns > 1 else "")
     )
     header, ticks = axis(length_us, len(chapter.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))

@@ -38,7 +38,7 @@ def timeline_chart(run: Run, *, anchor: str = "chart-timeline", phase: str = "me
         found = timeline.timeline(run, phase="all", cells=timeline_text.chart_cells(plot.WIDTH) - 8)
     if not found.chapters:
         return None
-    longest = sorted(found.chapters, key=lambda chapter: chapter.start_us - chapter.end_us)[:MOST_CHAPTERS]
+    longest = sorted(found.chapters, key=lambda chapter: -chapter.length_us)[:MOST_CHAPTERS]
     chapters = [chapter for chapter in found.chapters if chapter in longest]
     rest = len(found.chapters) - len(chapters)
     views = timeline_text.document(timeline.Timeline(tuple(chapters), found.period_us, ())).shown

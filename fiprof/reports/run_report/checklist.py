@@ -52,7 +52,7 @@ def section(run: Run, found: Sequence[Check]) -> Section:
         return Section("sure", "How sure the numbers are", (Caution("the run has nothing to check"),))
     failed, unknown = _of(found, False), _of(found, None)
     passed = len(found) - len(failed) - len(unknown)
-    text = f"Of {len(found)} checks that the run makes on its own numbers, {passed} passed"
+    text = f"Of {len(found):,} checks that the run makes on its own numbers, {passed:,} passed"
     text += f", {len(failed)} failed" if failed else ", none failed"
     text += f", and {len(unknown)} could not be made." if unknown else "."
     blocks: list[Block] = [Text((text,)), _summary(found)]

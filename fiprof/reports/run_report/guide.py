@@ -9,7 +9,7 @@ from itertools import product
 
 from fiprof.parsers.manifest import Action, CaseEntry, Manifest
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
 from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.view import Column, Value, visible
@@ -19,6 +19,9 @@ CODE_WIDTH = 96
 ALL = "all"
 BY_HAND = "by-hand"
 """Folder of the commands to type oneself."""
+
+MOST_CASES = 12
+"""That each command of the log says in full; of more they are said once."""
 
 _OPTIONS: Mapping[str, Value] = {
     "ncu_set": "full",
@@ -49,7 +52,11 @@ def actions_section(manifest: Manifest) -> Section:
         for action in manifest.actions
         if action.message
     ]
-    blocks.append(Code("\n\n".join(f"# {action.step}\n{_command(action)}" for action in manifest.actions)))
+    workload = _workload(manifest.actions)
+    many = sum(word == "--case" for word in workload) > MOST_CASES
+    said = [f"workload=({shell([*map(_quoted, workload)])})"] if many else []
+    said += [f"# {action.step}\n{_command(action, workload if many else ())}" for action in manifest.actions]
+    blocks.append(Code("\n\n".join(said), "bash" if many else "sh"))
     return Section("actions", "Actions log", tuple(blocks))
 
 
@@ -85,9 +92,18 @@ def _actions(actions: Sequence[Action]) -> Table:
     return table(_ACTIONS, rows, anchor="actions-log", title="Every command", notes=notes)
 
 
-def _command(action: Action) -> str:
-    words = [f"{name}={shlex.quote(visible(value))}" for name, value in action.env.items()]
-    return shell([*words, *map(_quoted, action.argv)])
+def _command(action: Action, workload: Sequence[str]) -> str:
+    """The command's words; those of the workload, if any are given, as the variable that holds them."""
+    env = [f"{name}={shlex.quote(visible(value))}" for name, value in action.env.items()]
+    return shell([*env, *_with_variable([*map(_quoted, action.argv)], action.argv, workload)])
+
+
+def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str]) -> list[str]:
+    """Quoted words with the workload's replaced. argv: the same before they were quoted."""
+    start = _index(argv, workload)
+    if start is not None:
+        words[start : start + len(workload)] = ['"${workload[@]}"']
+    return words
 
 
 # How to see it again
@@ -130,10 +146,31 @@ def collects(manifest: Manifest, defaults: Defaults) -> tuple[Collect, ...]:
             words = _collect([name], choices, {})
             found.append(Collect(shell([*words, *settings]), tuple(case.id for case in cases)))
             continue
-        for case in cases:
-            words = _collect([name], {key: (_word(value),) for key, value in case.params.items()}, {})
-            found.append(Collect(shell([*words, *settings]), (case.id,)))
+        for part in _parts(cases):
+            words = _collect([name], _choices(part, None) or {}, {})
+            found.append(Collect(shell([*words, *settings]), tuple(case.id for case in part)))
     return tuple(found)
+
+
+def _parts(cases: Sequence[CaseEntry]) -> list[list[CaseEntry]]:
+    """The cases in parts that are every combination of some values each: two parts become one while they differ in a
+    single parameter. Not the fewest parts there can be, but few."""
+    keys = list(dict.fromkeys(key for case in cases for key in case.params))
+    boxes: list[tuple[list[CaseEntry], dict[str, tuple[str, ...]]]] = [
+        ([case], {key: (_word(case.params.get(key)),) for key in keys}) for case in cases
+    ]
+    for key in reversed(keys):
+        merged: dict[tuple[tuple[str, ...], ...], tuple[list[CaseEntry], dict[str, tuple[str, ...]]]] = {}
+        for part, values in boxes:
+            rest = tuple(values[other] for other in keys if other != key)
+            if rest not in merged:
+                merged[rest] = ([*part], dict(values))
+                continue
+            together = merged[rest]
+            together[0].extend(part)
+            together[1][key] = tuple(dict.fromkeys((*together[1][key], *values[key])))
+        boxes = list(merged.values())
+    return [part for part, _ in boxes]
 
 
 def _choices(cases: Sequence[CaseEntry], known: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]] | None:
@@ -195,6 +232,10 @@ def guide_section(measured: Measured, defaults: Defaults) -> Section:
         blocks.append(Code("\n".join(each.command for each in commands)))
         if len(commands) > 1:
             blocks.append(Text(("Each makes a run of its own: no single one has exactly these cases.",)))
+        if (rounds := manifest.settings.get("rounds") or 1) != 1:
+            blocks.append(
+                Text((f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",))
+            )
         blocks.append(_expect(measured))
     name = shlex.quote(visible(manifest.name))
     blocks.append(Text(("Without a GPU, the same analysis from the raw files of this run:",)))
@@ -239,9 +280,7 @@ def _by_hand(manifest: Manifest) -> str:
     for action in actions:
         words = [_moved(word, manifest.name) for word in action.argv]
         words = [*map(_quoted, [words[0].rpartition("/")[2], *words[1:]])]
-        start = _index(action.argv, workload)
-        if start is not None:
-            words[start : start + len(workload)] = ['"${workload[@]}"']
+        words = _with_variable(words, action.argv, workload)
         lines.append(shell(words) + (f" > {BY_HAND}/ncu/raw.csv" if action.step == "ncu-raw" else ""))
     return "\n".join(lines)
 
@@ -301,7 +340,14 @@ def _expect(measured: Measured) -> Table:
         "lies within a few times that, unless clocks, temperature or company differ; another GPU, driver or library is "
         "another measurement. plain: between CUDA events, without a profiler. nsys, ncu: kernels alone.",
     )
-    return table(_EXPECTED, rows, anchor="reproduce-expected", title="What to expect", notes=notes)
+    return table(
+        _EXPECTED,
+        rows,
+        anchor="reproduce-expected",
+        title="What to expect",
+        notes=notes,
+        appendix=len(rows) > LONG_TABLE,
+    )
 
 
 # Files

@@ -42,7 +42,7 @@ LEAST_READ_MB = 1.0
 """Read from DRAM: below it constants, instructions and the like weigh, and the algorithm's part cannot be told."""
 LEAST_SAMPLES = 20
 """Of a launch: of fewer, no share of an instruction is said."""
-WIDEST_LABEL = 28
+WIDEST_LABEL = 29
 LONGEST_SASS = 60
 """Cells."""
 
@@ -90,9 +90,9 @@ _OVERVIEW = (
     Column("count", "x", spec="d"),
     Column("ncu_us", "ncu", "µs", ",.2f"),
     Column("nsys_us", "nsys", "µs", ",.2f"),
-    Column("work", "work", "of roof", ".1%"),
-    Column("dram", "DRAM", "of roof", ".1%"),
-    Column("occupancy", "warps", "% of max", ".1f"),
+    Column("work", "work", spec=".1%"),
+    Column("dram", "DRAM", spec=".1%"),
+    Column("occupancy", "warps", "%", ".1f"),
     Column("issue", "issue", "%", ".1f"),
 )
 

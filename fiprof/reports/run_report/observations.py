@@ -8,14 +8,15 @@ from collections.abc import Iterable
 from fiprof.errors import FiprofError
 from fiprof.reports import expected
 from fiprof.reports.check_rules import FLOPS_HIGH
-from fiprof.reports.facts import Fact, Said, Source, more, say
+from fiprof.reports.facts import Fact, Said, more, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.occupancy import occupancy
 from fiprof.reports.pages.page import Block, Finding, Section, Table, Text
+from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.run_report.measured import Group, Measured
-from fiprof.reports.run_report.story import IDLE_SHARE, Scene, Story
+from fiprof.reports.run_report.story import IDLE_SHARE, Story, share_idle
 from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, View
 
@@ -59,14 +60,15 @@ def section(measured: Measured, told: Story, found: Verdicts) -> Section:
 
 def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Finding]:
     """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
-    traced = {
-        scene.chapter.steps[0].case or "": _idle(scene)
-        for scene in told.measured
+    idle = {
+        scene.chapter.steps[0].case or "": scene.chapter
+        for scene in sorted(told.measured, key=lambda scene: scene.chapter.busy)
         if scene.chapter.steps and scene.chapter.busy < 1 - IDLE_SHARE
     }
+    traced = {case: share_idle(chapter) for case, chapter in idle.items()}
     plain = report_verdicts.waiting(found, IDLE_SHARE * 100)
     if plain:
-        label, most = plain[0][0].label, plain[0][1]
+        label, most = plain[0][0].label, say("{}", plain[0][1])
         evidence = [
             say(
                 "{}: {} without a profiler, kernels {} an iteration{}",
@@ -80,9 +82,9 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
         sure = "the host's time of an iteration, back to back, against nsys's kernel time. nsys itself makes launches "
         sure += "longer, so that its own shares are larger."
     elif traced:
-        ordered = sorted(traced.items(), key=lambda pair: -pair[1].value)
-        label, most = measured.labels(ordered[0][0] or None), ordered[0][1]
-        evidence = [say("{}: {} under nsys", measured.labels(case or None), fact) for case, fact in ordered]
+        first = next(iter(traced))
+        label, most = measured.labels(first or None), traced[first]
+        evidence = [say("{}: {} under nsys", measured.labels(case or None), fact) for case, fact in traced.items()]
         sure = "by nsys, which itself makes each launch longer: without it the share is smaller."
     else:
         return
@@ -95,12 +97,6 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
         "up to this share; a faster kernel does not.",
         sure=sure,
     )
-
-
-def _idle(scene: Scene) -> Fact:
-    case = scene.chapter.steps[0].case
-    formula = "1 - busy_ns / (max(end_ns) - min(start_ns))"
-    return Fact(1 - scene.chapter.busy, Source("nsys", formula, case=case, phase=scene.chapter.phase or ""), ".0%")
 
 
 def second_kernels(measured: Measured) -> Iterable[Finding]:
@@ -263,5 +259,8 @@ def _expected(measured: Measured) -> Iterable[Section]:
         families[case.source.title].append(case.family)
     notes = tuple(f"Expected of {', '.join(dict.fromkeys(names))}: {title}." for title, names in families.items())
     view = View(columns, rows, notes=notes)
-    blocks: list[Block] = [Text((" ".join(expected.summary(found)),)), Table(view, anchor="expected-measured")]
+    blocks: list[Block] = [
+        Text((" ".join(expected.summary(found)),)),
+        Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE),
+    ]
     yield Section("expected", "Against what is expected", tuple(blocks))

@@ -11,6 +11,8 @@ from fiprof.reports.pages.page import Finding
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.run_report.measured import Group, Measured
 
+MOST_PLACES = 4
+"""That a choice of a parameter is recommended for by name; lines come with the largest difference first."""
 WORTH = 1.10
 """Ratio of two times from which a choice is worth making."""
 FEWER_INSTRUCTIONS = 1.2
@@ -115,9 +117,16 @@ def _advice(key: str, lines: Sequence[tuple[float, str, str]]) -> str:
             worth[name].append(where)
     if not worth:
         return f"The choice of {key} gains less than {WORTH:g} times anywhere: let other reasons decide."
-    said = [f"{key} {name}" + (f" at {', '.join(places)}" if any(places) else "") for name, places in worth.items()]
+    said = [f"{key} {name}" + (f" at {_places(places)}" if any(places) else "") for name, places in worth.items()]
     rest = len(lines) - sum(map(len, worth.values()))
     return f"Prefer {', and '.join(said)}" + (f"; elsewhere it gains less than {WORTH:g} times." if rest else ".")
+
+
+def _places(places: Sequence[str]) -> str:
+    """The first places, those of several values each in parentheses, and how many more there are."""
+    named = [f"({place})" if ", " in place else place for place in places[:MOST_PLACES]]
+    rest = len(places) - len(named)
+    return ", ".join(named) + (f" and {rest} more" if rest else "")
 
 
 def _scaling(measured: Measured, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Finding:

@@ -10,7 +10,7 @@ from fiprof.parsers.run import Run
 from fiprof.reports.evidence import environment
 from fiprof.reports.facts import Fact, Source
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
-from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
 from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.view import Column, Value, shorten, visible
 
@@ -169,7 +169,14 @@ def _costs(measured: Measured) -> Block:
         "What an iteration needs at least, by the workload's cost model: each operand read once, each result written "
         "once. error: relative, of the result against the float32 reference, before anything was measured.",
     )
-    return table(_COSTS, rows, anchor="asked-cases", title="What each case has to do", notes=notes)
+    return table(
+        _COSTS,
+        rows,
+        anchor="asked-cases",
+        title="What each case has to do",
+        notes=notes,
+        appendix=len(rows) > LONG_TABLE,
+    )
 
 
 def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:

@@ -142,9 +142,21 @@ def _of(step: Step, formula: str) -> Source:
     return Source("nsys", formula, case=step.case, kernel=step.kernel, grid=step.grid, phase=step.phase or "")
 
 
-def _of_scene(chapter: Chapter, formula: str) -> Source:
+def _of_scene(chapter: Chapter, value: float, formula: str, spec: str = ".2f", unit: str = "") -> Said:
+    """A number about a phase; of a case that came in turns it is of all of them, which no formula says."""
     case = chapter.steps[0].case if chapter.steps else None
-    return Source("nsys", formula, case=case, phase=chapter.phase or "")
+    if chapter.turns > 1:
+        return say("{}", f"{value:{spec}}{unit}")
+    return say("{}", Fact(value, Source("nsys", formula, case=case, phase=chapter.phase or ""), spec, unit))
+
+
+def _cell(chapter: Chapter, value: float, formula: str) -> Cell:
+    return next(iter(_of_scene(chapter, value, formula).facts), value)
+
+
+def share_idle(chapter: Chapter) -> Said:
+    """Of a phase's length, the share without a kernel, e.g. ``18%``."""
+    return _of_scene(chapter, 1 - chapter.busy, f"1 - busy_ns / {_LENGTH}", ".0%")
 
 
 # As a section
@@ -159,7 +171,7 @@ def section(told: Story) -> Section:
         blocks.append(_phases(told.scenes))
     if scenes:
         blocks.append(_kernels(scenes))
-        told_of = sorted(scenes, key=lambda scene: scene.chapter.start_us - scene.chapter.end_us)[:MOST_SCENES]
+        told_of = sorted(scenes, key=lambda scene: -scene.chapter.length_us)[:MOST_SCENES]
         blocks.append(Bullets(tuple(Text(_scene(scene)) for scene in scenes if scene in told_of)))
         if len(scenes) > len(told_of):
             blocks.append(Text((f"These are the {len(told_of)} longest of {len(scenes)}.",)))
@@ -172,12 +184,13 @@ def section(told: Story) -> Section:
 
 def _opening(told: Story) -> Said:
     everything = Source("nsys", "count(duration_ns)", phase="all")
-    count = sum(step.count for scene in told.scenes for step in scene.chapter.steps)
+    steps = [step for scene in told.scenes for step in scene.chapter.steps]
     chapters = [scene.chapter for scene in told.measured]
-    length = sum(chapter.end_us - chapter.start_us for chapter in chapters)
+    length = sum(chapter.length_us for chapter in chapters)
     sampled = "" if told.period_us is None else f" nsys sampled the hardware every {told.period_us:.0f} µs."
+    count = sum(step.count for step in steps)
     measured = f" {length / 1e3:,.2f} ms of them are the measured phases." if length else ""
-    first, last = told.scenes[0].chapter.start_us, max(scene.chapter.end_us for scene in told.scenes)
+    first, last = min(step.start_us for step in steps), max(step.end_us for step in steps)
     return say(
         "Under nsys, {} kernels ran within {} ms.{}{} Times are nsys's own, without any replay.",
         Fact(count, everything, ",.0f"),
@@ -200,23 +213,26 @@ _PHASES = (
 
 def _phases(scenes: Sequence[Scene]) -> Table:
     rows: list[list[Cell]] = []
-    for scene in scenes[:MOST_PHASES]:
+    kept = sorted(scenes, key=lambda scene: -scene.chapter.length_us)[:MOST_PHASES]
+    for scene in sorted(kept, key=lambda scene: scene.chapter.start_us):
         chapter = scene.chapter
         longest = max(chapter.steps, key=lambda step: step.median_us * step.count)
         rows.append(
             [
-                Fact(chapter.start_us / 1e3, _of_scene(chapter, "min(start_ns) / 1000000")),
-                Fact((chapter.end_us - chapter.start_us) / 1e3, _of_scene(chapter, f"{_LENGTH} / 1000000")),
+                _cell(chapter, chapter.start_us / 1e3, "min(start_ns) / 1000000"),
+                _cell(chapter, chapter.length_us / 1e3, f"{_LENGTH} / 1000000"),
                 chapter.phase or "outside",
                 _place(chapter),
                 sum(step.count for step in chapter.steps),
-                Fact(chapter.busy, _of_scene(chapter, f"busy_ns / {_LENGTH}")),
+                _cell(chapter, chapter.busy, f"busy_ns / {_LENGTH}"),
                 short_kernel(longest.kernel),
             ]
         )
     notes = ["start: since the trace began. length: from the first kernel's start to the last one's end."]
+    if any(scene.chapter.turns > 1 for scene in scenes):
+        notes.append("Cases took turns: length, kernels and busy are of all of a case's turns, start is the longest's.")
     if len(scenes) > MOST_PHASES:
-        notes.append(f"{len(scenes) - MOST_PHASES} more phases are left out.")
+        notes.append(f"The {MOST_PHASES} longest of {len(scenes)}.")
     return table(_PHASES, rows, anchor="story-phases", title="The phases, in order of time", notes=tuple(notes))
 
 
@@ -277,13 +293,14 @@ def _median(step: Step) -> Fact:
 def _scene(scene: Scene) -> tuple[str, ...]:
     """What ran, what the hardware did meanwhile, and who waited for whom."""
     chapter = scene.chapter
-    length = Fact((chapter.end_us - chapter.start_us) / 1e3, _of_scene(chapter, f"{_LENGTH} / 1000000"), ",.2f", " ms")
-    busy = Fact(chapter.busy, _of_scene(chapter, f"busy_ns / {_LENGTH}"), ".0%")
+    length = _of_scene(chapter, chapter.length_us / 1e3, f"{_LENGTH} / 1000000", ",.2f", " ms")
+    busy = _of_scene(chapter, chapter.busy, f"busy_ns / {_LENGTH}", ".0%")
+    turns = f" in {chapter.turns} turns" if chapter.turns > 1 else ""
     events = sorted(scene.events, key=lambda event: -event.step.median_us * event.step.count)
     told = [_event_words(event) for event in events[:MOST_TOLD]]
     if len(events) > MOST_TOLD:
         told.append(say("and {} other kernels", len(events) - MOST_TOLD))
-    head = say("{}, {}, GPU busy {}: {}.", _place(chapter), length, busy, join("; ", told))
+    head = say("{}, {}{}, GPU busy {}: {}.", _place(chapter), length, turns, busy, join("; ", told))
     return (head, _waits(chapter), _copies(chapter), _host(chapter))
 
 
@@ -319,11 +336,11 @@ def _waits(chapter: Chapter) -> Said:
     """What the GPU waited for; nothing where it was busy."""
     if chapter.busy >= 1 - IDLE_SHARE:
         return say("")
-    idle = Fact(1 - chapter.busy, _of_scene(chapter, f"1 - busy_ns / {_LENGTH}"), ".0%")
+    idle = share_idle(chapter)
     launches = sum(call.count for call in chapter.calls if "Launch" in call.name)
     if not launches:
         return say(" For {} of the time no kernel ran.", idle)
-    every = (chapter.end_us - chapter.start_us) / launches
+    every = chapter.length_us / launches
     return say(
         " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, _time(every)
     )

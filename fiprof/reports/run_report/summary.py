@@ -187,4 +187,6 @@ def _sure(checks: Sequence[Check]) -> str:
     failed = sum(check.passed is False for check in checks)
     if not checks:
         return "The run has nothing to check itself by."
-    return f"{failed} of the run's {len(checks)} checks on itself failed." if failed else "No check of the run failed."
+    return (
+        f"{failed:,} of the run's {len(checks):,} checks on itself failed." if failed else "No check of the run failed."
+    )
