@@ -64,6 +64,7 @@ def test_the_kernels_of_an_iteration(of_run: list[Cell]) -> None:
     assert max(kernel.stalls, key=kernel.stalls.__getitem__) == "long_scoreboard"
     assert kernel.stalls["long_scoreboard"] == pytest.approx(0.59, abs=0.01)
     assert (kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct) == (12.1, 12.5)
+    assert kernel.occupancy_limiters == ["registers", "shared memory"]
     assert kernel.roof == "DRAM"
     assert kernel.roof_share == pytest.approx(0.886, abs=1e-3)
     assert kernel.dram_pct == pytest.approx(88.6)

@@ -32,6 +32,7 @@ from fiprof.reports.study_pages.analysis import imbalance, split_factor
 from fiprof.reports.study_pages.data import DOCUMENTS, Side, Study, load, pairs
 from fiprof.reports.study_pages.environment import drift
 from fiprof.reports.study_pages.kernel_findings import merge_share
+from fiprof.reports.study_pages.levels import between, levels
 from tests import study_fixture as fixture
 
 
@@ -442,3 +443,30 @@ def test_drift_is_the_spread_of_the_rounds() -> None:
     assert cell.plain is not None
     moved = dataclasses.replace(cell.plain, median_us=100.0, round_medians_us=[100.0, 104.0, 98.0])
     assert drift(dataclasses.replace(cell, plain=moved)) == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "upper"),
+    [
+        ([100.0, 113.0, 101.0, 112.0, 113.0, 100.0], (False, True, False, True, True, False)),
+        ([100.0, 100.0, 100.0, 100.0, 100.0, 114.0], (False, False, False, False, False, True)),
+        ([100.0, 103.0, 101.0, 104.0, 102.0, 100.0], None),  # no gap of 5 %
+        ([100.0, 105.0, 112.0, 118.0, 101.0, 110.0], None),  # something between
+        ([100.0, 113.0, 100.0], None),  # too few
+    ],
+)
+def test_two_levels_have_a_gap_and_nothing_between(rounds: list[float], upper: tuple[bool, ...] | None) -> None:
+    found = levels(dataclasses.replace(fixture.times(100.0), round_medians_us=rounds))
+    assert (found.upper if found else None) == upper
+
+
+def test_a_median_between_two_levels_is_told_apart(tmp_path: Path) -> None:
+    cell = fixture.decode(64, 2048, 32, tensor_cores=False, cuda_graph=False)
+    assert cell.plain is not None
+    rounds = [100.0, 100.0, 100.0, 114.0, 114.0, 114.0]
+    middle = dataclasses.replace(cell, plain=dataclasses.replace(cell.plain, median_us=107.0, round_medians_us=rounds))
+    lower = dataclasses.replace(cell, plain=dataclasses.replace(cell.plain, median_us=100.0, round_medians_us=rounds))
+    assert (between(middle), between(lower), between(cell)) == (True, False, False)
+    text = final(tmp_path, "levels", lambda each: middle if each.case == cell.case else each)
+    assert "In 1 of 105 decode cells the rounds lie on two levels, the upper 1.14 times the lower" in text
+    assert "the median lies between the levels, where no round was, in 1 of 1" in text

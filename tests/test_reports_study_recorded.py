@@ -239,6 +239,7 @@ def finding(study: Study, anchor: str) -> str:
         ("decode-heads", "but expect it the other way round at batch 1, KV 512, CUDA cores;"),
         ("rope-cache", "Pass a cos/sin cache; what that loses at tokens 16,384 is at most 0.6%."),
         ("decode-batch", "KV 2,048, GQA 32/8, tensor cores: most at batch 256, 508,768 tokens/s"),
+        ("decode-batch", "batch 128 has 87%; batch 64 has 94% at the fast end of its interval"),
         ("decode-host", "In 5 of 72 decode cells without a CUDA graph the GPU waits for the host"),
         ("decode-host", "1.67 to 1.93, median 1.80 over 2 pairs of these cells; 0.874 to 1.43, median 0.995 over 34"),
         ("decode-graph", "slower in 15 and with no difference seen in 21 of 36 pairs"),

@@ -324,6 +324,7 @@ def _scaling(study: Study, workload: str) -> tuple[Block, ...]:
                 scaling.view(study, found, title=f"Fits along {AXIS_WORDS.get(axis, axis)}"),
                 f"fits-{workload}-{axis}",
                 appendix=len(found) > len(shown),
+                uncut=True,
             )
         )
     return tuple(blocks) or (Text(("No parameter has three sizes or more: nothing to fit.",)),)

@@ -215,7 +215,7 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
             )
         )
         blocks.append(Bullets(tuple(Text((_effect_words(study, item),)) for item in found)))
-        blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True))
+        blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True, uncut=True))
     for axis in study.axes(workload):
         growth = scaling.fits(study, workload, axis)
         name = AXIS_WORDS.get(axis, axis)

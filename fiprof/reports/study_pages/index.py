@@ -88,8 +88,9 @@ def _what(study: Study) -> str:
     ]
     return (
         f"{count(len(study.measured), 'measured cell')} of {count(len(study.by_workload), 'kernel')}: "
-        f"{', '.join(parts)}. A cell is one kernel with one set of parameters. Every sentence and figure in these "
-        "documents is computed from the results below; nothing was written before the numbers."
+        f"{', '.join(parts)}. A cell is one kernel with one set of parameters. Every figure in these documents, and "
+        "every sentence that a figure could change, is computed from the results below; how the algorithms work was "
+        "read in the library's sources."
     )
 
 

@@ -102,10 +102,9 @@ def finding(study: Study) -> list[Found]:
         *_agreement([cell for cell, _ in found]),
         *_where(study, workload, found),
         *([f"elsewhere: {_by_workload(study, others)}"] if others else []),
-        *([f"{count(len(middle), 'median')} of {len(found)} lies between the levels"] if len(middle) == 1 else []),
         *(
-            [f"{len(middle)} of {len(found)} medians lie between the levels, where no round was"]
-            if len(middle) > 1
+            [f"the median lies between the levels, where no round was, in {len(middle)} of {len(found)}"]
+            if middle
             else []
         ),
     ]
