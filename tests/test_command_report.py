@@ -105,7 +105,18 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
             "value": "307.872",
             "source": "ncu, launch 3: gpu__time_duration.sum / 1000",
         } in numbers
-        assert bundle.read("guide.md").decode().count("fiprof collect --kernel") == 1
+        guide = bundle.read("guide.md").decode()
+        assert guide.count("fiprof collect --kernel") == 1
+        bundle.extractall(tmp_path / "unpacked")
+    # What the guide says of the bundle holds.
+    assert f"```sh\nfiprof show ./{run.name}\nfiprof report ./{run.name} --out new\n```" in guide
+    shown = fiprof("show", f"./unpacked/{run.name}")
+    assert shown.returncode == 0 and "PrefillWithKVCacheKernel" in shown.stdout
+    code = guide.split("```python\n")[1].split("```")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / "unpacked", capture_output=True, text=True, check=True
+    )
+    assert "PrefillWithKVCacheKernel" in done.stdout or "[6 rows x" in done.stdout
 
 
 def limited(*arguments: str, cwd: Path, limit: int) -> subprocess.CompletedProcess[str]:

@@ -102,9 +102,10 @@ def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence
         for name, text in texts.items():
             bundle.writestr(name, text)
         bundle.writestr("numbers.csv", _numbers(made))
-        bundle.writestr("guide.md", _guide(made))
-        for number, run in enumerate(runs, 1):
-            folder = run.path.resolve().name if len(runs) == 1 else f"{number}-{run.path.resolve().name}"
+        names = [run.path.resolve().name for run in runs]
+        folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
+        bundle.writestr("guide.md", _guide(made, folders[0]))
+        for run, folder in zip(runs, folders, strict=True):
             _add_run(bundle, run, folder)
     return path
 
@@ -148,11 +149,36 @@ def _numbers(made: Page) -> str:
     return view.render(view.View(columns, rows), "csv") + "\n"
 
 
-def _guide(made: Page) -> str:
-    """The reproduction guides alone."""
+def _guide(made: Page, folder: str) -> str:
+    """What the bundle holds and how to open it, then the reproduction guides. folder: a run's in it."""
     import dataclasses
+    import shlex
 
     from fiprof.reports.pages import markdown
+    from fiprof.reports.pages.page import Bullets, Code, Section, Text
+    from fiprof.reports.view import visible
+
+    where = shlex.quote(f"./{visible(folder)}")
+    held = (
+        "report.html opens in a browser, without a network; report.md is the same as plain text.",
+        "numbers.csv has each number of the report whose source is known, with it.",
+        f"{folder}/tables has every table as Parquet and as CSV; the report's appendix says what they are.",
+        f"{folder}/ncu/profile.ncu-rep and {folder}/nsys/trace.nsys-rep are for ncu-ui and nsys-ui, as far as the run "
+        "has them.",
+        "What the tools exported from these (CSV, SQLite) is left out: collect --replay needs the run's own folder.",
+    )
+    opening = Section(
+        "bundle",
+        "What is in here",
+        (
+            Bullets(tuple(Text((text,)) for text in held)),
+            Text(("To fiprof the folder is a run; without fiprof any reader of Parquet will do:",)),
+            Code(f"fiprof show {where}\nfiprof report {where} --out new"),
+            Code(
+                f"import pandas\nprint(pandas.read_parquet({f'{visible(folder)}/tables/launches.parquet'!r}))", "python"
+            ),
+        ),
+    )
 
     def guides(sections: Sequence[Any]) -> Iterator[Any]:
         for section in sections:
@@ -161,7 +187,7 @@ def _guide(made: Page) -> str:
             else:
                 yield from guides(section.sections)
 
-    return markdown.render(dataclasses.replace(made, sections=tuple(guides(made.sections))))
+    return markdown.render(dataclasses.replace(made, sections=(opening, *guides(made.sections))))
 
 
 @contextlib.contextmanager

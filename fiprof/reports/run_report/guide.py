@@ -238,7 +238,7 @@ def guide_section(measured: Measured, defaults: Defaults) -> Section:
             )
         blocks.append(_expect(measured))
     name = shlex.quote(visible(manifest.name))
-    blocks.append(Text(("Without a GPU, the same analysis from the raw files of this run:",)))
+    blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
     blocks.append(Code(f"fiprof collect --replay {name}\nfiprof report latest"))
     if by_hand := _by_hand(manifest):
         blocks.append(
