@@ -120,13 +120,13 @@ def top_stalls(kernel: Kernel, most: int = 3) -> list[tuple[str, float]]:
 
 
 def occupancy(kernel: Kernel) -> str:
-    """``occupancy 37% of 56% that registers allow``; empty where it was not collected."""
+    """``occupancy 37% of 56%, limited by registers``; empty where it was not collected."""
     if kernel.achieved_occupancy_pct is None or kernel.theoretical_occupancy_pct is None:
         return ""
     by = listed(kernel.occupancy_limiters)
     return (
         f"occupancy {kernel.achieved_occupancy_pct:.0f}% of {kernel.theoretical_occupancy_pct:.0f}%"
-        f"{f' that {by} allow' if by else ''}"
+        f"{f', limited by {by}' if by else ''}"
     )
 
 
