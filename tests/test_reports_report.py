@@ -306,7 +306,11 @@ def test_without_ranges(tmp_path: Path) -> None:
     ]  # fmt: skip
     page = report([make_run(tmp_path / "run", kernels=rows)])
     assert any("no NVTX ranges at all" in text for text in cautions(page))
-    assert "K x 3, median 1.00 µs" in markdown.render(page)
+    text = markdown.render(page)
+    assert "K x 3, median 1.00 µs" in text
+    # What belongs to no case was not measured for its own sake, and is nobody's waiting.
+    assert "are the measured phases" not in text
+    assert "finding-waiting" not in text
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
@@ -320,6 +324,10 @@ def test_a_run_with_nothing_at_all(tmp_path: Path, status: str) -> None:
     assert checklist(page)["every section is there"] == "yes" or "missing:" in text
     assert checklist(page)["the run is complete"] == "NO"
     assert "Traceback" not in html.render(page)
+    assert "Occupancy of each launch" not in text and "What to expect" not in text and "--replay" not in text
+    assert "Nothing was measured of any case: there is nothing to observe." in text
+    assert "No check of the run failed, but 1 of 1 could not be made." in text
+    assert text.count(f"is {status}: the plain run failed") == 1
 
 
 def test_an_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -185,8 +185,9 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
             )
         )
     if not found:
+        outside = "launches that belong to no case"
         raise FiprofError(
-            f"nothing is expected of {', '.join(without) or f'a case with {kernel!r}'}",
+            f"nothing is expected of {', '.join(without) or (f'a case with {kernel!r}' if kernel else outside)}",
             f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
         )
     return Expected(

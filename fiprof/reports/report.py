@@ -98,7 +98,7 @@ def _charts(measured: Measured) -> Section:
         lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
         lambda: roofline_chart(measured.roofs),
         lambda: stalls_chart(measured.stalls),
-        lambda: occupancy_chart(measured.figures),
+        lambda: occupancy_chart(measured.figures) if measured.evidence.launches else None,
         lambda: memory_chart(run),
     )
     for make in makers:

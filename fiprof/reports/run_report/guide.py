@@ -23,6 +23,11 @@ BY_HAND = "by-hand"
 MOST_CASES = 12
 """That each command of the log says in full; of more they are said once."""
 
+NCU_RAW, NSYS_SQLITE = "ncu/raw.csv", "nsys/trace.sqlite"
+"""What a replay reads."""
+VIEWERS: Mapping[str, str] = {"ncu-ui": "ncu/profile.ncu-rep", "nsys-ui": "nsys/trace.nsys-rep"}
+"""Viewer -> the raw report that it opens."""
+
 _OPTIONS: Mapping[str, Value] = {
     "ncu_set": "full",
     "iterations": 20,
@@ -236,28 +241,26 @@ def guide_section(measured: Measured, defaults: Defaults) -> Section:
             blocks.append(
                 Text((f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",))
             )
-        blocks.append(_expect(measured))
+        if measured.evidence.plain or measured.evidence.trace.cases or measured.evidence.launches:
+            blocks.append(_expect(measured))
     name = shlex.quote(visible(manifest.name))
-    blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
-    blocks.append(Code(f"fiprof collect --replay {name}\nfiprof report latest"))
+    made = {file.path for action in manifest.actions for file in action.files}
+    if made & {NCU_RAW, NSYS_SQLITE}:
+        blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
+        blocks.append(Code(f"fiprof collect --replay {name}\nfiprof report latest"))
     if by_hand := _by_hand(manifest):
         blocks.append(
             Text(("By hand, in bash, without fiprof's supervision: its own commands, in a folder of their own.",))
         )
         blocks.append(Code(by_hand, "bash"))
-    blocks.append(
-        Bullets(
-            (
-                Text(
-                    (
-                        "ncu-ui ncu/profile.ncu-rep and nsys-ui nsys/trace.nsys-rep open this run's raw reports; "
-                        "xz -dk FILE.xz unpacks one that is packed.",
-                    )
-                ),
-                Text(("fiprof show, stalls, roofline, hotspots and timeline print the tables behind this report.",)),
-            )
-        )
-    )
+    opened = [f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made]
+    also = []
+    if opened:
+        open_ = "opens this run's raw report" if len(opened) == 1 else "open this run's raw reports"
+        also.append(f"{' and '.join(opened)} {open_}; xz -dk FILE.xz unpacks one that is packed.")
+    if made:
+        also.append("fiprof show, stalls, roofline, hotspots and timeline print the tables behind this report.")
+        blocks.append(Bullets(tuple(Text((text,)) for text in also)))
     return Section("reproduce", "Reproduction guide", tuple(blocks))
 
 

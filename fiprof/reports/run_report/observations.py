@@ -49,9 +49,9 @@ def section(measured: Measured, told: Story, found: Verdicts) -> Section:
     ]
     blocks: list[Block] = list(findings)
     if not findings:
-        blocks.append(
-            Text(("Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare.",))
-        )
+        what = "Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare."
+        seen = measured.evidence.launches or measured.evidence.trace.cases
+        blocks.append(Text((what if seen else "Nothing was measured of any case: there is nothing to observe.",)))
     return Section("observations", "Observations", tuple(blocks), tuple(_expected(measured)))
 
 
@@ -63,7 +63,7 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
     idle = {
         scene.chapter.steps[0].case or "": scene.chapter
         for scene in sorted(told.measured, key=lambda scene: scene.chapter.busy)
-        if scene.chapter.steps and scene.chapter.busy < 1 - IDLE_SHARE
+        if scene.chapter.steps and scene.chapter.steps[0].case and scene.chapter.busy < 1 - IDLE_SHARE
     }
     traced = {case: share_idle(chapter) for case, chapter in idle.items()}
     plain = report_verdicts.waiting(found, IDLE_SHARE * 100)

@@ -191,7 +191,7 @@ def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:
     names = [str(tool) for tool in tools] if isinstance(tools, list) else []
     yield "tools", ", ".join(["plain run", *names]), ""
     yield "iterations, plain and nsys", of("iterations"), ""
-    yield "iterations, ncu", of("measure_iterations"), ""
+    yield "iterations, ncu", of("measure_iterations") if "ncu" in names else "", ""
     yield "warm-up iterations", of("warmup"), ""
     yield "seed of the inputs", of("seed"), ""
     if "nsys" in names:
@@ -202,7 +202,7 @@ def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:
                 f"{hz:,} a second",
                 (
                     f"nsys samples the hardware every {1e6 / hz:,.0f} µs: a kernel shorter than that has no sample of "
-                    "its own, and ncu's counters stand for it."
+                    "its own" + (", and ncu's counters stand for it." if "ncu" in names else ".")
                 ),
             )
         elif hz == 0:

@@ -98,7 +98,9 @@ def story(measured: Measured) -> Story:
         )
         for chapter in sorted(told.chapters, key=lambda chapter: chapter.start_us)
     )
-    return Story(scenes, told.warnings, told.period_us)
+    # What became of the run is said at its head.
+    known = source.status_warning(measured.run)
+    return Story(scenes, tuple(text for text in told.warnings if text not in known), told.period_us)
 
 
 def _event(step: Step, group: Group | None, measured: Measured, doubted: bool) -> Event:
@@ -185,7 +187,7 @@ def section(told: Story) -> Section:
 def _opening(told: Story) -> Said:
     everything = Source("nsys", "count(duration_ns)", phase="all")
     steps = [step for scene in told.scenes for step in scene.chapter.steps]
-    chapters = [scene.chapter for scene in told.measured]
+    chapters = [scene.chapter for scene in told.measured if scene.chapter.phase]
     length = sum(chapter.length_us for chapter in chapters)
     sampled = "" if told.period_us is None else f" nsys sampled the hardware every {told.period_us:.0f} µs."
     count = sum(step.count for step in steps)

@@ -9,7 +9,7 @@ from fiprof.reports import source
 from fiprof.reports.check_rules import Check
 from fiprof.reports.facts import Fact, Said, Source, join, more, say
 from fiprof.reports.judging.rules import WAITING_PCT
-from fiprof.reports.labels import short_kernel
+from fiprof.reports.labels import NO_CASE, short_kernel
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
 from fiprof.reports.run_report.measured import Group, Measured, total
@@ -117,6 +117,8 @@ def _where(measured: Measured) -> tuple[str, ...]:
     rest = len(found) - len(named)
     tail = f", and {rest} more" if rest else ""
     what = f"One iteration of each of the {cases} cases takes" if cases > 1 else "An iteration takes"
+    if not any(item.case for item in found):
+        what = "One launch of each kernel takes"
     by = "nsys" if measured.evidence.trace.cases else "ncu"
     return (say("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
 
@@ -141,7 +143,7 @@ def _link(group: Group) -> Link:
 
 def _name(kernel: str, label: str) -> str:
     """A kernel with its case, where that says more."""
-    return f"{short_kernel(kernel)} ({label})" if label not in ("", kernel) else short_kernel(kernel)
+    return f"{short_kernel(kernel)} ({label})" if label not in ("", NO_CASE, kernel) else short_kernel(kernel)
 
 
 def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
@@ -151,7 +153,8 @@ def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
     if choice is not None:
         told.append(say("To do first: {}.", choice))
     elif first is not None:
-        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:,.1f} µs an iteration"
+        of = "an iteration" if first.group.case else "a launch"
+        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:,.1f} µs {of}"
         told += [
             "To do first, in ",
             _link(first.group),
@@ -187,6 +190,8 @@ def _sure(checks: Sequence[Check]) -> str:
     failed = sum(check.passed is False for check in checks)
     if not checks:
         return "The run has nothing to check itself by."
-    return (
-        f"{failed:,} of the run's {len(checks):,} checks on itself failed." if failed else "No check of the run failed."
-    )
+    if failed:
+        return f"{failed:,} of the run's {len(checks):,} checks on itself failed."
+    unknown = sum(check.passed is None for check in checks)
+    most = f", but {unknown:,} of {len(checks):,} could not be made" if unknown > len(checks) / 2 else ""
+    return f"No check of the run failed{most}."

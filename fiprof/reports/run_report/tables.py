@@ -40,7 +40,7 @@ def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
     yield from _kernels(told)
     yield from _rules(run)
     yield from _names(run)
-    yield from _on_disk(run)
+    yield from _on_disk(run, counted=bool(measured.evidence.launches))
 
 
 def _stalls(measured: Measured) -> Iterable[Table]:
@@ -136,8 +136,8 @@ def _names(run: Run) -> Iterable[Table]:
         yield Table(view, anchor="appendix-names", appendix=True)
 
 
-def _on_disk(run: Run) -> Iterable[Table]:
-    """The run's own tables, and ncu's names of the columns of ``launches``."""
+def _on_disk(run: Run, *, counted: bool) -> Iterable[Table]:
+    """The run's own tables, and where ncu counted, its names of the columns of ``launches``."""
     rows = tuple(
         (each.name, run.table(each.name).num_rows, each.row) for each in tables.TABLES.values() if run.has(each.name)
     )
@@ -146,6 +146,8 @@ def _on_disk(run: Run) -> Iterable[Table]:
     columns = (Column("table", "table"), Column("rows", "rows", spec=",d"), Column("row", "a row is"))
     notes = ("In the folder tables of the run, as Parquet; fiprof.open(RUN).frame(NAME) is a DataFrame.",)
     yield Table(View(columns, rows, title="Tables on disk", notes=notes), anchor="appendix-tables", appendix=True)
+    if not counted:
+        return
     named = tuple((metric.name, metric.ncu[0], metric.unit, metric.meaning) for metric in metrics.METRICS)
     heads = (
         Column("column", "column of launches"),
