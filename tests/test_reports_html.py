@@ -10,7 +10,7 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.reports.pages import html
-from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Section, Table, Text, anchors
+from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Quoted, Section, Table, Text, anchors
 from fiprof.reports.view import Column, View
 from tests import pages
 
@@ -79,6 +79,11 @@ def test_names_are_text(demo: Elements) -> None:
     for name in pages.HOSTILE[:4]:
         assert name in demo.text
     assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
+
+
+def test_words_of_a_program_are_code() -> None:
+    page = Page("Title", (Section("a", "A", (Text(("Waits for ", Quoted("LDG <R8>"), ".")),)),))
+    assert "Waits for <code>LDG &lt;R8&gt;</code>." in html.render(page)
 
 
 def test_a_figures_json_does_not_end_its_script() -> None:

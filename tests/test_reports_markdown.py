@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.reports.pages import markdown
-from fiprof.reports.pages.page import Bullets, Caution, Code, Finding, Link, Page, PageLink, Section, Table, Text
+from fiprof.reports.pages.page import (
+    Bullets,
+    Caution,
+    Code,
+    Finding,
+    Link,
+    Page,
+    PageLink,
+    Quoted,
+    Section,
+    Table,
+    Text,
+)
 from fiprof.reports.view import Column, View, cell_width
 from tests import pages
 
@@ -40,6 +52,19 @@ def test_sections_findings_and_links() -> None:
         '<a id="f-dram"></a>\n\n**DRAM is at 87 %.**\n\n- dram_pct 87.0 %, above 60 % (ncu)\n\n→ Move less.\n\n'
         "How sure: ncu and nsys agree.\n\nSee [there](#f-dram) and [that](other.md#x).\n"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "span"),
+    [
+        ("LDG.E R8, desc[UR6][R12.64]", "`LDG.E R8, desc[UR6][R12.64]`"),
+        ("<script>*x*", "`<script>*x*`"),
+        ("a``b`", "``` a``b` ```"),
+        ("a\nb\x1b", r"`a\nb\x1b`"),
+    ],
+)
+def test_words_of_a_program_are_a_code_span(words: str, span: str) -> None:
+    assert written(Text(("Waits for ", Quoted(words), "."))) == f"Waits for {span}."
 
 
 def test_an_anchor_that_is_not_the_headings_own_stands_before_it() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
-from fiprof.reports.pages.page import Chart, Link, Page, Section, Table, target
+from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
 from fiprof.reports.view import Column, Value, is_number, shorten, shown_columns, visible, word
 
 if TYPE_CHECKING:
@@ -122,9 +122,9 @@ def _order(value: Value) -> str:
     return ""
 
 
-def _parts(parts: Iterable[str]) -> list[tuple[str, str]]:
-    """Text and where it leads, empty for nowhere."""
-    return [(visible(part), _href(part)) for part in parts]
+def _parts(parts: Iterable[str]) -> list[tuple[str, str, bool]]:
+    """Text, where it leads (empty for nowhere), and whether it is code."""
+    return [(visible(part), _href(part), isinstance(part, Quoted)) for part in parts]
 
 
 def _href(value: Value) -> str:

@@ -19,6 +19,7 @@ from fiprof.reports.pages.page import (
     Finding,
     Link,
     Page,
+    Quoted,
     Section,
     Table,
     Text,
@@ -200,7 +201,15 @@ def _joined(text: Text) -> str:
 def _inline(part: str) -> str:
     if isinstance(part, Link):
         return _link(part, target(part, SUFFIX))
-    return _words(part)
+    return _code(part) if isinstance(part, Quoted) else _words(part)
+
+
+def _code(text: str) -> str:
+    """A code span, whose marks are longer than any run of them inside."""
+    shown = shorten(" ".join(visible(text).split()), LONGEST_WORD)
+    mark = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    space = " " if shown.startswith("`") or shown.endswith("`") else ""
+    return f"{mark}{space}{shown}{space}{mark}" if shown else ""
 
 
 def _link(text: str, href: str) -> str:

@@ -30,6 +30,10 @@ class Link(str):
         return link
 
 
+class Quoted(str):
+    """Words of a program in a sentence, e.g. an instruction: shown as code, letter by letter."""
+
+
 class PageLink(Link):
     """A link to another page that is written in the same forms: ``analysis`` or ``analysis#decode``, without a suffix.
 
@@ -50,7 +54,7 @@ class Text:
     """A paragraph: its parts, one after the other, as they are."""
 
     parts: tuple[str, ...]
-    """Each a plain string or a :class:`Link`."""
+    """Each a plain string, a :class:`Link` or :class:`Quoted`."""
 
 
 @dataclass(frozen=True)

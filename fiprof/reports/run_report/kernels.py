@@ -12,7 +12,7 @@ from fiprof.reports.facts import Fact, Said, join, say
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.occupancy import occupancy
 from fiprof.reports.occupancy import sentences as occupancy_sentences
-from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
+from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.reasons import reason_of
 from fiprof.reports.run_report import verdicts as report_verdicts
@@ -166,10 +166,11 @@ class _Writer:
             ("Compute", self._compute(group)),
             ("Memory", self._memory(group)),
             ("Stalls", self._stall(group, helps=not judged)),
-            ("Hot spot", self._hot_spot(group)),
         )
-        items = tuple(Text((say("{}: {}", name, text),)) for name, text in found if text)
-        return [*(Caution(text) for text in self._doubts.get(group.launch, ())), Bullets(items)]
+        items = [Text((say("{}: {}", name, text),)) for name, text in found if text]
+        if hot := self._hot_spot(group):
+            items.append(Text(("Hot spot: ", *hot)))
+        return [*(Caution(text) for text in self._doubts.get(group.launch, ())), Bullets(tuple(items))]
 
     def _time(self, group: Group) -> Said:
         ncu, nsys = self.measured.duration(group.row), self.measured.nsys_kernel(group.case, group.kernel)
@@ -338,22 +339,22 @@ class _Writer:
         said.facts = text.facts
         return said
 
-    def _hot_spot(self, group: Group) -> str | None:
+    def _hot_spot(self, group: Group) -> tuple[str, ...]:
         item = self._hot.get(group.launch)
         if item is None:
-            return None
+            return ()
         if not item.hotspots:
-            return hotspots.summary(item)
+            return (hotspots.summary(item),)
         if item.samples < LEAST_SAMPLES:
-            return f"too few samples to name one: {item.samples}."
+            return (f"too few samples to name one: {item.samples}.",)
         line = item.hotspots[0]
         text = f"the hottest of {item.instructions:,} instructions holds {line.share:.0%} of {item.samples:,} samples: "
-        text += shorten(visible(line.shown), LONGEST_SASS)
-        text += f" at {line.offset:#x}" + (f", {line.top_reason}" if line.top_reason else "")
+        at = f" at {line.offset:#x}" + (f", {line.top_reason}" if line.top_reason else "")
+        parts = [text, Quoted(shorten(visible(line.shown), LONGEST_SASS)), at]
         if line.waits_for is not None:
-            waits_for = shorten(visible(line.waits_for.shown), LONGEST_SASS)
-            text += f", which probably waits for {waits_for} at {line.waits_for.offset:#x}"
-        return text + "."
+            waits_for = Quoted(shorten(visible(line.waits_for.shown), LONGEST_SASS))
+            parts += [", which probably waits for ", waits_for, f" at {line.waits_for.offset:#x}"]
+        return (*parts, ".")
 
 
 def _access_words(found: Accesses, shared_pct: float) -> list[Said]:
