@@ -515,6 +515,21 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_log_of_many_cases_says_them_once(tmp_path: Path) -> None:
+    words = [word for rows in range(guide.MOST_CASES + 1) for word in ("--case", f"mine[rows={rows}]")]
+    argv = ["/opt/python", "-m", "fiprof.workloads", "run", *words, "--seed=0"]
+    actions = [
+        Action(step, [*tool, *argv], {}, "2026-11-21T10:45:00+01:00", 1.0, 0, "ok", f"logs/{step}.log")
+        for step, tool in (("plain", []), ("nsys", ["/opt/nsys", "profile"]))
+    ]
+    page = report([make_run(tmp_path / "run", actions=actions)])
+    (log,) = [block.text for block in the(page, "actions").blocks if isinstance(block, Code)]
+    assert log.count("mine[rows=3]") == 1
+    script = log.replace("/opt/nsys profile", "printf '%s\\n'").replace("# plain\n", ": ")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == argv
+
+
 def test_files_have_whole_checksums(tmp_path: Path) -> None:
     sum_ = "0123456789abcdef" * 4
     action = Action(

@@ -10,6 +10,7 @@ from fiprof.errors import FiprofError
 from fiprof.parsers.run import Run
 from fiprof.reports.facts import Fact, Said, join, say
 from fiprof.reports.judging.advice import Step
+from fiprof.reports.judging.quoted_rules import LEAST_GAIN_PCT
 from fiprof.reports.labels import short_kernel
 from fiprof.reports.pages.page import Block, Bullets, Finding, Link, Table, Text
 from fiprof.reports.pages.traced import Cell, table
@@ -62,6 +63,7 @@ def head(verdict: LaunchVerdict) -> list[Block]:
     ]
     rest = [Text((say("Then: {}", step_words(step)),)) for step in verdict.steps[1:]]
     notes = [Text((f"{note}.",)) for note in found.notes]
+    worth = [rule for rule in verdict.rules if (rule.speedup_pct or 0.0) >= LEAST_GAIN_PCT]
     quoted = [
         Text(
             (
@@ -69,11 +71,11 @@ def head(verdict: LaunchVerdict) -> list[Block]:
                 + (f" No step: {rule.why_not}." if rule.why_not else ""),
             )
         )
-        for rule in [rule for rule in verdict.rules if rule.estimate and not rule.restates][:MOST_RULES]
+        for rule in [rule for rule in worth if not rule.restates][:MOST_RULES]
     ]
     restating: dict[str, list[str]] = defaultdict(list)
-    for rule in verdict.rules:
-        if rule.estimate and rule.restates:
+    for rule in worth:
+        if rule.restates:
             restating[rule.why_not].append(f"{rule.rule}, {rule.estimate}")
     quoted += [Text((f"ncu's {' and '.join(rules)}: no step, {why}.",)) for why, rules in restating.items()]
     if rest or quoted or notes:
