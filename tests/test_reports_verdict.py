@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers import metrics
-from fiprof.parsers.metrics import Row
+from fiprof.parsers import derived
+from fiprof.parsers.derived import Row
 from fiprof.parsers.run import Run
 from fiprof.reports.facts import Fact, Source
 from fiprof.reports.judging.advice import Situation, Step, steps
@@ -423,7 +423,7 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     reading = None if waiting is None else waits(waiting)
     found = judge(row, launch=1, waiting=reading)
     assert all(item.holds for item in found.readings)
-    values = {column: metrics.number(row, column) for column in COLUMNS}
+    values = {column: derived.number(row, column) for column in COLUMNS}
     assert all(item.value == values[item.column] for item in found.readings if item.column in values)
     first = found.readings[0] if found.readings else None
     if found.kind == "launch":

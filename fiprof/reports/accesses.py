@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fiprof.parsers.metrics import Row, number
+from fiprof.parsers.derived import Row, number
 from fiprof.parsers.run import Run
 from fiprof.reports import source
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiprof.parsers import metrics
+from fiprof.parsers import derived
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.results import Cell, Kernel
 from fiprof.parsers.run import Run
@@ -71,7 +71,7 @@ class _Measured:
         moved = case.bytes_read + case.bytes_written
         gb_per_s = _rate(moved, seconds, 1e9)
         waiting = self.waiting.get(case.id)
-        ncu_ns = self.evidence.per_iteration(case.id, lambda row: metrics.number(row, "duration_ns"))
+        ncu_ns = self.evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
         return Cell(
             case=case.id,
             workload=_name(case),
@@ -91,7 +91,7 @@ class _Measured:
             tflops=tflops,
             gb_per_s=gb_per_s,
             tflops_roof_share=_share(tflops, self._compute_roof(longest), 1e12),
-            gb_per_s_roof_share=_share(gb_per_s, metrics.dram_peak_bytes_per_second(longest or {}), 1e9),
+            gb_per_s_roof_share=_share(gb_per_s, derived.dram_peak_bytes_per_second(longest or {}), 1e9),
             kernels=[self._kernel(row) for row in first],
             plan=baseline.plan if baseline else {},
         )
@@ -105,8 +105,8 @@ class _Measured:
         launch = row["launch"]
         placed = self.roofs.get(launch)
         verdict = self.verdicts.get(launch)
-        shared = [metrics.number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
-        duration_ns = metrics.number(row, "duration_ns")
+        shared = [derived.number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
+        duration_ns = derived.number(row, "duration_ns")
         return Kernel(
             kernel=row["kernel"] or "",
             kernel_full=row["kernel_full"] or "",
@@ -115,18 +115,18 @@ class _Measured:
             block=row["block"] or "",
             duration_us=None if duration_ns is None else duration_ns / 1e3,
             stalls=self.shares.get(launch, {}),
-            achieved_occupancy_pct=metrics.number(row, "achieved_occupancy_pct"),
-            theoretical_occupancy_pct=metrics.number(row, "theoretical_occupancy_pct"),
+            achieved_occupancy_pct=derived.number(row, "achieved_occupancy_pct"),
+            theoretical_occupancy_pct=derived.number(row, "theoretical_occupancy_pct"),
             occupancy_limiters=list(occupancy(row).limiters),
-            waves=metrics.number(row, "waves_per_sm"),
-            registers_per_thread=_whole(metrics.number(row, "registers_per_thread")),
+            waves=derived.number(row, "waves_per_sm"),
+            registers_per_thread=_whole(derived.number(row, "registers_per_thread")),
             shared_bytes_per_block=_whole(_sum(shared)),
-            tensor_active_pct=metrics.number(row, "tensor_active_pct"),
-            dram_pct=metrics.number(row, "dram_throughput_pct"),
-            l2_pct=metrics.number(row, "l2_throughput_pct"),
-            sm_pct=metrics.number(row, "sm_throughput_pct"),
-            dram_bytes=metrics.dram_bytes(row),
-            l2_hit_pct=metrics.number(row, "l2_hit_pct"),
+            tensor_active_pct=derived.number(row, "tensor_active_pct"),
+            dram_pct=derived.number(row, "dram_throughput_pct"),
+            l2_pct=derived.number(row, "l2_throughput_pct"),
+            sm_pct=derived.number(row, "sm_throughput_pct"),
+            dram_bytes=derived.dram_bytes(row),
+            l2_hit_pct=derived.number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
             roof_share=placed.share if placed else None,
             verdict=verdict.title if verdict else "",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.parsers import metrics
+from fiprof.parsers import derived
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.reports import source
 from fiprof.reports.evidence import Evidence, environment, float_ops
@@ -160,7 +160,7 @@ def flops(evidence: Evidence, case: CaseEntry) -> Check:
     name = "flops"
     if not evidence.of(case.id):
         return Check(name, "ncu did not profile this case")
-    counted, kind = evidence.per_iteration(case.id, metrics.tensor_ops), "tensor operations"
+    counted, kind = evidence.per_iteration(case.id, derived.tensor_ops), "tensor operations"
     if not counted:
         counted, kind = evidence.per_iteration(case.id, float_ops), "operations outside the tensor cores"
     if counted is None or not case.flops:
@@ -180,7 +180,7 @@ def flops(evidence: Evidence, case: CaseEntry) -> Check:
 def dram_reads(evidence: Evidence, case: CaseEntry) -> Check:
     """Bytes read from DRAM over the input bytes."""
     name = "dram_reads"
-    read = evidence.per_iteration(case.id, lambda row: metrics.number(row, "dram_read_bytes"))
+    read = evidence.per_iteration(case.id, lambda row: derived.number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
         return Check(name, "ncu counted no DRAM reads, or the case has no cost model")
     factor = read / case.bytes_read
@@ -199,7 +199,7 @@ def dram_reads(evidence: Evidence, case: CaseEntry) -> Check:
 def dram_writes(evidence: Evidence, case: CaseEntry) -> Check:
     """Bytes written to DRAM over the output bytes; L2 may keep as many as it holds beyond the kernel's end."""
     name = "dram_writes"
-    written = evidence.per_iteration(case.id, lambda row: metrics.number(row, "dram_write_bytes"))
+    written = evidence.per_iteration(case.id, lambda row: derived.number(row, "dram_write_bytes"))
     l2_bytes = environment(evidence.run, "gpu", "l2_bytes")
     if written is None or not case.bytes_written:
         return Check(name, "ncu counted no DRAM writes, or the case has no cost model")

@@ -8,7 +8,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from fiprof.parsers import metrics
+from fiprof.parsers import derived, metrics
 from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.times import Times, TraceTimes, plain_times, trace_times
@@ -78,7 +78,7 @@ def float_ops(row: source.Row) -> float | None:
     Conversions between half and single precision execute as HADD, so these count work that is none.
     None where no precision was counted.
     """
-    counts = metrics.float_ops({**row, "hadd_thread_insts": 0.0})
+    counts = derived.float_ops({**row, "hadd_thread_insts": 0.0})
     return sum(counts.values()) if counts else None
 
 

@@ -11,7 +11,7 @@ from statistics import median_low
 from typing import Literal
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import metrics
+from fiprof.parsers import derived
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
@@ -237,7 +237,7 @@ def _of_roof(roof: Roof, size: str, case: CaseEntry, row: source.Row) -> Compari
         name, measured, about = _tensor_share(row)
         remark = "; ".join(filter(None, (remark, about)))
     else:
-        name, measured = "DRAM", _percent(row["dram_bytes_per_second"], metrics.dram_peak_bytes_per_second(row))
+        name, measured = "DRAM", _percent(row["dram_bytes_per_second"], derived.dram_peak_bytes_per_second(row))
     return Comparison(
         f"share of the {name} roof",
         "%",
@@ -263,13 +263,13 @@ def _nearest(roof: Roof, size: str, case: CaseEntry) -> tuple[float, str]:
 
 def _tensor_share(row: source.Row) -> tuple[str, float | None, str]:
     """The roof's name, its share in % and, where slower instructions were used than the GPU has, the share of those."""
-    kind = metrics.dominant_tensor_kind(row)
+    kind = derived.dominant_tensor_kind(row)
     seconds = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
-    ops = metrics.tensor_ops(row)
+    ops = derived.tensor_ops(row)
     if kind is None or ops is None or not seconds:
         return "tensor", 0.0 if ops == 0 else None, "it did no tensor operations" if ops == 0 else ""
-    peak = metrics.tensor_peak_ops_per_second(row, kind)
-    fastest = metrics.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    peak = derived.tensor_peak_ops_per_second(row, kind)
+    fastest = derived.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
     share = _percent(ops / seconds, peak)
     if peak and fastest and peak < 0.99 * fastest:
         return (
@@ -283,7 +283,7 @@ def _tensor_share(row: source.Row) -> tuple[str, float | None, str]:
 
 def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row) -> Comparison:
     """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
-    peak, moved = metrics.dram_peak_bytes_per_second(row), metrics.number(row, "dram_bytes_per_second")
+    peak, moved = derived.dram_peak_bytes_per_second(row), derived.number(row, "dram_bytes_per_second")
     target, remarks, origin = least, [], family.source
     if peak and origin.dram_tb_per_s:
         target = least / origin.dram_tb_per_s * peak / 1e12
@@ -294,7 +294,7 @@ def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row
         if moved is not None and least <= moved / 1e12 < target:
             remarks.append(f"the {least:g} themselves are reached")
     needed = case.bytes_read + case.bytes_written
-    most = metrics.tensor_peak_ops_per_second(row) if family.roof is not None and family.roof.kind == "tensor" else None
+    most = derived.tensor_peak_ops_per_second(row) if family.roof is not None and family.roof.kind == "tensor" else None
     if most and case.flops and (at_roof := needed / case.flops * most / 1e12) < target:
         remarks.append(
             f"the least bytes of this case are {at_roof:.2f} even at the tensor roof: the two expectations exclude "

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers import metrics
-from fiprof.parsers.metrics import Row, number
+from fiprof.parsers import derived
+from fiprof.parsers.derived import Row, number
 
 WARP_THREADS = 32
 
@@ -176,7 +176,7 @@ def shared_limit(allocated_bytes: float, multiprocessor_bytes: float) -> int:
 
 def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
     found = {name: limit for name, column in _LIMIT_COLUMNS.items() if (limit := number(row, column)) is not None}
-    clusters = metrics.product(row, "clusters_max_active", "cluster_size")
+    clusters = derived.product(row, "clusters_max_active", "cluster_size")
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
         found[CLUSTERS] = clusters / multiprocessors

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import metrics
+from fiprof.parsers import derived, metrics
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
@@ -238,7 +238,7 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofli
         works=works,
         memories=tuple(_under(memory, main) for memory in memories),
         model_flop_per_byte=_ratio(case.flops, case.bytes_read + case.bytes_written) if case and case.flops else None,
-        floats_counted="fp32" in metrics.float_ops(row),
+        floats_counted="fp32" in derived.float_ops(row),
         remark=remark,
     )
     if main is not None and placed.roof == main.kind and main.kind.endswith(" mma"):
@@ -253,12 +253,12 @@ def _works(row: source.Row) -> tuple[Work, ...]:
         return ()
     found = []
     for kind in metrics.TENSOR_KINDS:
-        if ops := metrics.number(row, f"tensor_ops_{kind}"):
+        if ops := derived.number(row, f"tensor_ops_{kind}"):
             name = f"tensor {kind} mma" if _slower_mma(row, kind) else f"tensor {kind}"
-            found.append(Work(name, ops, ops / seconds, metrics.tensor_peak_ops_per_second(row, kind)))
-    for precision, ops in metrics.float_ops(row).items():
+            found.append(Work(name, ops, ops / seconds, derived.tensor_peak_ops_per_second(row, kind)))
+    for precision, ops in derived.float_ops(row).items():
         if ops:
-            found.append(Work(precision, ops, ops / seconds, metrics.float_peak_ops_per_second(row, precision)))
+            found.append(Work(precision, ops, ops / seconds, derived.float_peak_ops_per_second(row, precision)))
     return tuple(found)
 
 
@@ -268,9 +268,9 @@ def _main(row: source.Row, works: Sequence[Work]) -> Work | None:
     Half additions do not count for it: conversions between half and single precision execute as HADD.
     """
     tensor = [work for work in works if work.kind.startswith("tensor")]
-    if "fp32" not in metrics.float_ops(row) and not tensor:
+    if "fp32" not in derived.float_ops(row) and not tensor:
         return None
-    without_conversions = metrics.float_ops({**row, "hadd_thread_insts": 0.0})
+    without_conversions = derived.float_ops({**row, "hadd_thread_insts": 0.0})
 
     def use(work: Work) -> tuple[float, float]:
         ops = without_conversions.get(work.kind, work.ops)
@@ -281,14 +281,14 @@ def _main(row: source.Row, works: Sequence[Work]) -> Work | None:
 
 def _slower_mma(row: source.Row, kind: str) -> bool:
     """Whether the launch used the tensor cores by instructions of a warp where those of a warpgroup are faster."""
-    slow = metrics.number(row, f"mma_peak_{kind}_ops_per_cycle")
-    fast = metrics.number(row, f"tensor_peak_{kind}_ops_per_cycle")
-    return slow is not None and fast is not None and slow < fast and metrics.mostly_mma(row, kind)
+    slow = derived.number(row, f"mma_peak_{kind}_ops_per_cycle")
+    fast = derived.number(row, f"tensor_peak_{kind}_ops_per_cycle")
+    return slow is not None and fast is not None and slow < fast and derived.mostly_mma(row, kind)
 
 
 def _mma_remark(row: source.Row, work: Work) -> str:
     kind = work.kind.split()[1]
-    fast = metrics.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    fast = derived.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
     if not fast or not work.peak_ops_per_second:
         return ""
     return (
@@ -300,7 +300,7 @@ def _mma_remark(row: source.Row, work: Work) -> str:
 
 def _by_model(row: source.Row, case: CaseEntry | None, evidence: Evidence) -> tuple[Work | None, str]:
     """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
-    if "fp32" in metrics.float_ops(row):
+    if "fp32" in derived.float_ops(row):
         return None, ""
     missing = "no operations were counted"
     if case is None or not case.flops:
@@ -328,14 +328,14 @@ def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> str:
 
 
 def _memories(row: source.Row) -> tuple[MemoryRoof, ...]:
-    dram = metrics.number(row, "dram_bytes_per_second")
+    dram = derived.number(row, "dram_bytes_per_second")
     seconds = _seconds(row)
     if dram is None and seconds:
-        dram = _ratio(metrics.dram_bytes(row), seconds)
+        dram = _ratio(derived.dram_bytes(row), seconds)
     levels: tuple[tuple[str, float | None, float | None], ...] = (
-        ("DRAM", dram, metrics.dram_peak_bytes_per_second(row)),
-        ("L2", metrics.number(row, "l2_bytes_per_second"), metrics.l2_peak_bytes_per_second(row)),
-        ("L1", metrics.number(row, "l1_bytes_per_second"), metrics.l1_peak_bytes_per_second(row)),
+        ("DRAM", dram, derived.dram_peak_bytes_per_second(row)),
+        ("L2", derived.number(row, "l2_bytes_per_second"), derived.l2_peak_bytes_per_second(row)),
+        ("L1", derived.number(row, "l1_bytes_per_second"), derived.l1_peak_bytes_per_second(row)),
     )
     return tuple(MemoryRoof(level, moved, peak) for level, moved, peak in levels if moved is not None and peak)
 
@@ -353,7 +353,7 @@ def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
 
 def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline | None:
     moved = case.bytes_read + case.bytes_written
-    duration_ns = evidence.per_iteration(case.id, lambda row: metrics.number(row, "duration_ns"))
+    duration_ns = evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
     if not case.flops or not moved or not duration_ns:
         return None
     longest = max(evidence.of(case.id), key=lambda row: row["duration_ns"] or 0.0)
@@ -362,7 +362,7 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline |
     main = _main(longest, _works(longest))
     if main is not None and main.peak_ops_per_second is not None:
         roofs[main.kind] = main.peak_ops_per_second
-    bandwidth = metrics.dram_peak_bytes_per_second(longest)
+    bandwidth = derived.dram_peak_bytes_per_second(longest)
     if bandwidth is not None:
         roofs["DRAM"] = bandwidth * intensity
     return CaseRoofline(
@@ -380,7 +380,7 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline |
 
 
 def _seconds(row: source.Row) -> float | None:
-    duration_ns = metrics.number(row, "duration_ns")
+    duration_ns = derived.number(row, "duration_ns")
     return None if duration_ns is None else duration_ns / 1e9
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import metrics
+from fiprof.parsers import derived
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import checks, source
@@ -212,7 +212,7 @@ def _missing(evidence: Evidence) -> Iterable[str]:
 
 def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
     plain, traced = evidence.plain.get(case.id), evidence.trace.cases.get(case.id)
-    ncu_ns = evidence.per_iteration(case.id, lambda row: metrics.number(row, "duration_ns"))
+    ncu_ns = evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
     ncu_us = None if ncu_ns is None else ncu_ns / 1e3
     nsys_us = traced.iteration.median_us if traced else None
     time_us = ncu_us or nsys_us
@@ -235,7 +235,7 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
         model_tflops=tflops,
         model_tflops_roof_share=_ratio(tflops, _tera(_roof(longest)[2])),
         model_gb_per_s=gb_per_s,
-        model_gb_per_s_roof_share=_ratio(gb_per_s, _giga(metrics.dram_peak_bytes_per_second(longest))),
+        model_gb_per_s_roof_share=_ratio(gb_per_s, _giga(derived.dram_peak_bytes_per_second(longest))),
     )
 
 
@@ -264,17 +264,17 @@ def _launch(
         tflops=tflops,
         roof_tflops=_tera(peak),
         roof_share=_ratio(tflops, _tera(peak)),
-        tensor_ops=metrics.tensor_ops(row),
-        fp32_ops=metrics.float_ops(row).get("fp32"),
+        tensor_ops=derived.tensor_ops(row),
+        fp32_ops=derived.float_ops(row).get("fp32"),
         tensor_active_pct=row["tensor_active_pct"],
         dram_gb_per_s=_giga(row["dram_bytes_per_second"]),
-        dram_roof_gb_per_s=_giga(metrics.dram_peak_bytes_per_second(row)),
+        dram_roof_gb_per_s=_giga(derived.dram_peak_bytes_per_second(row)),
         dram_pct=row["dram_throughput_pct"],
         sm_pct=row["sm_throughput_pct"],
         l1_pct=row["l1_throughput_pct"],
         l2_pct=row["l2_throughput_pct"],
         l2_gb_per_s=_giga(row["l2_bytes_per_second"]),
-        l2_roof_gb_per_s=_giga(metrics.l2_peak_bytes_per_second(row)),
+        l2_roof_gb_per_s=_giga(derived.l2_peak_bytes_per_second(row)),
         sm_clock_ghz=_giga(row["sm_clock_hz"]),
         achieved_occupancy_pct=row["achieved_occupancy_pct"],
         theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
@@ -296,11 +296,11 @@ def _roof(row: source.Row) -> tuple[str | None, float | None, float | None]:
     The tensor cores' roof where the launch did tensor operations, else that of single precision outside them: what
     ncu's roofline charts draw.
     """
-    kind = metrics.dominant_tensor_kind(row)
+    kind = derived.dominant_tensor_kind(row)
     if kind is not None:
-        return f"tensor {kind}", metrics.tensor_ops(row), metrics.tensor_peak_ops_per_second(row, kind)
-    ops = metrics.float_ops(row).get("fp32")
-    return (None, None, None) if ops is None else ("fp32", ops, metrics.float_peak_ops_per_second(row, "fp32"))
+        return f"tensor {kind}", derived.tensor_ops(row), derived.tensor_peak_ops_per_second(row, kind)
+    ops = derived.float_ops(row).get("fp32")
+    return (None, None, None) if ops is None else ("fp32", ops, derived.float_peak_ops_per_second(row, "fp32"))
 
 
 def _only_traced(labels: Labels, evidence: Evidence) -> Iterable[LaunchFigures]:

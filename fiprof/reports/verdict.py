@@ -268,7 +268,7 @@ class _Judge:
 
 def _excess(measured: Measured, case: CaseEntry) -> tuple[float | None, float | None]:
     """Operations and DRAM bytes that ncu counted in an iteration over those that the case needs; None where unknown."""
-    from fiprof.parsers.metrics import dram_bytes, tensor_ops
+    from fiprof.parsers.derived import dram_bytes, tensor_ops
 
     evidence = measured.evidence
     counted = evidence.per_iteration(case.id, tensor_ops) or evidence.per_iteration(case.id, float_ops)

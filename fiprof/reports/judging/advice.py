@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fiprof.parsers import metrics
-from fiprof.parsers.metrics import Row, number
+from fiprof.parsers import derived
+from fiprof.parsers.derived import Row, number
 from fiprof.reports.facts import Said, say
 from fiprof.reports.judging.model import Judgement, Reading
 from fiprof.reports.judging.quoted_rules import (
@@ -265,9 +265,9 @@ def _less_work(s: Situation) -> Iterator[Step]:
 def _tensor(s: Situation) -> Iterator[Step]:
     use = s.use(TENSOR)
     yield from _less_work(s)
-    kind = metrics.dominant_tensor_kind(s.row)
+    kind = derived.dominant_tensor_kind(s.row)
     peak = number(s.row, f"tensor_peak_{kind}_ops_per_cycle")
-    if kind is not None and peak is not None and metrics.mostly_mma(s.row, kind):
+    if kind is not None and peak is not None and derived.mostly_mma(s.row, kind):
         slow = number(s.row, f"mma_peak_{kind}_ops_per_cycle")
         if slow is not None and peak > slow > 0:
             yield Step(
@@ -302,7 +302,7 @@ def _instructions(s: Situation) -> Iterator[Step]:
     """A pipe, or the schedulers' issue slots."""
     part = s.judgement.part
     following, rest = s.next_after(part, ISSUE)
-    ops = metrics.float_ops(s.row)
+    ops = derived.float_ops(s.row)
     if part == "FMA pipe" and ops and max(ops, key=ops.__getitem__) == "fp32":
         yield Step(
             "Do two multiply-adds in one instruction, with packed halves (HFMA2), where the accuracy allows it",

@@ -8,8 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fiprof.parsers import metrics
-from fiprof.parsers.metrics import Row, number
+from fiprof.parsers import derived
+from fiprof.parsers.derived import Row, number
 from fiprof.parsers.run import Run
 from fiprof.reports import source
 from fiprof.reports.judging.model import Judgement
@@ -144,10 +144,10 @@ def conflict_share(row: Row) -> float | None:
 
 def by_warpgroups(row: Row) -> bool:
     """Whether the tensor operations are wgmma: asynchronous, so that few warps do, and more find no registers."""
-    kind = metrics.dominant_tensor_kind(row)
+    kind = derived.dominant_tensor_kind(row)
     if kind is None or number(row, f"tensor_peak_{kind}_ops_per_cycle") is None:
         return False
-    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not metrics.mostly_mma(row, kind)
+    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not derived.mostly_mma(row, kind)
 
 
 def _why_not(rule: QuotedRule, judgement: Judgement, row: Row, excess_bytes: float | None) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fiprof.parsers import metrics
-from fiprof.parsers.metrics import Row, number
+from fiprof.parsers.derived import Row, number
 from fiprof.reports.facts import Fact, Source
 from fiprof.reports.judging.model import CLOSE_POINTS, IDLE, Candidate, Judgement, Kind, Reading, Test
 from fiprof.reports.occupancy import occupancy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.metrics import number
+from fiprof.parsers.derived import number
 from fiprof.reports import checks, hotspots, source
 from fiprof.reports.accesses import Accesses, GlobalAccess
 from fiprof.reports.facts import Fact, Said, join, say

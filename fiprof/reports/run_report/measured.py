@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fiprof.parsers import metrics
+from fiprof.parsers import derived, metrics
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.parsers.run import Run
 from fiprof.reports import source
@@ -165,7 +165,7 @@ class Measured:
 
     def dram_share(self, row: source.Row) -> Fact | None:
         """DRAM's bytes a second over the peak at the measured clock."""
-        moved, peak = metrics.number(row, "dram_bytes_per_second"), metrics.dram_peak_bytes_per_second(row)
+        moved, peak = derived.number(row, "dram_bytes_per_second"), derived.dram_peak_bytes_per_second(row)
         if moved is None or not peak:
             return None
         names = [self.name(each) for each in ("dram_bytes_per_second", "dram_peak_bytes_per_cycle", "dram_clock_hz")]
@@ -174,7 +174,7 @@ class Measured:
 
     def ratio(self, row: source.Row, above: str, below: str, spec: str = ".2f", unit: str = "") -> Fact | None:
         """One column over another; None where one was not collected or the second is zero."""
-        part, whole = metrics.number(row, above), metrics.number(row, below)
+        part, whole = derived.number(row, above), derived.number(row, below)
         if part is None or not whole:
             return None
         formula = f"{self.name(above)} / {self.name(below)}"
@@ -189,7 +189,7 @@ class Measured:
         rows = self.evidence.of(case.id)
         if not rows or not case.flops or len({row["iteration"] for row in rows}) > 1:
             return None
-        tensor = [metrics.tensor_ops(row) for row in rows]
+        tensor = [derived.tensor_ops(row) for row in rows]
         counted = tensor if any(tensor) else [float_ops(row) for row in rows]
         known = [value for value in counted if value is not None]
         if len(known) < len(rows):
@@ -206,7 +206,7 @@ class Measured:
         return " + ".join(self.name(name) for name in names if row.get(name) is not None)
 
     def _float_sum(self, row: source.Row) -> str:
-        counted = metrics.float_ops(row)
+        counted = derived.float_ops(row)
         terms = [
             self._instructions(row, inst, factor)
             for precision, insts in _OPS.items()
