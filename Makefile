@@ -5,7 +5,7 @@ WORKLOAD_PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 RECORDED := $(firstword $(wildcard artifacts/2*-all))
-STUDY := study-flashinfer-quick
+STUDY := recorded-study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help

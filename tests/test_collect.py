@@ -122,7 +122,7 @@ def test_a_workload_that_fails(
     path, manifest = only_run(tmp_path)
     assert (manifest["status"], manifest["reason"]) == ("failed", reason)
     assert done.stdout == f"artifacts/{path.name}\n"
-    assert f"fiprof: the run is failed: {reason}\n" in done.stderr
+    assert f"fiprof: the run failed: {reason}\n" in done.stderr
     assert [action["step"] for action in manifest["actions"]] == ["plain"]
 
 
@@ -218,7 +218,7 @@ def test_ctrl_c_under_real_nsys(stand_ins: dict[str, str], tmp_path: Path, nsys_
         took_s = time.monotonic() - begin
     assert process.returncode == 130
     assert took_s < 5
-    assert "the run is interrupted" in errors
+    assert "the run was interrupted" in errors
     path, manifest = only_run(tmp_path)
     assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
     assert [action["outcome"] for action in manifest["actions"]] == ["ok", "interrupted"]
@@ -355,6 +355,18 @@ def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
     assert "artifacts/run/tables/kernels.parquet\n" in done.stdout
     assert "run.json is damaged or not fiprof's" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_replay_of_a_run_without_a_raw_file_names_it(
+    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path
+) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+    path, _ = only_run(tmp_path)
+    (path / "ncu/raw.csv").unlink()
+    done = fiprof("collect", "--replay", "latest")
+    assert done.returncode == 1
+    assert "has no ncu/raw.csv, which its run made" in done.stderr
+    assert "a replay needs all raw files" in done.stderr
 
 
 def test_a_changed_file_is_not_packed(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:

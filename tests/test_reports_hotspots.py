@@ -320,7 +320,7 @@ def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
     manifest = run.path / "run.json"
     manifest.write_text(manifest.read_text().replace('"complete"', '"interrupted"'))
     (warning,) = warnings(document(hotspots(Run(run.path))))
-    assert warning.startswith("the run cut is interrupted")
+    assert warning.startswith("the run cut was interrupted")
 
 
 def test_a_run_without_ncu_says_why(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
     run = make_run(tmp_path / "broken", status="failed", reason="nsys-export took too long", actions=[action])
     text = render(document(show(run)), "table", width=200)
     assert text.startswith(
-        "! the run broken is failed: nsys-export took too long\n"
+        "! the run broken failed: nsys-export took too long\n"
         "! no counters, occupancy and roofs: ncu was not started: nsys-export took too long\n"
         "! no times by nsys: nsys-export timeout: over 1800 s\n"
         "! no times without a profiler: the plain run left none\n"
@@ -283,7 +283,7 @@ def test_tables_that_are_not_parsed_yet_are_named(tmp_path: Path) -> None:
     figures = show(make_run(tmp_path / "raw", actions=[action]))
     assert figures.warnings[0] == (
         "no counters, occupancy and roofs: ncu ran, but its tables are not there; "
-        f"fiprof parse {tmp_path}/raw makes them again"
+        f"fiprof parse {tmp_path}/raw makes them, or says why it cannot"
     )
 
 

@@ -277,7 +277,7 @@ def test_an_incomplete_run_says_so_first(tmp_path: Path) -> None:
         reason="Ctrl-C",
         cases=[case()],
     )
-    assert render(document(stalls(run)), "table").startswith("! the run cut is interrupted: Ctrl-C\n")
+    assert render(document(stalls(run)), "table").startswith("! the run cut was interrupted: Ctrl-C\n")
 
 
 def test_importing_a_report_imports_nothing_heavy() -> None:

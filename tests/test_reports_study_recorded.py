@@ -1,4 +1,4 @@
-"""The documents of the recorded study (artifacts/study-flashinfer-quick): its numbers, computed again from the JSON."""
+"""The documents of the recorded study (artifacts/recorded-study-flashinfer-quick): its numbers, computed again from the JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fiprof.workloads import sources
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY
 
-FOLDER = REPOSITORY / "artifacts/study-flashinfer-quick"
+FOLDER = REPOSITORY / "artifacts/recorded-study-flashinfer-quick"
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 

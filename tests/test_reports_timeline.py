@@ -212,7 +212,7 @@ def test_what_is_missing_and_why(tmp_path: Path) -> None:
     refused = "no GPU metrics: nsys refused them (insufficient permission)"
     assert warnings("refused", kernels=[kernel(0, 9)], warnings=[refused]) == (NOT_SAMPLED + refused,)
     failed = warnings("failed", kernels=[kernel(0, 9)], status="failed", reason="ncu timed out")
-    assert failed[0] == "the run failed is failed: ncu timed out"
+    assert failed[0] == "the run failed failed: ncu timed out"
 
 
 def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:

@@ -203,6 +203,9 @@ class Collection:
             if self._traced is not None:
                 with _collecting(self._problems):
                     self._traced.result()
+            # Making tables starts no process that a Ctrl-C would have ended.
+            if session.executor.stopping and not self._interrupted:
+                self._problems.append(Interrupted())
             if not self._interrupted and self._started:
                 with _collecting(self._problems), session.progress.step("checks"):
                     session.journal.folder.save(session.journal.manifest)

@@ -31,6 +31,10 @@ class Executor(Protocol):
 
     def start(self, command: Command) -> Started: ...
 
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody asked for the run to end."""
+
 
 class Machine:
     """Starts the commands on this machine."""
@@ -40,6 +44,10 @@ class Machine:
 
     def start(self, command: Command) -> Started:
         return self._supervisor.start(command)
+
+    @property
+    def stopping(self) -> bool:
+        return self._supervisor.stopping.is_set()
 
 
 class Replay:
@@ -54,7 +62,7 @@ class Replay:
 
     def start(self, command: Command) -> Started:
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
-        if self._supervisor.stopping.is_set():
+        if self.stopping:
             raise Interrupted
         # The last of its name: a step may have been tried twice.
         action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
@@ -67,6 +75,11 @@ class Replay:
             if path is not None:
                 self._copy(path)
         for entry in action.files:
+            if not packing.exists(self.source / entry.path):
+                raise FiprofError(
+                    f"{self.source} has no {entry.path}, which its run made",
+                    "a replay needs all raw files; fiprof show, stalls and report read what is there",
+                )
             copied = self.target / entry.path
             if copied.exists() and file_entry(self.target, copied).sha256 != entry.sha256:
                 raise FiprofError(
@@ -85,6 +98,10 @@ class Replay:
                 message=action.message,
             ),
         )
+
+    @property
+    def stopping(self) -> bool:
+        return self._supervisor.stopping.is_set()
 
     def _copy(self, path: Path) -> None:
         archived = self.source / path.relative_to(self.target)

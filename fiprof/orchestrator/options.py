@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fiprof.errors import FiprofError
 from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, PYTHON_VARIABLE
 
 if TYPE_CHECKING:
@@ -71,11 +72,13 @@ def run_argument(function: F) -> F:
         from fiprof.parsers.run import Run
 
         run = Run(folder)
-        if not run.parsed:
-            _make_tables(folder)
+        problems = 0 if run.parsed else _make_tables(folder)
         if kwargs.get("format_") == "table":
             click.echo(_what_it_is(run), err=True)
-        return function(*args, run=run, **kwargs)
+        shown = function(*args, run=run, **kwargs)
+        if problems:
+            raise FiprofError("what is shown lacks what could not be read", f"fiprof parse {folder} tries again")
+        return shown
 
     return wrapped  # type: ignore[return-value]
 
@@ -94,13 +97,17 @@ def _what_it_is(run: Run) -> str:
     return f"{run.path}: {', '.join(filter(None, facts))}"
 
 
-def _make_tables(folder: Path) -> None:
+def _make_tables(folder: Path) -> int:
+    """Make the tables of a run that has none. Returns the number of problems, which are printed."""
     from fiprof.orchestrator.parse import has_raw_files, parse_all
 
-    if has_raw_files(folder):
-        click.echo(f"making the tables of {folder}", err=True)
-        for problem in parse_all(folder).problems:
-            click.echo(f"fiprof: {problem}", err=True)
+    if not has_raw_files(folder):
+        return 0
+    click.echo(f"making the tables of {folder}", err=True)
+    problems = parse_all(folder).problems
+    for problem in problems:
+        click.echo(f"fiprof: {problem}", err=True)
+    return len(problems)
 
 
 def python_option(function: F) -> F:

@@ -33,7 +33,8 @@ def status_warning(run: Run) -> tuple[str, ...]:
     manifest = run.manifest
     if manifest.status == "complete":
         return ()
-    return (f"the run {manifest.name} is {manifest.status}: {manifest.reason or 'it does not say why'}",)
+    ended = {"failed": "failed", "interrupted": "was interrupted"}[manifest.status]
+    return (f"the run {manifest.name} {ended}: {manifest.reason or 'it does not say why'}",)
 
 
 def why_missing(run: Run, tool: str) -> str:
@@ -46,4 +47,4 @@ def why_missing(run: Run, tool: str) -> str:
             return f"{action.step} {action.outcome}" + (f": {action.message}" if action.message else "")
     if not any(action.step.startswith(tool) for action in manifest.actions):
         return f"{tool} was not started" + (f": {manifest.reason}" if manifest.reason else "")
-    return f"{tool} ran, but its tables are not there; fiprof parse {run.path} makes them again"
+    return f"{tool} ran, but its tables are not there; fiprof parse {run.path} makes them, or says why it cannot"

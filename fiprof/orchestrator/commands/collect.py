@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ALL = "all"
 WORKLOAD_FLAG = "--workload"
+ENDED = {"failed": "failed", "interrupted": "was interrupted"}
+"""How a run that is not complete ended."""
 
 
 class CollectCommand(click.Command):
@@ -227,7 +229,7 @@ def _conclude(result: Result) -> None:
     click.echo(str(result.path))
     if result.problem is not None:
         raise FiprofError(
-            f"the run is {result.status}: {result.problem.message}",
+            f"the run {ENDED[result.status]}: {result.problem.message}",
             result.problem.remedy,
             exit_code=result.problem.exit_code,
         )
