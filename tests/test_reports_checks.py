@@ -249,10 +249,17 @@ def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -
     found = checks.evaluate(Evidence(run))
     assert len(found) == len(RUN_CHECKS) + len(CASE_CHECKS) + len(LAUNCH_CHECKS)
     for each in found:
-        assert each.passed is None, each
-        assert each.value is None
+        assert each.passed is (True if each.check == "profiled" else None), each
+        assert each.value is None or each.check == "profiled"
         assert each.message
     assert checks.failed(run) == []
+
+
+def test_a_case_that_ncu_has_nothing_of(tmp_path: Path) -> None:
+    cases = [case(), case("a[x=1]")]
+    (failed,) = checks.failed(make_run(tmp_path / "run", cases=cases, launches=launch()))
+    assert (failed.check, failed.case, failed.value, failed.low) == ("profiled", "a[x=1]", 0, 1)
+    assert failed.message == "ncu has 0 launches of it: it failed under ncu, or ncu's pages are not whole"
 
 
 def test_a_run_without_tables_can_be_checked(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ def test_a_run_with_nothing_at_all(tmp_path: Path, status: str, ended: str) -> N
     assert "Occupancy of each launch" not in text and "What to expect" not in text and "--replay" not in text
     assert "Nothing was measured of any case: there is nothing to observe." in text
     assert "No check of the run failed, but 1 of 1 could not be made." in text
-    assert text.count(f"is {status}: the plain run failed") == 1
+    assert text.count("the run run ") == 1
 
 
 def test_an_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:

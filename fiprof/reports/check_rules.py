@@ -155,6 +155,21 @@ def spread(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
+def profiled(evidence: Evidence, case: CaseEntry) -> Check:
+    """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
+    name = "profiled"
+    if not evidence.launches:
+        return Check(name, "ncu profiled nothing in this run")
+    return _judge(
+        name,
+        len(evidence.of(case.id)),
+        f"ncu has {len(evidence.of(case.id))} launches of it",
+        low=1,
+        unit="launches",
+        below="it failed under ncu, or ncu's pages are not whole",
+    )
+
+
 def flops(evidence: Evidence, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
     name = "flops"
@@ -316,5 +331,5 @@ def sm_clock(evidence: Evidence, launch: source.Row) -> Check:
 
 
 RUN_CHECKS = (other_processes,)
-CASE_CHECKS = (reference, plain_against_nsys, spread, flops, dram_reads, dram_writes)
+CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
 LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
