@@ -123,3 +123,16 @@ def test_write_whole_replaces(tmp_path: Path) -> None:
     write_whole(tmp_path / "f", b"new")
     assert os.listdir(tmp_path) == ["f"]
     assert (tmp_path / "f").read_bytes() == b"new"
+
+
+def test_a_study_is_no_run_and_says_which_runs_it_has(tmp_path: Path) -> None:
+    study = tmp_path / "study-mine"
+    (study / "20261121-101530-decode").mkdir(parents=True)
+    (study / "study.json").write_text("{}")
+    (study / "20261121-101530-decode/run.json").write_text("{}")
+    for text in ("study-mine", str(study)):
+        with pytest.raises(FiprofError) as caught:
+            Archive(tmp_path).find(text)
+        assert caught.value.message == f"{study} is a study, not a run; its runs: 20261121-101530-decode"
+        assert "reports/INDEX.md" in caught.value.remedy
+    assert Archive(tmp_path).find(f"{study}/2026").name == "20261121-101530-decode"

@@ -16,7 +16,7 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.settings import ARCHIVE_VARIABLE
+from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
 from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 
 PARTIAL_PREFIX = ".partial-"
@@ -64,6 +64,14 @@ class Archive:
             return folder.root / fitting[0]
         if fitting:
             raise FiprofError(f"{text} fits {len(fitting)} runs: {', '.join(fitting)}", "say more of it", exit_code=2)
+        study = next((each for each in (path, self.root / text) if (each / STUDY_FILE).exists()), None)
+        if study is not None:
+            runs = ", ".join(Archive(study).names()) or "none yet"
+            raise FiprofError(
+                f"{study} is a study, not a run; its runs: {runs}",
+                f"its documents begin with {study / 'reports/INDEX.md'}; a run is named {study}/NAME",
+                exit_code=2,
+            )
         if path.is_dir():
             raise FiprofError(
                 f"{path} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists them", exit_code=2

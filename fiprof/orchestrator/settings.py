@@ -5,3 +5,5 @@ ARCHIVE_VARIABLE = "FIPROF_ARTIFACTS"
 PYTHON_VARIABLE = "FIPROF_PYTHON"
 """The interpreter that has torch and flashinfer."""
 TOOLS = ("nsys", "ncu")
+STUDY_FILE = "study.json"
+"""The manifest of a study, in its folder."""

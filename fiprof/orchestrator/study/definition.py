@@ -12,11 +12,12 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+import fiprof.orchestrator
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.request import NcuSet
 from fiprof.workloads.case import Case
 
-EXAMPLE = "fiprof/orchestrator/studies/flashinfer.toml is an example"
+EXAMPLE = f"{Path(fiprof.orchestrator.__path__[0]) / 'studies/flashinfer.toml'} is an example"
 JIT = "jit"
 KEYS = ("name", "title", "jit", "settings", "quick", "cells")
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")

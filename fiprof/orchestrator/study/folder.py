@@ -16,11 +16,12 @@ import fiprof
 from fiprof.errors import FiprofError
 from fiprof.orchestrator.archive import Archive, file_errors, write_whole
 from fiprof.orchestrator.process import end_orphans
+from fiprof.orchestrator.settings import STUDY_FILE
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.parsers.manifest import Manifest, read_manifest
 from fiprof.parsers.versioned import decode, encode
 
-MANIFEST = "study.json"
+MANIFEST = STUDY_FILE
 RESULTS = "results"
 SET_ASIDE = "set-aside"
 REMOVED_PREFIX = ".removed-"
