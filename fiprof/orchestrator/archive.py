@@ -16,6 +16,7 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
+from fiprof.files import whole
 from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
 from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 
@@ -136,14 +137,8 @@ def update_manifest(folder: Path, **changes: object) -> Manifest:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file's contents in one step: a reader sees the old or the new, also when the disk is full."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with file_errors(path):
-            partial.write_bytes(data)
-            os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with file_errors(path), whole(path) as partial:
+        partial.write_bytes(data)
 
 
 def file_entry(folder: Path, path: Path) -> FileEntry:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
+from fiprof.files import whole
 from fiprof.orchestrator import packing
 from fiprof.orchestrator.steps import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.parsers.manifest import FILE_NAME
@@ -192,26 +191,9 @@ def _guide(made: Page, folder: str) -> str:
 
 @contextlib.contextmanager
 def _whole(path: Path, remedy: str = ELSEWHERE) -> Iterator[Path]:
-    """A temporary file beside a path, which takes its place when the block ends well.
-
-    Raises FiprofError where it cannot be written.
-    """
-    with _write_errors(path, remedy):
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        os.close(handle)
-        partial = Path(name)
-        try:
-            yield partial
-            partial.chmod(0o666 & ~_umask())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    """:func:`fiprof.files.whole`. Raises FiprofError where the file cannot be written."""
+    with _write_errors(path, remedy), whole(path) as partial:
+        yield partial
 
 
 @contextlib.contextmanager

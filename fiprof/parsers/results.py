@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fiprof.errors import FiprofError
+from fiprof.files import whole
 from fiprof.parsers.versioned import decode, encode
 
 SCHEMA_VERSION = 1
@@ -289,14 +290,8 @@ class EnvironmentInfo:
 
 def write(path: Path, results: KernelResults | JitResults | SourceResults | EnvironmentInfo) -> None:
     """Write a results file whole or not at all. Raises OSError."""
-    import os
-
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole(path) as partial:
         partial.write_bytes(encode(results))
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def read(path: Path, kind: type[T]) -> T:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
+from fiprof.files import whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -304,11 +304,9 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
     def of_kind(kind: Kind) -> list[str]:
         return [column.name for column in TABLES[name].columns if column.kind == kind]
 
-    path = table_path(folder, name)
-    # Two processes may be at the same run.
-    partial = path.with_name(f".{name}.{os.getpid()}")
-    try:
-        with pq.ParquetWriter(
+    with (
+        whole(table_path(folder, name)) as partial,
+        pq.ParquetWriter(
             partial,
             typed,
             compression="zstd",
@@ -318,11 +316,9 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
             column_encoding=dict.fromkeys(of_kind("int64"), "DELTA_BINARY_PACKED"),
             dictionary_pagesize_limit=LARGEST_DICTIONARY,
             write_statistics=False,  # a third of the time, and no reader here skips rows by them
-        ) as file:
-            yield file
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+        ) as file,
+    ):
+        yield file
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

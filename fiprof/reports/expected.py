@@ -19,6 +19,7 @@ from fiprof.reports.evidence import Evidence, environment
 from fiprof.reports.expectations import Family, Roof, Source, combined
 from fiprof.reports.labels import Labels, heading, names_kernel_or_case
 from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.words import listed
 
 TOLERANCE_POINTS = 5.0
 """About a share that is expected as one number; the published ranges are as wide, 10 points."""
@@ -339,7 +340,7 @@ def findings(case: CaseComparison) -> tuple[str, ...]:
             said.append(f"{text}: {item.remark}." if item.remark else f"{text}.")
     if case.instead and any(item.is_stall and item.outcome != "as expected" for item in case.comparisons):
         shares = [f"{reason} {share:.1f}%" for reason, share in case.instead]
-        said.append(f"What is not expected takes the warps' time too: {_and(shares)}.")
+        said.append(f"What is not expected takes the warps' time too: {listed(shares)}.")
     return tuple(said)
 
 
@@ -359,12 +360,8 @@ def summary(report: Expected) -> tuple[str, ...]:
             "kernels differ, not that a kernel is bad."
         )
     if report.without:
-        texts.append(f"Nothing is expected of {_and(report.without)}.")
+        texts.append(f"Nothing is expected of {listed(report.without)}.")
     return tuple(texts)
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 # As tables

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fiprof.parsers.manifest import CaseEntry
 from fiprof.reports.view import shorten, visible
+from fiprof.reports.words import listed
 
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
@@ -77,7 +78,7 @@ def numbered(numbers: Sequence[int]) -> str:
         return f"launch {numbers[0]}"
     if len(numbers) > MOST_NUMBERS:
         return f"launches {first_numbers(numbers)}"
-    return f"launches {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+    return f"launches {listed([str(number) for number in numbers])}"
 
 
 def first_numbers(numbers: Sequence[int]) -> str:

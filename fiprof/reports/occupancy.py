@@ -7,11 +7,11 @@ The limits are ncu's (``launch__occupancy_limit_*``); what would change them fol
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.parsers import derived
 from fiprof.parsers.derived import Row, number
+from fiprof.reports.words import listed
 
 WARP_THREADS = 32
 
@@ -326,13 +326,13 @@ def _held(found: Occupancy) -> str:
     if larger and lift.resources == (SHARED,):
         what = "With more of L1 set up as shared memory"
     else:
-        what = f"Without the limit of {_and(lift.resources)}"
-    text = f"{head}, limited by {_and(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
-    text += _percent(lift.occupancy_pct) + (f", then limited by {_and(lift.then)}" if lift.then else "")
+        what = f"Without the limit of {listed(lift.resources)}"
+    text = f"{head}, limited by {listed(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
+    text += _percent(lift.occupancy_pct) + (f", then limited by {listed(lift.then)}" if lift.then else "")
     if found.steps and len(found.steps) == len(lift.resources):
         fits = min(step.blocks for step in found.steps)
         what = "more warps" if BLOCKS in lift.resources else _blocks(fits)
-        text += f". For {what}: {_and([step.change for step in found.steps])}"
+        text += f". For {what}: {listed([step.change for step in found.steps])}"
     return text
 
 
@@ -358,7 +358,3 @@ def _blocks(count: float) -> str:
 
 def _percent(value: float | None) -> str:
     return f"{value or 0:.4g}%"
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -6,7 +6,6 @@ Written with Google's own package ``perfetto``, packet by packet: https://perfet
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fiprof.errors import FiprofError
+from fiprof.files import whole
 from fiprof.parsers.run import Run
 from fiprof.reports import samples, source
 
@@ -88,15 +88,9 @@ def _package() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        try:
-            with partial.open("wb") as file:
-                yield file
-            os.replace(partial, path)
-        finally:
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
+        with whole(path) as partial, partial.open("wb") as file:
+            yield file
     except OSError as error:
         raise FiprofError(
             f"{path} cannot be written: {error.strerror or error}", "name another file with --perfetto"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fiprof.files import whole
 from fiprof.reports.pages.page import Page, PageLink
 from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
 
@@ -50,11 +51,5 @@ def pages(study: Study) -> dict[str, Page]:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
-    import os
-
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with whole(path) as partial:
         partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

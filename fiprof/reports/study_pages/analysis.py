@@ -26,9 +26,10 @@ from fiprof.reports.study_pages.data import (
 from fiprof.reports.study_pages.environment import facts
 from fiprof.reports.study_pages.kernel_findings import top_stalls, wave_efficiency
 from fiprof.reports.study_pages.kernels import known, title
-from fiprof.reports.study_pages.ratio import count, listed, number, spread, times
+from fiprof.reports.study_pages.ratio import number, spread, times
 from fiprof.reports.study_pages.tables import absent, cells, execution, hardware
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import count, listed
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

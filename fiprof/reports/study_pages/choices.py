@@ -10,7 +10,8 @@ from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.data import Side, Study, main_kernel, pair_label, pairs, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug
 from fiprof.reports.study_pages.kernel_findings import merge_share
-from fiprof.reports.study_pages.ratio import Ratio, count, listed, of_cells, spread, times
+from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread, times
+from fiprof.reports.words import count, listed
 
 MOST_EXCEPTIONS = 4
 """Cells that a recommendation excepts by name; more are counted."""

@@ -24,7 +24,8 @@ from fiprof.reports.study_pages.data import (
     pairs,
     size,
 )
-from fiprof.reports.study_pages.ratio import Ratio, count, listed, number, of_cells, spread
+from fiprof.reports.study_pages.ratio import Ratio, number, of_cells, spread
+from fiprof.reports.words import count, listed
 
 Verdict = Literal["confirmed", "refuted", "partly", "undecided", "not measured"]
 Outcome = Literal["holds", "partly", "fails", "unclear"]

@@ -10,9 +10,10 @@ from fiprof.parsers.results import Cell
 from fiprof.reports.pages.page import Bullets, Caution, Page, Section, Table, Text
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study
-from fiprof.reports.study_pages.ratio import METHOD, bytes_, count, duration, number, spread
+from fiprof.reports.study_pages.ratio import METHOD, bytes_, duration, number, spread
 from fiprof.reports.study_pages.tables import half_width
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import count
 
 DRIFT = 0.02
 """Spread of a cell's rounds, as a part of its time, from which it is named. fiprof's own choice."""

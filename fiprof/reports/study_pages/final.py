@@ -9,9 +9,10 @@ from fiprof.reports.study_pages.claims import Result, Tested
 from fiprof.reports.study_pages.data import Study, short_pair
 from fiprof.reports.study_pages.environment import facts, steadiness
 from fiprof.reports.study_pages.found import Found
-from fiprof.reports.study_pages.ratio import METHOD, count
+from fiprof.reports.study_pages.ratio import METHOD
 from fiprof.reports.study_pages.tables import absent, claims, key
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import count
 
 RULES = (
     "Two of the rules were made after the first data from a GPU had been seen, and not before: that a claim of a bound "

@@ -14,7 +14,8 @@ from fiprof.reports.study_pages.choices import choices
 from fiprof.reports.study_pages.data import Study
 from fiprof.reports.study_pages.found import Found, not_measured
 from fiprof.reports.study_pages.host import host
-from fiprof.reports.study_pages.ratio import count, duration, times
+from fiprof.reports.study_pages.ratio import duration, times
+from fiprof.reports.words import count
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""

@@ -25,9 +25,10 @@ from fiprof.reports.study_pages.data import (
 from fiprof.reports.study_pages.environment import facts
 from fiprof.reports.study_pages.kernel_findings import occupancy, top_stalls
 from fiprof.reports.study_pages.kernels import known, title
-from fiprof.reports.study_pages.ratio import Ratio, count, listed, of_cells, spread
+from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import count, listed
 
 TOP_REASONS = 3
 """Warp states of a kernel that are explained."""

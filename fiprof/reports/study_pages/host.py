@@ -10,7 +10,8 @@ from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.choices import WORTH
 from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs
 from fiprof.reports.study_pages.found import Found, not_measured
-from fiprof.reports.study_pages.ratio import Ratio, count, duration, listed, of_cells, spread, times
+from fiprof.reports.study_pages.ratio import Ratio, duration, of_cells, spread, times
+from fiprof.reports.words import count, listed
 
 OFF, ON = Side("decode", (("cuda_graph", False),)), Side("decode", (("cuda_graph", True),))
 

@@ -9,10 +9,10 @@ from fiprof.reports.study_pages.data import ENVIRONMENT, JIT, Study
 from fiprof.reports.study_pages.environment import facts
 from fiprof.reports.study_pages.found import Found
 from fiprof.reports.study_pages.kernels import title
-from fiprof.reports.study_pages.ratio import count
 from fiprof.reports.study_pages.sources import SOURCES
 from fiprof.reports.study_pages.tables import claims
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import count
 
 ABOUT = {
     "final-report": "what was found, what follows for serving and for kernel developers, each with its cells",

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from fiprof.parsers.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.study_pages.ratio import bytes_, count, duration, listed, spread
+from fiprof.reports.study_pages.ratio import bytes_, duration, spread
 from fiprof.reports.view import Column, view_of
+from fiprof.reports.words import count, listed
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study, dram_bytes, kernel_shares, main_kernel, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug
-from fiprof.reports.study_pages.ratio import count, duration, listed, number, times
+from fiprof.reports.study_pages.ratio import duration, number, times
+from fiprof.reports.words import count, listed
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""

@@ -11,7 +11,8 @@ from fiprof.parsers.results import Cell, Times
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.data import Study, main_kernel, parameter_words
 from fiprof.reports.study_pages.found import Found
-from fiprof.reports.study_pages.ratio import count, listed, number, spread
+from fiprof.reports.study_pages.ratio import number, spread
+from fiprof.reports.words import count, listed
 
 STEP = 0.05
 """The least gap between two rounds, as a part of the lower, that makes levels of what lies on its sides. fiprof's own

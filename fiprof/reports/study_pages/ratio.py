@@ -125,13 +125,3 @@ def spread(values: Sequence[float], spec: str = "") -> str:
     word = (lambda value: format(value, spec)) if spec else number
     low, high = word(min(values)), word(max(values))
     return low if low == high else f"{low} to {high}, median {word(median(values))}"
-
-
-def count(n: int, one: str, many: str = "") -> str:
-    """``1 cell``, ``2 cells``."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))

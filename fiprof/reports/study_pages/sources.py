@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fiprof.parsers.results import SourcePlace, SourceResults, SourceTunable, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Text
-from fiprof.reports.study_pages.ratio import listed
+from fiprof.reports.words import listed
 
 SOURCES = "sources.json"
 

@@ -11,8 +11,8 @@ from fiprof.reports.pages.page import PageLink
 from fiprof.reports.study_pages.claims import Result
 from fiprof.reports.study_pages.data import Study, kernel_shares, main_kernel
 from fiprof.reports.study_pages.kernel_findings import top_stalls
-from fiprof.reports.study_pages.ratio import listed
 from fiprof.reports.view import Column, View, view_of
+from fiprof.reports.words import listed
 
 
 @dataclass(frozen=True)
