@@ -27,6 +27,21 @@ def product(row: Row, *columns: str) -> float | None:
     return None if None in values else math.prod(value for value in values if value is not None)
 
 
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """part / whole; None where one is not known or whole is 0."""
+    return None if part is None or not whole else part / whole
+
+
+def giga(value: float | None) -> float | None:
+    """In units of 10^9."""
+    return None if value is None else value / 1e9
+
+
+def tera(value: float | None) -> float | None:
+    """In units of 10^12."""
+    return None if value is None else value / 1e12
+
+
 def float_ops(row: Row) -> dict[str, float]:
     """Floating-point operations outside the tensor cores by precision; a precision that was not counted is left out.
 

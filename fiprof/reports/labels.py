@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from fiprof.parsers.manifest import CaseEntry
@@ -12,6 +12,9 @@ from fiprof.reports.words import listed
 
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
+
+WIDEST_LABEL = 32
+"""Cells of a case in a table before its middle is left out."""
 
 MOST_NUMBERS = 8
 """Launches that a sentence names before it counts the rest."""
@@ -70,6 +73,11 @@ def heading(item: Launch) -> str:
 def short_kernel(name: str) -> str:
     """A kernel's name as text, short enough for a sentence."""
     return shorten(visible(name), LONGEST_KERNEL)
+
+
+def label_cells(labels: Iterable[str]) -> int:
+    """Cells that a table keeps for the cases' labels, so that kernels' names are shortened before them."""
+    return min(max(map(len, labels), default=0), WIDEST_LABEL)
 
 
 def numbered(numbers: Sequence[int]) -> str:

@@ -31,7 +31,6 @@ NOT_ENOUGH = "not enough evidence"
 MOST_REMARKS = 8
 """About launches, that people are shown."""
 
-WIDEST_LABEL = 32
 WIDEST_KERNEL = 40
 """Cells."""
 
@@ -54,7 +53,7 @@ class Work:
     @property
     def share(self) -> float | None:
         """Of the peak."""
-        return _ratio(self.ops_per_second, self.peak_ops_per_second)
+        return derived.ratio(self.ops_per_second, self.peak_ops_per_second)
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ class LaunchRoofline:
     @property
     def share(self) -> float | None:
         """Achieved over attainable."""
-        return None if self.work is None else _ratio(self.work.ops_per_second, self.attainable_ops_per_second)
+        return None if self.work is None else derived.ratio(self.work.ops_per_second, self.attainable_ops_per_second)
 
     def memory(self, level: str) -> MemoryRoof | None:
         return next((memory for memory in self.memories if memory.level == level), None)
@@ -164,7 +163,7 @@ class CaseRoofline:
     @property
     def share(self) -> float | None:
         """Achieved over attainable: above 1 where L2 kept what the model takes from DRAM."""
-        return _ratio(self.ops_per_second, self.attainable_ops_per_second)
+        return derived.ratio(self.ops_per_second, self.attainable_ops_per_second)
 
 
 @dataclass(frozen=True)
@@ -237,7 +236,9 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofli
         work=main,
         works=works,
         memories=tuple(_under(memory, main) for memory in memories),
-        model_flop_per_byte=_ratio(case.flops, case.bytes_read + case.bytes_written) if case and case.flops else None,
+        model_flop_per_byte=derived.ratio(case.flops, case.bytes_read + case.bytes_written)
+        if case and case.flops
+        else None,
         floats_counted="fp32" in derived.float_ops(row),
         remark=remark,
     )
@@ -331,7 +332,7 @@ def _memories(row: source.Row) -> tuple[MemoryRoof, ...]:
     dram = derived.number(row, "dram_bytes_per_second")
     seconds = _seconds(row)
     if dram is None and seconds:
-        dram = _ratio(derived.dram_bytes(row), seconds)
+        dram = derived.ratio(derived.dram_bytes(row), seconds)
     levels: tuple[tuple[str, float | None, float | None], ...] = (
         ("DRAM", dram, derived.dram_peak_bytes_per_second(row)),
         ("L2", derived.number(row, "l2_bytes_per_second"), derived.l2_peak_bytes_per_second(row)),
@@ -346,8 +347,8 @@ def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
         return memory
     return dataclasses.replace(
         memory,
-        flop_per_byte=_ratio(work.ops_per_second, memory.bytes_per_second),
-        ridge_flop_per_byte=_ratio(work.peak_ops_per_second, memory.peak_bytes_per_second),
+        flop_per_byte=derived.ratio(work.ops_per_second, memory.bytes_per_second),
+        ridge_flop_per_byte=derived.ratio(work.peak_ops_per_second, memory.peak_bytes_per_second),
     )
 
 
@@ -382,10 +383,6 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline |
 def _seconds(row: source.Row) -> float | None:
     duration_ns = derived.number(row, "duration_ns")
     return None if duration_ns is None else duration_ns / 1e9
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
 
 
 def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:

@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fiprof.reports.labels import numbered
+from fiprof.parsers import derived
+from fiprof.reports.labels import label_cells, numbered
 from fiprof.reports.roofline import (
     LEVELS,
     MOST_REMARKS,
     NOT_ENOUGH,
-    WIDEST_LABEL,
     Basis,
     CaseRoofline,
     LaunchRoofline,
@@ -152,13 +152,13 @@ def _row(item: LaunchRoofline, cases: Sequence[CaseRoofline]) -> LaunchRow:
         item.work.kind if item.work else None,
         item.work.ops if item.work else None,
         *_work_cells(item.work),
-        _tera(item.attainable_ops_per_second), item.share, item.roof,
+        derived.tera(item.attainable_ops_per_second), item.share, item.roof,
         item.model_flop_per_byte, item.remark,
         *dram, *l2, *l1,
         *_work_cells(tensor), *_work_cells(fp32), *_work_cells(fp16), *_work_cells(fp64),
         case.kernels if case else None,
-        _tera(case.ops_per_second) if case else None,
-        _tera(case.attainable_ops_per_second) if case else None,
+        derived.tera(case.ops_per_second) if case else None,
+        derived.tera(case.attainable_ops_per_second) if case else None,
         case.share if case else None,
         case.roof if case else None,
     )  # fmt: skip
@@ -166,7 +166,7 @@ def _row(item: LaunchRoofline, cases: Sequence[CaseRoofline]) -> LaunchRow:
 
 def _work_cells(work: Work | None) -> tuple[float | None, float | None]:
     """TFLOP/s and their roof."""
-    return (None, None) if work is None else (_tera(work.ops_per_second), _tera(work.peak_ops_per_second))
+    return (None, None) if work is None else (derived.tera(work.ops_per_second), derived.tera(work.peak_ops_per_second))
 
 
 def _memory_cells(memory: MemoryRoof | None) -> tuple[float | None, float | None, float | None, float | None]:
@@ -184,14 +184,15 @@ def _memory_cells(memory: MemoryRoof | None) -> tuple[float | None, float | None
 def _model_cells(case: CaseRoofline) -> tuple[str | int | float | None, ...]:
     return (
         case.label, case.kernels, case.duration_us, case.flops / 1e9, case.moved_bytes / 1e6, case.flop_per_byte,
-        _tera(case.ops_per_second), _tera(case.attainable_ops_per_second), case.share, case.roof or NOT_ENOUGH,
+        derived.tera(case.ops_per_second), derived.tera(case.attainable_ops_per_second), case.share,
+        case.roof or NOT_ENOUGH,
     )  # fmt: skip
 
 
 def _fitted(columns: Sequence[Column], rows: Sequence[LaunchRow]) -> tuple[Column, ...]:
     """The columns, the cases' labels and the roofs as wide as they are: kernels' names are shortened before them."""
     least = {
-        "label": min(max((len(row.label) for row in rows), default=0), WIDEST_LABEL),
+        "label": label_cells(row.label for row in rows),
         "shown_roof": max((len(row.shown_roof) for row in rows), default=0),
     }
     return tuple(dataclasses.replace(column, least=least.get(column.key, column.least)) for column in columns)
@@ -255,7 +256,3 @@ def _ridges(launches: Iterable[LaunchRoofline], kind: str, level: str) -> Iterab
 def _span(span: tuple[float, float], spec: str, unit: float = 1e12) -> str:
     low, high = (format(value / unit, spec) for value in span)
     return low if low == high else f"{low} to {high}"
-
-
-def _tera(value: float | None) -> float | None:
-    return None if value is None else value / 1e12

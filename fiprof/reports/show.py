@@ -233,9 +233,9 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
         model_flops=case.flops,
         model_bytes=least,
         model_tflops=tflops,
-        model_tflops_roof_share=_ratio(tflops, _tera(_roof(longest)[2])),
+        model_tflops_roof_share=derived.ratio(tflops, derived.tera(_roof(longest)[2])),
         model_gb_per_s=gb_per_s,
-        model_gb_per_s_roof_share=_ratio(gb_per_s, _giga(derived.dram_peak_bytes_per_second(longest))),
+        model_gb_per_s_roof_share=derived.ratio(gb_per_s, derived.giga(derived.dram_peak_bytes_per_second(longest))),
     )
 
 
@@ -245,7 +245,7 @@ def _launch(
     traced, found = evidence.trace.kernels.get((row["case"], row["kernel"])), occupancy(row)
     roof, ops, peak = _roof(row)
     duration_s = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
-    tflops = _tera(_ratio(ops, duration_s))
+    tflops = derived.tera(derived.ratio(ops, duration_s))
     registers, threads = row["registers_per_thread"], row["threads_per_block"]
     shared = [row["shared_static_bytes"], row["shared_dynamic_bytes"]]
     return LaunchFigures(
@@ -262,20 +262,20 @@ def _launch(
         nsys_spread=traced.spread if traced else None,
         roof=roof,
         tflops=tflops,
-        roof_tflops=_tera(peak),
-        roof_share=_ratio(tflops, _tera(peak)),
+        roof_tflops=derived.tera(peak),
+        roof_share=derived.ratio(tflops, derived.tera(peak)),
         tensor_ops=derived.tensor_ops(row),
         fp32_ops=derived.float_ops(row).get("fp32"),
         tensor_active_pct=row["tensor_active_pct"],
-        dram_gb_per_s=_giga(row["dram_bytes_per_second"]),
-        dram_roof_gb_per_s=_giga(derived.dram_peak_bytes_per_second(row)),
+        dram_gb_per_s=derived.giga(row["dram_bytes_per_second"]),
+        dram_roof_gb_per_s=derived.giga(derived.dram_peak_bytes_per_second(row)),
         dram_pct=row["dram_throughput_pct"],
         sm_pct=row["sm_throughput_pct"],
         l1_pct=row["l1_throughput_pct"],
         l2_pct=row["l2_throughput_pct"],
-        l2_gb_per_s=_giga(row["l2_bytes_per_second"]),
-        l2_roof_gb_per_s=_giga(derived.l2_peak_bytes_per_second(row)),
-        sm_clock_ghz=_giga(row["sm_clock_hz"]),
+        l2_gb_per_s=derived.giga(row["l2_bytes_per_second"]),
+        l2_roof_gb_per_s=derived.giga(derived.l2_peak_bytes_per_second(row)),
+        sm_clock_ghz=derived.giga(row["sm_clock_hz"]),
         achieved_occupancy_pct=row["achieved_occupancy_pct"],
         theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
         occupancy_limiters=found.limiters,
@@ -311,15 +311,3 @@ def _only_traced(labels: Labels, evidence: Evidence) -> Iterable[LaunchFigures]:
             yield LaunchFigures(
                 case=case, label=labels(case), kernel=kernel, nsys_us=times.median_us, nsys_spread=times.spread
             )
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
-
-
-def _giga(value: float | None) -> float | None:
-    return None if value is None else value / 1e9
-
-
-def _tera(value: float | None) -> float | None:
-    return None if value is None else value / 1e12

@@ -8,13 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fiprof.reports.accesses import GlobalAccess, SharedAccess
-from fiprof.reports.labels import numbered
+from fiprof.reports.labels import label_cells, numbered
 from fiprof.reports.occupancy import BARRIERS, BLOCKS, CLUSTERS, REGISTERS, SHARED, WARPS, sentences
 from fiprof.reports.show import CaseFigures, Figures, LaunchFigures
 from fiprof.reports.view import Column, Value, View, cell_width, render
-
-WIDEST_LABEL = 32
-"""Cells."""
 
 MOST_ALIKE = 8
 """Launches of the same kernel and size in a case that are all shown."""
@@ -30,7 +27,7 @@ def of(key: str, title: str, unit: str = "", spec: str = "", least: int = 0) -> 
 
 def shown(figures: Figures, width: int) -> Iterable[View]:
     """The tables that the figures fill. width: columns that they may take, where names can be left out."""
-    label = min(max(map(len, _labels(figures)), default=0), WIDEST_LABEL)
+    label = label_cells(_labels(figures))
     if figures.cases:
         yield from _of_cases(figures.cases, label, width)
     yield from _of_launches(figures.launches, label, width)

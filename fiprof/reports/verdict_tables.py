@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
 from fiprof.reports.judging.model import Reading, title
 from fiprof.reports.judging.quoted_rules import QuotedRule
-from fiprof.reports.labels import heading, short_kernel
+from fiprof.reports.labels import heading, label_cells, short_kernel
 from fiprof.reports.verdict import CaseVerdict, LaunchVerdict, Verdicts
 from fiprof.reports.view import Column, Document, Value, View
 
@@ -21,12 +22,12 @@ _DATA = tuple(
 )  # fmt: skip
 
 _SUMMARY = (
-    Column("launch", "launch"),
-    Column("count", "times", spec=",d"),
+    Column("launch", "#"),
+    Column("count", "x", spec=",d"),
     Column("label", "case"),
     Column("kernel", "kernel"),
     Column("duration_us", "duration", "µs", spec=",.2f"),
-    Column("share", "of its iteration", spec=".0%"),
+    Column("share", "of iter.", spec=".0%"),
     Column("verdict", "verdict", least=len("compute-bound (issue slots)")),
     Column("sure", "sure"),
 )
@@ -53,6 +54,7 @@ MOST_RULES = 4
 """Of a launch, that people are shown."""
 
 _NOTE = (
+    "x: launches alike, of which the one of median time is shown; of iter.: of the kernels' time in an iteration. "
     "Percentages are of time: a resource used to half of its peak needs half of the launch's time at the least. Steps "
     "say the most that they can save. sure: high where nothing speaks against the verdict, fair where something does "
     "or is missing, low where it might as well be the runner-up."
@@ -65,7 +67,9 @@ def document(found: Verdicts) -> Document:
     Launches of one kernel in one case with the same verdict are one for people: the one with the median time.
     """
     groups = _groups(found.launches)
-    shown = [View(_SUMMARY, tuple(_summary_row(members) for members in groups), title="Verdicts")] if groups else []
+    cells = label_cells(item.label for item in found.launches)
+    columns = tuple(dataclasses.replace(each, least=cells) if each.key == "label" else each for each in _SUMMARY)
+    shown = [View(columns, tuple(_summary_row(members) for members in groups), title="Verdicts")] if groups else []
     shown += [_launch_view(_median(members)) for members in groups]
     if found.cases:
         rows = tuple(_case_row(case) for case in found.cases)

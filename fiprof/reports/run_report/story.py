@@ -9,7 +9,7 @@ from typing import Literal
 
 from fiprof.reports import samples, source
 from fiprof.reports.facts import Fact, Said, Source, join, say
-from fiprof.reports.labels import short_kernel
+from fiprof.reports.labels import label_cells, short_kernel
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.run_report.measured import Group, Measured
@@ -253,7 +253,6 @@ _KERNELS = (
     Column("dram", "DRAM", "%", ".1f"),
     Column("samples", "n", spec="d"),
 )
-WIDEST_LABEL = 32
 
 
 def _kernels(scenes: Sequence[Scene]) -> Table:
@@ -282,7 +281,7 @@ def _kernels(scenes: Sequence[Scene]) -> Table:
     ]
     if len(events) > len(kept):
         notes.append(f"The {len(kept)} kernels that take most time, of {len(events)}.")
-    widest = min(max((len(str(row[1])) for row in rows), default=0), WIDEST_LABEL)
+    widest = label_cells(str(row[1]) for row in rows)
     columns = [dataclasses.replace(each, least=widest) if each.key == "case" else each for each in _KERNELS]
     title = "The measured kernels, and the hardware meanwhile"
     return table(columns, rows, anchor="story-kernels", title=title, notes=tuple(notes))
