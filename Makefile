@@ -4,8 +4,8 @@ PYTHON ?= python3
 WORKLOAD_PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
-RECORDED := $(firstword $(wildcard artifacts/2*-all))
-STUDY := recorded-study-flashinfer-quick
+RECORDED := artifacts/recorded/20261121-120959-all
+STUDY := study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
@@ -36,8 +36,8 @@ collect: setup
 	$(BIN)/fiprof show latest
 endif
 
-test: setup ## Run the tests
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup ## Run the tests, side by side
+	$(BIN)/python -m pytest -n auto --dist loadscope $(PYTEST_ARGS)
 
 lint: setup ## Check style and who imports whom
 	$(BIN)/ruff check .
@@ -55,11 +55,11 @@ bench: setup ## The benchmarks that need no GPU, side by side
 
 docs: setup ## Build the reports of the recorded runs and of the study into docs/reports, from copies of them
 	@set -e; copies=$$(mktemp -d); trap 'rm -rf "$$copies"' EXIT; \
-	for run in $(wildcard artifacts/2*); do \
+	for run in $(wildcard artifacts/recorded/2*); do \
 	  name=$$(basename $$run); cp -r $$run $$copies/; rm -rf $$copies/$$name/tables; \
 	  $(BIN)/fiprof report $$copies/$$name --out docs/reports/$$name; \
 	done; \
-	cp -r artifacts/$(STUDY) $$copies/; \
+	cp -r artifacts/recorded/$(STUDY) $$copies/; \
 	$(BIN)/fiprof study flashinfer --quick --results-only --out $$copies/$(STUDY); \
 	mkdir -p docs/reports; rm -rf docs/reports/$(STUDY); \
 	find $$copies/$(STUDY) -name tables -prune -exec rm -rf {} +; cp -r $$copies/$(STUDY) docs/reports/

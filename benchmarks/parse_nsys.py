@@ -72,7 +72,8 @@ def with_fiprof(large: Path, scratch: Path) -> Facts:
     """All of ``fiprof parse``, then the summary by kernel and case."""
     import pyarrow.compute as pc
 
-    from fiprof.parsers import nsys, tables
+    from fiprof.model import tables
+    from fiprof.parsers import nsys
 
     nsys.parse(large, scratch)
     kernels = tables.read(scratch, "kernels", ["case", "kernel", "duration_ns", "launch_call_ns"])

@@ -19,7 +19,7 @@ BARS = {"fiprof --help": 2.0, "fiprof stalls": 8.0}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--run", type=Path, default=min(REPOSITORY.glob("artifacts/2*-all"), default=None))
+    parser.add_argument("--run", type=Path, default=min(REPOSITORY.glob("artifacts/recorded/2*-all"), default=None))
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     commands = {

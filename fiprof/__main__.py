@@ -1,6 +1,6 @@
 """``python -m fiprof`` is the same program as ``fiprof``."""
 
-from fiprof.orchestrator.cli import main
+from fiprof.cli.main import main
 
 if __name__ == "__main__":
     main()

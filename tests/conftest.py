@@ -41,23 +41,23 @@ def nsys_path() -> Path:
 @pytest.fixture(scope="session")
 def recorded() -> Path:
     """The recorded H200 run of all five kernels."""
-    return next(path for path in sorted(REPOSITORY.glob("artifacts/2*-all")))
+    return next(path for path in sorted(REPOSITORY.glob("artifacts/recorded/2*-all")))
 
 
 @pytest.fixture
-def stand_ins(tmp_path: Path, recorded: Path) -> dict[str, str]:
-    """Environment in which fiprof finds the stand-ins for nsys, ncu and the workload's interpreter."""
+def fakes(tmp_path: Path, recorded: Path) -> dict[str, str]:
+    """Environment in which fiprof finds the fakes for nsys, ncu and the workload's interpreter."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("nsys", "ncu", "workload"):
         program = programs / name
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.stand_ins.{name} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fakes.{name} "$@"\n')
         program.chmod(0o755)
     return {
         "FIPROF_NSYS": str(programs / "nsys"),
         "FIPROF_NCU": str(programs / "ncu"),
         "FIPROF_PYTHON": str(programs / "workload"),
-        "STAND_IN_RUN": str(recorded),
+        "FAKE_RUN": str(recorded),
         "PYTHONPATH": python_path(),
         "TMPDIR": str(tmp_path),
     }

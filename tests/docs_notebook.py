@@ -24,7 +24,11 @@ def execute(folder: Path) -> Any:
     from nbclient import NotebookClient
 
     (folder / "docs").mkdir()
-    shutil.copytree(REPOSITORY / "artifacts" / RUN, folder / "artifacts" / RUN, ignore=shutil.ignore_patterns("tables"))
+    shutil.copytree(
+        REPOSITORY / "artifacts/recorded" / RUN,
+        folder / "artifacts/recorded" / RUN,
+        ignore=shutil.ignore_patterns("tables"),
+    )
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     environment = {**os.environ, "PLOTLY_RENDERER": RENDERER, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     NotebookClient(

@@ -15,7 +15,7 @@ PICTURES = REPOSITORY / "docs/pictures"
 ALL = "20261121-120959-all/report.html"
 MARGIN = 16
 """Around a part, pixels."""
-STUDY = "recorded-study-flashinfer-quick/reports"
+STUDY = "study-flashinfer-quick/reports"
 
 
 @dataclass(frozen=True)

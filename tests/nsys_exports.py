@@ -7,7 +7,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from fiprof.parsers import nsys, tables
+from fiprof.model import tables
+from fiprof.parsers import nsys
 
 DATA = Path(__file__).parent / "data/nsys"
 FIVE_KERNELS = DATA / "h200-five-kernels.sqlite"

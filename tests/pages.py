@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fiprof.analysis.roofline import LaunchRoofline, MemoryRoof, Rooflines, Work
+from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport
 from fiprof.reports.pages import charts
 from fiprof.reports.pages.page import (
     Bullets,
@@ -15,8 +17,6 @@ from fiprof.reports.pages.page import (
     Table,
     Text,
 )
-from fiprof.reports.roofline import LaunchRoofline, MemoryRoof, Rooflines, Work
-from fiprof.reports.stalls import LaunchStalls, Stall, StallReport
 from fiprof.reports.view import Column, View
 
 HOSTILE = (

@@ -16,10 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from fiprof.parsers import metrics, ncu, nsys, tables
-from fiprof.parsers.manifest import CaseEntry, Manifest
-from fiprof.parsers.run import Run
-from fiprof.reports import checks, show, show_document, stalls
+from fiprof.analysis import checks, show, stalls
+from fiprof.model import metrics, tables
+from fiprof.model.manifest import CaseEntry, Manifest
+from fiprof.model.run import Run
+from fiprof.parsers import ncu, nsys
+from fiprof.reports import show_document
 from fiprof.reports.view import render
 
 DATA = Path(__file__).parent / "data"

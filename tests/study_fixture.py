@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fiprof.parsers.results import (
+from fiprof.model.results import (
     Cell,
     EnvironmentInfo,
     JitCall,

@@ -14,14 +14,14 @@ from pathlib import Path
 import click
 import pytest
 
-from fiprof.orchestrator.cli import cli
-from tests.conftest import REPOSITORY, Fiprof, python_path
+from fiprof.cli.main import cli
+from tests.conftest import Fiprof, python_path
 
 COMMANDS = cli.list_commands(click.Context(cli))
 
 
 def epilog(name: str) -> str:
-    command = importlib.import_module(f"fiprof.orchestrator.commands.{name}").command
+    command = importlib.import_module(f"fiprof.cli.commands.{name}").command
     return str(command.epilog or "")
 
 
@@ -73,8 +73,8 @@ def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:
     assert "--width" in done.stdout
 
 
-def test_env_names_the_remedies(fiprof: Fiprof, stand_ins: dict[str, str]) -> None:
-    done = fiprof("env", env={**stand_ins, "FIPROF_NCU": "/no/such/ncu"})
+def test_env_names_the_remedies(fiprof: Fiprof, fakes: dict[str, str]) -> None:
+    done = fiprof("env", env={**fakes, "FIPROF_NCU": "/no/such/ncu"})
     assert done.returncode == 1
     assert re.search(r"^ncu +missing +/no/such/ncu --version does not run", done.stdout, re.MULTILINE)
     assert "ncu: install Nsight Compute" in done.stdout
@@ -155,7 +155,7 @@ def test_heavy_packages_are_imported_where_they_are_used(
     words = [str(recorded) if word == "RUN" else word for word in arguments]
     code = (
         "import sys; sys.argv = ['fiprof', *sys.argv[1:]]\n"
-        "from fiprof.orchestrator.cli import main\n"
+        "from fiprof.cli.main import main\n"
         "try: main()\n"
         f"finally: sys.stderr.write('imported:' + ','.join(m for m in {HEAVY!r} if m in sys.modules))"
     )
@@ -168,10 +168,3 @@ def test_heavy_packages_are_imported_where_they_are_used(
     )
     imported = done.stderr.rpartition("imported:")[2].split(",")
     assert set(filter(None, imported)) <= set(allowed), done.stderr
-
-
-def test_who_imports_whom() -> None:
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "lint-imports")], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout

@@ -18,7 +18,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.parsers.tables import TABLES
+from fiprof.model.tables import TABLES
 from tests.conftest import Fiprof, python_path
 from tests.test_workloads_case import USERS_OWN
 
@@ -32,8 +32,8 @@ def only_run(folder: Path) -> tuple[Path, dict[str, Any]]:
     return path, json.loads((path / "run.json").read_text())
 
 
-def test_a_whole_run(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("collect", "--kernel", "all", env=stand_ins)
+def test_a_whole_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("collect", "--kernel", "all", env=fakes)
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(tmp_path)
     assert done.stdout == f"artifacts/{path.name}\n"
@@ -49,8 +49,8 @@ def test_a_whole_run(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) 
     assert not list(path.rglob(".*"))
 
 
-def test_the_tools_share_one_process_each(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "decode", "--batch", "1,32", "--kv-heads", "8,32", env=stand_ins)
+def test_the_tools_share_one_process_each(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "decode", "--batch", "1,32", "--kv-heads", "8,32", env=fakes)
     _, manifest = only_run(tmp_path)
     assert len(manifest["cases"]) == 4
     argv = {action["step"]: action["argv"] for action in manifest["actions"]}
@@ -59,8 +59,8 @@ def test_the_tools_share_one_process_each(fiprof: Fiprof, stand_ins: dict[str, s
     assert "--measure-iterations=1" in argv["ncu"]
 
 
-def test_tool_and_set_choose_the_steps(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=stand_ins)
+def test_tool_and_set_choose_the_steps(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=fakes)
     assert done.returncode == 0, done.stderr
     _, manifest = only_run(tmp_path)
     assert [action["step"] for action in manifest["actions"]] == [
@@ -70,8 +70,8 @@ def test_tool_and_set_choose_the_steps(fiprof: Fiprof, stand_ins: dict[str, str]
     ] or (sorted(action["step"] for action in manifest["actions"]) == ["ncu", "ncu-details", "ncu-raw", "plain"])
 
 
-def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "rope", "--gpu", "3", env=stand_ins)
+def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rope", "--gpu", "3", env=fakes)
     _, manifest = only_run(tmp_path)
     env = {action["step"]: action["env"] for action in manifest["actions"]}
     assert env["plain"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
@@ -79,9 +79,9 @@ def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, stand_ins: dict[s
     assert env["ncu-raw"] == {}
 
 
-def test_a_workload_of_the_users(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+def test_a_workload_of_the_users(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN)
-    done = fiprof("collect", "--workload", "mine.py:mine", "--width", "7,9", env=stand_ins)
+    done = fiprof("collect", "--workload", "mine.py:mine", "--width", "7,9", env=fakes)
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(tmp_path)
     assert path.name.endswith("-mine")
@@ -93,9 +93,9 @@ def test_a_workload_of_the_users(fiprof: Fiprof, stand_ins: dict[str, str], tmp_
     assert "mine.py:mine[width=7]" in plain["argv"]
 
 
-def test_a_cost_that_fails(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+def test_a_cost_that_fails(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN.replace("return Cost(", "return 1 / 0 * Cost("))
-    done = fiprof("collect", "--workload", "mine.py:mine", env=stand_ins)
+    done = fiprof("collect", "--workload", "mine.py:mine", env=fakes)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("fiprof: the cost of mine[width=64] cannot be computed: ZeroDivisionError")
     assert not (tmp_path / "artifacts").exists()
@@ -114,9 +114,9 @@ def test_a_cost_that_fails(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: 
     ],
 )
 def test_a_workload_that_fails(
-    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, behaviour: str, reason: str
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, behaviour: str, reason: str
 ) -> None:
-    env = {**stand_ins, "STAND_IN_WORKLOAD": behaviour}
+    env = {**fakes, "FAKE_WORKLOAD": behaviour}
     done = fiprof("collect", "--kernel", "rmsnorm", "--timeout", "2", env=env)
     assert done.returncode == 1
     path, manifest = only_run(tmp_path)
@@ -136,9 +136,9 @@ def test_a_workload_that_fails(
     ],
 )
 def test_what_ncu_hides_behind_exit_status_0(
-    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, failure: str, reason: str
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, failure: str, reason: str
 ) -> None:
-    done = fiprof("collect", "--kernel", "rmsnorm", env={**stand_ins, "STAND_IN_NCU": failure})
+    done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, "FAKE_NCU": failure})
     assert done.returncode == 1
     path, manifest = only_run(tmp_path)
     assert manifest["status"] == "failed"
@@ -153,10 +153,10 @@ def test_what_ncu_hides_behind_exit_status_0(
 
 
 @pytest.mark.nsys
-def test_real_nsys(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path) -> None:
+def test_real_nsys(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, nsys_path: Path) -> None:
     """Its argv is accepted, its report exported, its NVTX ranges read; no kernel without a GPU is said."""
     pytest.importorskip("nvtx", reason="nvtx is not installed: nsys would see no ranges")
-    env = {**stand_ins, "FIPROF_NSYS": str(nsys_path)}
+    env = {**fakes, "FIPROF_NSYS": str(nsys_path)}
     cases = ["--kernel", "rmsnorm", "--rows", "1,512"]
     done = fiprof("collect", *cases, "--iterations", "3", "--gpu-metrics-hz", "0", env=env)
     path, manifest = only_run(tmp_path)
@@ -177,18 +177,16 @@ def test_real_nsys(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path, ns
 @pytest.mark.nsys
 @pytest.mark.parametrize(("behaviour", "status"), [("exit3", 3), ("abort", 134)])
 def test_a_workload_that_fails_under_real_nsys(
-    stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str, status: int
+    fakes: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str, status: int
 ) -> None:
     from fiprof.orchestrator import nsys
     from fiprof.orchestrator.process import Command, Supervisor
     from fiprof.orchestrator.steps import NSYS_REPORT, check_trace
 
-    workload = (stand_ins["FIPROF_PYTHON"], "x", "run", "--case", "rmsnorm")
+    workload = (fakes["FIPROF_PYTHON"], "x", "run", "--case", "rmsnorm")
     report = tmp_path / NSYS_REPORT
     argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, workload, gpu_metrics_hz=0)
-    command = Command(
-        "nsys", argv, tmp_path / "nsys.log", {**stand_ins, "STAND_IN_WORKLOAD": behaviour}, makes=(report,)
-    )
+    command = Command("nsys", argv, tmp_path / "nsys.log", {**fakes, "FAKE_WORKLOAD": behaviour}, makes=(report,))
     finished = Supervisor().start(command).wait()
     assert (finished.outcome, finished.exit_status) == ("failed", status)
     assert report.exists()
@@ -198,15 +196,15 @@ def test_a_workload_that_fails_under_real_nsys(
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("behaviour", ["hang", "stubborn"])
-def test_ctrl_c_under_real_nsys(stand_ins: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str) -> None:
+def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str) -> None:
     """nsys and all its children are gone within five seconds; what is there is kept."""
-    program = stand_ins["FIPROF_PYTHON"]
+    program = fakes["FIPROF_PYTHON"]
     # Only the workload under nsys hangs.
     Path(f"{program}-traced").write_text(
-        f'#!/bin/sh\ncase "$*" in *--no-timing*) export STAND_IN_WORKLOAD={behaviour};; esac\nexec {program} "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *--no-timing*) export FAKE_WORKLOAD={behaviour};; esac\nexec {program} "$@"\n'
     )
     Path(f"{program}-traced").chmod(0o755)
-    env = {**os.environ, **stand_ins, "FIPROF_NSYS": str(nsys_path), "FIPROF_PYTHON": f"{program}-traced"}
+    env = {**os.environ, **fakes, "FIPROF_NSYS": str(nsys_path), "FIPROF_PYTHON": f"{program}-traced"}
     argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "rmsnorm", "--tool", "nsys", "--gpu-metrics-hz", "0"]
     with started(argv, env, tmp_path) as process:
         wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/nsys.log")))
@@ -226,8 +224,8 @@ def test_ctrl_c_under_real_nsys(stand_ins: dict[str, str], tmp_path: Path, nsys_
     assert not [pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
-def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    env = {**os.environ, **stand_ins, "STAND_IN_WORKLOAD": "hang"}
+def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
         wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
         workload = psutil.Process(process.pid).children(recursive=True)
@@ -242,11 +240,11 @@ def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, stand_ins: dict[str
     assert fiprof("show", "latest").returncode == 2
 
 
-def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    env = {**os.environ, **stand_ins, "STAND_IN_WORKLOAD": "hang"}
+def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
         wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
-        second = fiprof("collect", "--kernel", "rope", "--no-wait", env=stand_ins)
+        second = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
     assert second.returncode == 1
@@ -254,8 +252,8 @@ def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, stand_ins: dict[str, s
     assert len(list(tmp_path.glob("artifacts/*"))) == 1
 
 
-def test_without_tools_and_gpu(fiprof: Fiprof, stand_ins: dict[str, str]) -> None:
-    done = fiprof("collect", "--kernel", "prefill", env={**stand_ins, "FIPROF_NSYS": "/no/such/nsys"})
+def test_without_tools_and_gpu(fiprof: Fiprof, fakes: dict[str, str]) -> None:
+    done = fiprof("collect", "--kernel", "prefill", env={**fakes, "FIPROF_NSYS": "/no/such/nsys"})
     assert (done.returncode, done.stdout) == (1, "")
     assert len(done.stderr.strip().splitlines()) == 2
 
@@ -274,8 +272,8 @@ def own_file_system(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk(fiprof: Fiprof, stand_ins: dict[str, str], own_file_system: Path) -> None:
-    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=stand_ins)
+def test_a_full_disk(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Path) -> None:
+    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=fakes)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (run,) = own_file_system.glob("2*")
@@ -285,9 +283,9 @@ def test_a_full_disk(fiprof: Fiprof, stand_ins: dict[str, str], own_file_system:
     assert (run / "baseline.jsonl").stat().st_size > 0
 
 
-def test_an_archive_that_may_not_be_written(fiprof: Fiprof, stand_ins: dict[str, str], own_file_system: Path) -> None:
+def test_an_archive_that_may_not_be_written(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
-    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=stand_ins)
+    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=fakes)
     assert (done.returncode, done.stdout) == (1, "")
     message, remedy = done.stderr.splitlines()
     assert message.endswith(": no permission to write")
@@ -322,8 +320,8 @@ def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path
         assert pq.read_table(path / f"tables/{table}.parquet").equals(pq.read_table(other / f"tables/{table}.parquet"))
 
 
-def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=fakes)
     path, _ = only_run(tmp_path)
     before = pq.read_table(path / "tables/metrics.parquet")
     packed = fiprof("pack", "latest")
@@ -357,10 +355,8 @@ def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_replay_of_a_run_without_a_raw_file_names_it(
-    fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path
-) -> None:
-    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+def test_a_replay_of_a_run_without_a_raw_file_names_it(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=fakes)
     path, _ = only_run(tmp_path)
     (path / "ncu/raw.csv").unlink()
     done = fiprof("collect", "--replay", "latest")
@@ -369,8 +365,8 @@ def test_a_replay_of_a_run_without_a_raw_file_names_it(
     assert "a replay needs all raw files" in done.stderr
 
 
-def test_a_changed_file_is_not_packed(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "rmsnorm", env=stand_ins)
+def test_a_changed_file_is_not_packed(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    fiprof("collect", "--kernel", "rmsnorm", env=fakes)
     path, _ = only_run(tmp_path)
     with open(path / "ncu/raw.csv", "a") as file:
         file.write("changed")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.cli import cli
 from tests.conftest import Fiprof, python_path
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof.model.tables import TABLES
 from fiprof.orchestrator.gpu import count_gpus
 from fiprof.orchestrator.tools import find_tool
-from fiprof.parsers.tables import TABLES
 from tests.conftest import Fiprof
 
 pytestmark = [

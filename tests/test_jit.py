@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.orchestrator import jit, jit_records
+from fiprof.flashinfer.jit import measure as jit
+from fiprof.flashinfer.jit import records as jit_records
+from fiprof.model import results
+from fiprof.model.results import JitResults
 from fiprof.orchestrator.process import Finished
-from fiprof.parsers import results
-from fiprof.parsers.results import JitResults
 from tests.conftest import Fiprof, python_path
 
 DECODE = "batch_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_dtype_idx_i32_head_dim_qk_128_head_dim_vo_128_posenc_0_use_swa_False_use_logits_cap_False"
@@ -25,7 +26,7 @@ DECODE = "batch_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_dtype_
 def environment(tmp_path: Path) -> dict[str, str]:
     """Environment in which the interpreter is the stand-in, and the user has a cache."""
     program = tmp_path / "python"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.stand_ins.jit "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.fakes.jit "$@"\n')
     program.chmod(0o755)
     own = tmp_path / "own" / ".cache" / "flashinfer" / "0.6.13" / "90a" / "cached_ops" / "rope"
     own.mkdir(parents=True)
@@ -148,7 +149,7 @@ def test_one_case_that_fails_does_not_end_the_others(
     fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     found = measured(
-        fiprof, tmp_path, {**environment, "STAND_IN_JIT": "fails:tensor_cores=true"}, "--kernel", "decode,rope"
+        fiprof, tmp_path, {**environment, "FAKE_JIT": "fails:tensor_cores=true"}, "--kernel", "decode,rope"
     )
     plain, failed, rope = found.calls
     assert failed.error == "RuntimeError: Ninja build failed."
@@ -168,7 +169,7 @@ def test_one_case_that_fails_does_not_end_the_others(
 def test_failures_say_what_to_do(
     fiprof: Fiprof, tmp_path: Path, environment: dict[str, str], behaviour: str, words: str
 ) -> None:
-    done = fiprof("jit", "--kernel", "rope", env={**environment, "STAND_IN_JIT": behaviour})
+    done = fiprof("jit", "--kernel", "rope", env={**environment, "FAKE_JIT": behaviour})
     assert done.returncode == 1
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -178,19 +179,19 @@ def test_failures_say_what_to_do(
 def test_modules_that_a_package_brings_are_not_called_cold(
     fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    found = measured(fiprof, tmp_path, {**environment, "STAND_IN_JIT": "ahead"}, "--kernel", "rope")
+    found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": "ahead"}, "--kernel", "rope")
     assert "flashinfer-jit-cache brings rope ready made: their cold calls compile nothing" in found.warnings
     assert found.modules[0].compiled_ahead
     assert found.modules[0].compile_s is None
 
 
 def test_a_disk_cache_that_is_not_used_is_told(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    found = measured(fiprof, tmp_path, {**environment, "STAND_IN_JIT": "recompiles"}, "--case", "rope")
+    found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": "recompiles"}, "--case", "rope")
     assert any("compiled again though the cache was full" in text for text in found.warnings)
 
 
 def test_a_call_without_a_module_is_told(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    found = measured(fiprof, tmp_path, {**environment, "STAND_IN_JIT": "untraced"}, "--case", "rope")
+    found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": "untraced"}, "--case", "rope")
     assert any("made no module for it" in text for text in found.warnings)
     assert [(phase.name, phase.seconds) for phase in found.calls[0].phases] == [("launch", found.calls[0].cold_s)]
     assert found.warm_up == []
@@ -199,7 +200,7 @@ def test_a_call_without_a_module_is_told(fiprof: Fiprof, tmp_path: Path, environ
 def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, environment: dict[str, str]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fiprof", "jit", "--kernel", "rope"],
-        env={**os.environ, **environment, "STAND_IN_JIT": "hang"}, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment, "FAKE_JIT": "hang"}, cwd=tmp_path, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not (logs := list((tmp_path / "scratch").glob("fiprof-jit-*/logs/*.log"))) or not logs[0].stat().st_size:
@@ -213,7 +214,7 @@ def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, enviro
 
 
 def test_time_limit(fiprof: Fiprof, environment: dict[str, str]) -> None:
-    done = fiprof("jit", "--kernel", "rope", "--timeout", "1", env={**environment, "STAND_IN_JIT": "hang"})
+    done = fiprof("jit", "--kernel", "rope", "--timeout", "1", env={**environment, "FAKE_JIT": "hang"})
     assert done.returncode == 1
     assert "empty cache: no end after 1 s\n  --timeout gives it longer" in done.stderr
 
@@ -236,7 +237,7 @@ def test_dry_run_prints_what_a_run_starts(fiprof: Fiprof, tmp_path: Path, enviro
     done = fiprof("jit", "--kernel", "rope", "--dry-run", env=environment)
     assert done.returncode == 0
     assert f"{environment['FIPROF_PYTHON']} " in done.stdout
-    assert "jit_probe.py 'rope[tokens=16384," in done.stdout
+    assert "probe.py 'rope[tokens=16384," in done.stdout
     assert not list((tmp_path / "scratch").iterdir())
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator import jit_cache
+from fiprof.flashinfer.jit import cache as jit_cache
 from tests.conftest import REPOSITORY
-from tests.stand_ins import jit as stand_in
+from tests.fakes import jit as stand_in
 
 DECODE = "batch_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_dtype_idx_i32_head_dim_qk_128_head_dim_vo_128_posenc_0_use_swa_False_use_logits_cap_False"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.workloads.jit_probe import call_text
+from fiprof.flashinfer.jit.probe import call_text
 from tests.conftest import REPOSITORY, python_path
 
 CORE_06 = """
@@ -54,7 +54,7 @@ def gen_norm_module(name="norm", **options): return gen_inner_module(name)
 """
 DRIVER = """
 import importlib, json, sys
-from fiprof.workloads import jit_probe
+from fiprof.flashinfer.jit import probe as jit_probe
 import flashinfer.norm
 trace = jit_probe.Trace()
 trace.install(importlib.import_module("flashinfer.jit.core"))
@@ -129,7 +129,7 @@ def test_a_cache_elsewhere_is_refused(site: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     done = subprocess.run(
         [
-            sys.executable, str(REPOSITORY / "fiprof/workloads/jit_probe.py"), "rmsnorm",
+            sys.executable, str(REPOSITORY / "fiprof/flashinfer/jit/probe.py"), "rmsnorm",
             f"--cache={tmp_path}", f"--out={out}",
         ],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(site)}, capture_output=True, text=True, check=False,

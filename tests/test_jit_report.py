@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.orchestrator import jit_cache
-from fiprof.parsers.results import JitCall, JitPhase, JitResults
-from fiprof.reports import jit
+from fiprof.flashinfer.jit import cache as jit_cache
+from fiprof.flashinfer.jit import report as jit
+from fiprof.model.results import JitCall, JitPhase, JitResults
 from fiprof.reports.pages.page import Caution, Code, Table
 from fiprof.reports.view import render
-from tests.stand_ins import jit as stand_in
+from tests.fakes import jit as stand_in
 
 
 @pytest.fixture

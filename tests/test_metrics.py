@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from fiprof.parsers import derived, metrics
-from fiprof.parsers.metrics import METRICS
+from fiprof.model import derived, metrics
+from fiprof.model.metrics import METRICS
 
 
 def test_names_units_and_meanings_are_well_formed() -> None:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
+from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator import archive as archives
 from fiprof.orchestrator.archive import UNFINISHED, Archive, Journal, write_whole
-from fiprof.parsers.manifest import read_manifest
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fiprof.parsers import derived, metrics, ncu, tables
+from fiprof.model import derived, metrics, tables
+from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
 from fiprof.parsers.ncu_units import to_base
 
@@ -32,7 +33,7 @@ KERNELS = [
 ]
 
 
-SINGLE_PURPOSE = Path(__file__).parents[1] / "artifacts/20261121-140226-single-purpose"
+SINGLE_PURPOSE = Path(__file__).parents[1] / "artifacts/recorded/20261121-140226-single-purpose"
 
 
 def unpack(name: str, folder: Path) -> Path:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import ncu, tables
+from fiprof.model import tables
+from fiprof.parsers import ncu
 
 DATA = Path(__file__).parent / "data" / "ncu"
 IDENTITY = 13

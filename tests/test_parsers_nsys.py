@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.parsers import nsys, tables
+from fiprof.model import tables
+from fiprof.parsers import nsys
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, Row, parsed, query
 
 PREFILL = (

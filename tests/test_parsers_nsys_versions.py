@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.parsers import nsys, nsys_export, tables
+from fiprof.model import tables
+from fiprof.parsers import nsys, nsys_export
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered, parsed
 
 PLAIN_COLUMNS = ("start_ns", "end_ns", "device", "stream", "kernel", "launch_call_ns", "phase", "case", "iteration")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.results import Cell, EnvironmentInfo, Kernel, KernelResults, Times, read, write
+from fiprof.model.results import Cell, EnvironmentInfo, Kernel, KernelResults, Times, read, write
 from tests.conftest import REPOSITORY
 
 DOCUMENT = (REPOSITORY / "docs/results.md").read_text()

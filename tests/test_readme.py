@@ -33,8 +33,8 @@ SHOWN = [each for each in transcripts() if not each[0].startswith(("fiprof colle
 def test_the_listings_are_what_the_commands_print(command: str, output: str, fiprof: Fiprof, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     assert program == "fiprof"
-    recorded = tmp_path / "artifacts" / arguments[1]
-    shutil.copytree(REPOSITORY / "artifacts" / arguments[1], recorded, ignore=shutil.ignore_patterns("tables"))
+    recorded = tmp_path / arguments[1]
+    shutil.copytree(REPOSITORY / arguments[1], recorded, ignore=shutil.ignore_patterns("tables"))
     done = fiprof(*arguments, env={"COLUMNS": COLUMNS})
     assert done.returncode == 0, done.stderr
     pattern = "\n".join(".*" if line == LEFT_OUT else re.escape(line) for line in output.splitlines())

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers.run import Run
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
 from fiprof.reports.pages.traced import Found, of_page
@@ -19,7 +19,7 @@ from fiprof.reports.report import report
 from tests.conftest import REPOSITORY
 from tests.raw_figures import RawRun
 
-RECORDED = sorted(REPOSITORY.glob("artifacts/2*"))
+RECORDED = sorted(REPOSITORY.glob("artifacts/recorded/2*"))
 AT_RANDOM = 10
 
 
@@ -91,7 +91,7 @@ def test_facts_are_not_many_by_accident(reported: tuple[Page, RawRun]) -> None:
 
 def test_the_recomputation_can_fail(tmp_path: Path) -> None:
     """It reads the files: another cell gives another number."""
-    from fiprof.reports.facts import Source
+    from fiprof.model.provenance import Source
 
     (tmp_path / "ncu").mkdir()
     (tmp_path / "ncu/raw.csv").write_text('"ID","a__x.sum","a__y.sum"\n"","ns","ns"\n"3","1,500","2"\n')

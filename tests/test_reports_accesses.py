@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.parsers.run import Run
-from fiprof.reports import source
-from fiprof.reports.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
-from fiprof.reports.evidence import LAUNCH_COLUMNS
+from fiprof.analysis.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
+from fiprof.model import source
+from fiprof.model.evidence import LAUNCH_COLUMNS
+from fiprof.model.run import Run
 from tests.recorded_runs import counted_run
 
 

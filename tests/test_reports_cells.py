@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.analysis.cells import cells
+from fiprof.analysis.times import iteration_times
+from fiprof.model.results import Cell, KernelResults, read, write
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers.results import Cell, KernelResults, read, write
-from fiprof.parsers.run import Run
-from fiprof.reports.cells import cells
-from fiprof.reports.times import iteration_times
 from tests.conftest import REPOSITORY
 
 
@@ -21,7 +21,7 @@ from tests.conftest import REPOSITORY
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The recorded decode run, parsed."""
     folder = tmp_path_factory.mktemp("cells") / "20261121-121126-decode"
-    shutil.copytree(REPOSITORY / "artifacts" / folder.name, folder)
+    shutil.copytree(REPOSITORY / "artifacts/recorded" / folder.name, folder)
     parse_all(folder)
     return folder
 

@@ -11,10 +11,10 @@ import pytest
 
 pytest.importorskip("plotly")
 
+from fiprof.analysis import roofline, show, stalls
 from fiprof.errors import FiprofError
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers.run import Run
-from fiprof.reports import roofline, show, stalls
 from fiprof.reports.notebook import OpenedRun
 from fiprof.reports.pages import charts, charts_time, charts_timeline, figures, plot
 from fiprof.reports.view import cell_width

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fiprof.parsers import tables
-from fiprof.parsers.manifest import CaseEntry
-from fiprof.parsers.run import Run
-from fiprof.reports import checks
-from fiprof.reports.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
-from fiprof.reports.evidence import Evidence
+from fiprof.analysis import checks
+from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
+from fiprof.model import tables
+from fiprof.model.evidence import Evidence
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.run import Run
 from tests.reports_fixture import GPU_STATE, case, make_run, record_run
 
 ID = "mine[rows=8]"

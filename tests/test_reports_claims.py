@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.parsers.results import Cell, KernelResults, Times
+from fiprof.model.results import Cell, KernelResults, Times
 from fiprof.reports.study_pages.claims import CLAIMS, Limits, Result
 from fiprof.reports.study_pages.data import Study, load
 from fiprof.reports.study_pages.ratio import Ratio, number, ratio

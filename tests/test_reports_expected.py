@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.expectations import Family, check_workloads, combined, read_expectations
+from fiprof.analysis.expected import CaseComparison, Comparison, Expected, document, expected, findings, summary
 from fiprof.errors import FiprofError
-from fiprof.parsers.run import Run
-from fiprof.reports.expectations import PACKAGED, Family, check_workloads, combined, read_expectations
-from fiprof.reports.expected import CaseComparison, Comparison, Expected, document, expected, findings, summary
+from fiprof.flashinfer import pack
+from fiprof.model.run import Run
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import counted_run
 from tests.reports_fixture import case, make_run
+
+PACKAGED = pack.expectations()
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +54,7 @@ def outcomes(item: CaseComparison) -> dict[str, tuple[float | None, str]]:
 
 
 def test_the_packaged_figures() -> None:
-    families = {family.name: family for family in read_expectations()}
+    families = {family.name: family for family in read_expectations(PACKAGED)}
     assert families["prefill"].stalls_pct == {
         "short_scoreboard": (35, 45),
         "barrier": (25, 35),
@@ -336,7 +339,7 @@ def test_two_families_of_the_same_workload(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_nobody_knows() -> None:
-    (first, *_) = read_expectations()
+    (first, *_) = read_expectations(PACKAGED)
     wrong: Family = dataclasses.replace(first, workloads=("prefil",))
     with pytest.raises(FiprofError) as raised:
         check_workloads([wrong], ["decode", "prefill"])
@@ -359,4 +362,4 @@ def test_the_command_with_a_file(fiprof: Fiprof, recorded: Path, tmp_path: Path)
 
 def test_the_packaged_file_travels_with_the_package() -> None:
     settings = tomllib.loads((PACKAGED.parents[2] / "pyproject.toml").read_text())
-    assert f"reports/{PACKAGED.name}" in settings["tool"]["setuptools"]["package-data"]["fiprof"]
+    assert "flashinfer/*.toml" in settings["tool"]["setuptools"]["package-data"]["fiprof"]

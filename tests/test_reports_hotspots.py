@@ -18,17 +18,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fiprof.analysis import checks
+from fiprof.analysis.hotspots import HotspotReport, document, hotspots
+from fiprof.analysis.sass import Code, brief, parse
 from fiprof.errors import FiprofError
-from fiprof.parsers import ncu, tables
-from fiprof.parsers.run import Run
-from fiprof.reports import checks
-from fiprof.reports.hotspots import HotspotReport, document, hotspots
-from fiprof.reports.sass import Code, brief, parse
+from fiprof.model import tables
+from fiprof.model.run import Run
+from fiprof.parsers import ncu
 from fiprof.reports.view import render, warnings
 from tests.conftest import REPOSITORY, Fiprof
 from tests.reports_fixture import make_run
 
-RECORDED = next(iter(sorted(REPOSITORY.glob("artifacts/2*-all"))))
+RECORDED = next(iter(sorted(REPOSITORY.glob("artifacts/recorded/2*-all"))))
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +192,7 @@ def test_no_instruction_is_printed_twice(recorded: Run) -> None:
 
 def test_pandas_is_not_imported(recorded: Run) -> None:
     code = (
-        "import sys; from pathlib import Path; from fiprof.parsers.run import Run; from fiprof.reports.hotspots import *\n"
+        "import sys; from pathlib import Path; from fiprof.model.run import Run; from fiprof.analysis.hotspots import *\n"
         "print(len(hotspots(Run(Path(sys.argv[1]))).launches), 'pandas' in sys.modules)"
     )
     done = subprocess.run(
@@ -204,7 +205,7 @@ def test_pandas_is_not_imported(recorded: Run) -> None:
 
 
 def test_a_quick_run_has_none(fiprof: Fiprof, tmp_path: Path) -> None:
-    quick = next(iter(REPOSITORY.glob("artifacts/2*-prefill-decode-rope")))
+    quick = next(iter(REPOSITORY.glob("artifacts/recorded/2*-prefill-decode-rope")))
     shutil.copytree(quick, tmp_path / "quick")
     done = fiprof("hotspots", "./quick")
     assert done.returncode == 1

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from fiprof.reports.intervals import coverage, interval, times
+from fiprof.analysis.intervals import coverage, interval, times
 
 
 @pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61])

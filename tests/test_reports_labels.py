@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiprof.reports.labels import Labels
+from fiprof.model.labels import Labels
 from tests.reports_fixture import case, recorded_cases
 
 

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports import source
-from fiprof.reports.evidence import LAUNCH_COLUMNS
-from fiprof.reports.occupancy import (
+from fiprof.analysis.occupancy import (
     REGISTERS,
     SHARED,
     Lift,
@@ -20,6 +18,8 @@ from fiprof.reports.occupancy import (
     sentences,
     shared_limit,
 )
+from fiprof.model import source
+from fiprof.model.evidence import LAUNCH_COLUMNS
 from tests.recorded_runs import counted_run, recorded_names
 
 Launches = dict[tuple[str, int], source.Row]

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import tables
-from fiprof.parsers.run import Run
+from fiprof.model import tables
+from fiprof.model.run import Run
 from fiprof.reports import perfetto
 from tests.reports_fixture import make_run, record_run
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from fiprof.model import tables
+from fiprof.model.manifest import Action, FileEntry
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers import tables
-from fiprof.parsers.manifest import Action, FileEntry
-from fiprof.parsers.run import Run
 from fiprof.reports.pages import html, markdown
 from fiprof.reports.pages.page import Bullets, Caution, Chart, Code, Finding, Link, Page, Section, Table, Text
 from fiprof.reports.report import SECTIONS, report
@@ -27,7 +27,7 @@ HOSTILE = 'void <script>alert("1")</script>`rm -rf /`|[x](http://e.example)\x1b[
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    (archived,) = REPOSITORY.glob("artifacts/2*-all")
+    (archived,) = REPOSITORY.glob("artifacts/recorded/2*-all")
     folder = tmp_path_factory.mktemp("runs") / archived.name
     shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
     assert not parse_all(folder).problems
@@ -161,7 +161,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 def archived_run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run recorded in artifacts/, copied and with its tables made."""
-    (archived,) = REPOSITORY.glob(f"artifacts/2*-{name}")
+    (archived,) = REPOSITORY.glob(f"artifacts/recorded/2*-{name}")
     folder = tmp_path_factory.mktemp("runs") / archived.name
     shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
     assert not parse_all(folder).problems

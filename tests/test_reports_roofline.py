@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.errors import FiprofError
+from fiprof.model.manifest import Action
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import ncu
-from fiprof.parsers.manifest import Action
-from fiprof.parsers.run import Run
-from fiprof.reports.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import render
@@ -41,7 +41,7 @@ def found(recorded_run: Run) -> Rooflines:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory: pytest.TempPathFactory) -> Rooflines:
     """The recorded run with ``--set quick``: tensor operations are counted, others are not."""
-    original = next(REPOSITORY.glob("artifacts/2*-prefill-decode-rope"))
+    original = next(REPOSITORY.glob("artifacts/recorded/2*-prefill-decode-rope"))
     copy = tmp_path_factory.mktemp("quick") / original.name
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("tables"))
     parse_all(copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fiprof.parsers.manifest import read_manifest
+from fiprof.model.manifest import read_manifest
 from fiprof.reports.runs import runs
 from fiprof.reports.view import render
 from tests.reports_fixture import case, make_run

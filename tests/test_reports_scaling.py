@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.parsers.results import Cell, KernelResults
+from fiprof.model.results import Cell, KernelResults
 from fiprof.reports.study_pages import scaling
 from fiprof.reports.study_pages.data import Study, load
 from fiprof.reports.view import render

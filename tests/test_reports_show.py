@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.analysis.show import Figures, LaunchFigures, show
 from fiprof.errors import FiprofError
-from fiprof.parsers.manifest import Action
-from fiprof.parsers.run import Run
-from fiprof.reports.show import Figures, LaunchFigures, show
+from fiprof.model.manifest import Action
+from fiprof.model.run import Run
 from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof

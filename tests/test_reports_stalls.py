@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.reasons import REASONS
+from fiprof.analysis.stalls import LaunchStalls, disagreements, document, stalls, verdict
 from fiprof.errors import FiprofError
-from fiprof.parsers.manifest import Action
-from fiprof.parsers.run import Run
-from fiprof.reports.reasons import REASONS
-from fiprof.reports.stalls import LaunchStalls, disagreements, document, stalls, verdict
+from fiprof.model.manifest import Action
+from fiprof.model.run import Run
 from fiprof.reports.view import render, warnings
 from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
@@ -281,10 +281,10 @@ def test_an_incomplete_run_says_so_first(tmp_path: Path) -> None:
 
 
 def test_importing_a_report_imports_nothing_heavy() -> None:
-    modules = [path.stem for path in (Path(__file__).parents[1] / "fiprof/reports").glob("[!_]*.py")]
+    modules = [path.stem for path in (Path(__file__).parents[1] / "fiprof/analysis").glob("[!_]*.py")]
     assert "stalls" in modules
     code = (
-        f"import sys; from fiprof.reports import {', '.join(modules)}; "
+        f"import sys; from fiprof.analysis import {', '.join(modules)}; "
         "print([name for name in ('pandas', 'numpy', 'pyarrow', 'rich', 'msgspec', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.measured import Measured
+from fiprof.model.provenance import Fact, facts_of
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers.run import Run
-from fiprof.reports.facts import Fact, facts_of
 from fiprof.reports.pages.page import Bullets, Caution, Section, Table
 from fiprof.reports.run_report import story
-from fiprof.reports.run_report.measured import Measured
 from tests.conftest import REPOSITORY
 from tests.reports_fixture import case, make_run, record_run
 
@@ -22,7 +22,7 @@ ID = "mine[rows=8]"
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> story.Story:
-    (archived,) = REPOSITORY.glob("artifacts/2*-all")
+    (archived,) = REPOSITORY.glob("artifacts/recorded/2*-all")
     folder = tmp_path_factory.mktemp("runs") / archived.name
     shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
     assert not parse_all(folder).problems

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import (
     Block,
     Bullets,

@@ -1,4 +1,4 @@
-"""The documents of the recorded study (artifacts/recorded-study-flashinfer-quick): its numbers, computed again from the JSON."""
+"""The documents of the recorded study (artifacts/recorded/study-flashinfer-quick): its numbers, computed again from the JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from fiprof.parsers.results import Cell, KernelResults, SourceResults, read, write
+from fiprof.flashinfer.sources import find as sources
+from fiprof.model.results import Cell, KernelResults, SourceResults, read, write
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.study import pages
 from fiprof.reports.study_pages import findings, kernel_findings, scaling
 from fiprof.reports.study_pages.claims import CLAIMS, Outcome, Result
 from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
-from fiprof.workloads import sources
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY
 
-FOLDER = REPOSITORY / "artifacts/recorded-study-flashinfer-quick"
+FOLDER = REPOSITORY / "artifacts/recorded/study-flashinfer-quick"
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 

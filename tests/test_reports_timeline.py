@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fiprof.analysis import samples, timeline
+from fiprof.analysis.samples import Busy, Samples
 from fiprof.errors import FiprofError
+from fiprof.model import tables
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers import tables
-from fiprof.parsers.run import Run
-from fiprof.reports import samples, timeline, timeline_text
-from fiprof.reports.samples import Busy, Samples
+from fiprof.reports import timeline_text
 from fiprof.reports.view import FORMATS, cell_width, render
 from tests.conftest import Fiprof
 from tests.reports_fixture import make_run, record_run

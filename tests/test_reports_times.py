@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports.times import Times, plain_times, summarize, trace_times
+from fiprof.analysis.times import Times, plain_times, summarize, trace_times
 from tests.reports_fixture import make_run
 
 

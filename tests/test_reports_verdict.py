@@ -15,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fiprof.analysis.reasons import REASONS
+from fiprof.analysis.verdict.model import Judgement, Reading
+from fiprof.analysis.verdict.rules import BUSY_PCT, IDLE_PCT, RESOURCES, SATURATED_PCT, WAITING_PCT, judge
+from fiprof.analysis.verdict.steps import Situation, Step, steps
+from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.errors import FiprofError
+from fiprof.model import derived
+from fiprof.model.derived import Row
+from fiprof.model.provenance import Fact, Source
+from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
-from fiprof.parsers import derived
-from fiprof.parsers.derived import Row
-from fiprof.parsers.run import Run
-from fiprof.reports.facts import Fact, Source
-from fiprof.reports.judging.advice import Situation, Step, steps
-from fiprof.reports.judging.model import Judgement, Reading
-from fiprof.reports.judging.rules import BUSY_PCT, IDLE_PCT, RESOURCES, SATURATED_PCT, WAITING_PCT, judge
-from fiprof.reports.reasons import REASONS
-from fiprof.reports.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.view import render
 from tests.conftest import REPOSITORY, Fiprof
@@ -41,7 +41,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], R
 
     def of(name: str) -> Run:
         if name not in found:
-            original = next(REPOSITORY.glob(f"artifacts/2*-{name}"))
+            original = next(REPOSITORY.glob(f"artifacts/recorded/2*-{name}"))
             copy = tmp_path_factory.mktemp("runs") / original.name
             shutil.copytree(original, copy, ignore=shutil.ignore_patterns("tables"))
             parse_all(copy)

@@ -10,16 +10,16 @@ from types import SimpleNamespace
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator import jit
-from fiprof.orchestrator.jit import JitRequest
+from fiprof.flashinfer.jit import measure as jit
+from fiprof.flashinfer.jit.measure import JitRequest
+from fiprof.model.results import JitResults, read
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.study import conduct as study_conduct
-from fiprof.orchestrator.study.conduct import Where, conduct, entries, request_for
+from fiprof.orchestrator.study import runner as study_conduct
 from fiprof.orchestrator.study.definition import Settings, load
 from fiprof.orchestrator.study.folder import mixed, read_study
 from fiprof.orchestrator.study.plan import batches, label, make_plan
-from fiprof.parsers.results import JitResults, read
+from fiprof.orchestrator.study.runner import Where, conduct, entries, request_for
 from fiprof.workloads.case import make_cases, short_name
 from tests.conftest import REPOSITORY, Fiprof
 
@@ -139,7 +139,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: st
 def test_no_such_study() -> None:
     with pytest.raises(FiprofError, match="there is no study flashinfr") as raised:
         load("flashinfr")
-    assert "fiprof brings flashinfer" in raised.value.remedy
+    assert "the installed packs bring flashinfer" in raised.value.remedy
 
 
 def test_a_dry_run_lists_everything_and_makes_nothing(fiprof: Fiprof, tmp_path: Path) -> None:
@@ -163,10 +163,10 @@ def test_only_names_what_there_is(fiprof: Fiprof) -> None:
     assert "--only takes of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in done.stderr
 
 
-def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, stand_ins: dict[str, str], tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").touch()
-    done = fiprof("study", "flashinfer", "--out", "mine", env=stand_ins)
+    done = fiprof("study", "flashinfer", "--out", "mine", env=fakes)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         2,
         "fiprof: mine holds something else: it has no study.json",

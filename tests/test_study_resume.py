@@ -17,7 +17,7 @@ import pytest
 
 from tests.conftest import REPOSITORY, Fiprof
 
-RECORDED = next(REPOSITORY.glob("artifacts/2*-decode"))
+RECORDED = next(REPOSITORY.glob("artifacts/recorded/2*-decode"))
 
 STUDY = """
 name = "small"
@@ -36,10 +36,10 @@ KILLS = 10
 
 
 @pytest.fixture
-def study(tmp_path: Path, stand_ins: dict[str, str]) -> dict[str, str]:
+def study(tmp_path: Path, fakes: dict[str, str]) -> dict[str, str]:
     """Environment in which ``fiprof study small.toml`` finds its tools; the GPU is that of a recorded run."""
     (tmp_path / "small.toml").write_text(STUDY)
-    return {**stand_ins, "STAND_IN_RUN": str(RECORDED)}
+    return {**fakes, "FAKE_RUN": str(RECORDED)}
 
 
 def cells(folder: Path) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[
     with subprocess.Popen(
         [sys.executable, "-m", "fiprof", "study", "small.toml", "--out", "folder", "--no-documents"],
         cwd=tmp_path,
-        env={**os.environ, **study, "STAND_IN_HANGS": "batch=32,"},
+        env={**os.environ, **study, "FAKE_HANGS": "batch=32,"},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -113,7 +113,7 @@ def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str,
     folder = tmp_path / "artifacts/study-small"
     runs, before = sorted(folder.glob("2*")), cells(folder)
     (folder / "results/decode.json").unlink()
-    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_WORKLOAD": "exit3"})
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_WORKLOAD": "exit3"})
     assert done.returncode == 0, done.stderr
     assert (sorted(folder.glob("2*")), cells(folder)) == (runs, before)
     (folder / "results/decode.json").unlink()
@@ -126,7 +126,7 @@ def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str,
 def test_a_cell_that_fails_does_not_lose_its_batch(
     fiprof: Fiprof, study: dict[str, str], tmp_path: Path, fails: str, count: int
 ) -> None:
-    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_FAILS": fails})
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_FAILS": fails})
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "artifacts/study-small"
     skipped = [cell for cell in cells(folder) if cell["skipped"]]
@@ -138,7 +138,7 @@ def test_a_cell_that_fails_does_not_lose_its_batch(
 
 
 def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
-    env = {**study, "STAND_IN_DIES": DECODE_8_TENSOR}
+    env = {**study, "FAKE_DIES": DECODE_8_TENSOR}
     done = fiprof("study", "small.toml", "--no-documents", env=env)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "artifacts/study-small"
@@ -152,7 +152,7 @@ def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, 
 
 
 def test_cells_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: dict[str, str]) -> None:
-    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_DIES": "batch"})
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_DIES": "batch"})
     assert done.returncode == 1
     assert done.stderr.count("its batch is measured again without it") == 3
     assert "fiprof: the plain run ended by SIGABRT during measure 1/" in done.stderr
@@ -165,7 +165,7 @@ def test_cells_that_all_take_their_process_with_them_end_the_study(fiprof: Fipro
 def test_what_is_no_cells_fault_ends_the_study_and_keeps_what_was_measured(
     fiprof: Fiprof, study: dict[str, str], tmp_path: Path, failure: str, message: str
 ) -> None:
-    done = fiprof("study", "small.toml", "--no-documents", env={**study, "STAND_IN_NCU": failure})
+    done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_NCU": failure})
     assert done.returncode == 1
     assert message in done.stderr
     folder = tmp_path / "artifacts/study-small"

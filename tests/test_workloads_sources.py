@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.jit_sources import find_sources
-from fiprof.workloads import sources
-from fiprof.workloads.source_topics import TOPICS
-from fiprof.workloads.source_tree import SourcePlace
+from fiprof.flashinfer.sources import find as sources
+from fiprof.flashinfer.sources.lookup import find_sources
+from fiprof.flashinfer.sources.topics import TOPICS
+from fiprof.flashinfer.sources.tree import SourcePlace
 from tests.conftest import REPOSITORY
 
 
@@ -268,7 +268,7 @@ def test_the_tile_of_fa3_in_an_installed_version(flashinfer: Path) -> None:
 
 def test_the_program_prints_json(root: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fiprof.workloads.sources", "--root", str(root), "BatchDecodeWithPagedKVCacheKernel"],
+        [sys.executable, "-m", "fiprof.flashinfer.sources.find", "--root", str(root), "BatchDecodeWithPagedKVCacheKernel"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert '"schema_version": 1' in done.stdout

@@ -12,7 +12,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.workloads import runner
 from fiprof.workloads.case import Case, parse_case
-from fiprof.workloads.marks import Marks
+from fiprof.workloads.nvtx import Marks
 from fiprof.workloads.runner import RunnerRequest, run_cases
 
 torch = pytest.importorskip("torch", reason="torch is not installed")

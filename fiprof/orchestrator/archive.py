@@ -17,8 +17,8 @@ from typing import Any
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import whole
+from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
-from fiprof.parsers.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
 
 PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.

@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model.manifest import CaseEntry, Status, read_manifest
+from fiprof.model.run import case_errors
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
@@ -21,8 +23,6 @@ from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session, read_log
 from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
-from fiprof.parsers.manifest import CaseEntry, Status, read_manifest
-from fiprof.parsers.run import case_errors
 
 EXPORTS_AT_ONCE = 4
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fiprof.model.run import read_jsonl
 from fiprof.orchestrator.tools import Tool
-from fiprof.parsers.run import read_jsonl
 
 GIT_TIMEOUT_S = 5
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.orchestrator import packing
+from fiprof.model import packing
+from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.orchestrator.archive import file_entry, file_errors
 from fiprof.orchestrator.process import Command, Finished, Supervisor
-from fiprof.parsers.manifest import Manifest, read_manifest
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator import packing
+from fiprof.model import packing
 from fiprof.orchestrator.archive import file_errors
 from fiprof.orchestrator.steps import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
-from fiprof.workloads.marks import DOMAIN, MEASURE
+from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
@@ -54,7 +54,7 @@ def trace_contents(folder: Path) -> TraceContents:
     """Count in the tables that :func:`parse_nsys` made."""
     import pyarrow.compute as pc
 
-    from fiprof.parsers import tables
+    from fiprof.model import tables
 
     kernels = tables.read(_tables(folder), "kernels", ["phase", "iteration"])
     phases = kernels["phase"].cast("string")
@@ -82,9 +82,9 @@ def parse_ncu(folder: Path) -> NcuSummary:
 
 def parse_checks(folder: Path) -> None:
     """The run's checks on its own numbers -> checks."""
-    from fiprof.parsers import tables
-    from fiprof.parsers.run import Run
-    from fiprof.reports import checks
+    from fiprof.analysis import checks
+    from fiprof.model import tables
+    from fiprof.model.run import Run
 
     tables.write(_tables(folder), "checks", checks.compute(Run(folder)))
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.manifest import Outcome
+from fiprof.model.manifest import Outcome
 
 POLL_S = 0.05
 # Ctrl-C is to take less than five seconds in all: SIGINT, then SIGTERM, then SIGKILL.

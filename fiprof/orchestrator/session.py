@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model.manifest import Action
 from fiprof.orchestrator.archive import Journal, file_entry, file_errors
 from fiprof.orchestrator.execute import Executor, Started
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.parsers.manifest import Action
 from fiprof.workloads.runner import GATE_VARIABLE
 
 INTERNAL_VARIABLES = frozenset({TOKEN_VARIABLE, GATE_VARIABLE})

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
+from fiprof.model.run import case_errors, read_jsonl
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.tools import Tool
-from fiprof.parsers.run import case_errors, read_jsonl
 
 BASELINE = "baseline.jsonl"
 NSYS_REPORT = "nsys/trace.nsys-rep"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
-from fiprof.parsers import tables
-from fiprof.parsers.metrics import METRICS, Metric
+from fiprof.model import tables
+from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_details import read_rules
 from fiprof.parsers.ncu_profile import Profile

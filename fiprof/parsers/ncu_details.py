@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.ncu_csv import read_page
 
 if TYPE_CHECKING:

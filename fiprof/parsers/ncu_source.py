@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_csv import Page, read_page
 from fiprof.parsers.ncu_stalls import sampled_metrics, source_reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 
 if TYPE_CHECKING:
     import numpy as np

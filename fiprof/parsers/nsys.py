@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
 from fiprof.parsers.nsys_export import Export, Field, column, in_order

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.nsys_columns import ID_BITS, ID_MASK, Labels, int32, numbers, process_ids, thread_ids
 from fiprof.parsers.nsys_export import Export, column, in_order
 from fiprof.parsers.nsys_ranges import NOWHERE, Scopes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.names import short_name
 from fiprof.parsers.nsys_calls import Calls
 from fiprof.parsers.nsys_columns import Devices, Labels, dimensions, int32, packed_dimensions, process_ids

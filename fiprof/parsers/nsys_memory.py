@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from fiprof.parsers import tables
+from fiprof.model import tables
 from fiprof.parsers.nsys_calls import Calls
 from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id, process_ids
 from fiprof.parsers.nsys_export import Export, Field, column

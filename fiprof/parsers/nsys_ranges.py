@@ -182,7 +182,7 @@ def as_table(ranges: Sequence[Range]) -> pa.Table:
     """The table ``ranges``."""
     import pyarrow as pa
 
-    from fiprof.parsers import tables
+    from fiprof.model import tables
 
     columns = {
         "domain": [found.domain for found in ranges],

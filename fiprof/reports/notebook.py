@@ -5,11 +5,14 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
+from fiprof.analysis import roofline, stalls
+from fiprof.analysis import show as show_report
+from fiprof.analysis.verdict import verdict
 from fiprof.errors import FiprofError
-from fiprof.parsers.run import Run
-from fiprof.reports import roofline, show_document, source, stalls, verdict, verdict_tables
-from fiprof.reports import show as show_report
-from fiprof.reports.labels import Labels
+from fiprof.model import source
+from fiprof.model.labels import Labels
+from fiprof.model.run import Run
+from fiprof.reports import show_document, verdict_tables
 from fiprof.reports.pages import charts, charts_time, charts_timeline
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import Document, visible

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from fiprof.analysis import samples
 from fiprof.errors import FiprofError
 from fiprof.files import whole
-from fiprof.parsers.run import Run
-from fiprof.reports import samples, source
+from fiprof.model import source
+from fiprof.model.run import Run
 
 EXTRA = "pip install 'fiprof[perfetto]'"
 COUNTERS = {

@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from fiprof.analysis.check_rules import Check
+from fiprof.analysis.measured import Measured
+from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
-from fiprof.parsers.run import Run
-from fiprof.reports.check_rules import Check
+from fiprof.model.run import Run
 from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
@@ -17,10 +19,8 @@ from fiprof.reports.pages.traced import Found, of_page
 from fiprof.reports.run_report import checklist, guide, kernels, observations, settings, story, summary, verdicts
 from fiprof.reports.run_report.checklist import Item
 from fiprof.reports.run_report.compare import comparison
-from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.run_report.tables import appendix_tables
-from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import visible
 
 T = TypeVar("T")

@@ -5,12 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fiprof.reports.labels import first_numbers
-from fiprof.reports.roofline import (
-    Rooflines,
-    compute_roofs,
-    memory_roofs,
-)
+from fiprof.analysis.roofline import Rooflines, compute_roofs, memory_roofs
+from fiprof.model.labels import first_numbers
 
 CHART_COLUMNS = 100
 CHART_ROWS = 22

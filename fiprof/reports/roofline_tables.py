@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers import derived
-from fiprof.reports.labels import label_cells, numbered
-from fiprof.reports.roofline import (
+from fiprof.analysis.roofline import (
     LEVELS,
     MOST_REMARKS,
     NOT_ENOUGH,
@@ -21,6 +19,8 @@ from fiprof.reports.roofline import (
     compute_roofs,
     memory_roofs,
 )
+from fiprof.model import derived
+from fiprof.model.labels import label_cells, numbered
 from fiprof.reports.view import Column, Document, View, view_of
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fiprof.parsers.manifest import Manifest
-from fiprof.reports.labels import Labels
+from fiprof.model.labels import Labels
+from fiprof.model.manifest import Manifest
 from fiprof.reports.view import Column, View, view_of
 
 

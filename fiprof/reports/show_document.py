@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from fiprof.analysis.accesses import Accesses, GlobalAccess, SharedAccess
+from fiprof.analysis.occupancy import RESOURCES, SHARED, Occupancy
+from fiprof.analysis.show import CaseFigures, Figures, LaunchFigures
 from fiprof.reports import show_tables
-from fiprof.reports.accesses import Accesses, GlobalAccess, SharedAccess
-from fiprof.reports.occupancy import RESOURCES, SHARED, Occupancy
-from fiprof.reports.show import CaseFigures, Figures, LaunchFigures
 from fiprof.reports.view import Column, Document, Value, View
 
 _NOTES = (

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fiprof.reports.accesses import GlobalAccess, SharedAccess
-from fiprof.reports.labels import label_cells, numbered
-from fiprof.reports.occupancy import BARRIERS, BLOCKS, CLUSTERS, REGISTERS, SHARED, WARPS, sentences
-from fiprof.reports.show import CaseFigures, Figures, LaunchFigures
+from fiprof.analysis.accesses import GlobalAccess, SharedAccess
+from fiprof.analysis.occupancy import BARRIERS, BLOCKS, CLUSTERS, REGISTERS, SHARED, WARPS, sentences
+from fiprof.analysis.show import CaseFigures, Figures, LaunchFigures
+from fiprof.model.labels import label_cells, numbered
 from fiprof.reports.view import Column, Value, View, cell_width, render
 
 MOST_ALIKE = 8

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fiprof.reports import samples
-from fiprof.reports.labels import short_kernel
-from fiprof.reports.samples import Levels
-from fiprof.reports.timeline import CHART_CELLS, LONGEST_CALLS, Chapter, Step, Timeline, Together
+from fiprof.analysis import samples
+from fiprof.analysis.samples import Levels
+from fiprof.analysis.timeline import CHART_CELLS, LONGEST_CALLS, Chapter, Step, Timeline, Together
+from fiprof.model.labels import short_kernel
 from fiprof.reports.view import Column, Document, View, view_of
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"

@@ -6,10 +6,10 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from fiprof.reports.judging.model import Reading, title
-from fiprof.reports.judging.quoted_rules import QuotedRule
-from fiprof.reports.labels import heading, label_cells, short_kernel
-from fiprof.reports.verdict import CaseVerdict, LaunchVerdict, Verdicts
+from fiprof.analysis.verdict.model import Reading, title
+from fiprof.analysis.verdict.quoted_rules import QuotedRule
+from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Verdicts
+from fiprof.model.labels import heading, label_cells, short_kernel
 from fiprof.reports.view import Column, Document, Value, View
 
 _DATA = tuple(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
 from fiprof.workloads.environment import gpu_facts, package_versions
-from fiprof.workloads.marks import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
+from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
 from fiprof.workloads.registry import find
 
 if TYPE_CHECKING:

@@ -7,17 +7,15 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-import fiprof.orchestrator
 from fiprof.errors import FiprofError
+from fiprof.model import packs
 from fiprof.orchestrator.request import NcuSet
 from fiprof.workloads.case import Case
 
-EXAMPLE = f"{Path(fiprof.orchestrator.__path__[0]) / 'studies/flashinfer.toml'} is an example"
+EXAMPLE = "docs/study.md says what stands in one"
 JIT = "jit"
 KEYS = ("name", "title", "jit", "settings", "quick", "cells")
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
@@ -96,11 +94,9 @@ class Definition:
         return tuple(case for case in self.cells if not words or short_name(case.workload) in words)
 
 
-def packaged() -> dict[str, Traversable]:
-    """The studies that fiprof brings, by name."""
-    folder = files("fiprof.orchestrator") / "studies"
-    found = {entry.name.removesuffix(".toml"): entry for entry in folder.iterdir() if entry.name.endswith(".toml")}
-    return dict(sorted(found.items()))
+def packaged() -> dict[str, Path]:
+    """The studies that the installed packs bring, by name."""
+    return {name: path for studies in packs.parts("studies").values() for name, path in sorted(studies.items())}
 
 
 def load(text: str, *, quick: bool = False) -> Definition:
@@ -114,7 +110,7 @@ def load(text: str, *, quick: bool = False) -> Definition:
     if text not in known and not path.is_file():
         raise FiprofError(
             f"there is no study {text}",
-            f"fiprof brings {', '.join(known)}; one of your own is a TOML file: {EXAMPLE}",
+            f"the installed packs bring {', '.join(known)}; one of your own is a TOML file: {EXAMPLE}",
             exit_code=2,
         )
     source = known.get(text, path)

@@ -14,12 +14,12 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
+from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.versioned import decode, encode
 from fiprof.orchestrator.archive import Archive, file_errors, write_whole
 from fiprof.orchestrator.process import end_orphans
 from fiprof.orchestrator.settings import STUDY_FILE
 from fiprof.orchestrator.study.definition import Definition
-from fiprof.parsers.manifest import Manifest, read_manifest
-from fiprof.parsers.versioned import decode, encode
 
 MANIFEST = STUDY_FILE
 RESULTS = "results"

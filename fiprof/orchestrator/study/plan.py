@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.manifest import CaseEntry
+from fiprof.model.manifest import CaseEntry
 from fiprof.workloads.case import Case, short_name
 
 FIXED_BYTES = 2 << 30

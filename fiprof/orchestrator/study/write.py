@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 
 import fiprof
+from fiprof.model import results
+from fiprof.model.manifest import CaseEntry, Manifest
+from fiprof.model.results import Cell, EnvironmentInfo, KernelResults
+from fiprof.model.run import Run
 from fiprof.orchestrator.archive import file_errors
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.orchestrator.study.folder import RESULTS, StudyFolder, mixed
-from fiprof.parsers import results
-from fiprof.parsers.manifest import CaseEntry, Manifest
-from fiprof.parsers.results import Cell, EnvironmentInfo, KernelResults
-from fiprof.parsers.run import Run
 from fiprof.workloads.case import short_name
 
 ENVIRONMENT = "environment_info.json"
@@ -54,7 +54,7 @@ def profiled_kernels(definition: Definition, folder: StudyFolder) -> list[str]:
 
 def _cells(folder: StudyFolder, runs: Mapping[str, Manifest], entries: Mapping[str, CaseEntry]) -> dict[str, Cell]:
     """Case id -> its cell, of those that were measured, skipped or failed."""
-    from fiprof.reports.cells import cells, unmeasured
+    from fiprof.analysis.cells import cells, unmeasured
 
     why = {**folder.manifest.skipped, **{case: f"failed: {text}" for case, text in folder.manifest.failed.items()}}
     found = {case: unmeasured(entries[case], text) for case, text in why.items() if case in entries}

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fiprof.reports import roofline
+from fiprof.analysis import roofline
+from fiprof.analysis.reasons import reason_of
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import (
     GREY,
@@ -22,15 +23,14 @@ from fiprof.reports.pages.figures import (
     log_axis,
 )
 from fiprof.reports.pages.page import Chart
-from fiprof.reports.reasons import reason_of
 from fiprof.reports.roofline_chart import chart as chart_in_characters
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from fiprof.reports.roofline import LaunchRoofline, Rooflines
-    from fiprof.reports.show import Figures, LaunchFigures
-    from fiprof.reports.stalls import LaunchStalls, StallReport
+    from fiprof.analysis.roofline import LaunchRoofline, Rooflines
+    from fiprof.analysis.show import Figures, LaunchFigures
+    from fiprof.analysis.stalls import LaunchStalls, StallReport
 
     _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, float]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.parsers.run import Run
+from fiprof.model.run import Run
 from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.charts import MOST_BARS

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.parsers.run import Run
-from fiprof.reports import samples, timeline, timeline_text
-from fiprof.reports.labels import Labels, short_kernel
+from fiprof.analysis import samples, timeline
+from fiprof.model.labels import Labels, short_kernel
+from fiprof.model.run import Run
+from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label
 from fiprof.reports.pages.page import Chart

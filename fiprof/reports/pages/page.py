@@ -15,7 +15,7 @@ from fiprof.reports.view import View
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from fiprof.reports.facts import Fact
+    from fiprof.model.provenance import Fact
 
 
 class Link(str):

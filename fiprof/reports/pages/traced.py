@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fiprof.reports.facts import Fact, facts_of
+from fiprof.model.provenance import Fact, facts_of
 from fiprof.reports.pages.page import Bullets, Caution, Finding, Page, Section, Table, Text
 from fiprof.reports.view import Column, Value, View, word
 

@@ -7,12 +7,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.run import Run
-from fiprof.reports import source
-from fiprof.reports.check_rules import Check
-from fiprof.reports.checks import evaluate
-from fiprof.reports.evidence import Evidence
-from fiprof.reports.labels import Labels
+from fiprof.analysis.check_rules import Check
+from fiprof.analysis.checks import evaluate
+from fiprof.model import source
+from fiprof.model.evidence import Evidence
+from fiprof.model.labels import Labels
+from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fiprof.reports.evidence import environment
-from fiprof.reports.facts import Fact
-from fiprof.reports.labels import Labels
+from fiprof.analysis.measured import Measured
+from fiprof.model.evidence import environment
+from fiprof.model.labels import Labels
+from fiprof.model.provenance import Fact
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.view import Column, visible
 
 DIFFERENCES = (

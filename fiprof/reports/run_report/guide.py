@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from fiprof.parsers.manifest import Action, CaseEntry, Manifest
+from fiprof.analysis.measured import Measured
+from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
-from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.view import Column, Value, visible
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 
+from fiprof.analysis import checks, hotspots
+from fiprof.analysis.accesses import Accesses, GlobalAccess
+from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.occupancy import sentences as occupancy_sentences
+from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall
+from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
-from fiprof.parsers.derived import number
-from fiprof.reports import checks, hotspots, source
-from fiprof.reports.accesses import Accesses, GlobalAccess
-from fiprof.reports.facts import Fact, Said, join, say
-from fiprof.reports.labels import short_kernel
-from fiprof.reports.occupancy import occupancy
-from fiprof.reports.occupancy import sentences as occupancy_sentences
+from fiprof.model import source
+from fiprof.model.derived import number
+from fiprof.model.labels import short_kernel
+from fiprof.model.provenance import Fact, Said, join, say
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.reasons import reason_of
 from fiprof.reports.run_report import verdicts as report_verdicts
-from fiprof.reports.run_report.measured import Group, Measured
-from fiprof.reports.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall
-from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, shorten, visible
 
 MOST_KERNELS = 16

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
+from fiprof.analysis import expected
+from fiprof.analysis.check_rules import FLOPS_HIGH
+from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
-from fiprof.reports import expected
-from fiprof.reports.check_rules import FLOPS_HIGH
-from fiprof.reports.facts import Fact, Said, more, say
-from fiprof.reports.labels import short_kernel
-from fiprof.reports.occupancy import occupancy
+from fiprof.model.labels import short_kernel
+from fiprof.model.provenance import Fact, Said, more, say
 from fiprof.reports.pages.page import Block, Finding, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report import verdicts as report_verdicts
-from fiprof.reports.run_report.measured import Group, Measured
 from fiprof.reports.run_report.story import IDLE_SHARE, Story, share_idle
-from fiprof.reports.verdict import Verdicts
 from fiprof.reports.view import Column, View
 
 LEAST_SHARE = 0.01

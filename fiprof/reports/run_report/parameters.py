@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from fiprof.parsers.manifest import CaseEntry
-from fiprof.reports.facts import Fact, Said, Source, join, say
+from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.reasons import reason_of
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.provenance import Fact, Said, Source, join, say
 from fiprof.reports.pages.page import Finding
-from fiprof.reports.reasons import reason_of
-from fiprof.reports.run_report.measured import Group, Measured
 
 MOST_PLACES = 4
 """That a choice of a parameter is recommended for by name; lines come with the largest difference first."""

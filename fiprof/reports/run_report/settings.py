@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from fiprof.parsers.manifest import CaseEntry, Manifest
-from fiprof.parsers.run import Run
-from fiprof.reports.evidence import environment
-from fiprof.reports.facts import Fact, Source
+from fiprof.analysis.measured import Measured
+from fiprof.model.evidence import environment
+from fiprof.model.manifest import CaseEntry, Manifest
+from fiprof.model.provenance import Fact, Source
+from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
-from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.view import Column, Value, shorten, visible
 
 Defaults = Mapping[str, Mapping[str, Value]]

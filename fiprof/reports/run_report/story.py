@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fiprof.reports import samples, source
-from fiprof.reports.facts import Fact, Said, Source, join, say
-from fiprof.reports.labels import label_cells, short_kernel
+from fiprof.analysis import samples
+from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.timeline import Chapter, Step, Timeline, timeline
+from fiprof.model import source
+from fiprof.model.labels import label_cells, short_kernel
+from fiprof.model.provenance import Fact, Said, Source, join, say
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.run_report.measured import Group, Measured
-from fiprof.reports.timeline import Chapter, Step, Timeline, timeline
 from fiprof.reports.view import Column
 
 LEAST_SAMPLES = 3

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.reports import source
-from fiprof.reports.check_rules import Check
-from fiprof.reports.facts import Fact, Said, Source, join, more, say
-from fiprof.reports.judging.rules import WAITING_PCT
-from fiprof.reports.labels import NO_CASE, short_kernel
+from fiprof.analysis.check_rules import Check
+from fiprof.analysis.measured import Group, Measured, total
+from fiprof.analysis.verdict.rules import WAITING_PCT
+from fiprof.analysis.verdict.verdict import Verdicts
+from fiprof.model import source
+from fiprof.model.labels import NO_CASE, short_kernel
+from fiprof.model.provenance import Fact, Said, Source, join, more, say
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
-from fiprof.reports.run_report.measured import Group, Measured, total
-from fiprof.reports.verdict import Verdicts
 
 MOST_NAMED = 3
 """Kernels whose share of the time is said."""

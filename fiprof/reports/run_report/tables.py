@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from fiprof.parsers import metrics, tables
-from fiprof.parsers.run import Run
-from fiprof.reports import roofline_tables, show_document, source
-from fiprof.reports.labels import short_kernel
+from fiprof.analysis.measured import Measured
+from fiprof.model import metrics, source, tables
+from fiprof.model.labels import short_kernel
+from fiprof.model.run import Run
+from fiprof.reports import roofline_tables, show_document
 from fiprof.reports.pages.page import Table
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.run_report.measured import Measured
 from fiprof.reports.run_report.story import Story
 from fiprof.reports.view import Column, Document, View
 

@@ -6,16 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.verdict.quoted_rules import LEAST_GAIN_PCT
+from fiprof.analysis.verdict.steps import Step
+from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Sure, Verdicts, verdicts
 from fiprof.errors import FiprofError
-from fiprof.parsers.run import Run
-from fiprof.reports.facts import Fact, Said, join, say
-from fiprof.reports.judging.advice import Step
-from fiprof.reports.judging.quoted_rules import LEAST_GAIN_PCT
-from fiprof.reports.labels import short_kernel
+from fiprof.model.labels import short_kernel
+from fiprof.model.provenance import Fact, Said, join, say
+from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Finding, Link, Table, Text
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.run_report.measured import Group, Measured
-from fiprof.reports.verdict import CaseVerdict, LaunchVerdict, Sure, Verdicts, verdicts
 from fiprof.reports.view import Column
 
 MOST_RULES = 2

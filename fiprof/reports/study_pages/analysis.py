@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from fiprof.parsers.results import Cell
+from fiprof.analysis.reasons import reason_of
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text
-from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_pages import jit, scaling
 from fiprof.reports.study_pages.claims import roof_kind
 from fiprof.reports.study_pages.data import (

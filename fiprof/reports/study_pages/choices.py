@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.data import Side, Study, main_kernel, pair_label, pairs, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fiprof.parsers.results import Cell, Kernel
+from fiprof.model.results import Cell, Kernel
 from fiprof.reports.study_pages.data import (
     Params,
     Side,

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, SourceResults, read
+from fiprof.model.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, SourceResults, read
 from fiprof.reports.pages.page import Link, PageLink
 from fiprof.reports.study_pages import sources as study_sources
 from fiprof.reports.words import count

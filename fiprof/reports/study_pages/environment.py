@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Bullets, Caution, Page, Section, Table, Text
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages import jit
 from fiprof.reports.study_pages.choices import choices

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Finding
 
 Audience = Literal["serving", "kernels"]

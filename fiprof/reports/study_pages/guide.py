@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.results import Cell, Kernel
+from fiprof.analysis.reasons import reason_of
+from fiprof.model.results import Cell, Kernel
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
-from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_pages import scaling, sources
 from fiprof.reports.study_pages.data import (
     AXIS_WORDS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.parsers.results import Cell
-from fiprof.reports.judging.rules import WAITING_PCT
+from fiprof.analysis.verdict.rules import WAITING_PCT
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.choices import WORTH
 from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Bullets, Caution, Code, Link, Page, PageLink, Section, Table, Text
 from fiprof.reports.study_pages.claims import Result
 from fiprof.reports.study_pages.data import ENVIRONMENT, JIT, Study

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.results import JitCall, JitModule, JitPhase, JitResults
+from fiprof.model.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
 from fiprof.reports.study_pages.ratio import bytes_, duration, spread
 from fiprof.reports.view import Column, view_of

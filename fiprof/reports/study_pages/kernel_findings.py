@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from fiprof.parsers.results import Cell, Kernel, Times
+from fiprof.analysis.reasons import reason_of
+from fiprof.model.results import Cell, Kernel, Times
 from fiprof.reports.pages.page import Finding
-from fiprof.reports.reasons import reason_of
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study, dram_bytes, kernel_shares, main_kernel, parameter_words
 from fiprof.reports.study_pages.found import Found, not_measured, slug

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fiprof.parsers.results import Cell, Times
+from fiprof.model.results import Cell, Times
 from fiprof.reports.pages.page import Finding
 from fiprof.reports.study_pages.data import Study, main_kernel, parameter_words
 from fiprof.reports.study_pages.found import Found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from fiprof.parsers.results import Cell, Times
+from fiprof.model.results import Cell, Times
 
 METHOD = (
     "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale: "

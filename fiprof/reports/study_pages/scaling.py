@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fiprof.parsers.results import Cell
+from fiprof.model.results import Cell
 from fiprof.reports.study_pages.data import AXIS_WORDS, FEWEST_ON_AXIS, Study, is_number, parameter_words
 from fiprof.reports.study_pages.ratio import number, of_cells, plus_minus
 from fiprof.reports.view import Column, View, view_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiprof.parsers.results import SourcePlace, SourceResults, SourceTunable, read
+from fiprof.model.results import SourcePlace, SourceResults, SourceTunable, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Text
 from fiprof.reports.words import listed
 

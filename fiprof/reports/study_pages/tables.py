@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.parsers.results import Cell
-from fiprof.reports.labels import short_kernel
+from fiprof.model.labels import short_kernel
+from fiprof.model.results import Cell
 from fiprof.reports.pages.page import PageLink
 from fiprof.reports.study_pages.claims import Result
 from fiprof.reports.study_pages.data import Study, kernel_shares, main_kernel

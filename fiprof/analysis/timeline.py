@@ -1,0 +1,438 @@
+"""Kernels and what the hardware did while they ran, in order of time."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from fiprof.analysis import samples
+from fiprof.analysis.samples import Levels
+from fiprof.analysis.times import summarize
+from fiprof.errors import FiprofError
+from fiprof.model import source
+from fiprof.model.labels import Labels, names_kernel_or_case, short_kernel
+from fiprof.model.run import Run
+
+if TYPE_CHECKING:
+    from fiprof.analysis.samples import Floats, Samples
+
+PHASES = ("measure", "setup", "warmup", "all")
+FIPROF_DOMAIN = "fiprof"
+LONGEST_CALLS = 3
+PLAIN_WIDTH = 100
+"""Columns where the output is no terminal."""
+CHART_CELLS = (20, 80)
+"""Least and most of a strip; Markdown shows no more."""
+KNOWN_PCT = 5.0
+"""Tensor activity below this is too little to compare ncu's with nsys's."""
+AGREEMENT = (0.75, 1.33)
+"""nsys's tensor level over ncu's: their windows and clocks differ, but not by more."""
+FULL_PCT = 75.0
+"""SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kernel of a case, all its executions folded: those with the same grid and block."""
+
+    phase: str | None
+    case: str | None
+    label: str
+    """The case in short."""
+    device: int | None
+    kernel: str
+    kernel_full: str | None
+    grid: str | None
+    block: str | None
+    count: int
+    """Executions."""
+    start_us: float
+    """The first one's start, since the trace began."""
+    end_us: float
+    """The last one's end, since the trace began."""
+    median_us: float
+    spread: float
+    """(p90 - p10) / median."""
+    gap_us: float | None
+    """Median time to the start of the GPU's next kernel of the case; negative where that starts before this ends."""
+    launch_us: float | None
+    """Median duration of the CUDA call that launched it."""
+    memory_bytes: int | None
+    """Device memory of its process when the first one started."""
+    levels: Levels
+    """What the hardware did meanwhile."""
+
+
+@dataclass(frozen=True)
+class Track:
+    """One line of a chart."""
+
+    name: str
+    cells: tuple[float | None, ...]
+    """0 to 1, from the left; None where nothing was sampled."""
+    largest: str
+    """What a full block stands for."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Copies of a kind, or CUDA calls of a name, all together."""
+
+    name: str
+    count: int
+    total_us: float
+    bytes: int | None = None
+    """Of copies."""
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """A case in a phase on a GPU."""
+
+    phase: str | None
+    label: str
+    device: int | None
+    several_devices: bool
+    start_us: float
+    end_us: float
+    """Since the trace began; of a case that came several times, of its longest turn."""
+    busy: float
+    """Share of ``length_us`` in which a kernel ran."""
+    samples: int
+    """Samples of the GPU's metrics in that time."""
+    steps: tuple[Step, ...]
+    tracks: tuple[Track, ...]
+    """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
+    copies: tuple[Together, ...] = ()
+    calls: tuple[Together, ...] = ()
+    """The longest first."""
+    turns: int = 1
+    """How often the case came, between others."""
+    length_us: float = 0.0
+    """From the first kernel's start to the last one's end, of all turns together."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What ``fiprof timeline`` shows of a run."""
+
+    chapters: tuple[Chapter, ...]
+    period_us: float | None
+    """Between two samples; None without."""
+    warnings: tuple[str, ...]
+
+
+_COLUMNS = (
+    "start_ns", "end_ns", "device", "pid", "kernel", "kernel_full", "grid", "block", "phase", "case", "launch_call_ns"
+)  # fmt: skip
+
+
+def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int = CHART_CELLS[1]) -> Timeline:
+    """The timeline of a run, as far as it has one.
+
+    kernel: only kernels with this in their name or their case; phase: one of PHASES. cells: of a chart's line.
+
+    Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
+    """
+    labels = Labels(run.manifest.cases)
+    rows = [row for row in source.rows(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
+    sampled = samples.read(run)
+    found = [row for row in rows if phase in ("all", row["phase"])]
+    grouped: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    for row in sorted(found, key=lambda row: row["start_ns"]):
+        grouped[row["phase"], row["case"], row["device"]].append(row)
+    several = len({row["device"] for row in rows}) > 1
+    wanted = {id(row) for row in found if names_kernel_or_case(row, labels(row["case"]), kernel)}
+    if found and not wanted:
+        names = sorted({row["kernel"] or "" for row in found})
+        raise FiprofError(
+            f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
+            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
+        )
+    memory, beside = _memory(run), _Beside(run)
+    turns = _turns(rows, int(run.manifest.settings.get("rounds") or 1))
+    chapters = tuple(
+        _chapter(
+            group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
+        )
+        for group in grouped.values()
+        if any(id(row) in wanted for row in group)
+    )
+    return Timeline(
+        chapters=chapters,
+        period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
+        warnings=(
+            *source.status_warning(run),
+            *_missing(run, rows, found, phase, sampled),
+            *_doubts(run, chapters, sampled),
+        ),
+    )
+
+
+def _turns(rows: Sequence[source.Row], rounds: int) -> dict[int, int]:
+    """id of a row -> in which turn of its phase and case it ran: a turn ends where another one's kernel begins.
+
+    Only where the run measured its cases in rounds; empty otherwise.
+    """
+    if rounds < 2:
+        return {}
+    found: dict[int, int] = {}
+    last: dict[Any, Any] = {}
+    counts: dict[Any, int] = defaultdict(int)
+    for row in sorted(rows, key=lambda row: row["start_ns"]):
+        key = row["phase"], row["case"], row["device"]
+        if last.get(row["device"]) != key:
+            last[row["device"]] = key
+            counts[key] += 1
+        found[id(row)] = counts[key]
+    return found
+
+
+def _chapter(
+    rows: Sequence[source.Row],
+    wanted: Collection[int],
+    labels: Labels,
+    sampled: Samples | None,
+    memory: _Memory,
+    beside: _Beside,
+    cells: int,
+    turns: Mapping[int, int],
+    *,
+    several: bool,
+) -> Chapter:
+    import numpy as np
+
+    first = rows[0]
+    groups: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    gaps: dict[tuple[Any, ...], list[float]] = defaultdict(list)
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if id(row) not in wanted:
+            continue
+        key = row["kernel_full"] or row["kernel"], row["grid"], row["block"]
+        groups[key].append(row)
+        if following is not None:
+            gaps[key].append((following["start_ns"] - row["end_ns"]) / 1e3)
+    by_turn: dict[int, list[samples.Interval]] = defaultdict(list)
+    for row in rows:
+        by_turn[turns.get(id(row), 1)].append((row["start_ns"], row["end_ns"]))
+    ran = [samples.Busy(executions) for executions in by_turn.values()]
+    lengths = [max(turn.end - turn.start, 1.0) for turn in ran]
+    whole = sum(lengths)
+    worked = sum(
+        length * float(turn.share(np.array([turn.start]), np.array([turn.start + length]))[0])
+        for turn, length in zip(ran, lengths, strict=True)
+    )
+    length = max(lengths)
+    busy = ran[lengths.index(length)]
+    edges = np.linspace(busy.start, busy.start + length, cells + 1)
+    return Chapter(
+        phase=first["phase"],
+        label=labels(first["case"]),
+        device=first["device"],
+        several_devices=several,
+        start_us=busy.start / 1e3,
+        end_us=busy.end / 1e3,
+        busy=worked / whole,
+        samples=sum(sampled.covered(turn.start, turn.end) for turn in ran) if sampled else 0,
+        steps=tuple(_step(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
+        tracks=tuple(_tracks(busy, edges, sampled)),
+        copies=beside.copies(first["phase"], first["case"], first["device"]),
+        calls=beside.calls(first["phase"], first["case"]),
+        turns=len(ran),
+        length_us=whole / 1e3,
+    )
+
+
+def _step(
+    rows: Sequence[source.Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
+) -> Step:
+    first = rows[0]
+    times = summarize([(row["end_ns"] - row["start_ns"]) / 1e3 for row in rows])
+    assert times is not None
+    calls = [row["launch_call_ns"] / 1e3 for row in rows if row["launch_call_ns"] is not None]
+    return Step(
+        phase=first["phase"],
+        case=first["case"],
+        label=labels(first["case"]),
+        device=first["device"],
+        kernel=first["kernel"] or "",
+        kernel_full=first["kernel_full"],
+        grid=first["grid"],
+        block=first["block"],
+        count=len(rows),
+        start_us=first["start_ns"] / 1e3,
+        end_us=max(row["end_ns"] for row in rows) / 1e3,
+        median_us=times.median_us,
+        spread=times.spread,
+        gap_us=median(gaps) if gaps else None,
+        launch_us=median(calls) if calls else None,
+        memory_bytes=memory.at(first["pid"], first["device"], first["start_ns"]),
+        levels=sampled.levels([(row["start_ns"], row["end_ns"]) for row in rows]) if sampled else Levels(),
+    )
+
+
+def _tracks(busy: samples.Busy, edges: Floats, sampled: Samples | None) -> Iterable[Track]:
+    yield Track("kernels", tuple(map(float, busy.share(edges[:-1], edges[1:]))), "busy")
+    for name, key in (("SMs", "sms_active"), ("tensor", "tensor_active"), ("DRAM", "dram")):
+        if sampled is not None and (largest := sampled.largest.get(key)):
+            levels = [
+                level if math.isnan(level) or level > samples.SMALLEST else 0.0 for level in sampled.means(key, edges)
+            ]
+            cells = tuple(None if math.isnan(level) else float(level) / largest for level in levels)
+            if any(cell is not None for cell in cells):
+                yield Track(name, cells, f"{largest:.0f}")
+
+
+class _Memory:
+    """Device memory over time."""
+
+    def __init__(self, totals: dict[tuple[Any, Any], tuple[list[int], list[int]]]) -> None:
+        self._totals = totals
+
+    def at(self, pid: int | None, device: int | None, time_ns: int) -> int | None:
+        """Bytes; None where no allocation had been seen."""
+        import bisect
+
+        times, totals = self._totals.get((pid, device), ([], []))
+        index = bisect.bisect_right(times, time_ns)
+        return totals[index - 1] if index else None
+
+
+def _memory(run: Run) -> _Memory:
+    totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    events = source.rows(run, "memory", ("time_ns", "device", "pid", "total_bytes"))
+    for event in sorted(events, key=lambda event: event["time_ns"] or 0):
+        if event["time_ns"] is not None and event["total_bytes"] is not None:
+            times, bytes_ = totals[event["pid"], event["device"]]
+            times.append(event["time_ns"])
+            bytes_.append(event["total_bytes"])
+    return _Memory(dict(totals))
+
+
+class _Beside:
+    """Copies and CUDA calls of a case in a phase."""
+
+    def __init__(self, run: Run) -> None:
+        self._copies: dict[tuple[Any, Any, Any], list[source.Row]] = defaultdict(list)
+        for row in source.rows(run, "copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
+            self._copies[row["phase"], row["case"], row["device"]].append(row)
+        self._calls: dict[tuple[int, int], list[source.Row]] = defaultdict(list)
+        for row in sorted(
+            (
+                row
+                for row in source.rows(run, "api", ("name", "start_ns", "end_ns", "pid", "tid"))
+                if row["start_ns"] is not None
+            ),
+            key=lambda row: row["start_ns"],
+        ):
+            self._calls[row["pid"], row["tid"]].append(row)
+        ranges = source.rows(run, "ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+        self._ranges: dict[tuple[Any, Any], list[source.Row]] = defaultdict(list)
+        for row in ranges:
+            parent = row["parent"]
+            if row["domain"] == FIPROF_DOMAIN and parent is not None and row["end_ns"] is not None:
+                self._ranges[ranges[int(parent)]["name"], row["name"]].append(row)
+
+    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Together, ...]:
+        return _together(self._copies.get((phase, case, device), ()), "kind")
+
+    def calls(self, phase: str | None, case: str | None) -> tuple[Together, ...]:
+        """None outside the fiprof ranges."""
+        import bisect
+
+        inside: list[source.Row] = []
+        for row in self._ranges.get((phase, case), ()):
+            calls = self._calls.get((row["pid"], row["tid"]), [])
+            first = bisect.bisect_left(calls, row["start_ns"], key=lambda call: call["start_ns"])
+            last = bisect.bisect_right(calls, row["end_ns"], key=lambda call: call["start_ns"])
+            inside += calls[first:last]
+        return _together(inside, "name")
+
+
+def _together(rows: Iterable[source.Row], key: str) -> tuple[Together, ...]:
+    """The rows by a column, the longest time first."""
+    groups: dict[str, list[source.Row]] = defaultdict(list)
+    for row in rows:
+        if None not in (row["start_ns"], row["end_ns"]):
+            groups[row[key] or "?"].append(row)
+    found = (
+        Together(
+            name,
+            len(group),
+            sum(row["end_ns"] - row["start_ns"] for row in group) / 1e3,
+            sum(row["bytes"] or 0 for row in group) if "bytes" in group[0] else None,
+        )
+        for name, group in groups.items()
+    )
+    return tuple(sorted(found, key=lambda item: -item.total_us))
+
+
+# What is missing, and what is doubtful
+
+
+def _missing(
+    run: Run, rows: Sequence[source.Row], found: Sequence[source.Row], phase: str, sampled: dict[int, Samples]
+) -> Iterable[str]:
+    if not run.has("kernels"):
+        yield f"no timeline: {source.why_missing(run, 'nsys')}"
+        return
+    if not rows:
+        yield "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did"
+        return
+    if not any(row["phase"] for row in rows):
+        ranges = source.rows(run, "ranges", ("domain",))
+        why = "not the domain fiprof" if ranges else "no NVTX ranges at all: is the Python package nvtx there?"
+        yield f"no phases, cases and iterations: the trace has {why}" + (
+            "" if found else "; --phase all shows its kernels"
+        )
+    elif not found:
+        yield f"no kernel was launched in phase {phase}; --phase all shows every kernel"
+    if not sampled:
+        yield f"no levels of SMs, tensor cores and DRAM: {_why_not_sampled(run)}"
+
+
+def _why_not_sampled(run: Run) -> str:
+    settings = run.manifest.settings
+    for sentence in run.manifest.warnings:
+        if "GPU metrics" in sentence:
+            return sentence
+    if settings.get("gpu_metrics_hz") == 0:
+        return "GPU metrics were not asked for (--gpu-metrics-hz 0)"
+    if not run.has("gpu_metrics"):
+        return source.why_missing(run, "nsys")
+    return "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission"
+
+
+def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) -> Iterable[str]:
+    """Whether the levels can be read as shares of the whole GPU."""
+    steps = [step for chapter in chapters for step in chapter.steps if step.levels.samples]
+    counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
+    for row in source.rows(run, "launches", ("case", "kernel", "tensor_active_pct")):
+        if (row["tensor_active_pct"] or 0.0) >= KNOWN_PCT:
+            counted[row["case"], row["kernel"]].append(row["tensor_active_pct"])
+    for step in steps:
+        there = counted.get((step.case, step.kernel))
+        level = step.levels.tensor_active
+        if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
+            yield (
+                "the sampled levels of SMs and tensor cores are not shares of this GPU: "
+                f"{short_kernel(step.kernel)} has Tensor Active {level:.1f} here and {median(there):.1f} by ncu's "
+                "counters. Compare them within the run only"
+            )
+            return
+    multiprocessors = (run.manifest.environment.get("gpu") or {}).get("multiprocessors")
+    for step in steps:
+        level = step.levels.sms_active
+        blocks = math.prod(int(n) for n in (step.grid or "0").split("x") if n.isdigit())
+        largest = sampled[step.device or 0].largest.get("sms_active", 100.0)
+        if multiprocessors and blocks >= multiprocessors and level is not None and largest < FULL_PCT:
+            yield (
+                f"the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more than "
+                f"{largest:.0f}, also while the {blocks} blocks of {short_kernel(step.kernel)} ran on "
+                f"{multiprocessors} SMs. Compare them within the run only"
+            )
+            return

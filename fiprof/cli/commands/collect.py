@@ -1,0 +1,236 @@
+"""``fiprof collect``: profile kernels, or re-read an archived run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fiprof.cli.options import archive_option, python_option
+from fiprof.errors import FiprofError
+from fiprof.orchestrator.settings import TOOLS
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.collect import Result
+    from fiprof.orchestrator.request import CollectRequest
+    from fiprof.workloads.base import Parameter
+    from fiprof.workloads.case import Case
+
+ALL = "all"
+WORKLOAD_FLAG = "--workload"
+ENDED = {"failed": "failed", "interrupted": "was interrupted"}
+"""How a run that is not complete ended."""
+
+
+class CollectCommand(click.Command):
+    """The parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORKLOAD_FLAG] = [
+            arg.removeprefix(f"{WORKLOAD_FLAG}=") if arg != WORKLOAD_FLAG else following
+            for arg, following in zip(args, [*args[1:], ""], strict=False)
+            if arg == WORKLOAD_FLAG or arg.startswith(f"{WORKLOAD_FLAG}=")
+        ]
+        return super().parse_args(ctx, args)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        own = super().get_params(ctx)
+        added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
+        taken = {option for parameter in own for option in parameter.opts}
+        for parameter in added:
+            if clash := taken.intersection(parameter.opts):
+                raise FiprofError(
+                    f"a workload's parameter has the name of collect's own option {', '.join(clash)}",
+                    "give the field of its Params another name",
+                )
+        return [*own, *added]
+
+
+def workload_options(files: list[str]) -> list[click.Parameter]:
+    """One option for each parameter that any workload has. files: what ``--workload`` was given."""
+    from fiprof.workloads.base import format_value, parameters
+    from fiprof.workloads.registry import available, find
+
+    owners: dict[str, list[tuple[str, Parameter]]] = {}
+    for name, workload in {**available(), **{file: find(file) for file in files if file}}.items():
+        for parameter in parameters(workload):
+            owners.setdefault(parameter.name, []).append((name, parameter))
+    return [
+        click.Option(
+            [first.option, name],
+            metavar="LIST",
+            help=f"{first.help} ({first.valid}; {format_value(first.default)}). For {', '.join(o for o, _ in uses)}.",
+        )
+        for name, uses in owners.items()
+        for first in (uses[0][1],)
+    ]
+
+
+@click.command(
+    cls=CollectCommand,
+    short_help="Profile kernels into a dated run folder.",
+    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --kv-len 2048 --kv-heads 8,32 --dry-run",
+)
+@click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
+@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")
+@click.option("--tool", "tools", default=",".join(TOOLS), show_default=True, metavar="LIST", help="nsys, ncu or both.")
+@click.option(
+    "--set",
+    "ncu_set",
+    type=click.Choice(["full", "quick"]),
+    default="full",
+    show_default=True,
+    help="ncu's metrics: all, or those that stalls and show need (about half the time).",
+)
+@click.option("--iterations", default=20, show_default=True, type=click.IntRange(1), help="Launches, plain and nsys.")
+@click.option("--measure-iterations", default=1, show_default=True, type=click.IntRange(1), help="Launches under ncu.")
+@click.option("--warmup", default=3, show_default=True, type=click.IntRange(0), help="Launches before the measured.")
+@click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
+@click.option("--check/--no-check", default=True, show_default=True, help="Compare with the float32 reference first.")
+@click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
+@python_option
+@click.option(
+    "--clock-control",
+    type=click.Choice(["none", "base", "boost"]),
+    default="none",
+    show_default=True,
+    help="ncu: leave the GPU's clocks alone, or lock them while it measures.",
+)
+@click.option(
+    "--cache-control",
+    type=click.Choice(["all", "none"]),
+    default="all",
+    show_default=True,
+    help="ncu: flush the caches before every pass, or leave them warm.",
+)
+@click.option("--timeout", default=1800.0, show_default=True, metavar="S", help="Seconds that each tool may take.")
+@click.option(
+    "--gpu-metrics-hz",
+    default=10_000,
+    show_default=True,
+    type=click.IntRange(0, 200_000),
+    help="nsys's GPU metric samples a second; 0 for none.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@archive_option
+def command(
+    archive: Archive,
+    kernels: str | None,
+    workloads: tuple[str, ...],
+    replay: str | None,
+    tools: str,
+    timeout: float,
+    wait: bool,
+    dry_run: bool,
+    quiet: bool,
+    **words: Any,
+) -> None:
+    """Profile kernels: plain run, nsys, ncu, exports, tables, into a dated run folder.
+
+    The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
+    lists; every combination becomes a case, and all cases share one process per tool.
+    """
+    from fiprof.orchestrator import collect
+    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+    from fiprof.orchestrator.progress import Progress
+    from fiprof.orchestrator.request import CollectRequest
+
+    if replay is not None:
+        if kernels or workloads:
+            raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
+        source, supervisor, progress = archive.find(replay), Supervisor(), Progress(quiet=quiet)
+        stop_on_signals(supervisor)
+        with progress.shown():
+            result = collect.replay(source, archive, progress, supervisor)
+        return _conclude(result)
+    own = {field: words.pop(field) for field in list(words) if field in CollectRequest.__dataclass_fields__}
+    names = [*_split(kernels or ""), *workloads]
+    request = CollectRequest(
+        cases=tuple(choose_cases(names, {key: word for key, word in words.items() if word is not None})),
+        tools=_tools(tools),
+        timeout_s=timeout,
+        **own,
+    )
+    if dry_run:
+        return _dry_run(request, archive)
+    supervisor, progress = Supervisor(), Progress(quiet=quiet)
+    stop_on_signals(supervisor)
+    with progress.shown():
+        result = collect.collect(request, archive, progress, supervisor, wait=wait)
+    return _conclude(result)
+
+
+def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
+    """The cases of the named workloads.
+
+    words: parameter -> comma list. Each goes to the workloads that have it.
+    Raises FiprofError (exit status 2) for no workload, or a parameter that none of them has.
+    """
+    from fiprof.workloads.base import parameters
+    from fiprof.workloads.case import make_cases
+    from fiprof.workloads.registry import builtin, find
+
+    if not names:
+        raise FiprofError("which kernel?", "--kernel prefill, or --kernel all; fiprof kernels lists them", exit_code=2)
+    names = [each for name in names for each in (builtin() if name == ALL else [name])]
+    known = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
+    for word in words:
+        if not any(word in has for has in known.values()):
+            raise FiprofError(
+                f"{', '.join(known)} has no parameter --{word.replace('_', '-')}",
+                "fiprof kernels lists the parameters of each workload",
+                exit_code=2,
+            )
+    return [
+        case
+        for name, has in known.items()
+        for case in make_cases(name, {word: _split(text) for word, text in words.items() if word in has})
+    ]
+
+
+def _split(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _tools(text: str) -> tuple[Any, ...]:
+    words = _split(text)
+    unknown = [word for word in words if word not in TOOLS]
+    if unknown or not words:
+        raise FiprofError(f"--tool {text}: not nsys, ncu or nsys,ncu", "for example --tool ncu", exit_code=2)
+    return tuple(tool for tool in TOOLS if tool in words)
+
+
+def _dry_run(request: CollectRequest, archive: Archive) -> None:
+    from fiprof.orchestrator.steps import Commands
+    from fiprof.orchestrator.tools import Tool, find_tool
+
+    found: dict[str, Tool | None] = {}
+    for name in TOOLS:
+        try:
+            found[name] = find_tool(name)
+        except FiprofError as error:
+            found[name] = None
+            if name in request.tools:
+                click.echo(f"fiprof: {error}", err=True)
+    commands = Commands(request, archive.root / f"DATE-{request.label}", found["nsys"], found["ncu"])
+    for each in commands.all():
+        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
+        target = f" > {shlex.quote(str(each.stdout))}" if each.stdout else ""
+        click.echo(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
+
+
+def _conclude(result: Result) -> None:
+    """Print the folder, and end with the run's own status."""
+    click.echo(str(result.path))
+    if result.problem is not None:
+        raise FiprofError(
+            f"the run {ENDED[result.status]}: {result.problem.message}",
+            result.problem.remedy,
+            exit_code=result.problem.exit_code,
+        )
+    click.echo(f"complete; next: fiprof show {result.path}; fiprof stalls {result.path}", err=True)

@@ -1,0 +1,29 @@
+"""``fiprof env``: what works on this machine, and how to mend what does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, python_option, show
+
+if TYPE_CHECKING:
+    from fiprof.reports.view import Format
+
+
+@click.command(short_help="What works here, and how to mend the rest.", epilog="Example: fiprof env")
+@python_option
+@format_option
+def command(python: str, format_: Format) -> None:
+    """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to mend the rest.
+
+    Exit status 1 when something that collect needs is missing.
+    """
+    from fiprof.orchestrator.diagnose import diagnose
+    from fiprof.reports import env
+
+    findings = diagnose(python)
+    show(env.env(findings), format_)
+    if any(finding.state == "missing" for finding in findings):
+        click.get_current_context().exit(1)

@@ -1,0 +1,39 @@
+"""``fiprof expected``: what is expected of each kernel family beside what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    short_help="Measured against what a kernel is expected to do.",
+    epilog="Example: fiprof expected latest --kernel prefill",
+)
+@click.option("--kernel", default="", metavar="TEXT", help="Only cases whose name or kernel has this in it.")
+@click.option(
+    "--expectations",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
+)
+@format_option
+@run_argument
+def command(run: Run, kernel: str, expectations: Path | None, format_: Format) -> None:
+    """Stall mix, share of the roof and bandwidth of each case beside what is expected of its kernel family."""
+    from fiprof.analysis import expected
+    from fiprof.analysis.expectations import check_workloads, combined, read_expectations
+    from fiprof.workloads import registry
+
+    if expectations is not None:
+        known = {*registry.available(), *(case.workload for case in run.manifest.cases)}
+        check_workloads(read_expectations(expectations), known)
+    show(expected.document(expected.expected(run, families=combined(expectations), kernel=kernel)), format_)

@@ -1,0 +1,38 @@
+"""``fiprof hotspots``: the instructions that hold most warp samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    short_help="The SASS instructions with most warp samples.",
+    epilog="Example: fiprof hotspots latest --kernel decode --top 3",
+)
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@click.option(
+    "--top", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="The N hottest of each launch."
+)
+@click.option(
+    "--context",
+    type=click.IntRange(0),
+    default=2,
+    show_default=True,
+    metavar="N",
+    help="N instructions before and after each.",
+)
+@format_option
+@run_argument
+def command(run: Run, kernel: str, top: int, context: int, format_: Format) -> None:
+    """The instructions of every launch that hold most warp samples, why, and what they probably wait for."""
+    from fiprof.analysis import hotspots
+
+    show(hotspots.document(hotspots.hotspots(run, kernel=kernel, top=top, context=context)), format_)

@@ -1,0 +1,118 @@
+"""``fiprof jit``: what FlashInfer's just-in-time compilation costs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, python_option, show
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from fiprof.flashinfer.jit.measure import JitRequest
+    from fiprof.model.results import JitResults
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    short_help="What just-in-time compilation costs.", epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run"
+)
+@click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure [default: one case of each module].")
+@click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
+@click.option("--out", metavar="FILE", type=click.Path(dir_okay=False), help="Also write the results as JSON.")
+@click.option(
+    "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
+)
+@python_option
+@click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another fiprof has the GPU.")
+@click.option(
+    "--cache-dir",
+    metavar="DIR",
+    type=click.Path(file_okay=False, exists=True),
+    help="Where the folder of the cold caches is made [default: the temporary folder].",
+)
+@click.option("--keep", is_flag=True, help="Leave that folder, with the logs; it is removed otherwise.")
+@click.option("--timeout", default=900.0, show_default=True, metavar="S", help="Seconds that each process may take.")
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+@format_option
+def command(
+    kernels: str | None,
+    cases: tuple[str, ...],
+    out: str | None,
+    source: str | None,
+    python: str,
+    gpu: int | None,
+    wait: bool,
+    cache_dir: str | None,
+    keep: bool,
+    timeout: float,
+    dry_run: bool,
+    quiet: bool,
+    format_: Format,
+) -> None:
+    """First calls with an empty cache, with the cache on disk, in memory; each module's compile time; how to warm up.
+
+    Every cold call has a new cache folder: your own cache is neither read nor written. It compiles for a minute or
+    two, needs a GPU and nvcc, and should be alone on the machine.
+    """
+    import dataclasses
+
+    from fiprof.flashinfer.jit import measure as jit
+    from fiprof.model import results
+
+    if source is not None:
+        _show(results.read(Path(source), results.JitResults), format_)
+        return
+    request = jit.JitRequest(
+        cases=jit.choose_cases([word.strip() for word in (kernels or "").split(",") if word.strip()], cases),
+        python=python,
+        gpu=gpu,
+        keep=keep,
+        timeout_s=timeout,
+    )
+    if cache_dir is not None:
+        request = dataclasses.replace(request, cache_dir=Path(cache_dir))
+    if dry_run:
+        _dry_run(request)
+        return
+    if out is not None and not Path(out).resolve().parent.is_dir():
+        raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
+    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+    from fiprof.orchestrator.progress import Progress
+
+    supervisor, progress = Supervisor(), Progress(quiet=quiet)
+    stop_on_signals(supervisor)
+    with progress.shown():
+        found = jit.measure(request, progress, supervisor, wait=wait)
+    if out is not None:
+        try:
+            results.write(Path(out), found)
+        except OSError as error:
+            raise FiprofError(f"{out} cannot be written: {error.strerror}") from error
+        click.echo(f"written: {out}", err=True)
+    _show(found, format_)
+
+
+def _show(found: JitResults, format_: Format) -> None:
+    from fiprof.flashinfer.jit.report import document
+
+    show(document(found), format_)
+    if format_ in ("table", "md") and found.warm_up:
+        # Not wrapped: it is there to be copied.
+        fence = ("```sh\n", "\n```") if format_ == "md" else ("", "")
+        lines = "\n".join(found.warm_up)
+        click.echo(f"\nTo warm the cache up before a server starts:\n\n{fence[0]}{lines}{fence[1]}")
+
+
+def _dry_run(request: JitRequest) -> None:
+    from fiprof.flashinfer.jit import measure as jit
+
+    for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
+        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
+        click.echo(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
+    click.echo("# then all modules side by side, in an empty cache, as the cold calls found them")

@@ -1,0 +1,28 @@
+"""``fiprof pack``: compress a run's raw files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import folder_argument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Compress a run's raw files in place.", epilog="Example: fiprof pack latest")
+@folder_argument
+def command(folder: Path) -> None:
+    """Compress a run's raw files in place, to a tenth or less; every command reads them as before.
+
+    Each is compared with its checksum first. xz -d FILE.xz gives one back for ncu-ui or nsys-ui.
+    """
+    from fiprof.model.packing import pack
+
+    packed = pack(folder)
+    for path in packed:
+        click.echo(str(path))
+    if not packed:
+        click.echo(f"{folder} is packed already", err=True)

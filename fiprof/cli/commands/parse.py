@@ -1,0 +1,33 @@
+"""``fiprof parse``: make a run's tables again from its raw files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import folder_argument
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(short_help="Make a run's tables again from its raw files.", epilog="Example: fiprof parse latest")
+@folder_argument
+def command(folder: Path) -> None:
+    """Make a run's tables again from its raw files.
+
+    The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
+    """
+    from fiprof.orchestrator.parse import parse_all
+
+    parsed = parse_all(folder)
+    for name in parsed.tables:
+        click.echo(str(folder / "tables" / f"{name}.parquet"))
+    for sentence in parsed.missing:
+        click.echo(f"note: {sentence}", err=True)
+    for problem in parsed.problems[1:]:
+        click.echo(f"fiprof: {problem}", err=True)
+    if parsed.problems:
+        raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)

@@ -1,0 +1,65 @@
+"""``fiprof report``: everything about one run or several, to hand over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import archive_option
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+
+FORMATS = ("both", "md", "html")
+FOLDER = "report"
+"""Of a report of several runs, where --out names none."""
+
+
+@click.command(short_help="The whole story, as Markdown and HTML.", epilog="Example: fiprof report latest")
+@click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    help="report.md for terminals, issues and e-mail, report.html for browsers [default: both].",
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to write it [default: the run folder; of several runs ./report].",
+)
+@click.option(
+    "--bundle",
+    metavar="FILE.zip",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
+)
+@archive_option
+def command(
+    archive: Archive, runs: tuple[str, ...], format_: str | None, out: Path | None, bundle: Path | None
+) -> None:
+    """Write the report of a run, or of several beside each other: what happened, why, what to try, how sure that is.
+
+    The paths go to standard output.
+    """
+    from fiprof.reports.bundle import open_runs, page, write_bundle, write_report
+    from fiprof.reports.pages import html
+    from fiprof.reports.report import warnings
+
+    opened = open_runs([archive.find(run) for run in runs], lambda text: click.echo(text, err=True))
+    folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
+    suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
+    if format_ is None and (missing := html.missing()):
+        click.echo(f"warning: report.md alone: {missing}", err=True)
+        suffixes = ("md",)
+    made = page(opened)
+    for text in warnings(made):
+        click.echo(f"warning: {text}", err=True)
+    written = write_report(made, folder, suffixes)
+    if bundle is not None:
+        written.append(write_bundle(made, opened, bundle, suffixes))
+    for path in written:
+        click.echo(str(path))

@@ -1,0 +1,28 @@
+"""``fiprof roofline``: every launch on the measured roofs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+
+@click.command(short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@format_option
+@run_argument
+def command(run: Run, kernel: str, format_: Format) -> None:
+    """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
+    from fiprof.analysis import roofline
+    from fiprof.reports import roofline_chart, roofline_tables
+
+    rooflines = roofline.roofline(run, kernel=kernel)
+    show(roofline_tables.document(rooflines), format_)
+    if format_ == "table" and (drawn := roofline_chart.chart(rooflines)):
+        click.echo(f"\n{drawn}")

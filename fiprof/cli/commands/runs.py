@@ -1,0 +1,33 @@
+"""``fiprof runs``: the runs of the archive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import archive_option, format_option, show
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.reports.view import Format
+
+
+@click.command(short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv")
+@format_option
+@archive_option
+def command(archive: Archive, format_: Format) -> None:
+    """List the runs of the archive, the newest last."""
+    from fiprof.errors import FiprofError
+    from fiprof.model.manifest import Manifest, read_manifest
+    from fiprof.reports import runs
+
+    def manifest(name: str) -> Manifest | str:
+        try:
+            return read_manifest(archive.root / name)
+        except FiprofError as error:
+            return error.message
+
+    show(runs.runs([(archive.root / name, manifest(name)) for name in archive.names()]), format_)
+    for path in archive.unfinished():
+        click.echo(f"note: {path} is still being collected, or its fiprof was killed", err=True)

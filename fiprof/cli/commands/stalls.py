@@ -1,0 +1,28 @@
+"""``fiprof stalls``: what the warps of every launch wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import format_option, run_argument, show
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    short_help="What the warps of every launch wait for.",
+    epilog="Example: fiprof stalls latest --kernel decode --top 5",
+)
+@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
+@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
+@format_option
+@run_argument
+def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
+    """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
+    from fiprof.analysis import stalls
+
+    show(stalls.document(stalls.stalls(run, kernel=kernel), top=top), format_)

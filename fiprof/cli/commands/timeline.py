@@ -1,0 +1,48 @@
+"""``fiprof timeline``: kernels and what the hardware did meanwhile, on one time axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli import options
+from fiprof.cli.options import format_option, run_argument
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+PHASES = ("measure", "setup", "warmup", "all")
+
+
+@click.command(
+    short_help="Kernels in time, and the hardware meanwhile.",
+    epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
+)
+@click.option("--kernel", default="", metavar="TEXT", help="Only kernels that have this in their or their case's name.")
+@click.option(
+    "--phase", type=click.Choice(PHASES), default="measure", show_default=True, help="Only kernels launched in it."
+)
+@click.option(
+    "--perfetto",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Also write the whole trace, every phase, for ui.perfetto.dev.",
+)
+@format_option
+@run_argument
+def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Format) -> None:
+    """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
+    from pathlib import Path
+
+    from fiprof.analysis import timeline
+    from fiprof.reports import timeline_text
+
+    if perfetto:
+        from fiprof.reports.perfetto import sentence, write
+
+        click.echo(sentence(write(run, Path(perfetto))), err=True)
+    width = options.width(timeline.PLAIN_WIDTH)
+    what = timeline.timeline(run, kernel=kernel, phase=phase, cells=timeline_text.chart_cells(width))
+    options.show(timeline_text.document(what), format_, plain_width=timeline.PLAIN_WIDTH)

@@ -1,0 +1,117 @@
+"""``run.json``: what a run is, how it came about and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fiprof.errors import FiprofError
+from fiprof.model.versioned import decode, encode
+
+SCHEMA_VERSION = 1
+FILE_NAME = "run.json"
+
+Status = Literal["complete", "failed", "interrupted"]
+Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file that an action made."""
+
+    path: str
+    """Relative to the run folder."""
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Action:
+    """A command that the run started."""
+
+    step: str
+    """plain, nsys, nsys-export, ncu, ncu-raw, ncu-details, ncu-source or parse."""
+    argv: list[str]
+    env: dict[str, str]
+    """Environment variables that were set or changed for it."""
+    started: str
+    """ISO 8601 with offset."""
+    duration_s: float
+    exit_status: int | None
+    """None where it was never started; negative for a signal."""
+    outcome: Outcome
+    log: str | None
+    """Relative to the run folder."""
+    message: str = ""
+    """Why the outcome is not ok; a warning otherwise."""
+    remedy: str = ""
+    files: list[FileEntry] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CaseEntry:
+    """A case that the run asked for, with its cost model (see ``fiprof.workloads.base.Cost``)."""
+
+    id: str
+    workload: str
+    params: dict[str, bool | int | float | str]
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    tokens: int | None = None
+    """That an iteration processes; None where the workload knows no tokens."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The whole of ``run.json``."""
+
+    name: str
+    status: Status
+    started: str
+    """ISO 8601 with offset."""
+    duration_s: float
+    cases: list[CaseEntry]
+    settings: dict[str, Any]
+    """The collect request, as given."""
+    environment: dict[str, Any]
+    """packages, gpu (as torch sees it), driver, tools, host, git, clocks: whatever could be found out."""
+    actions: list[Action]
+    reason: str = ""
+    """Why the status is not complete."""
+    warnings: list[str] = field(default_factory=list)
+    replayed_from: str | None = None
+    """The run whose raw files were read instead of starting the tools."""
+    missing: list[str] = field(default_factory=list)
+    """Tables and columns that the tools' output did not have."""
+    fiprof: str = ""
+    """Version of fiprof that wrote the manifest."""
+    schema_version: int = SCHEMA_VERSION
+
+    def to_json(self) -> bytes:
+        return encode(self)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a run folder.
+
+    Raises FiprofError where there is none, or it is cut short, of a later schema, or not fiprof's.
+    """
+    path = folder / FILE_NAME
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise FiprofError(
+            f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
+        ) from None
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
+    return decode(
+        data,
+        Manifest,
+        newest=SCHEMA_VERSION,
+        path=path,
+        damaged="is damaged or not fiprof's",
+        remedy="restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
+    )

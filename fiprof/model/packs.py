@@ -1,0 +1,48 @@
+"""Packs: what somebody knows of a family of kernels, found by entry point and never imported by name.
+
+A pack is a module, registered under the entry-point group ``fiprof.packs``::
+
+    [project.entry-points."fiprof.packs"]
+    mine = "my_package.fiprof_pack"
+
+It has any of these functions, each called when it is wanted and only then; docs/packs.md has an example.
+
+- ``studies() -> Mapping[str, Path]``: name -> the study's TOML file.
+- ``expectations() -> Path``: a TOML file of figures that kernel families are held against.
+- ``claims() -> Iterable[fiprof.analysis.claims.Claim]``: what others say, as tests on a study's cells.
+- ``kernels() -> Mapping[str, fiprof.model.knowledge.Knowledge]``: workload -> what is known of its kernels.
+"""
+
+from __future__ import annotations
+
+import functools
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import Any
+
+from fiprof.errors import FiprofError
+
+GROUP = "fiprof.packs"
+
+
+@functools.cache
+def packs() -> dict[str, ModuleType]:
+    """Name -> module of every pack that is installed, in the order of their names.
+
+    Raises FiprofError for a pack that cannot be imported.
+    """
+    found = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        try:
+            found[point.name] = point.load()
+        except Exception as error:
+            raise FiprofError(
+                f"the pack {point.name} ({point.value}) cannot be imported: {error}",
+                "mend or uninstall the package that brings it",
+            ) from error
+    return found
+
+
+def parts(kind: str) -> dict[str, Any]:
+    """Pack -> what its function of this name returns, of the packs that have one."""
+    return {name: getattr(pack, kind)() for name, pack in packs().items() if hasattr(pack, kind)}

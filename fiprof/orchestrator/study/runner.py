@@ -1,0 +1,346 @@
+"""A sitting of a study: measures what is not done yet, batch by batch, and writes the results."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.model import results
+from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
+from fiprof.model.results import EnvironmentInfo
+from fiprof.model.run import case_errors
+from fiprof.orchestrator import collect, steps
+from fiprof.orchestrator.gpu import gpu_state, visible_gpu
+from fiprof.orchestrator.locks import folder_lock, gpu_lock
+from fiprof.orchestrator.process import Supervisor, describe_exit
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.study.definition import JIT, Definition
+from fiprof.orchestrator.study.folder import RESULTS, BatchTimes, StudyFolder, open_folder
+from fiprof.orchestrator.study.plan import Plan, label, make_plan
+from fiprof.orchestrator.study.write import profiled_kernels, write_results
+from fiprof.orchestrator.tools import Tool
+from fiprof.workloads.case import Case
+
+MOST_FAILURES = 3
+"""Batches that may fail one after the other, each by a cell that took its process with it, before the study ends."""
+
+RESULT_FILES = {"plain": steps.BASELINE, "nsys": steps.NSYS_CASES, "ncu": steps.NCU_CASES}
+
+
+@dataclass(frozen=True)
+class Where:
+    """The machine's part of a study."""
+
+    python: str
+    """The interpreter that has torch and flashinfer."""
+    gpu: int | None
+    """As nvidia-smi counts; None for the first that is visible."""
+    wait: bool
+    """Wait while another fiprof profiles on the GPU."""
+
+
+def request_for(definition: Definition, cases: Sequence[Case], where: Where) -> CollectRequest:
+    """The run of a batch."""
+    settings = definition.settings
+    return CollectRequest(
+        cases=tuple(cases),
+        ncu_set=settings.ncu_set,
+        iterations=settings.iterations,
+        warmup=settings.warmup,
+        seed=settings.seed,
+        check=settings.check,
+        gpu=where.gpu,
+        python=where.python,
+        clock_control=settings.clock_control,
+        cache_control=settings.cache_control,
+        timeout_s=settings.timeout_s,
+        gpu_metrics_hz=settings.gpu_metrics_hz,
+        rounds=settings.rounds,
+        budget_ms=settings.budget_ms,
+        keep_going=True,
+    )
+
+
+def entries(definition: Definition) -> dict[str, CaseEntry]:
+    """Case id -> the cell with its cost. Raises FiprofError where a cost model fails."""
+    return {entry.id: entry for entry in collect.case_entries(CollectRequest(cases=definition.cells))}
+
+
+def plan_sitting(definition: Definition, only: Sequence[str], done: dict[str, str], gpu: str) -> Plan:
+    """What there is to do on this GPU. gpu: its UUID or index."""
+    state = gpu_state(gpu)
+    return make_plan(
+        definition.only(only),
+        entries(definition),
+        done=done,
+        free_bytes=state["memory_total_bytes"] - state["memory_used_bytes"] if state else None,
+        batch_cells=definition.settings.batch_cells,
+    )
+
+
+def conduct(
+    definition: Definition,
+    path: Path,
+    where: Where,
+    progress: Progress,
+    supervisor: Supervisor,
+    *,
+    only: Sequence[str] = (),
+) -> EnvironmentInfo:
+    """Measure what the study's folder does not hold yet, and write its results.
+
+    only: workloads to measure; all without.
+    Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
+    Interrupted when told to stop; and what ends a batch by something else than one of its cells. What was measured
+    is kept, and its results are written.
+    """
+    cells = definition.only(only)
+    tools = collect.require_tools(request_for(definition, cells, where)) if cells else {}
+    path.mkdir(parents=True, exist_ok=True)
+    with folder_lock(path):
+        folder = open_folder(path, definition)
+        folder.tidy()
+        folder.begin()
+        try:
+            if cells:
+                _measure(definition, folder, where, tools, progress, supervisor, only)
+            if JIT in only or (definition.jit and definition.settings.jit and not only):
+                _jit(definition, folder, where, progress, supervisor)
+            folder.note(status="complete")
+        except (Interrupted, KeyboardInterrupt):
+            raise
+        except BaseException:
+            folder.note(status="failed")
+            raise
+        finally:
+            with progress.step("results"):
+                info = write_results(definition, folder, entries(definition))
+        _sources(definition, folder, where, progress)
+    return info
+
+
+def _measure(
+    definition: Definition,
+    folder: StudyFolder,
+    where: Where,
+    tools: dict[str, Tool],
+    progress: Progress,
+    supervisor: Supervisor,
+    only: Sequence[str],
+) -> None:
+    """The cells that are not done."""
+    gpu = visible_gpu(where.gpu)
+    with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
+        plan = plan_sitting(definition, only, folder.done(), gpu)
+        _announce(plan, definition, progress)
+        folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
+        _Sitting(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
+
+
+def _jit(definition: Definition, folder: StudyFolder, where: Where, progress: Progress, supervisor: Supervisor) -> None:
+    """What compiling costs, unless the study knows it already."""
+    from fiprof.flashinfer.jit import measure as jit
+
+    file = folder.path / RESULTS / "jit_analysis.json"
+    if file.exists():
+        return
+    request = jit.JitRequest(cases=definition.jit, python=where.python, gpu=where.gpu)
+    began = time.monotonic()
+    try:
+        found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
+    finally:
+        seconds = round(time.monotonic() - began, 1)
+        folder.note(duration_s=round(folder.sitting.duration_s + seconds, 1), jit_s=seconds)
+    file.parent.mkdir(exist_ok=True)
+    results.write(file, found)
+
+
+def _sources(definition: Definition, folder: StudyFolder, where: Where, progress: Progress) -> None:
+    """Where the code of the kernels that ran lives in the installed FlashInfer; nothing where there is none."""
+    from fiprof.flashinfer.sources.lookup import find_sources
+
+    kernels = profiled_kernels(definition, folder)
+    if not kernels:
+        return
+    try:
+        results.write(folder.path / RESULTS / "sources.json", find_sources(where.python, kernels))
+    except FiprofError as error:
+        progress.say(f"the kernels' source code was not looked up: {error.message}")
+
+
+def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:
+    """What is there, what is left out, what is to come."""
+    if plan.done:
+        progress.say(f"{len(plan.done)} cells are done already")
+    for case, why in plan.skipped.items():
+        progress.say(f"skipped: {case} {why}")
+    if plan.batches:
+        progress.say(
+            f"{plan.cells} cells in {len(plan.batches)} batches of a plain, an nsys and an ncu process each; "
+            f"{definition.settings.rounds} rounds, ncu --set {definition.settings.ncu_set}"
+        )
+
+
+class _Sitting:
+    """The work of one sitting."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        folder: StudyFolder,
+        where: Where,
+        tools: dict[str, Tool],
+        gpu: str,
+        progress: Progress,
+        supervisor: Supervisor,
+    ) -> None:
+        self.definition = definition
+        self.folder = folder
+        self.where = where
+        self.tools = tools
+        self.gpu = gpu
+        self.progress = progress
+        self.supervisor = supervisor
+        # Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made.
+        self.tables = Supervisor()
+        self.pool = ThreadPoolExecutor(1)
+        self.concluding: list[Future[None]] = []
+        self.begin = time.monotonic()
+        self.total = 0
+        self.measured = 0
+        self.concluded = 0
+        self.failures = 0
+
+    def work(self, plan: Plan) -> None:
+        """Measure the batches. Raises as :func:`conduct` does."""
+        queue = deque(plan.batches)
+        self.total = plan.cells
+        try:
+            with self._tables_made():
+                number = 0
+                while queue:
+                    number += 1
+                    self._raise_for_tables()
+                    self._time_left(f"batch {number} of {number + len(queue) - 1}")
+                    if again := self._batch(queue.popleft()):
+                        queue.appendleft(again)
+        finally:
+            self.folder.note(duration_s=self._seconds)
+
+    def _batch(self, batch: tuple[Case, ...]) -> tuple[Case, ...]:
+        """Measure a batch, and leave its tables to be made. Returns the cells that a failed one left, without those at
+        fault."""
+        began = time.monotonic()
+        request = request_for(self.definition, batch, self.where)
+        quiet = self.progress.without_lines()
+        collection = collect.start(request, self.tools, self.gpu, self.folder.archive, quiet, self.supervisor)
+        collection.measure()
+        measuring_s = time.monotonic() - began
+        if collection.problem is not None:
+            return self._failed(batch, collection.conclude(self.tables))
+        self.failures = 0
+        self.measured += len(batch)
+        self.folder.note(duration_s=self._seconds)
+        self.concluding.append(self.pool.submit(self._conclude, collection, batch, measuring_s))
+        return ()
+
+    def _conclude(self, collection: collect.Collection, batch: Sequence[Case], measuring_s: float) -> None:
+        """Make a batch's tables, and say how it went. Raises what went wrong."""
+        began = time.monotonic()
+        result = collection.conclude(self.tables)
+        if result.problem is not None:
+            raise result.problem
+        manifest = read_manifest(result.path)
+        times = BatchTimes(
+            run=manifest.name,
+            cells=len(batch),
+            measuring_s=round(measuring_s, 1),
+            tables_s=round(time.monotonic() - began, 1),
+            steps_s={action.step: round(action.duration_s, 1) for action in manifest.actions},
+        )
+        self.folder.note_batch(times)
+        self.concluded += len(batch)
+        self.progress.say(self._line(manifest, batch, times))
+        for warning in manifest.warnings:
+            self.progress.say(f"  {warning}")
+
+    def _failed(self, batch: Sequence[Case], result: collect.Result) -> tuple[Case, ...]:
+        """Note the cells that a batch failed by. Raises its problem where none did, or too many batches failed."""
+        problem = result.problem
+        assert problem is not None
+        if isinstance(problem, Interrupted):
+            raise problem
+        self.failures += 1
+        at_fault = culprits(result.path, read_manifest(result.path))
+        if not at_fault or self.failures > MOST_FAILURES:
+            raise problem
+        self.folder.set_aside(result.path.name)
+        self.folder.note_failed(at_fault)
+        for case, why in at_fault.items():
+            self.progress.say(f"failed: {case}: {why}; its batch is measured again without it")
+        return tuple(case for case in batch if case.id not in at_fault)
+
+    @contextlib.contextmanager
+    def _tables_made(self) -> Iterator[None]:
+        """Wait for the tables at the end, whatever the end is, and raise what went wrong with them."""
+        try:
+            yield
+        finally:
+            self.pool.shutdown()
+        self._raise_for_tables()
+
+    def _raise_for_tables(self) -> None:
+        """What went wrong with the tables that are finished: with the next batch's it would again."""
+        for concluding in self.concluding:
+            if concluding.done():
+                concluding.result()
+
+    def _line(self, manifest: Manifest, batch: Sequence[Case], times: BatchTimes) -> str:
+        plain, nsys = (times.steps_s.get(step, 0.0) for step in ("plain", "nsys"))
+        # ncu's process starts beside nsys's and waits for its end.
+        ncu = times.measuring_s - plain - nsys
+        return (
+            f"{label(batch)}: {times.measuring_s:.1f} s (plain {plain:.1f}, nsys {nsys:.1f}, ncu {ncu:.1f}), "
+            f"tables {times.tables_s:.1f} s beside the next; {self.concluded} of {self.total} cells{self._left()}; "
+            f"{manifest.name}"
+        )
+
+    def _time_left(self, what: str) -> None:
+        self.progress.detail("study", f"{what}, {self.measured} of {self.total} cells{self._left()}")
+
+    def _left(self) -> str:
+        """By the time that the cells so far took."""
+        left = self.total - self.measured
+        if not self.measured or left <= 0:
+            return ""
+        seconds = self._seconds / self.measured * left
+        return f", about {seconds / 60:.0f} min left" if seconds > 90 else f", about {seconds:.0f} s left"
+
+    @property
+    def _seconds(self) -> float:
+        return round(time.monotonic() - self.begin, 1)
+
+
+def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
+    """Case id -> why, of the cells that made a run fail: by the runner's own words, or the one at which it died."""
+    found: dict[str, str] = {}
+    for action in manifest.actions:
+        if action.outcome == "ok" or action.step not in RESULT_FILES:
+            continue
+        errors = case_errors(path / RESULT_FILES[action.step])
+        found |= errors
+        if not errors and action.log and action.exit_status != 0:
+            said = (path / action.log).read_text(errors="replace") if (path / action.log).exists() else ""
+            if announced := re.findall(r"^fiprof: \w+ \d+/\d+ (\S+)", said, re.MULTILINE):
+                ended = action.message if action.exit_status is None else describe_exit(action.exit_status)
+                found[announced[-1]] = f"{action.step}: {action.outcome}, {ended}"
+    known = {case.id for case in manifest.cases}
+    return {case: why for case, why in found.items() if case in known}

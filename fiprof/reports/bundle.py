@@ -1,0 +1,205 @@
+"""A report on disk: its files, written whole or not at all, and the bundle that can be sent."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fiprof.errors import FiprofError
+from fiprof.files import whole
+from fiprof.model import packing
+from fiprof.model.manifest import FILE_NAME
+from fiprof.model.run import Run
+from fiprof.orchestrator.steps import BASELINE, NCU_REPORT, NSYS_REPORT
+
+if TYPE_CHECKING:
+    from fiprof.reports.pages.page import Page
+
+RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
+"""What ncu-ui and nsys-ui open."""
+ELSEWHERE = "write it elsewhere with --out DIR"
+
+
+def open_runs(folders: Sequence[Path], say: Callable[[str], None]) -> list[Run]:
+    """The runs, tables made where they have none. A run without raw files is opened all the same.
+
+    say: told what is done and what could not be read. Raises FiprofError for a folder that is no run, and (exit
+    status 2) for one that is named twice.
+    """
+    from fiprof.orchestrator.parse import has_raw_files, parse_all
+
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise FiprofError("a run is named twice", "a report compares different runs", exit_code=2)
+    runs = []
+    for folder in folders:
+        run = Run(folder)
+        # Read now: a damaged manifest is no reason to make tables first.
+        _ = run.manifest
+        if not run.parsed and has_raw_files(folder):
+            say(f"making the tables of {folder}")
+            for problem in parse_all(folder).problems:
+                say(f"fiprof: {problem}")
+        runs.append(run)
+    return runs
+
+
+def page(runs: Sequence[Run]) -> Page:
+    """The report of the runs, with what this fiprof knows of the workloads' defaults."""
+    from fiprof.reports.report import report
+    from fiprof.workloads.base import parameters
+    from fiprof.workloads.registry import builtin
+
+    defaults: dict[str, dict[str, Any]] = {
+        name: {parameter.name: parameter.default for parameter in parameters(workload)}
+        for name, workload in builtin().items()
+    }
+    return report(runs, defaults=defaults)
+
+
+def write_report(made: Page, folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Write report.md and report.html into a folder; each appears whole or not at all. Returns their paths.
+
+    suffixes: md, html or both. Raises FiprofError where the folder cannot be written.
+    """
+    texts = render(made, suffixes)
+    with _write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, text in texts.items():
+        with _whole(folder / name) as partial:
+            partial.write_text(text, encoding="utf-8")
+        written.append(folder / name)
+    return written
+
+
+def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
+    """File name -> the page as text. suffixes: md, html or both."""
+    from fiprof.reports.pages import html, markdown
+
+    texts = {}
+    if "md" in suffixes:
+        texts["report.md"] = markdown.render(made, whole="report.html" if "html" in suffixes else "")
+    if "html" in suffixes:
+        texts["report.html"] = html.render(made)
+    return texts
+
+
+def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence[str]) -> Path:
+    """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
+
+    Each run has a folder of its name in it; the report lies at the top. Raises FiprofError where it cannot be written
+    or a raw report is damaged.
+    """
+    texts = render(made, suffixes)
+    with (
+        _whole(path, "name another file with --bundle") as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as bundle,
+    ):
+        for name, text in texts.items():
+            bundle.writestr(name, text)
+        bundle.writestr("numbers.csv", _numbers(made))
+        names = [run.path.resolve().name for run in runs]
+        folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
+        bundle.writestr("guide.md", _guide(made, folders[0]))
+        for run, folder in zip(runs, folders, strict=True):
+            _add_run(bundle, run, folder)
+    return path
+
+
+def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str) -> None:
+    for name in (FILE_NAME, BASELINE):
+        if (run.path / name).exists():
+            bundle.write(run.path / name, f"{folder}/{name}")
+    for table in sorted(run.tables_path.glob("*.parquet")):
+        bundle.write(table, f"{folder}/tables/{table.name}", zipfile.ZIP_STORED)
+        bundle.writestr(f"{folder}/tables/{table.stem}.csv", _csv(run, table.stem))
+    for report in RAW_REPORTS:
+        if packing.exists(run.path / report):
+            with packing.unpacked(run.path / report) as plain:
+                bundle.write(plain, f"{folder}/{report}")
+
+
+def _csv(run: Run, table: str) -> bytes:
+    import io
+
+    import pyarrow as pa
+    import pyarrow.csv
+
+    out = io.BytesIO()
+    rows = run.table(table).unify_dictionaries()
+    # CSV has no dictionaries.
+    plain = [
+        field.with_type(field.type.value_type) if hasattr(field.type, "value_type") else field for field in rows.schema
+    ]
+    pyarrow.csv.write_csv(rows.cast(pa.schema(plain)), out)
+    return out.getvalue()
+
+
+def _numbers(made: Page) -> str:
+    """Every number of the report whose source is known, as CSV."""
+    from fiprof.reports import view
+    from fiprof.reports.pages.traced import of_page
+
+    columns = tuple(view.Column(key) for key in ("section", "text", "value", "source"))
+    rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in of_page(made))
+    return view.render(view.View(columns, rows), "csv") + "\n"
+
+
+def _guide(made: Page, folder: str) -> str:
+    """What the bundle holds and how to open it, then the reproduction guides. folder: a run's in it."""
+    import dataclasses
+    import shlex
+
+    from fiprof.reports.pages import markdown
+    from fiprof.reports.pages.page import Bullets, Code, Section, Text
+    from fiprof.reports.view import visible
+
+    where = shlex.quote(f"./{visible(folder)}")
+    held = (
+        "report.html opens in a browser, without a network; report.md is the same as plain text.",
+        "numbers.csv has each number of the report whose source is known, with it.",
+        f"{folder}/tables has every table as Parquet and as CSV; the report's appendix says what they are.",
+        f"{folder}/ncu/profile.ncu-rep and {folder}/nsys/trace.nsys-rep are for ncu-ui and nsys-ui, as far as the run "
+        "has them.",
+        "What the tools exported from these (CSV, SQLite) is left out: collect --replay needs the run's own folder.",
+    )
+    opening = Section(
+        "bundle",
+        "What is in here",
+        (
+            Bullets(tuple(Text((text,)) for text in held)),
+            Text(("To fiprof the folder is a run; without fiprof any reader of Parquet will do:",)),
+            Code(f"fiprof show {where}\nfiprof report {where} --out new"),
+            Code(
+                f"import pandas\nprint(pandas.read_parquet({f'{visible(folder)}/tables/launches.parquet'!r}))", "python"
+            ),
+        ),
+    )
+
+    def guides(sections: Sequence[Any]) -> Iterator[Any]:
+        for section in sections:
+            if section.anchor.endswith("reproduce"):
+                yield section
+            else:
+                yield from guides(section.sections)
+
+    return markdown.render(dataclasses.replace(made, sections=(opening, *guides(made.sections))))
+
+
+@contextlib.contextmanager
+def _whole(path: Path, remedy: str = ELSEWHERE) -> Iterator[Path]:
+    """:func:`fiprof.files.whole`. Raises FiprofError where the file cannot be written."""
+    with _write_errors(path, remedy), whole(path) as partial:
+        yield partial
+
+
+@contextlib.contextmanager
+def _write_errors(path: Path, remedy: str = ELSEWHERE) -> Iterator[None]:
+    """The operating system's refusals as errors that name the way out."""
+    try:
+        yield
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be written: {error.strerror}", remedy) from error

@@ -1,1 +1,0 @@
-"""How a verdict is found: rules, ncu's own advice, next steps."""

@@ -1,0 +1,88 @@
+"""Stands in for ncu, which needs a GPU: checks its arguments, runs the program, and replays a recorded run's output.
+
+FAKE_RUN: the archived run whose output it replays. FAKE_NCU names a failure that real ncu was seen with
+(no-kernels, no-metrics, permission, no-report); exit statuses and lines are those of ncu 2025.3.1.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fakes.recorded import recorded_bytes
+
+VERSION = """NVIDIA (R) Nsight Compute Command Line Profiler
+Copyright (c) 2018-2025 NVIDIA Corporation
+Version 2025.3.1.0 (build 36398880) (public-release)"""
+
+# Switches that take no value; every other one that fiprof may use takes one.
+FLAGS = {"--nvtx", "--csv", "--force-overwrite"}
+VALUED = {
+    "--set", "--section", "--metrics", "--nvtx-include", "--clock-control", "--cache-control", "--export", "--import", "--page",
+    "--print-source", "--print-units",
+}  # fmt: skip
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(VERSION)
+        return 0
+    options: dict[str, str] = {}
+    while arguments and arguments[0].startswith("--"):
+        name = arguments.pop(0)
+        if name in FLAGS:
+            options[name] = ""
+        elif name in VALUED:
+            options[name] = arguments.pop(0)
+        else:
+            print(f"==ERROR== unrecognised option '{name}'. Use --help for further details.")
+            return 1
+    recorded = Path(os.environ["FAKE_RUN"])
+    if "--import" in options:
+        return show_page(options, recorded)
+    return profile(options, arguments, recorded)
+
+
+def show_page(options: dict[str, str], recorded: Path) -> int:
+    if not Path(options["--import"]).read_bytes().startswith(b"NVR"):
+        print("==ERROR== The file is not an Nsight Compute profiler report.")
+        return 1
+    sys.stdout.buffer.write(recorded_bytes(recorded / "ncu" / f"{options['--page']}.csv"))
+    return 0
+
+
+def profile(options: dict[str, str], program: list[str], recorded: Path) -> int:
+    failure = os.environ.get("FAKE_NCU", "")
+    report = Path(options["--export"])
+    assert options["--nvtx-include"] == "fiprof@measure/", "ncu would match start/end ranges, and none"
+    if report.exists() and "--force-overwrite" not in options:
+        print(f"==ERROR== File {report} already exists. Use '-f' for overwriting the file.")
+        return 1
+    if failure == "permission":
+        print(
+            "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
+        )
+        return 1
+    if failure == "no-metrics":
+        print("==WARNING== No metrics to collect found in sections.")
+    status = subprocess.run(program, check=False).returncode
+    if status:
+        print(f"==ERROR== The application returned an error code ({status if status > 0 else -status}).")
+        return status if status > 0 else -status
+    if failure == "no-kernels":
+        print("==WARNING== No kernels were profiled.")
+        return 0
+    for line in (recorded / "logs" / "ncu.log").read_text().splitlines():
+        if line.startswith("==PROF== Profiling"):
+            print(line, flush=True)
+    if failure != "no-report":
+        report.write_bytes(recorded_bytes(recorded / "ncu" / "profile.ncu-rep"))
+        print(f"==PROF== Report: {report}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
