@@ -8,7 +8,7 @@ class FiprofError(Exception):
 
     message: what went wrong and where, one line.
     remedy: what to do about it, one line; empty when the message says it all.
-    exit_code: 1 failed, 2 wrong use, 3 a regression was found.
+    exit_code: 1 failed, 2 wrong use.
     """
 
     def __init__(self, message: str, remedy: str = "", *, exit_code: int = 1) -> None:

@@ -225,6 +225,7 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
         (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
         (text(recorded()[:1]), " is cut short: its last row is not complete", RAW_AGAIN),
         (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
+        ("ID,Kernel\rName,Kernel Name\n,,\n", " is cut short: its row of units is not complete", RAW_AGAIN),
         (text(recorded())[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
         (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "

@@ -1,6 +1,6 @@
 """The command line: finds the command, prints an error once, sets the exit status.
 
-0 done, 1 failed, 2 wrong use, 3 a regression was found, 130 interrupted.
+0 done, 1 failed, 2 wrong use, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def mostly_mma(row: Row, kind: str) -> bool:
 def float_peak_ops_per_second(row: Row, precision: str = "fp32") -> float | None:
     """Most operations outside the tensor cores in a second: peak a cycle x ``sm_clock_hz``.
 
-    precision: of PRECISIONS.
+    precision: a key of FLOAT_INSTS.
     """
     return product(row, f"{precision}_peak_ops_per_cycle", "sm_clock_hz")
 

@@ -59,16 +59,13 @@ FLOAT_INSTS = {
     "fp16": ("hadd", "hmul", "hfma"),
     "fp64": ("dadd", "dmul", "dfma"),
 }
-"""Instructions outside the tensor cores that do floating-point operations, by precision."""
+"""Instructions outside the tensor cores that do floating-point operations, by precision; fp16 counts bf16 too."""
 OPS_PER_INST = {
     "fadd": 1, "fmul": 1, "ffma": 2,
     "hadd": 2, "hmul": 2, "hfma": 4,
     "dadd": 1, "dmul": 1, "dfma": 2,
 }  # fmt: skip
 """Operations of one such instruction of a thread; those on half precision work on pairs."""
-
-PRECISIONS: tuple[str, ...] = tuple(FLOAT_INSTS)
-"""Of the floating-point pipelines outside the tensor cores; fp16 counts bf16 too."""
 
 
 def _tensor_metrics() -> tuple[Metric, ...]:

@@ -29,8 +29,7 @@ class Source:
     - ncu: ncu's metrics of the launch, by ncu's names and in base units; ``sum(a*b)`` is over all that fit the pattern.
     - nsys: of the kernel's executions in the phase of the case (of all its kernels, where none is named):
       ``duration_ns``, ``start_ns`` and ``end_ns`` of each since the trace began; ``iteration_ns``, the sum over the
-      kernels of each iteration; ``gap_ns`` from each end to the next start on the GPU; ``busy_ns``, the time in which
-      at least one ran.
+      kernels of each iteration; ``busy_ns``, the time in which at least one ran.
     - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``wall_us``, the host's time
       of one, back to back; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.

@@ -17,7 +17,7 @@ from typing import Any
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import whole
-from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status, read_manifest
+from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
 
 PARTIAL_PREFIX = ".partial-"
@@ -126,13 +126,6 @@ class RunFolder:
             with file_errors(self.root):
                 os.rename(self.path, self.root / self.name)
         return self.root / self.name
-
-
-def update_manifest(folder: Path, **changes: object) -> Manifest:
-    """Change fields of an archived run's manifest. Raises FiprofError when it cannot be read or written."""
-    manifest = dataclasses.replace(read_manifest(folder), **changes)  # type: ignore[arg-type]
-    write_whole(folder / FILE_NAME, manifest.to_json())
-    return manifest
 
 
 def write_whole(path: Path, data: bytes) -> None:

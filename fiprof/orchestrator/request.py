@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from fiprof.workloads.case import Case
@@ -67,15 +66,3 @@ class CollectRequest:
         settings = asdict(self)
         del settings["cases"]
         return {**settings, "tools": list(self.tools)}
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The profilers' executables and what is known of them."""
-
-    nsys: Path | None
-    nsys_version: tuple[int, ...]
-    """E.g. (2025, 3, 1); empty where there is no nsys."""
-    ncu: Path | None
-    ncu_version: tuple[int, ...]
-    """Likewise."""

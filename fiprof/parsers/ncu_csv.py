@@ -35,14 +35,17 @@ class Page:
     def cut_short(self, detail: str = "its last row is not complete") -> FiprofError:
         return self.error(f"is cut short: {detail}")
 
-    def check_end(self, data: bytes) -> None:
-        """Raise FiprofError unless the rows end with a line's end, every quote closed."""
-        if not data.endswith(b"\n") or data.count(b'"') % 2:
+    def check_end(self, begin: int = 0, end: int | None = None) -> None:
+        """Raise FiprofError unless the page between these places ends with a line's end, every quote closed."""
+        import numpy as np
+
+        characters = np.frombuffer(self.data, np.uint8)[begin:end]
+        if characters[-1] != ord("\n") or np.count_nonzero(characters == ord('"')) % 2:
             raise self.cut_short()
 
-    def records(self) -> Iterator[list[str]]:
-        """The cells of each row. Raises FiprofError for what is no CSV."""
-        text = io.TextIOWrapper(io.BytesIO(self.data), encoding="utf-8", newline="")
+    def records(self, begin: int = 0, end: int | None = None) -> Iterator[list[str]]:
+        """The cells of each row between two places of the page. Raises FiprofError for what is no CSV."""
+        text = io.TextIOWrapper(io.BytesIO(self.data[begin:end]), encoding="utf-8", newline="")
         try:
             yield from csv.reader(text)
         except csv.Error as error:

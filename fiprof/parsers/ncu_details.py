@@ -46,7 +46,7 @@ def read_rules(path: Path, profile: Profile) -> pa.Table:
     Raises FiprofError where the file is missing, empty, cut short, no details page, or of another report.
     """
     page = read_page(path, "details")
-    page.check_end(page.data)
+    page.check_end()
     launches = {str(launch.id): launch.id for launch in profile.launches}
     rules = []
     place: dict[str, int] = {}

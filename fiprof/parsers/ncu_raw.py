@@ -5,19 +5,20 @@ Also the viewer's export of the same page: a row a metric, a column a launch.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.ncu_cells import NO_VALUE, Cells, plain_cells, quoted_cells
+from fiprof.parsers.ncu_cells import NO_VALUE, numbers_and_texts, text_columns
 from fiprof.parsers.ncu_csv import Page, read_page
 from fiprof.parsers.ncu_profile import Launch, Profile, dimensions, ranges_of
 from fiprof.parsers.ncu_units import to_base
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Made = TypeVar("Made")
 
@@ -44,7 +45,7 @@ def read_raw(path: Path) -> Profile:
     units_end = page.data.find(b"\n", header_end + 1)
     if header_end < 0 or units_end < 0:
         raise page.cut_short()
-    header, units = (_record(page.data[i:j]) for i, j in ((begin, header_end), (header_end + 1, units_end)))
+    header, units = (next(page.records(*line), []) for line in ((begin, header_end), (header_end + 1, units_end)))
     if len(units) != len(header):
         raise page.cut_short("its row of units is not complete")
     rows_at = units_end + 1
@@ -53,30 +54,7 @@ def read_raw(path: Path) -> Profile:
     rows_end = _end_of_rows(page.data, rows_at)
     if rows_end == rows_at:
         raise page.error("has a header and no launches")
-    names = sum(not _is_metric(name) for name in header)
-    cells = None
-    if 0 < names < len(header) and all(map(_is_metric, header[names:])):
-        cells = quoted_cells(page.data, rows_at, rows_end, identity=names, metrics=len(header) - names)
-    if cells is None:
-        return _profile_of_rows(page, header, units, _records(page, page.data[rows_at:rows_end], len(header)))
-    return _profile(page, header, units, cells)
-
-
-def _record(line: bytes) -> list[str]:
-    return next(csv.reader([line.decode().rstrip("\r")]), [])
-
-
-def _records(page: Page, rows: bytes, count: int) -> list[list[str]]:
-    """The cells of each row, by the csv module."""
-    page.check_end(rows)
-    try:
-        records = [record for record in csv.reader(io.StringIO(rows.decode(), newline="")) if record]
-    except csv.Error as error:
-        raise page.error(f"is no CSV of ncu: {error}") from error
-    for number, record in enumerate(records, 1):
-        if len(record) != count:
-            raise page.cut_short(f"row {number}: Expected {count} columns, got {len(record)}")
-    return records
+    return _profile(page, header, units, text_columns(page, rows_at, rows_end, len(header)))
 
 
 def _end_of_rows(data: bytes, begin: int) -> int:
@@ -90,40 +68,38 @@ def _end_of_rows(data: bytes, begin: int) -> int:
     return end
 
 
-def _profile_of_rows(page: Page, header: Sequence[str], units: Sequence[str], rows: Sequence[Sequence[str]]) -> Profile:
-    """The same from the text of each cell, the columns in any order."""
-    order = sorted(range(len(header)), key=lambda column: _is_metric(header[column]))
-    header, units, *rows = ([row[column] for column in order] for row in (header, units, *rows))
-    if not rows:
-        raise page.error("has a header and no launches")
-    names = sum(not _is_metric(name) for name in header)
-    if names == len(header):
+def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: Sequence[pa.StringArray]) -> Profile:
+    """header, units, columns: of the page's columns, in any order."""
+    identity: dict[str, pa.StringArray] = {}
+    metrics: dict[str, pa.StringArray] = {}
+    found: list[str] = []
+    for name, unit, column in zip(header, units, columns, strict=True):
+        kept = metrics if _is_metric(name) else identity
+        if name not in kept:
+            kept[name] = column
+            if kept is metrics:
+                found.append(unit)
+        elif not kept[name].equals(column):
+            raise page.error(f"has the column {name} twice, with different values")
+    if not metrics:
         raise FiprofError(
             f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist",
             "ncu --list-sections and --query-metrics name what there is",
         )
-    return _profile(page, header, units, plain_cells(rows, names))
-
-
-def _profile(page: Page, header: Sequence[str], units: Sequence[str], cells: Cells) -> Profile:
-    """header: the columns of cells.identity, then those of cells.values."""
-    count = len(header) - len(cells.values)
-    launches = _launches(page, header[:count], cells.identity)
-    first = _first_of_equals(page, header[count:], cells)
-    metrics = tuple(first)
-    values = cells.values if len(first) == len(cells.values) else cells.values[list(first.values())]
-    found = [units[count + column] for column in first.values()]
+    launches = _launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
+    values, texts = numbers_and_texts(list(metrics.values()))
     bases = [to_base(unit) for unit in found]
     for row, base in zip(values, bases, strict=True):
         if base is not None and base[1] != 1.0:
             row *= base[1]
+    names = tuple(metrics)
     return Profile(
         launches=launches,
-        metrics=metrics,
+        metrics=names,
         units=tuple(unit if base is None else base[0] for unit, base in zip(found, bases, strict=True)),
         values=values,
-        texts={name: cells.texts[column] for name, column in first.items() if column in cells.texts},
-        unscaled=frozenset(name for name, base in zip(metrics, bases, strict=True) if base is None),
+        texts={names[column]: cells for column, cells in texts.items()},
+        unscaled=frozenset(name for name, base in zip(names, bases, strict=True) if base is None),
     )
 
 
@@ -131,32 +107,19 @@ def _is_metric(name: str) -> bool:
     return name not in _IDENTITY and " " not in name and ":" not in name
 
 
-def _first_of_equals(page: Page, metrics: Sequence[str], cells: Cells) -> dict[str, int]:
-    """Metric -> its place; one that stands twice must say the same twice."""
-    first: dict[str, int] = {}
-    for place, name in enumerate(metrics):
-        before = first.setdefault(name, place)
-        if before != place and not cells.same(before, place):
-            raise page.error(f"has the column {name} twice, with different values")
-    return first
-
-
-def _launches(page: Page, names: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Launch, ...]:
-    columns: dict[str, Sequence[str]] = {}
-    for name, column in zip(names, zip(*rows, strict=True), strict=True):
-        if columns.setdefault(name, column) != column:
-            raise page.error(f"has the column {name} twice, with different values")
-    nothing = [""] * len(rows)
+def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int) -> tuple[Launch, ...]:
+    """columns: those that say which launch a row is. count: how many rows there are."""
+    nothing = [None] * count
 
     def cells(*names: str, made: Callable[[str], Made]) -> list[Made]:
         """The first of the columns that the page has, each different text converted once."""
         found = next((columns[name] for name in names if name in columns), nothing)
-        each = {cell: made("" if cell in NO_VALUE else cell) for cell in set(found)}
+        each = {cell: made(cell or "") for cell in set(found)}
         return [each[cell] for cell in found]
 
     numbers = cells("ID", made=_integer)
     ids = [launch for launch in numbers if launch is not None]
-    if len(ids) < len(rows):
+    if len(ids) < count:
         raise page.error(f"has no launch ID in row {numbers.index(None) + 1}")
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
@@ -178,7 +141,7 @@ def _launches(page: Page, names: Sequence[str], rows: Sequence[Sequence[str]]) -
             cells(*_KERNEL_COLUMNS, made=str),
             cells("Grid Size", made=dimensions),
             cells("Block Size", made=dimensions),
-            cells(*(name for name in names if "Push/Pop" in name), made=ranges_of),
+            cells(*(name for name in columns if "Push/Pop" in name), made=ranges_of),
             cells("Process ID", made=_integer),
             cells("Context", made=_integer),
             cells("Stream", made=_integer),
@@ -196,10 +159,12 @@ def _integer(cell: str) -> int | None:
 
 def _read_transposed(page: Page) -> Profile:
     """The viewer's export: a row ``name [unit]`` with a cell a launch, a list of instances behind it in braces."""
+    import pyarrow as pa
+
     rows = [row for row in page.records() if len(row) > 1]
     if not any(_METRIC_ROW.fullmatch(row[0]) for row in rows):
         raise _not_raw(page)
-    page.check_end(page.data)
+    page.check_end()
     if len({len(row) for row in rows}) > 1:
         raise page.cut_short("its rows have different numbers of cells")
     header, units, columns = [], [], []
@@ -207,11 +172,12 @@ def _read_transposed(page: Page) -> Profile:
         match = _METRIC_ROW.fullmatch(label)
         header.append(match["name"] if match else label)
         units.append(match["unit"] or "" if match else "")
-        columns.append([cell.partition("{")[0].strip() for cell in cells] if match else cells)
+        cells = [cell.partition("{")[0].strip() for cell in cells] if match else cells
+        columns.append(pa.array([None if cell in NO_VALUE else cell for cell in cells], pa.string()))
     if "ID" not in header:
         header, units = ["ID", *header], ["", *units]
-        columns.insert(0, [str(i) for i in range(len(rows[0]) - 1)])
-    return _profile_of_rows(page, header, units, list(zip(*columns, strict=True)))
+        columns.insert(0, pa.array(map(str, range(len(columns[0])))))
+    return _profile(page, header, units, columns)
 
 
 def _not_raw(page: Page) -> FiprofError:

@@ -69,7 +69,7 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     Raises FiprofError where the file is missing, empty, cut short, no source page, or does not fit the launches.
     """
     page = read_page(path, "source")
-    page.check_end(page.data)
+    page.check_end()
     listings = list(_listings(page))
     if not listings:
         raise page.error("is not a source page of ncu: it has no line Kernel Name")

@@ -126,10 +126,6 @@ class Cost:
     tokens: int | None = None
     """Tokens that an iteration processes; None where the kernel knows no tokens."""
 
-    @property
-    def bytes_total(self) -> int:
-        return self.bytes_read + self.bytes_written
-
 
 class Workload(ABC, Generic[P]):
     """One kernel with one set of parameters: set it up, launch it, know what it costs and what it must give.
