@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A file beside a path, to be written in the block; it takes the path's place when the block ends well.
 
     A reader sees the old content or the new, also when the disk is full, and two processes do not meet. Raises OSError.

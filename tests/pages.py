@@ -9,8 +9,8 @@ from fiprof.reports.pages.page import (
     Bullets,
     Caution,
     Code,
-    Finding,
     Link,
+    Observation,
     Page,
     PageLink,
     Section,
@@ -104,7 +104,7 @@ def demo() -> Page:
                         (Text(("one",)), Text(("two, with a number that a line must not begin with: 1. or - or #",)))
                     ),
                     Caution("ncu locked no clocks: durations differ from those of nsys by up to 8 %."),
-                    Finding(
+                    Observation(
                         "finding-roof",
                         "Decode moves 2,957 GB/s, 70 % of DRAM's roof.",
                         ("dram__bytes.sum.per_second 2,957 GB/s of 4,226 GB/s (peak at the measured clock)",),

@@ -139,7 +139,7 @@ def test_a_reader_that_goes_away_is_no_error(recorded: Path) -> None:
         check=False,
     )
     assert "BrokenPipe" not in done.stderr
-    assert done.stdout == "[\n"
+    assert done.stdout == "{\n"
 
 
 HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "plotly")

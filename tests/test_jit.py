@@ -243,7 +243,7 @@ def test_dry_run_prints_what_a_run_starts(fiprof: Fiprof, tmp_path: Path, enviro
 
 def test_json_has_every_number(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
     measured(fiprof, tmp_path, environment, "--kernel", "rope")
-    (row,) = json.loads(fiprof("jit", "--read", "jit.json", "--format", "json").stdout)
+    (row,) = json.loads(fiprof("jit", "--read", "jit.json", "--format", "json").stdout)["rows"]
     parts = sum(row[f"{name}_s"] for name in ("generate", "compile", "link", "load", "other", "launch"))
     assert parts == pytest.approx(row["cold_s"], abs=1e-6)
 

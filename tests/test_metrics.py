@@ -7,8 +7,21 @@ import re
 
 import pytest
 
-from fiprof.model import derived, metrics
+from fiprof.model import metrics
 from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import (
+    DRAM_BYTES,
+    DRAM_PEAK,
+    L1_PEAK,
+    L2_PEAK,
+    TENSOR_OPS,
+    TENSOR_PEAK,
+    counted_float_ops,
+    dominant_tensor_kind,
+    float_peak,
+    mostly_mma,
+    tensor_peak,
+)
 
 
 def test_names_units_and_meanings_are_well_formed() -> None:
@@ -46,30 +59,30 @@ def test_float_ops_weigh_fused_and_packed_instructions() -> None:
     row: dict[str, float | None] = {
         f"{inst}_thread_insts": 1.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
     }
-    assert derived.float_ops(row) == {"fp32": 4.0, "fp16": 8.0}
+    assert counted_float_ops(row) == {"fp32": 4.0, "fp16": 8.0}
 
 
 def test_float_ops_count_from_the_rate_where_there_is_no_count() -> None:
     row = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
-    assert derived.float_ops(row) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
+    assert counted_float_ops(row) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
 
 
 def test_float_ops_leave_out_a_precision_that_was_not_counted_in_full() -> None:
-    assert derived.float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": None}) == {}
-    assert derived.float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": math.nan}) == {}
+    assert counted_float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": None}) == {}
+    assert counted_float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": math.nan}) == {}
 
 
 def test_tensor_ops_sum_the_kinds_and_the_largest_dominates() -> None:
     row = {"tensor_ops_fp16": 10.0, "tensor_ops_fp8": 30.0, "tensor_ops_tf32": None, "tensor_ops_int8": math.nan}
-    assert derived.tensor_ops(row) == 40.0
-    assert derived.dominant_tensor_kind(row) == "fp8"
+    assert TENSOR_OPS.value(row) == 40.0
+    assert dominant_tensor_kind(row) == "fp8"
 
 
 def test_tensor_ops_of_nothing_and_of_zero_differ() -> None:
-    assert derived.tensor_ops({}) is None
-    assert derived.tensor_ops({"tensor_ops_fp16": 0.0}) == 0.0
-    assert derived.dominant_tensor_kind({"tensor_ops_fp16": 0.0}) is None
-    assert derived.tensor_peak_ops_per_second({"tensor_ops_fp16": 0.0}) is None
+    assert TENSOR_OPS.value({}) is None
+    assert TENSOR_OPS.value({"tensor_ops_fp16": 0.0}) == 0.0
+    assert dominant_tensor_kind({"tensor_ops_fp16": 0.0}) is None
+    assert TENSOR_PEAK.value({"tensor_ops_fp16": 0.0}) is None
 
 
 def test_no_tensor_metric_counts_parents_and_children() -> None:
@@ -92,29 +105,29 @@ def test_peaks_multiply_the_clock() -> None:
         "l2_peak_bytes_per_cycle": 5.0,
         "l2_clock_hz": 1e9,
     }
-    assert derived.tensor_peak_ops_per_second(row) == 2e12
-    assert derived.tensor_peak_ops_per_second(row, "bf16") == 1e12
-    assert derived.float_peak_ops_per_second(row) == 2e10
-    assert derived.float_peak_ops_per_second(row, "fp64") is None
-    assert derived.dram_peak_bytes_per_second(row) == 1504 * 3e9
-    assert derived.l1_peak_bytes_per_second(row) == 1.4e10
-    assert derived.l2_peak_bytes_per_second(row) == 5e9
+    assert TENSOR_PEAK.value(row) == 2e12
+    assert tensor_peak("bf16").value(row) == 1e12
+    assert float_peak("fp32").value(row) == 2e10
+    assert float_peak("fp64").value(row) is None
+    assert DRAM_PEAK.value(row) == 1504 * 3e9
+    assert L1_PEAK.value(row) == 1.4e10
+    assert L2_PEAK.value(row) == 5e9
 
 
 def test_mostly_mma() -> None:
-    assert derived.mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 3.0, "mma_ops_fp16_acc16": 3.0}, "fp16")
-    assert not derived.mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 5.0}, "fp16")
-    assert not derived.mostly_mma({"tensor_ops_fp16": 10.0}, "fp16")
+    assert mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 3.0, "mma_ops_fp16_acc16": 3.0}, "fp16")
+    assert not mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 5.0}, "fp16")
+    assert not mostly_mma({"tensor_ops_fp16": 10.0}, "fp16")
 
 
 def test_the_only_tensor_peak_there_is_counts() -> None:
     """Before 9.0 there is no wgmma."""
     row = {"tensor_ops_bf16": 1.0, "mma_peak_bf16_ops_per_cycle": 7.0, "sm_clock_hz": 2.0}
-    assert derived.tensor_peak_ops_per_second(row) == 14.0
+    assert TENSOR_PEAK.value(row) == 14.0
 
 
 def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
     rate = {"dram_bytes_per_second": 4e9, "duration_ns": 500.0}
-    assert derived.dram_bytes(rate) == 2000.0
-    assert derived.dram_bytes({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
-    assert derived.dram_bytes({"dram_read_bytes": 3.0}) is None
+    assert DRAM_BYTES.value(rate) == 2000.0
+    assert DRAM_BYTES.value({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
+    assert DRAM_BYTES.value({"dram_read_bytes": 3.0}) is None

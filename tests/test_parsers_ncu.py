@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fiprof.model import derived, metrics, tables
+from fiprof.model import metrics, tables
+from fiprof.model.quantities import (
+    DRAM_BYTES,
+    DRAM_PEAK,
+    TENSOR_OPS,
+    TENSOR_PEAK,
+    counted_float_ops,
+    dominant_tensor_kind,
+    float_peak,
+)
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
 from fiprof.parsers.ncu_units import to_base
@@ -303,8 +312,8 @@ def test_samples_without_a_column_of_their_own_are_warpgroup_arrive(full: Path) 
 def test_tensor_work_over_its_dense_peak_is_the_activity_of_the_tensor_cores(full: Path) -> None:
     """The peak of ncu's parent counter, twice as high, would say 26 %."""
     launch = rows(full, "launches")[0]
-    work, peak = derived.tensor_ops(launch), derived.tensor_peak_ops_per_second(launch)
-    assert derived.dominant_tensor_kind(launch) == "fp16"
+    work, peak = TENSOR_OPS.value(launch), TENSOR_PEAK.value(launch)
+    assert dominant_tensor_kind(launch) == "fp16"
     assert work is not None
     assert peak is not None
     assert 100 * work / (launch["duration_ns"] * 1e-9) / peak == pytest.approx(launch["tensor_active_pct"], abs=0.01)
@@ -314,9 +323,9 @@ def test_float_work_is_what_the_roofline_rule_says(full: Path) -> None:
     messages = {row["launch"]: row["message"] for row in rows(full, "rules") if row["rule"] == "SOLFPRoofline"}
     for launch in rows(full, "launches"):
         said = re.search(r"achieved (?:close to )?(\d+)% of this device's FP32", messages.get(launch["launch"], ""))
-        peak = derived.float_peak_ops_per_second(launch)
+        peak = float_peak("fp32").value(launch)
         assert peak is not None
-        share = 100 * derived.float_ops(launch)["fp32"] / (launch["duration_ns"] * 1e-9) / peak
+        share = 100 * counted_float_ops(launch)["fp32"] / (launch["duration_ns"] * 1e-9) / peak
         if said:
             assert round(share) == int(said[1])
     assert len(messages) >= 4
@@ -324,7 +333,7 @@ def test_float_work_is_what_the_roofline_rule_says(full: Path) -> None:
 
 def test_dram_rate_over_its_peak_is_its_throughput(full: Path) -> None:
     for launch in rows(full, "launches"):
-        peak = derived.dram_peak_bytes_per_second(launch)
+        peak = DRAM_PEAK.value(launch)
         assert peak is not None
         assert 100 * launch["dram_bytes_per_second"] / peak == pytest.approx(launch["dram_throughput_pct"], abs=0.01)
 
@@ -352,7 +361,7 @@ def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
     assert "fadd_thread_insts," not in summary.missing[2]
     launch = rows(tmp_path, "launches")[0]
     assert launch["dram_read_bytes"] is None
-    assert derived.dram_bytes(launch) == pytest.approx(154e6, rel=0.02)
+    assert DRAM_BYTES.value(launch) == pytest.approx(154e6, rel=0.02)
     assert {row["samples"] for row in rows(tmp_path, "stalls")} == {None}
 
 
@@ -422,7 +431,8 @@ def test_the_report_has_the_rules_of_the_details_page(full: Path, from_report: P
 
 def test_the_report_has_the_hotspots_of_the_source_page(full: Path, from_report: Path) -> None:
     def frame(folder: Path) -> pd.DataFrame:
-        return tables.read_frame(folder, "hotspots").astype(object)
+        frame: pd.DataFrame = tables.read(folder, "hotspots").to_pandas().astype(object)
+        return frame
 
     one, other = frame(full), frame(from_report)
     # ncu 2025.3.1 and the package print one operand of HGMMA differently.

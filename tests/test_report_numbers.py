@@ -14,7 +14,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
-from fiprof.reports.pages.traced import Found, of_page
+from fiprof.reports.pages.traced import LocatedNumber, of_page
 from fiprof.reports.report import report
 from tests.conftest import REPOSITORY
 from tests.raw_figures import RawRun
@@ -31,7 +31,7 @@ def reported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return report([Run(folder)]), RawRun(folder)
 
 
-def recompute(found: Found, raw: RawRun) -> None:
+def recompute(found: LocatedNumber, raw: RawRun) -> None:
     """The number's value is that of the raw files, and so is what is written."""
     value = raw.value(found.fact.source)
     assert found.fact.value == pytest.approx(value, rel=1e-6, abs=1e-9), f"{found.text}: {found.fact.source}"
@@ -91,9 +91,9 @@ def test_facts_are_not_many_by_accident(reported: tuple[Page, RawRun]) -> None:
 
 def test_the_recomputation_can_fail(tmp_path: Path) -> None:
     """It reads the files: another cell gives another number."""
-    from fiprof.model.provenance import Source
+    from fiprof.model.provenance import Provenance
 
     (tmp_path / "ncu").mkdir()
     (tmp_path / "ncu/raw.csv").write_text('"ID","a__x.sum","a__y.sum"\n"","ns","ns"\n"3","1,500","2"\n')
-    source = Source("ncu", "a__x.sum / sum(a__*.sum) * 2", launch=3)
+    source = Provenance("ncu", "a__x.sum / sum(a__*.sum) * 2", launch=3)
     assert RawRun(tmp_path).value(source) == pytest.approx(1500 / 1502 * 2)

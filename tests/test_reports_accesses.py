@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.analysis.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
-from fiprof.model import source
-from fiprof.model.evidence import LAUNCH_COLUMNS
-from fiprof.model.run import Run
+from fiprof.model.run import Launch, Run
 from tests.recorded_runs import counted_run
 
 
@@ -21,14 +19,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def rows(run: Run) -> list[source.Row]:
-    return source.rows(run, "launches", LAUNCH_COLUMNS)
+def rows(run: Run) -> tuple[Launch, ...]:
+    return run.launches
 
 
-def test_conflicts_are_those_that_ncu_s_rule_says(run: Run, rows: list[source.Row]) -> None:
+def test_conflicts_are_those_that_ncu_s_rule_says(run: Run, rows: tuple[Launch, ...]) -> None:
     said = {
         (row["launch"], match[1]): match
-        for row in source.rows(run, "rules", ("launch", "rule", "message"))
+        for row in run.rows("rules", ("launch", "rule", "message"))
         if row["rule"] == "SharedMemoryConflicts"
         for match in re.finditer(
             r"shared (load|store) requests\.This results in (\d+) bank conflicts,\s+which represent (\S+)%",
@@ -43,13 +41,13 @@ def test_conflicts_are_those_that_ncu_s_rule_says(run: Run, rows: list[source.Ro
         assert (access.conflicts, f"{100 * access.conflict_share:.2f}") == (float(match[2]), match[3])
 
 
-def test_fused_add_rmsnorm_makes_nearly_every_pass_twice(rows: list[source.Row]) -> None:
+def test_fused_add_rmsnorm_makes_nearly_every_pass_twice(rows: tuple[Launch, ...]) -> None:
     loads = accesses(rows[2]).shared_loads
     assert loads == SharedAccess(1132642.0, 538722.0)
     assert loads.ways == pytest.approx(1132642 / 593920)
 
 
-def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: list[source.Row]) -> None:
+def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: tuple[Launch, ...]) -> None:
     widths = widths_by_launch(run)
     loads = [accesses(row, widths[row["launch"]]).global_loads for row in rows]
     assert [access and access.widths for access in loads] == [(1, 4, 16), (4, 16), (16,), (4, 16), (16,), (4, 16)]
@@ -61,7 +59,7 @@ def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: list[source
 
 def test_the_kernel_made_to_conflict_has_32_ways(tmp_path: Path) -> None:
     run = counted_run("single-purpose", tmp_path)
-    found = source.rows(run, "launches", LAUNCH_COLUMNS)
+    found = run.launches
     loads = next(accesses(row).shared_loads for row in found if row["kernel"] == "bank_conflicts")
     assert loads is not None and loads.ways is not None
     assert loads.conflict_share == pytest.approx(31 / 32, abs=0.001)
@@ -70,7 +68,7 @@ def test_the_kernel_made_to_conflict_has_32_ways(tmp_path: Path) -> None:
 
 def test_what_was_not_collected_stays_unknown(tmp_path: Path) -> None:
     run = counted_run("prefill-decode-rope", tmp_path)
-    first = source.rows(run, "launches", LAUNCH_COLUMNS)[0]
+    first = run.launches[0]
     found = accesses(first)
     assert (found.shared_loads, found.global_loads, found.local_requests) == (None, None, None)
     assert widths_by_launch(run) == {}

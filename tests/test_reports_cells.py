@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fiprof.analysis.cells import cells
-from fiprof.analysis.times import iteration_times
 from fiprof.model.results import Cell, KernelResults, read, write
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
@@ -86,7 +85,7 @@ def test_rounds_of_the_plain_run_and_of_nsys(run: Path, tmp_path: Path) -> None:
     found = cell(cells(Run(copy)), 128, True)
     assert found.plain is not None and found.nsys is not None
     assert (found.plain.rounds, found.nsys.rounds, found.plain.confidence) == (4, 4, 0.875)
-    of_nsys = iteration_times(Run(copy))[found.case]
+    of_nsys = list(Run(copy).trace.cases[found.case].iterations_us)
     assert found.nsys.round_medians_us[0] == pytest.approx(sorted(of_nsys[:5])[2])
     assert found.plan == {"split_kv": True}
 

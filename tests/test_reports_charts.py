@@ -17,7 +17,7 @@ from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.notebook import OpenedRun
 from fiprof.reports.pages import charts, charts_time, charts_timeline, figures, plot
-from fiprof.reports.view import cell_width
+from fiprof.text import cell_width
 from tests import pages
 from tests.reports_fixture import make_run
 

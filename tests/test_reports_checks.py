@@ -11,7 +11,6 @@ import pytest
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
 from fiprof.model import tables
-from fiprof.model.evidence import Evidence
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from tests.reports_fixture import GPU_STATE, case, make_run, record_run
@@ -57,14 +56,14 @@ def test_written_checks_are_read_and_not_made_again(recorded: Run, tmp_path: Pat
     run = make_run(tmp_path / "written", launches=launch(stall_dropped_bytes=8.0))
     tables.write(run.tables_path, "checks", tables.empty("checks"))
     assert checks.failed(run) == []
-    assert checks.failed(recorded) == [each for each in checks.evaluate(Evidence(recorded)) if each.passed is False]
+    assert checks.failed(recorded) == [each for each in checks.evaluate(recorded) if each.passed is False]
 
 
 # Each check on made-up runs
 
 
 def check(run: Run, name: str) -> Check:
-    (found,) = [each for each in checks.evaluate(Evidence(run)) if each.check == name]
+    (found,) = [each for each in checks.evaluate(run) if each.check == name]
     return found
 
 
@@ -246,7 +245,7 @@ def test_reference(tmp_path: Path, error: float, passed: bool) -> None:
 
 def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -> None:
     run = make_run(tmp_path / "empty", launches=launch(duration_ns=None), environment={})
-    found = checks.evaluate(Evidence(run))
+    found = checks.evaluate(run)
     assert len(found) == len(RUN_CHECKS) + len(CASE_CHECKS) + len(LAUNCH_CHECKS)
     for each in found:
         assert each.passed is (True if each.check == "profiled" else None), each

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.expectations import Family, check_workloads, combined, read_expectations
-from fiprof.analysis.expected import CaseComparison, Comparison, Expected, document, expected, findings, summary
+from fiprof.analysis.expected import CaseComparison, Expected, ExpectedValue, document, expected, findings, summary
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
 from fiprof.model.run import Run
@@ -182,7 +182,7 @@ def test_fits_a_terminal(decode: Expected, width: int) -> None:
 
 
 def test_what_programs_get(kernels: Expected) -> None:
-    rows = json.loads(render(document(kernels), "json"))
+    rows = json.loads(render(document(kernels), "json"))["rows"]
     assert len(rows) == 16
     first = rows[0]
     assert (first["family"], first["quantity"], first["outcome"]) == ("decode", "long_scoreboard", "below")
@@ -204,12 +204,12 @@ def test_what_programs_get(kernels: Expected) -> None:
     ],
 )
 def test_a_range_of_stalls_holds_within_a_point(measured: float | None, outcome: str, words: str) -> None:
-    found = Comparison("long_scoreboard", "%", 60, 70, measured)
+    found = ExpectedValue("long_scoreboard", "%", 60, 70, measured)
     assert (found.outcome, found.words) == (outcome, words)
 
 
 def test_a_share_of_a_roof_holds_within_its_tolerance_alone() -> None:
-    found = Comparison("share of the DRAM roof", "%", 75, 85, 85.1, 80)
+    found = ExpectedValue("share of the DRAM roof", "%", 75, 85, 85.1, 80)
     assert (found.outcome, found.expected) == ("above", "80 ± 5")
 
 

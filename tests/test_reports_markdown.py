@@ -13,8 +13,8 @@ from fiprof.reports.pages.page import (
     Bullets,
     Caution,
     Code,
-    Finding,
     Link,
+    Observation,
     Page,
     PageLink,
     Quoted,
@@ -22,7 +22,8 @@ from fiprof.reports.pages.page import (
     Table,
     Text,
 )
-from fiprof.reports.view import Column, View, cell_width
+from fiprof.reports.view import Column, View
+from fiprof.text import cell_width
 from tests import pages
 
 
@@ -41,7 +42,7 @@ def test_the_demo_is_at_most_100_columns_wide() -> None:
 
 
 def test_sections_findings_and_links() -> None:
-    finding = Finding(
+    finding = Observation(
         "f-dram", "DRAM is at 87 %.", ("dram_pct 87.0 %, above 60 % (ncu)",), "Move less.", "ncu and nsys agree."
     )
     section = Section(

@@ -18,11 +18,10 @@ from fiprof.analysis.occupancy import (
     sentences,
     shared_limit,
 )
-from fiprof.model import source
-from fiprof.model.evidence import LAUNCH_COLUMNS
+from fiprof.model.run import Launch
 from tests.recorded_runs import counted_run, recorded_names
 
-Launches = dict[tuple[str, int], source.Row]
+Launches = dict[tuple[str, int], Launch]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +30,7 @@ def launches(tmp_path_factory: pytest.TempPathFactory) -> Launches:
     found = {}
     for name in recorded_names():
         run = counted_run(name, tmp_path_factory.mktemp("runs"))
-        for row in source.rows(run, "launches", LAUNCH_COLUMNS):
+        for row in run.launches:
             found[name, row["launch"]] = row
     return found
 

@@ -16,7 +16,7 @@ from fiprof.model.manifest import Action, FileEntry
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages import html, markdown
-from fiprof.reports.pages.page import Bullets, Caution, Chart, Code, Finding, Link, Page, Section, Table, Text
+from fiprof.reports.pages.page import Bullets, Caution, Chart, Code, Link, Observation, Page, Section, Table, Text
 from fiprof.reports.report import SECTIONS, report
 from fiprof.reports.run_report import guide
 from tests.conftest import REPOSITORY
@@ -53,7 +53,7 @@ def blocks(page: Page) -> Iterator[Any]:
 def anchors(page: Page) -> list[str]:
     found = [section.anchor for section in flat(page.sections)]
     return found + [
-        block.anchor for block in blocks(page) if isinstance(block, Table | Chart | Finding) and block.anchor
+        block.anchor for block in blocks(page) if isinstance(block, Table | Chart | Observation) and block.anchor
     ]
 
 
@@ -115,7 +115,7 @@ def test_the_summary(page: Page) -> None:
 
 def test_a_kernel_has_its_verdict_and_its_analysis(page: Page) -> None:
     (rope,) = [section for section in flat(page.sections) if section.title == "BatchQKApplyRotaryKernel · rope"]
-    (verdict,) = [block for block in rope.blocks if isinstance(block, Finding)]
+    (verdict,) = [block for block in rope.blocks if isinstance(block, Observation)]
     assert verdict.observation == "Memory-bound (DRAM)."
     texts = ["".join(item.parts) for block in rope.blocks if isinstance(block, Bullets) for item in block.items]
     by_name = dict(
@@ -132,7 +132,7 @@ def test_a_kernel_has_its_verdict_and_its_analysis(page: Page) -> None:
 def test_the_second_kernel_of_an_iteration_is_an_observation(page: Page) -> None:
     (found,) = [
         block for block in blocks(page)
-        if isinstance(block, Finding) and block.anchor == "finding-kernel-PersistentVariableLengthMergeStatesKernel"
+        if isinstance(block, Observation) and block.anchor == "finding-kernel-PersistentVariableLengthMergeStatesKernel"
     ]  # fmt: skip
     assert found.observation == (
         "PersistentVariableLengthMergeStatesKernel (the merge after split-KV) takes 4.5% of the kernel time of decode."
@@ -168,10 +168,10 @@ def archived_run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(folder)
 
 
-def part(page: Page, title: str) -> tuple[Finding, str]:
+def part(page: Page, title: str) -> tuple[Observation, str]:
     """The verdict of a kernel's part, and all its other sentences."""
     (section,) = [section for section in flat(page.sections) if section.title == title]
-    (verdict,) = [block for block in section.blocks if isinstance(block, Finding)]
+    (verdict,) = [block for block in section.blocks if isinstance(block, Observation)]
     texts = ["".join(item.parts) for block in section.blocks if isinstance(block, Bullets) for item in block.items]
     return verdict, "\n".join(texts)
 
@@ -218,8 +218,8 @@ def decode(tmp_path_factory: pytest.TempPathFactory) -> Page:
     return report([archived_run("decode", tmp_path_factory)])
 
 
-def finding(page: Page, anchor: str) -> Finding:
-    (found,) = [block for block in blocks(page) if isinstance(block, Finding) and block.anchor == anchor]
+def finding(page: Page, anchor: str) -> Observation:
+    (found,) = [block for block in blocks(page) if isinstance(block, Observation) and block.anchor == anchor]
     return found
 
 

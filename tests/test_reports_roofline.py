@@ -267,7 +267,7 @@ def test_a_kernel_of_several_in_its_case_gets_no_number_from_the_model(quick: Ro
         assert (launch.basis, launch.work, launch.roof, launch.share) == ("none", None, None, None)
         assert launch.remark.endswith("the cost model tells those of all kernels of the case together")
     assert render(document(quick), "table").count("not enough evidence") == 2
-    rows = json.loads(render(document(quick), "json"))
+    rows = json.loads(render(document(quick), "json"))["rows"]
     assert (rows[2]["tflops"], rows[2]["share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
     assert rows[2]["case_model_share"] == pytest.approx(0.5452, abs=1e-4)
 
@@ -421,9 +421,9 @@ def test_the_chart_is_for_the_table_alone(fiprof: Fiprof, recorded: Path, tmp_pa
         done = fiprof("roofline", "latest", "--kernel", "rope", "--format", format_)
         assert done.returncode == 0
         assert "┤" not in done.stdout
-    assert [
-        row["kernel"] for row in json.loads(fiprof("roofline", "latest", "--format", "json", "--kernel", "rope").stdout)
-    ] == ["BatchQKApplyRotaryKernel"]
+    found = json.loads(fiprof("roofline", "latest", "--format", "json", "--kernel", "rope").stdout)
+    assert (found["schema"], found["run"], found["gpu"]) == ("roofline/1", recorded.name, "NVIDIA H200")
+    assert [row["kernel"] for row in found["rows"]] == ["BatchQKApplyRotaryKernel"]
 
 
 def test_a_case_without_a_cost_model(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_runs_whole_failed_and_damaged(tmp_path: Path) -> None:
             "20261121-120000-x     damaged   –                    –                    –            –",
         ]
     )
-    whole, failed, damaged = json.loads(render(view, "json"))
+    whole, failed, damaged = json.loads(render(view, "json"))["rows"]
     assert whole["case_labels"] == ["decode batch=1", "decode batch=2", "rope"]
     assert whole["cases"][0] == "decode[batch=1,kv_len=8]"
     assert (whole["started"], whole["duration_s"], whole["tools"]) == (
@@ -42,7 +42,7 @@ def test_runs_whole_failed_and_damaged(tmp_path: Path) -> None:
 
 def test_the_driver_names_the_gpu_where_the_workload_did_not(tmp_path: Path) -> None:
     make_run(tmp_path / "run", environment={"gpu_state": {"before": {"name": "NVIDIA H100"}}})
-    (row,) = json.loads(render(runs([(tmp_path / "run", read_manifest(tmp_path / "run"))]), "json"))
+    (row,) = json.loads(render(runs([(tmp_path / "run", read_manifest(tmp_path / "run"))]), "json"))["rows"]
     assert row["gpu"] == "NVIDIA H100"
 
 

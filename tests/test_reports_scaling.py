@@ -129,6 +129,6 @@ def test_the_sentence_and_the_table(whole: Study) -> None:
         "inplace: tokens 512 to 65,536 (128x), 52.7x (52.3 to 53.1) in time; its last step, 16,384 to 65,536 (4x), "
         "3.87x (3.84 to 3.90) in time. Line: 5.613 ± 0.002 µs for 1,000 tokens more, and 4.187 ± 0.083 µs"
     )
-    table: list[dict[str, Any]] = json.loads(render(scaling.view(whole, found), "json"))
+    table: list[dict[str, Any]] = json.loads(render(scaling.view(whole, found), "json"))["rows"]
     assert [row["where"] for row in table] == ["inplace", "cos_sin_cache", "llama31"]
     assert table[0]["slope"] == "5.613 ± 0.002"

@@ -164,7 +164,7 @@ def test_the_nearest_roof_of_norm_and_rope_is_l2(figures: Figures) -> None:
 
 
 def test_what_programs_get_of_limits_waves_and_accesses(recorded: Run) -> None:
-    rows = json.loads(render(document(show(recorded)), "json"))
+    rows = json.loads(render(document(show(recorded)), "json"))["rows"]
     decode = rows[1]
     assert (decode["limit_registers_blocks"], decode["limit_shared_memory_most_blocks"]) == (9, 22)
     assert (decode["lifted_resources"], decode["lifted_occupancy_pct"]) == (["registers"], 100)
@@ -194,11 +194,11 @@ def test_a_kernel_that_is_not_there(recorded: Run) -> None:
 
 def test_warnings_alike_are_one(tmp_path: Path) -> None:
     run = counted_run("decode", tmp_path)
-    alike = [text for text in show(run).warnings if "the stalls add up" in text]
+    alike = [text for text in map(str, show(run).warnings) if "the stalls add up" in text]
     assert len(alike) == 1
     assert alike[0].startswith("launch 0 (decode batch=1): the stalls add up to 3.73 cycles")
     assert alike[0].endswith("; likewise launches 1, 3, 4, 5, 7, 9 and 10")
-    flops = [text for text in show(run).warnings if "4.12 times" in text]
+    flops = [text for text in map(str, show(run).warnings) if "4.12 times" in text]
     assert [text.partition(":")[0] for text in flops] == ["decode batch=1 tensor_cores"]
     assert flops[0].endswith("; likewise 3 more cases")
 
@@ -212,7 +212,7 @@ def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:
     assert [row[keys.index("alike")] for row in tiny] == [50]
     durations = sorted(item.ncu_us or 0 for item in figures.launches if item.label == "tiny_launches")
     assert tiny[0][keys.index("ncu_us")] == durations[24]
-    assert len(json.loads(render(document(figures), "json"))) == 59
+    assert len(json.loads(render(document(figures), "json"))["rows"]) == 59
 
 
 def test_a_quick_run_says_what_was_not_collected(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_ncu_alone(tmp_path: Path) -> None:
 def test_plain_times_alone(tmp_path: Path) -> None:
     figures = show(record_run(tmp_path / "plain", ncu_raw=None, trace=False))
     assert figures.launches == ()
-    rows = json.loads(render(document(figures), "json"))
+    rows = json.loads(render(document(figures), "json"))["rows"]
     assert [(row["launch"], row["label"], row["ncu_us"]) for row in rows][2] == (None, "rmsnorm", None)
     assert rows[2]["case_plain_us"] == pytest.approx(25.92, abs=0.01)
     assert rows[2]["case_model_tflops"] is None

@@ -100,7 +100,7 @@ def test_printed(recorded: Run, name: str) -> None:
 
 
 def test_json_has_every_reason_of_every_launch(recorded: Run) -> None:
-    rows = json.loads(render(document(stalls(recorded)), "json"))
+    rows = json.loads(render(document(stalls(recorded)), "json"))["rows"]
     assert len(rows) == 6 * 19
     assert rows[0] == {
         "launch": 0,
@@ -146,7 +146,7 @@ def test_top_folds_the_other_reasons(recorded: Run) -> None:
         "other (17)           15.1%         1.86    14.9%",
         "",
     ]
-    assert len(json.loads(render(document(report, top=2), "json"))) == 2
+    assert len(json.loads(render(document(report, top=2), "json"))["rows"]) == 2
 
 
 def test_nothing_fits(recorded: Run) -> None:
@@ -253,7 +253,7 @@ def test_a_kernel_with_a_hostile_name(tmp_path: Path) -> None:
     assert table.replace("\n", "").isprintable()
     assert max(map(len, table.splitlines())) <= 100
     assert "<script>" not in render(report, "md")
-    assert json.loads(render(report, "json"))[0]["kernel"] == name
+    assert json.loads(render(report, "json"))["rows"][0]["kernel"] == name
 
 
 def test_a_run_without_counters_says_why(tmp_path: Path) -> None:

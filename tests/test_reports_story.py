@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.measured import Measured
-from fiprof.model.provenance import Fact, facts_of
+from fiprof.analysis.analyses import Analyses
+from fiprof.model.provenance import TracedNumber, numbers_of
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages.page import Bullets, Caution, Section, Table
@@ -26,7 +26,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> story.Story:
     folder = tmp_path_factory.mktemp("runs") / archived.name
     shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
     assert not parse_all(folder).problems
-    return story.story(Measured(Run(folder)))
+    return story.story(Analyses(Run(folder)))
 
 
 def sentences(section: Section) -> list[str]:
@@ -50,7 +50,7 @@ def test_the_recorded_run_in_order_of_time(recorded: story.Story) -> None:
 def test_an_event_has_the_state_of_the_hardware(recorded: story.Story) -> None:
     (prefill,) = recorded.measured[2].events
     assert (prefill.step.kernel, prefill.step.count, prefill.by) == ("PrefillWithKVCacheKernel", 20, "nsys")
-    assert isinstance(prefill.tensor, Fact)
+    assert isinstance(prefill.tensor, TracedNumber)
     assert (str(prefill.sms), str(prefill.tensor), str(prefill.dram)) == ("92.7", "52.3", "11.8")
     # Too short for a sample of its own: ncu's counters stand for it.
     merge = next(event for event in recorded.measured[0].events if "Merge" in event.step.kernel)
@@ -81,7 +81,7 @@ def kernels(*times: tuple[int, int], **values: Any) -> list[dict[str, Any]]:
 
 def test_a_gpu_that_waits_is_said_to(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", kernels=kernels((0, 1000), (9000, 10_000)))
-    (told,) = sentences(story.section(story.story(Measured(run))))
+    (told,) = sentences(story.section(story.story(Analyses(run))))
     assert "GPU busy 20%: K x 2, median 1.00 µs, spread 0.0%, grid 8x1x1." in told
     assert "For 80% of the time no kernel ran." in told
 
@@ -94,7 +94,7 @@ def test_cases_that_took_turns_are_as_long_as_their_turns(tmp_path: Path) -> Non
     ]
     settings = {"tools": ["nsys"], "rounds": 2}
     run = make_run(tmp_path / "run", kernels=rows, cases=[case(ID), case("mine[rows=9]")], settings=settings)
-    found = story.section(story.story(Measured(run)))
+    found = story.section(story.story(Analyses(run)))
     # 2 µs and 3 µs; the time of others between them is not theirs.
     told = sentences(found)
     assert any(each.startswith("mine rows=8, 0.01 ms in 2 turns, GPU busy 80%: K x 4,") for each in told)
@@ -107,7 +107,7 @@ def test_cases_that_took_turns_are_as_long_as_their_turns(tmp_path: Path) -> Non
 
 def test_without_nsys_it_says_why(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", settings={"tools": ["ncu"]})
-    section = story.section(story.story(Measured(run)))
+    section = story.section(story.story(Analyses(run)))
     assert [block.text for block in section.blocks if isinstance(block, Caution)] == [
         "no timeline: nsys was not asked for"
     ]
@@ -117,7 +117,7 @@ def test_without_nsys_it_says_why(tmp_path: Path) -> None:
 def test_without_ranges_every_kernel_is_told(tmp_path: Path) -> None:
     rows = kernels((0, 1000), (1000, 2000), phase=None, case=None, iteration=None)
     run = make_run(tmp_path / "run", kernels=rows, cases=[case()])
-    told = story.story(Measured(run))
+    told = story.story(Analyses(run))
     assert [scene.chapter.phase for scene in told.measured] == [None]
     section = story.section(told)
     assert any("no NVTX ranges at all" in block.text for block in section.blocks if isinstance(block, Caution))
@@ -130,7 +130,7 @@ def test_many_kernels_stay_readable(tmp_path: Path) -> None:
         for index, row in enumerate(kernels(*((i * 100, i * 100 + 50 + i % 7) for i in range(200))))
     ]
     run = make_run(tmp_path / "run", kernels=rows)
-    section = story.section(story.story(Measured(run)))
+    section = story.section(story.story(Analyses(run)))
     (shown,) = [block for block in section.blocks if isinstance(block, Table) and block.anchor == "story-kernels"]
     assert len(shown.view.rows) == story.MOST_EVENTS
     assert f"The {story.MOST_EVENTS} kernels that take most time, of 200." in shown.view.notes
@@ -139,14 +139,14 @@ def test_many_kernels_stay_readable(tmp_path: Path) -> None:
 
 def test_numbers_keep_their_sources(recorded: story.Story) -> None:
     (bullets,) = [block for block in story.section(recorded).blocks if isinstance(block, Bullets)]
-    facts = [fact for item in bullets.items for part in item.parts for fact in facts_of(part)]
+    facts = [fact for item in bullets.items for part in item.parts for fact in numbers_of(part)]
     assert "nsys, decode[" in str(facts[0].source)
     assert {fact.source.origin for fact in facts} == {"nsys", "ncu"}
 
 
 def test_doubtful_levels_give_way_to_the_counters(tmp_path: Path) -> None:
     """This trace's samples are not shares of the whole GPU: Tensor Active 26.7 where ncu counts 52.5."""
-    told = story.story(Measured(record_run(tmp_path / "recorded")))
+    told = story.story(Analyses(record_run(tmp_path / "recorded")))
     assert any("are not shares of this GPU" in text for text in told.warnings)
     (prefill,) = told.measured[0].events
     assert (prefill.by, str(prefill.tensor), str(prefill.dram)) == ("ncu", "52.5", "10.2")

@@ -16,8 +16,8 @@ from fiprof.reports.pages.page import (
     Bullets,
     Caution,
     Chart,
-    Finding,
     Link,
+    Observation,
     Page,
     PageLink,
     Section,
@@ -68,7 +68,7 @@ def sentences(page: Page) -> str:
                 lines.append("".join(block.parts))
             case Bullets():
                 lines += ["".join(item.parts) for item in block.items]
-            case Finding():
+            case Observation():
                 lines += [block.observation, *block.evidence, block.implication]
             case _:
                 pass

@@ -18,7 +18,9 @@ from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports import timeline_text
-from fiprof.reports.view import FORMATS, cell_width, render
+from fiprof.reports.view import FORMATS, render
+from fiprof.reports.words import worded
+from fiprof.text import cell_width
 from tests.conftest import Fiprof
 from tests.reports_fixture import make_run, record_run
 
@@ -119,7 +121,7 @@ def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
     from tests.reports_fixture import recorded_cases, write_manifest
 
     write_manifest(alone.path, cases=recorded_cases(), environment={"gpu": {"multiprocessors": 132}})
-    [warning] = timeline.timeline(Run(alone.path)).warnings
+    [warning] = map(str, timeline.timeline(Run(alone.path)).warnings)
     assert (
         "SMs Active is never more than 50, also while the 132 blocks of PrefillWithKVCacheKernel ran on 132 SMs"
         in warning
@@ -195,7 +197,7 @@ NOT_SAMPLED = "no levels of SMs, tensor cores and DRAM: "
 
 def test_what_is_missing_and_why(tmp_path: Path) -> None:
     def warnings(name: str, *, phase: str = "measure", **what: Any) -> tuple[str, ...]:
-        return timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings
+        return tuple(map(worded, timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings))
 
     assert warnings("ncu", settings={"tools": ["ncu"]}) == ("no timeline: nsys was not asked for",)
     assert warnings("none", kernels=[]) == (

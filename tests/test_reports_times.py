@@ -1,4 +1,4 @@
-"""fiprof/reports/times.py: medians and spreads."""
+"""fiprof/model/times.py: medians and spreads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.times import Times, plain_times, summarize, trace_times
+from fiprof.model.times import Times, summarize
 from tests.reports_fixture import make_run
 
 
@@ -48,7 +48,7 @@ def test_trace_times_by_kernel_and_by_iteration(tmp_path: Path) -> None:
             (None, None, None, "elementwise", 88000),
         )
     ]
-    trace = trace_times(make_run(tmp_path / "run", kernels=rows))
+    trace = make_run(tmp_path / "run", kernels=rows).trace
     assert {key: (times.count, times.median_us) for key, times in trace.kernels.items()} == {
         ("a", "K"): (4, 2.0),
         ("a", "L"): (2, 0.6),
@@ -60,12 +60,12 @@ def test_trace_times_by_kernel_and_by_iteration(tmp_path: Path) -> None:
 
 
 def test_without_nsys_and_without_measured_kernels(tmp_path: Path) -> None:
-    assert trace_times(make_run(tmp_path / "none")).kernels == {}
-    assert trace_times(make_run(tmp_path / "empty", kernels=[])).cases == {}
+    assert make_run(tmp_path / "none").trace.kernels == {}
+    assert make_run(tmp_path / "empty", kernels=[]).trace.cases == {}
 
 
 def test_plain_times(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", gpu_us={"a": [3.0, 1.0, 2.0], "b": []})
-    times = plain_times(run)
+    times = run.plain
     assert list(times) == ["a"]
     assert rounded(times["a"]) == Times(3, 2.0, 1.2, 2.8)

@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.reasons import REASONS
-from fiprof.analysis.verdict.model import Judgement, Reading
+from fiprof.analysis.verdict.model import Comparison, Judgement
 from fiprof.analysis.verdict.rules import BUSY_PCT, IDLE_PCT, RESOURCES, SATURATED_PCT, WAITING_PCT, judge
 from fiprof.analysis.verdict.steps import Situation, Step, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.errors import FiprofError
-from fiprof.model import derived
-from fiprof.model.derived import Row
-from fiprof.model.provenance import Fact, Source
+from fiprof.model.expressions import Row, number
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.verdict_tables import document
@@ -256,14 +255,14 @@ BASE: dict[str, float] = {
 }  # fmt: skip
 
 
-def bound(columns: Mapping[str, float | None], waiting: Reading | None = None) -> Judgement:
+def bound(columns: Mapping[str, float | None], waiting: Comparison | None = None) -> Judgement:
     return judge({**BASE, **columns}, launch=0, waiting=waiting)
 
 
-def waits(percent: float) -> Reading:
+def waits(percent: float) -> Comparison:
     test = "at least" if percent >= WAITING_PCT else "below"
-    fact = Fact(percent, Source("facts", WAITING), ".1f", "%")
-    return Reading("time in which the GPU waits", "", fact, test, WAITING_PCT, "fiprof")  # type: ignore[arg-type]
+    fact = TracedNumber(percent, Provenance("facts", WAITING), ".1f", "%")
+    return Comparison("time in which the GPU waits", "", fact, test, WAITING_PCT, "fiprof")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -423,7 +422,7 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     reading = None if waiting is None else waits(waiting)
     found = judge(row, launch=1, waiting=reading)
     assert all(item.holds for item in found.readings)
-    values = {column: derived.number(row, column) for column in COLUMNS}
+    values = {column: number(row, column) for column in COLUMNS}
     assert all(item.value == values[item.column] for item in found.readings if item.column in values)
     first = found.readings[0] if found.readings else None
     if found.kind == "launch":
@@ -534,7 +533,7 @@ def test_launches_alike_are_one_for_people_and_each_in_json(recorded_verdicts: R
     summary = report.shown[0]
     assert len(summary.rows) == 10
     assert [row[1] for row in summary.rows if row[2] == "tiny_launches"] == [50]
-    objects = json.loads(render(report, "json"))
+    objects = json.loads(render(report, "json"))["rows"]
     assert len(objects) == 59
     assert objects[1]["verdict"] == "memory-bound (DRAM)"
     assert objects[1]["metric"] == DRAM

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fiprof.model import source
-from fiprof.model.derived import Row, number
+from fiprof.model.expressions import Row, number
 from fiprof.model.run import Run
 
 WARP_THREADS = 32
@@ -110,7 +109,7 @@ def widths_by_launch(run: Run) -> dict[int, dict[str, tuple[int, ...]]]:
     Raises FiprofError for a table that cannot be read.
     """
     found: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for row in source.rows(run, "hotspots", ("launch", "sass")):
+    for row in run.rows("hotspots", ("launch", "sass")):
         if access := _GLOBAL.search(row["sass"] or ""):
             kind = "store" if access[1] == "STG" else "load"
             found[row["launch"]][kind].add(_width(access[2].split(".")))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from fiprof.analysis.intervals import times
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, roofline
-from fiprof.analysis.times import iteration_times
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model import derived, source
-from fiprof.model.evidence import Evidence
+from fiprof.model.expressions import Row, number
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import DRAM_BYTES, DRAM_PEAK
 from fiprof.model.results import Cell, Kernel
 from fiprof.model.run import Run
 
@@ -43,16 +42,14 @@ class _Measured:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.evidence = Evidence(run)
         self.rounds = int(run.manifest.settings.get("rounds", 1))
-        self.traced = iteration_times(run)
         self.shares: dict[int, dict[str, float]] = {}
-        for row in source.rows(run, "stalls", ("launch", "reason", "share")):
+        for row in run.rows("stalls", ("launch", "reason", "share")):
             if row["share"] is not None:
                 self.shares.setdefault(row["launch"], {})[row["reason"]] = row["share"]
-        launches = roofline(run).launches if self.evidence.launches else ()
+        launches = roofline(run).launches if self.run.launches else ()
         self.roofs: dict[int, LaunchRoofline] = {item.launch: item for item in launches}
-        judged = verdicts(run) if self.evidence.launches or self.traced else None
+        judged = verdicts(run) if self.run.launches or self.run.trace.cases else None
         self.verdicts: dict[int, LaunchVerdict] = {item.launch: item for item in judged.launches} if judged else {}
         self.waiting = {item.case: item.waiting for item in judged.cases} if judged else {}
 
@@ -60,9 +57,9 @@ class _Measured:
         run = self.run
         if error := run.case_errors.get(case.id):
             return unmeasured(case, f"failed: {error}")
-        baseline = run.baseline.get(case.id)
+        baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)
         plain = times(baseline.gpu_us, baseline.rounds) if baseline else None
-        rows = self.evidence.of(case.id)
+        rows = self.run.launches_of(case.id)
         first = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
         longest = max(first, key=lambda row: row["duration_ns"] or 0.0, default=None)
         seconds = plain.median_us / 1e6 if plain else None
@@ -70,7 +67,7 @@ class _Measured:
         moved = case.bytes_read + case.bytes_written
         gb_per_s = _rate(moved, seconds, 1e9)
         waiting = self.waiting.get(case.id)
-        ncu_ns = self.evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
+        ncu_ns = self.run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
         return Cell(
             case=case.id,
             workload=_name(case),
@@ -82,7 +79,7 @@ class _Measured:
             bytes_written=case.bytes_written,
             tokens=case.tokens,
             plain=plain,
-            nsys=times(self.traced.get(case.id, []), self.rounds),
+            nsys=times(traced.iterations_us if traced else (), self.rounds),
             wall_us=None if baseline is None or baseline.wall_us != baseline.wall_us else baseline.wall_us,
             ncu_us=None if ncu_ns is None else ncu_ns / 1e3,
             waiting_pct=waiting.value if waiting else None,
@@ -90,22 +87,22 @@ class _Measured:
             tflops=tflops,
             gb_per_s=gb_per_s,
             tflops_roof_share=_share(tflops, self._compute_roof(longest), 1e12),
-            gb_per_s_roof_share=_share(gb_per_s, derived.dram_peak_bytes_per_second(longest or {}), 1e9),
+            gb_per_s_roof_share=_share(gb_per_s, DRAM_PEAK.value(longest or {}), 1e9),
             kernels=[self._kernel(row) for row in first],
             plan=baseline.plan if baseline else {},
         )
 
-    def _compute_roof(self, row: source.Row | None) -> float | None:
+    def _compute_roof(self, row: Row | None) -> float | None:
         """Most operations a second of the kind that the launch mainly did, at its measured clock."""
         placed = self.roofs.get(row["launch"]) if row else None
         return placed.work.peak_ops_per_second if placed and placed.work else None
 
-    def _kernel(self, row: source.Row) -> Kernel:
+    def _kernel(self, row: Row) -> Kernel:
         launch = row["launch"]
         placed = self.roofs.get(launch)
         verdict = self.verdicts.get(launch)
-        shared = [derived.number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
-        duration_ns = derived.number(row, "duration_ns")
+        shared = [number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
+        duration_ns = number(row, "duration_ns")
         return Kernel(
             kernel=row["kernel"] or "",
             kernel_full=row["kernel_full"] or "",
@@ -114,18 +111,18 @@ class _Measured:
             block=row["block"] or "",
             duration_us=None if duration_ns is None else duration_ns / 1e3,
             stalls=self.shares.get(launch, {}),
-            achieved_occupancy_pct=derived.number(row, "achieved_occupancy_pct"),
-            theoretical_occupancy_pct=derived.number(row, "theoretical_occupancy_pct"),
+            achieved_occupancy_pct=number(row, "achieved_occupancy_pct"),
+            theoretical_occupancy_pct=number(row, "theoretical_occupancy_pct"),
             occupancy_limiters=list(occupancy(row).limiters),
-            waves=derived.number(row, "waves_per_sm"),
-            registers_per_thread=_whole(derived.number(row, "registers_per_thread")),
+            waves=number(row, "waves_per_sm"),
+            registers_per_thread=_whole(number(row, "registers_per_thread")),
             shared_bytes_per_block=_whole(_sum(shared)),
-            tensor_active_pct=derived.number(row, "tensor_active_pct"),
-            dram_pct=derived.number(row, "dram_throughput_pct"),
-            l2_pct=derived.number(row, "l2_throughput_pct"),
-            sm_pct=derived.number(row, "sm_throughput_pct"),
-            dram_bytes=derived.dram_bytes(row),
-            l2_hit_pct=derived.number(row, "l2_hit_pct"),
+            tensor_active_pct=number(row, "tensor_active_pct"),
+            dram_pct=number(row, "dram_throughput_pct"),
+            l2_pct=number(row, "l2_throughput_pct"),
+            sm_pct=number(row, "sm_throughput_pct"),
+            dram_bytes=DRAM_BYTES.value(row),
+            l2_hit_pct=number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
             roof_share=placed.share if placed else None,
             verdict=verdict.title if verdict else "",

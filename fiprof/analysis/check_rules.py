@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.model import derived, source
-from fiprof.model.evidence import Evidence, environment, float_ops
+from fiprof.model.expressions import Row, number
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import TENSOR_OPS, work_ops
+from fiprof.model.run import Run
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -78,10 +79,10 @@ def _judge(
 # About the run
 
 
-def other_processes(evidence: Evidence) -> Check:
+def other_processes(run: Run) -> Check:
     """Whether something else was on the GPU before or after the run."""
     name = "other_processes"
-    states = [environment(evidence.run, "gpu_state", when) for when in ("before", "after")]
+    states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
         return Check(name, "the driver did not say what else was on the GPU")
@@ -101,10 +102,10 @@ def other_processes(evidence: Evidence) -> Check:
 # About a case
 
 
-def reference(evidence: Evidence, case: CaseEntry) -> Check:
+def reference(run: Run, case: CaseEntry) -> Check:
     """The result against the float32 reference."""
     name = "reference"
-    baseline = evidence.run.baseline.get(case.id)
+    baseline = run.baseline.get(case.id)
     if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
         return Check(name, "the result was not compared with a reference")
     return _judge(
@@ -116,13 +117,13 @@ def reference(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
-def plain_against_nsys(evidence: Evidence, case: CaseEntry) -> Check:
+def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
     """Kernel time under nsys over an iteration's time without a profiler.
 
     Events and gaps make the plain time longer: PLAIN_OVERHEAD_US a kernel is allowed, or PLAIN_TOLERANCE.
     """
     name = "nsys_vs_plain"
-    plain, traced = evidence.plain.get(case.id), evidence.trace.cases.get(case.id)
+    plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if plain is None or traced is None:
         return Check(name, f"there is no time {'without a profiler' if plain is None else 'under nsys'} to compare")
     gap = max(PLAIN_TOLERANCE, PLAIN_OVERHEAD_US * max(traced.executions, 1.0) / plain.median_us)
@@ -138,11 +139,11 @@ def plain_against_nsys(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
-def spread(evidence: Evidence, case: CaseEntry) -> Check:
+def spread(run: Run, case: CaseEntry) -> Check:
     """(p90 - p10) / median over the iterations, by nsys, else without a profiler."""
     name = "spread"
-    traced = evidence.trace.cases.get(case.id)
-    times, where = (traced.iteration, "under nsys") if traced else (evidence.plain.get(case.id), "without a profiler")
+    traced = run.trace.cases.get(case.id)
+    times, where = (traced.iteration, "under nsys") if traced else (run.plain.get(case.id), "without a profiler")
     if times is None or times.count < 3:
         return Check(name, "fewer than three iterations were timed")
     return _judge(
@@ -154,29 +155,29 @@ def spread(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
-def profiled(evidence: Evidence, case: CaseEntry) -> Check:
+def profiled(run: Run, case: CaseEntry) -> Check:
     """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
     name = "profiled"
-    if not evidence.launches:
+    if not run.launches:
         return Check(name, "ncu profiled nothing in this run")
     return _judge(
         name,
-        len(evidence.of(case.id)),
-        f"ncu has {len(evidence.of(case.id))} launches of it",
+        len(run.launches_of(case.id)),
+        f"ncu has {len(run.launches_of(case.id))} launches of it",
         low=1,
         unit="launches",
         below="it failed under ncu, or ncu's pages are not whole",
     )
 
 
-def flops(evidence: Evidence, case: CaseEntry) -> Check:
+def flops(run: Run, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
     name = "flops"
-    if not evidence.of(case.id):
+    if not run.launches_of(case.id):
         return Check(name, "ncu did not profile this case")
-    counted, kind = evidence.per_iteration(case.id, derived.tensor_ops), "tensor operations"
+    counted, kind = run.per_iteration(case.id, TENSOR_OPS.value), "tensor operations"
     if not counted:
-        counted, kind = evidence.per_iteration(case.id, float_ops), "operations outside the tensor cores"
+        counted, kind = run.per_iteration(case.id, work_ops), "operations outside the tensor cores"
     if counted is None or not case.flops:
         return Check(name, "ncu counted no operations, or the case has no cost model")
     factor = counted / case.flops
@@ -191,14 +192,14 @@ def flops(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
-def dram_reads(evidence: Evidence, case: CaseEntry) -> Check:
+def dram_reads(run: Run, case: CaseEntry) -> Check:
     """Bytes read from DRAM over the input bytes."""
     name = "dram_reads"
-    read = evidence.per_iteration(case.id, lambda row: derived.number(row, "dram_read_bytes"))
+    read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
         return Check(name, "ncu counted no DRAM reads, or the case has no cost model")
     factor = read / case.bytes_read
-    cold = evidence.run.manifest.settings.get("cache_control", "all") == "all"
+    cold = run.manifest.settings.get("cache_control", "all") == "all"
     return _judge(
         name,
         factor,
@@ -210,11 +211,11 @@ def dram_reads(evidence: Evidence, case: CaseEntry) -> Check:
     )
 
 
-def dram_writes(evidence: Evidence, case: CaseEntry) -> Check:
+def dram_writes(run: Run, case: CaseEntry) -> Check:
     """Bytes written to DRAM over the output bytes; L2 may keep as many as it holds beyond the kernel's end."""
     name = "dram_writes"
-    written = evidence.per_iteration(case.id, lambda row: derived.number(row, "dram_write_bytes"))
-    l2_bytes = environment(evidence.run, "gpu", "l2_bytes")
+    written = run.per_iteration(case.id, lambda row: number(row, "dram_write_bytes"))
+    l2_bytes = run.environment("gpu", "l2_bytes")
     if written is None or not case.bytes_written:
         return Check(name, "ncu counted no DRAM writes, or the case has no cost model")
     if not isinstance(l2_bytes, int | float):
@@ -234,15 +235,15 @@ def dram_writes(evidence: Evidence, case: CaseEntry) -> Check:
 # About a launch
 
 
-def ncu_against_nsys(evidence: Evidence, launch: source.Row) -> Check:
+def ncu_against_nsys(run: Run, launch: Row) -> Check:
     """ncu's duration over nsys's median of the same kernel in the same case."""
     name = "ncu_vs_nsys"
-    traced = evidence.trace.kernels.get((launch["case"], launch["kernel"]))
+    traced = run.trace.kernels.get((launch["case"], launch["kernel"]))
     if traced is None or launch["duration_ns"] is None or not traced.median_us:
         return Check(name, "nsys has no time of this kernel in this case")
     ncu_us, nsys_us = launch["duration_ns"] / 1e3, traced.median_us
     allowance = NCU_ALLOWANCE_US / nsys_us
-    settings = evidence.run.manifest.settings
+    settings = run.manifest.settings
     how = f"clock control {settings.get('clock_control', '?')}, cache control {settings.get('cache_control', '?')}"
     return _judge(
         name,
@@ -255,10 +256,10 @@ def ncu_against_nsys(evidence: Evidence, launch: source.Row) -> Check:
     )
 
 
-def stall_sum(evidence: Evidence, launch: source.Row) -> Check:
+def stall_sum(run: Run, launch: Row) -> Check:
     """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own."""
     name = "stall_sum"
-    ratios = [row["warps_per_issue"] for row in evidence.stalls.get(launch["launch"], [])]
+    ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
     known = [ratio for ratio in ratios if ratio is not None]
     latency = launch["warp_latency_cycles"]
     if not known or not latency:
@@ -276,10 +277,10 @@ def stall_sum(evidence: Evidence, launch: source.Row) -> Check:
     )
 
 
-def sample_sum(evidence: Evidence, launch: source.Row) -> Check:
+def sample_sum(run: Run, launch: Row) -> Check:
     """The samples of all stall reasons against ncu's count of samples."""
     name = "sample_sum"
-    samples = [row["samples"] for row in evidence.stalls.get(launch["launch"], []) if row["samples"] is not None]
+    samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
     expected = launch["stall_samples"]
     if not samples or expected is None:
         return Check(name, "ncu did not sample the warps")
@@ -296,7 +297,7 @@ def sample_sum(evidence: Evidence, launch: source.Row) -> Check:
     )
 
 
-def dropped_samples(evidence: Evidence, launch: source.Row) -> Check:  # noqa: ARG001
+def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
     """Samples that ncu lost because its buffer was full."""
     name = "dropped_samples"
     dropped = launch["stall_dropped_bytes"]
@@ -312,10 +313,10 @@ def dropped_samples(evidence: Evidence, launch: source.Row) -> Check:  # noqa: A
     )
 
 
-def sm_clock(evidence: Evidence, launch: source.Row) -> Check:
+def sm_clock(run: Run, launch: Row) -> Check:
     """The multiprocessors' clock during the launch against the highest that the driver names."""
     name = "sm_clock"
-    highest = environment(evidence.run, "gpu_state", "before", "max_sm_clock_mhz")
+    highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
     if not isinstance(highest, int | float) or not highest or launch["sm_clock_hz"] is None:
         return Check(name, "the clock during the launch or the highest one is not known")
     clock = launch["sm_clock_hz"] / 1e6

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
-from fiprof.model import source, tables
-from fiprof.model.evidence import Evidence
+from fiprof.model import tables
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -24,22 +23,18 @@ def compute(run: Run) -> pa.Table:
     """
     import pyarrow as pa
 
-    rows = [dataclasses.asdict(check) for check in evaluate(Evidence(run))]
+    rows = [dataclasses.asdict(check) for check in evaluate(run)]
     return pa.Table.from_pylist(rows, schema=tables.schema("checks"))
 
 
-def evaluate(evidence: Evidence) -> list[Check]:
+def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
     return [
-        *(check(evidence) for check in RUN_CHECKS),
+        *(check(run) for check in RUN_CHECKS),
+        *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
         *(
-            dataclasses.replace(check(evidence, case), case=case.id)
-            for case in evidence.run.manifest.cases
-            for check in CASE_CHECKS
-        ),
-        *(
-            dataclasses.replace(check(evidence, launch), case=launch["case"], launch=launch["launch"])
-            for launch in evidence.launches
+            dataclasses.replace(check(run, launch), case=launch["case"], launch=launch["launch"])
+            for launch in run.launches
             for check in LAUNCH_CHECKS
         ),
     ]
@@ -52,9 +47,9 @@ def failed(run: Run) -> list[Check]:
     """
     if run.has("checks"):
         fields = [field.name for field in dataclasses.fields(Check)]
-        checks = [Check(**row) for row in source.rows(run, "checks", fields)]
+        checks = [Check(**row) for row in run.rows("checks", fields)]
     else:
-        checks = evaluate(Evidence(run))
+        checks = evaluate(run)
     return [check for check in checks if check.passed is False]
 
 

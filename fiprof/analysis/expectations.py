@@ -22,7 +22,7 @@ ROOF_KINDS: tuple[RoofKind, ...] = ("tensor", "dram")
 
 
 @dataclass(frozen=True)
-class Source:
+class ExpectationSource:
     """Where figures come from."""
 
     title: str
@@ -50,7 +50,7 @@ class Family:
 
     name: str
     workloads: tuple[str, ...]
-    source: Source
+    source: ExpectationSource
     params: Mapping[str, bool | int | float | str]
     """What the figures are for."""
     size: str
@@ -167,9 +167,9 @@ class _Part:
         return [_Part(self.path, f"{key} {item.get('name', number)}", item) for number, item in enumerate(value, 1)]
 
 
-def _source(part: _Part) -> Source:
+def _source(part: _Part) -> ExpectationSource:
     part.only("title", "reference", "gpu", "compute_capability", "dram_tb_per_s")
-    return Source(
+    return ExpectationSource(
         title=part.text("title"),
         reference=part.text("reference", ""),
         gpu=part.text("gpu"),
@@ -178,7 +178,7 @@ def _source(part: _Part) -> Source:
     )
 
 
-def _family(part: _Part, source: Source) -> Family:
+def _family(part: _Part, source: ExpectationSource) -> Family:
     part.only("name", "workloads", "params", "size", "stalls", "roof", "bandwidth")
     workloads = part.data.get("workloads")
     if not isinstance(workloads, list) or not workloads or not all(isinstance(name, str) for name in workloads):

@@ -11,15 +11,17 @@ from statistics import median_low
 from typing import Literal
 
 from fiprof.analysis import checks
-from fiprof.analysis.expectations import Family, Roof, Source, combined
+from fiprof.analysis.expectations import ExpectationSource, Family, Roof, combined
 from fiprof.errors import FiprofError
-from fiprof.model import derived, source
-from fiprof.model.evidence import Evidence, environment
-from fiprof.model.labels import Labels, heading, names_kernel_or_case
+from fiprof.model.expressions import Row, number
+from fiprof.model.finding import Finding
+from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import DRAM_PEAK, TENSOR_OPS, TENSOR_PEAK, dominant_tensor_kind, tensor_peak, wgmma_peak
 from fiprof.model.run import Run
+from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.reports.words import listed
+from fiprof.text import join_words
 
 TOLERANCE_POINTS = 5.0
 """About a share that is expected as one number; the published ranges are as wide, 10 points."""
@@ -37,7 +39,7 @@ Outcome = Literal["as expected", "below", "above", "not measured"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ExpectedValue:
     """One expectation beside what was measured."""
 
     quantity: str
@@ -104,19 +106,19 @@ class CaseComparison:
     label: str
     """The case in short."""
     family: str
-    source: Source
+    source: ExpectationSource
     launch: int
     kernel: str
     iteration: int | None
     repeated: bool
     """Whether its case launched this kernel in several iterations."""
     duration_us: float | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ExpectedValue, ...]
     differs: tuple[str, ...]
     """Parameters for which the figures are not."""
     instead: tuple[tuple[str, float], ...]
     """The largest stall reasons of which nothing is expected, with their % of the warps' time."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """Checks that failed on this launch."""
 
 
@@ -130,11 +132,11 @@ class Expected:
     cases: tuple[CaseComparison, ...]
     without: tuple[str, ...]
     """Labels of the cases of which nothing is expected."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """About the run."""
 
     @property
-    def comparisons(self) -> tuple[Comparison, ...]:
+    def comparisons(self) -> tuple[ExpectedValue, ...]:
         return tuple(item for case in self.cases for item in case.comparisons)
 
 
@@ -145,11 +147,11 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     kernel of theirs; upper and lower case are the same.
     Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
     """
-    evidence, labels = Evidence(run), Labels(run.manifest.cases)
+    labels = run.labels
     known = combined() if families is None else tuple(families)
-    if not evidence.launches:
+    if not run.launches:
         raise FiprofError(
-            f"{run.manifest.name} has no counters to hold against: {source.why_missing(run, 'ncu')}",
+            f"{run.manifest.name} has no counters to hold against: {run.why_missing('ncu')}",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
         )
     by_workload = {workload: family for family in known for workload in family.workloads}
@@ -159,7 +161,7 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     found: list[CaseComparison] = []
     without: list[str] = []
     for case in run.manifest.cases:
-        rows = evidence.of(case.id)
+        rows = run.launches_of(case.id)
         if not rows or not any(names_kernel_or_case(row, labels(case.id), kernel) for row in rows):
             continue
         family = by_workload.get(case.workload)
@@ -193,15 +195,15 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
         )
     return Expected(
         run=run.manifest.name,
-        gpu=str(environment(run, "gpu", "name") or "an unknown GPU"),
-        compute_capability=str(environment(run, "gpu", "compute_capability") or ""),
+        gpu=str(run.environment("gpu", "name") or "an unknown GPU"),
+        compute_capability=str(run.environment("gpu", "compute_capability") or ""),
         cases=tuple(found),
         without=tuple(without),
-        warnings=(*source.status_warning(run), *checks.of_run(failed)),
+        warnings=(*run.status_warning(), *checks.of_run(failed)),
     )
 
 
-def _standing(rows: Sequence[source.Row]) -> tuple[source.Row, bool]:
+def _standing(rows: Sequence[Row]) -> tuple[Row, bool]:
     """The launch that stands for a case: of the kernel that took most time in all, that of median duration."""
     total: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -215,31 +217,31 @@ def _standing(rows: Sequence[source.Row]) -> tuple[source.Row, bool]:
 def _mixes(run: Run) -> dict[int, dict[str, float]]:
     """Launch -> reason -> its % of the warps' time, by ncu's counters."""
     found: dict[int, dict[str, float]] = defaultdict(dict)
-    for row in source.rows(run, "stalls", ("launch", "reason", "share")):
+    for row in run.rows("stalls", ("launch", "reason", "share")):
         if row["share"] is not None:
             found[row["launch"]][row["reason"]] = 100 * row["share"]
     return dict(found)
 
 
-def _comparisons(family: Family, case: CaseEntry, row: source.Row, mix: dict[str, float]) -> Iterable[Comparison]:
+def _comparisons(family: Family, case: CaseEntry, row: Row, mix: dict[str, float]) -> Iterable[ExpectedValue]:
     for reason, (low, high) in family.stalls_pct.items():
         # A mix that was collected has every reason; one that this GPU does not know did not occur.
-        yield Comparison(reason, "%", low, high, mix.get(reason, 0.0) if mix else None)
+        yield ExpectedValue(reason, "%", low, high, mix.get(reason, 0.0) if mix else None)
     if family.roof is not None:
         yield _of_roof(family.roof, family.size, case, row)
     if family.least_tb_per_s is not None:
         yield _of_bandwidth(family, family.least_tb_per_s, case, row)
 
 
-def _of_roof(roof: Roof, size: str, case: CaseEntry, row: source.Row) -> Comparison:
+def _of_roof(roof: Roof, size: str, case: CaseEntry, row: Row) -> ExpectedValue:
     nearest, remark = _nearest(roof, size, case)
     stated = roof.shares_pct[nearest]
     if roof.kind == "tensor":
         name, measured, about = _tensor_share(row)
         remark = "; ".join(filter(None, (remark, about)))
     else:
-        name, measured = "DRAM", _percent(row["dram_bytes_per_second"], derived.dram_peak_bytes_per_second(row))
-    return Comparison(
+        name, measured = "DRAM", _percent(row["dram_bytes_per_second"], DRAM_PEAK.value(row))
+    return ExpectedValue(
         f"share of the {name} roof",
         "%",
         max(0.0, stated - TOLERANCE_POINTS),
@@ -262,15 +264,15 @@ def _nearest(roof: Roof, size: str, case: CaseEntry) -> tuple[float, str]:
     return nearest, "" if nearest == value else f"{size} is {value:g}, the nearest figure is for {nearest:g}{far}"
 
 
-def _tensor_share(row: source.Row) -> tuple[str, float | None, str]:
+def _tensor_share(row: Row) -> tuple[str, float | None, str]:
     """The roof's name, its share in % and, where slower instructions were used than the GPU has, the share of those."""
-    kind = derived.dominant_tensor_kind(row)
+    kind = dominant_tensor_kind(row)
     seconds = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
-    ops = derived.tensor_ops(row)
+    ops = TENSOR_OPS.value(row)
     if kind is None or ops is None or not seconds:
         return "tensor", 0.0 if ops == 0 else None, "it did no tensor operations" if ops == 0 else ""
-    peak = derived.tensor_peak_ops_per_second(row, kind)
-    fastest = derived.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    peak = tensor_peak(kind).value(row)
+    fastest = wgmma_peak(kind).value(row)
     share = _percent(ops / seconds, peak)
     if peak and fastest and peak < 0.99 * fastest:
         return (
@@ -282,9 +284,9 @@ def _tensor_share(row: source.Row) -> tuple[str, float | None, str]:
     return f"tensor {kind}", share, ""
 
 
-def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row) -> Comparison:
+def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: Row) -> ExpectedValue:
     """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
-    peak, moved = derived.dram_peak_bytes_per_second(row), derived.number(row, "dram_bytes_per_second")
+    peak, moved = DRAM_PEAK.value(row), number(row, "dram_bytes_per_second")
     target, remarks, origin = least, [], family.source
     if peak and origin.dram_tb_per_s:
         target = least / origin.dram_tb_per_s * peak / 1e12
@@ -295,7 +297,7 @@ def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row
         if moved is not None and least <= moved / 1e12 < target:
             remarks.append(f"the {least:g} themselves are reached")
     needed = case.bytes_read + case.bytes_written
-    most = derived.tensor_peak_ops_per_second(row) if family.roof is not None and family.roof.kind == "tensor" else None
+    most = TENSOR_PEAK.value(row) if family.roof is not None and family.roof.kind == "tensor" else None
     if most and case.flops and (at_roof := needed / case.flops * most / 1e12) < target:
         remarks.append(
             f"the least bytes of this case are {at_roof:.2f} even at the tensor roof: the two expectations exclude "
@@ -306,7 +308,7 @@ def _of_bandwidth(family: Family, least: float, case: CaseEntry, row: source.Row
         if by_model > moved * (1 + MODEL_DIFFERS):
             remarks.append(f"the bytes that the algorithm needs make {by_model / 1e12:.2f}, L2 held some of them")
     tera = None if moved is None else moved / 1e12
-    return Comparison("DRAM bandwidth", "TB/s", target, None, tera, least, "; ".join(remarks))
+    return ExpectedValue("DRAM bandwidth", "TB/s", target, None, tera, least, "; ".join(remarks))
 
 
 def _differs(family: Family, case: CaseEntry) -> Iterable[str]:
@@ -340,7 +342,7 @@ def findings(case: CaseComparison) -> tuple[str, ...]:
             said.append(f"{text}: {item.remark}." if item.remark else f"{text}.")
     if case.instead and any(item.is_stall and item.outcome != "as expected" for item in case.comparisons):
         shares = [f"{reason} {share:.1f}%" for reason, share in case.instead]
-        said.append(f"What is not expected takes the warps' time too: {listed(shares)}.")
+        said.append(f"What is not expected takes the warps' time too: {join_words(shares)}.")
     return tuple(said)
 
 
@@ -360,7 +362,7 @@ def summary(report: Expected) -> tuple[str, ...]:
             "kernels differ, not that a kernel is bad."
         )
     if report.without:
-        texts.append(f"Nothing is expected of {listed(report.without)}.")
+        texts.append(f"Nothing is expected of {join_words(report.without)}.")
     return tuple(texts)
 
 
@@ -383,7 +385,7 @@ class ExpectedRow:
     measured: float | None
     outcome: str
     deviation: float | None
-    """It and the eight before: see :class:`Comparison`."""
+    """It and the eight before: see :class:`ExpectedValue`."""
     remark: str
     differs: tuple[str, ...]
     source: str
@@ -425,7 +427,7 @@ def document(report: Expected) -> Document:
     )
 
 
-def _cited(origin: Source) -> str:
+def _cited(origin: ExpectationSource) -> str:
     return f"{origin.title}; {origin.reference}" if origin.reference else origin.title
 
 

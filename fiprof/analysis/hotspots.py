@@ -13,10 +13,12 @@ from fiprof.analysis.check_rules import Check
 from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.errors import FiprofError
-from fiprof.model import source
-from fiprof.model.labels import Labels, heading, names_kernel_or_case, short_kernel
+from fiprof.model.finding import Finding
+from fiprof.model.labels import Labels, names_kernel_or_case
 from fiprof.model.run import Run
+from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, Value, View, view_of
+from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +83,7 @@ class LaunchHotspots:
     """Of the launch, over all instructions."""
     blocks: tuple[tuple[Instruction, ...], ...]
     """Hotspots and what is around them, in the order of the code; each instruction once."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
 
     @property
     def hotspots(self) -> tuple[Instruction, ...]:
@@ -96,7 +98,7 @@ class HotspotReport:
 
     run: str
     launches: tuple[LaunchHotspots, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """About the run."""
 
 
@@ -109,7 +111,7 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
     Raises FiprofError where the run has no samples by instruction, or no launch is left.
     """
     table = _table(run)
-    launches = source.rows(run, "launches", _LAUNCH_COLUMNS)
+    launches = run.rows("launches", _LAUNCH_COLUMNS)
     labels = Labels(run.manifest.cases)
     wanted = {row["launch"]: row for row in launches if names_kernel_or_case(row, labels(row["case"]), kernel)}
     times = Counter((row["case"], row["kernel"]) for row in launches)
@@ -140,7 +142,7 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
         )
     order = {launch: place for place, launch in enumerate(wanted)}
     found.sort(key=lambda item: order[item.launch])
-    return HotspotReport(run.manifest.name, tuple(found), source.status_warning(run))
+    return HotspotReport(run.manifest.name, tuple(found), run.status_warning())
 
 
 _LAUNCH_COLUMNS = ("launch", "case", "iteration", "kernel", "kernel_full", "duration_ns")
@@ -172,7 +174,7 @@ def _table(run: Run) -> pa.Table:
 
 
 def _why_missing(run: Run) -> str:
-    why = source.why_missing(run, "ncu")
+    why = run.why_missing("ncu")
     chosen = run.manifest.settings.get("ncu_set")
     if why.startswith("ncu ran") and chosen not in (None, "full"):
         return f"it was collected with --set {chosen}, which leaves out ncu's source page"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fiprof.model import derived
-from fiprof.model.derived import Row, number
-from fiprof.reports.words import listed
+from fiprof.model.expressions import Metric, Row, number
+from fiprof.text import join_words
 
 WARP_THREADS = 32
 
@@ -70,7 +69,7 @@ class Lift:
 
 
 @dataclass(frozen=True)
-class Step:
+class OccupancyStep:
     """A change of one resource that makes room for more blocks, as far as that resource goes."""
 
     resource: str
@@ -119,7 +118,7 @@ class Occupancy:
     """As far as they were collected; clusters only where the launch has some."""
     lift: Lift | None = None
     """None where no further warp fits anyway, or something was not collected."""
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OccupancyStep, ...] = ()
     """How to get one block more past each resource that holds it; all of them are needed."""
     waves: Waves | None = None
 
@@ -176,7 +175,7 @@ def shared_limit(allocated_bytes: float, multiprocessor_bytes: float) -> int:
 
 def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
     found = {name: limit for name, column in _LIMIT_COLUMNS.items() if (limit := number(row, column)) is not None}
-    clusters = derived.product(row, "clusters_max_active", "cluster_size")
+    clusters = (Metric("clusters_max_active") * Metric("cluster_size")).value(row)
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
         found[CLUSTERS] = clusters / multiprocessors
@@ -230,24 +229,26 @@ def _lift(limits: tuple[Limit, ...], blocks: float, warps: int, most_warps: floa
     )
 
 
-def _step(row: Row, resource: str, blocks: int, warps: int) -> Step | None:
+def _step(row: Row, resource: str, blocks: int, warps: int) -> OccupancyStep | None:
     """What lets so many blocks fit past one resource; None where that cannot be told or done."""
     if resource == REGISTERS:
         return _fewer_registers(row, blocks, warps)
     if resource == SHARED:
         return _less_shared(row, blocks)
     if resource == BLOCKS:
-        return Step(resource, f"blocks of more than {warps} warp{'s' if warps > 1 else ''}", blocks)
+        return OccupancyStep(resource, f"blocks of more than {warps} warp{'s' if warps > 1 else ''}", blocks)
     if resource == BARRIERS:
         barriers = number(row, "barriers")
-        return None if barriers is None else Step(resource, f"fewer than {barriers:.0f} barriers a block", blocks)
+        return (
+            None if barriers is None else OccupancyStep(resource, f"fewer than {barriers:.0f} barriers a block", blocks)
+        )
     if resource == CLUSTERS:
         size = number(row, "cluster_size")
-        return None if size is None else Step(resource, f"clusters of fewer than {size:.0f} blocks", blocks)
+        return None if size is None else OccupancyStep(resource, f"clusters of fewer than {size:.0f} blocks", blocks)
     return None
 
 
-def _fewer_registers(row: Row, blocks: int, warps: int) -> Step | None:
+def _fewer_registers(row: Row, blocks: int, warps: int) -> OccupancyStep | None:
     used, given = number(row, "registers_per_thread"), number(row, "registers_allocated_per_thread")
     total = number(row, "max_registers_per_sm")
     if used is None or given is None or total is None:
@@ -256,11 +257,11 @@ def _fewer_registers(row: Row, blocks: int, warps: int) -> Step | None:
         allowed = register_limit(registers, warps, total)
         if allowed >= blocks:
             change = f"at most {registers} registers a thread instead of {used:.0f}"
-            return Step(REGISTERS, change, allowed, float(registers))
+            return OccupancyStep(REGISTERS, change, allowed, float(registers))
     return None
 
 
-def _less_shared(row: Row, blocks: int) -> Step | None:
+def _less_shared(row: Row, blocks: int) -> OccupancyStep | None:
     most, allocated = number(row, "max_shared_bytes_per_sm"), number(row, "shared_allocated_bytes")
     own = [number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
     driver, configured = number(row, "shared_driver_bytes"), number(row, "shared_configured_bytes")
@@ -270,11 +271,11 @@ def _less_shared(row: Row, blocks: int) -> Step | None:
     if shared_limit(allocated, most) >= blocks:
         now = "" if configured is None else f" instead of {configured:,.0f}"
         change = f"a multiprocessor set up with {blocks * allocated:,.0f} bytes of shared memory or more{now}"
-        return Step(SHARED, change, blocks, used)
+        return OccupancyStep(SHARED, change, blocks, used)
     needed = most // blocks // SHARED_STEP_BYTES * SHARED_STEP_BYTES - driver
     if needed < 0:
         return None
-    return Step(
+    return OccupancyStep(
         SHARED,
         f"at most {needed:,.0f} bytes of shared memory a block instead of {used:,.0f}",
         shared_limit(needed + driver or 1.0, most),
@@ -326,13 +327,13 @@ def _held(found: Occupancy) -> str:
     if larger and lift.resources == (SHARED,):
         what = "With more of L1 set up as shared memory"
     else:
-        what = f"Without the limit of {listed(lift.resources)}"
-    text = f"{head}, limited by {listed(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
-    text += _percent(lift.occupancy_pct) + (f", then limited by {listed(lift.then)}" if lift.then else "")
+        what = f"Without the limit of {join_words(lift.resources)}"
+    text = f"{head}, limited by {join_words(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
+    text += _percent(lift.occupancy_pct) + (f", then limited by {join_words(lift.then)}" if lift.then else "")
     if found.steps and len(found.steps) == len(lift.resources):
         fits = min(step.blocks for step in found.steps)
         what = "more warps" if BLOCKS in lift.resources else _blocks(fits)
-        text += f". For {what}: {listed([step.change for step in found.steps])}"
+        text += f". For {what}: {join_words([step.change for step in found.steps])}"
     return text
 
 

@@ -13,12 +13,24 @@ from typing import Literal
 
 from fiprof.analysis import checks
 from fiprof.errors import FiprofError
-from fiprof.model import derived, metrics, source
-from fiprof.model.evidence import Evidence
-from fiprof.model.labels import Labels, names_kernel_or_case
+from fiprof.model import metrics
+from fiprof.model.expressions import Row, number, ratio
+from fiprof.model.finding import Finding
+from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import (
+    DRAM_BYTES,
+    DRAM_PEAK,
+    L1_PEAK,
+    L2_PEAK,
+    counted_float_ops,
+    float_peak,
+    mostly_mma,
+    tensor_peak,
+    wgmma_peak,
+)
 from fiprof.model.run import Run
-from fiprof.reports.view import shorten, visible
+from fiprof.text import escape_control, shorten
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
@@ -53,7 +65,7 @@ class Work:
     @property
     def share(self) -> float | None:
         """Of the peak."""
-        return derived.ratio(self.ops_per_second, self.peak_ops_per_second)
+        return ratio(self.ops_per_second, self.peak_ops_per_second)
 
 
 @dataclass(frozen=True)
@@ -134,7 +146,7 @@ class LaunchRoofline:
     @property
     def share(self) -> float | None:
         """Achieved over attainable."""
-        return None if self.work is None else derived.ratio(self.work.ops_per_second, self.attainable_ops_per_second)
+        return None if self.work is None else ratio(self.work.ops_per_second, self.attainable_ops_per_second)
 
     def memory(self, level: str) -> MemoryRoof | None:
         return next((memory for memory in self.memories if memory.level == level), None)
@@ -163,7 +175,7 @@ class CaseRoofline:
     @property
     def share(self) -> float | None:
         """Achieved over attainable: above 1 where L2 kept what the model takes from DRAM."""
-        return derived.ratio(self.ops_per_second, self.attainable_ops_per_second)
+        return ratio(self.ops_per_second, self.attainable_ops_per_second)
 
 
 @dataclass(frozen=True)
@@ -174,7 +186,7 @@ class Rooflines:
     launches: tuple[LaunchRoofline, ...]
     cases: tuple[CaseRoofline, ...]
     """Those of the launches whose cost model has operations and bytes."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """About the run."""
 
 
@@ -184,39 +196,38 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
     kernel: only launches with this in the kernel's name or in their case; upper and lower case are the same.
     Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
     """
-    evidence, labels = Evidence(run), Labels(run.manifest.cases)
-    if not evidence.launches:
+    if not run.launches:
         raise FiprofError(
-            f"{run.manifest.name} has no counters for a roofline: {source.why_missing(run, 'ncu')}",
+            f"{run.manifest.name} has no counters for a roofline: {run.why_missing('ncu')}",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
         )
-    kept = [row for row in evidence.launches if names_kernel_or_case(row, labels(row["case"]), kernel)]
+    kept = [row for row in run.launches if names_kernel_or_case(row, run.labels(row["case"]), kernel)]
     if not kept:
-        names = sorted({row["kernel"] or "" for row in evidence.launches})
+        names = sorted({row["kernel"] or "" for row in run.launches})
         raise FiprofError(
             f"{run.manifest.name} has no launch with kernel {kernel!r}",
-            f"it has the kernels {', '.join(shorten(visible(name), WIDEST_KERNEL) for name in names)}",
+            f"it has the kernels {', '.join(shorten(escape_control(name), WIDEST_KERNEL) for name in names)}",
         )
-    launches = tuple(_launch(row, labels, evidence) for row in kept)
+    launches = tuple(_launch(row, run) for row in kept)
     ids = {item.case for item in launches}
-    cases = tuple(_case(case, labels, evidence) for case in run.manifest.cases if case.id in ids)
+    cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
     return Rooflines(
         run=run.manifest.name,
         launches=launches,
         cases=tuple(case for case in cases if case is not None),
-        warnings=(*source.status_warning(run), *checks.of_run(checks.failed(run))),
+        warnings=(*run.status_warning(), *checks.of_run(checks.failed(run))),
     )
 
 
-def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofline:
-    case = evidence.run.case(row["case"]) if row["case"] else None
+def _launch(row: Row, run: Run) -> LaunchRoofline:
+    case = run.case(row["case"]) if row["case"] else None
     works = _works(row)
     main = _main(row, works)
     memories = _memories(row)
     basis: Basis = "none" if main is None else "counted"
     remark = ""
     if main is None:
-        main, remark = _by_model(row, case, evidence)
+        main, remark = _by_model(row, case, run)
         basis = "none" if main is None else "model"
     traffic = max((memory.bytes_per_second for memory in memories), default=0.0)
     if main is not None and main.ops_per_second < LEAST_INTENSITY * traffic:
@@ -228,7 +239,7 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofli
     placed = LaunchRoofline(
         launch=row["launch"],
         case=row["case"],
-        label=labels(row["case"]),
+        label=run.labels(row["case"]),
         iteration=row["iteration"],
         kernel=row["kernel"] or "",
         duration_us=None if row["duration_ns"] is None else row["duration_ns"] / 1e3,
@@ -236,10 +247,8 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofli
         work=main,
         works=works,
         memories=tuple(_under(memory, main) for memory in memories),
-        model_flop_per_byte=derived.ratio(case.flops, case.bytes_read + case.bytes_written)
-        if case and case.flops
-        else None,
-        floats_counted="fp32" in derived.float_ops(row),
+        model_flop_per_byte=ratio(case.flops, case.bytes_read + case.bytes_written) if case and case.flops else None,
+        floats_counted="fp32" in counted_float_ops(row),
         remark=remark,
     )
     if main is not None and placed.roof == main.kind and main.kind.endswith(" mma"):
@@ -247,31 +256,31 @@ def _launch(row: source.Row, labels: Labels, evidence: Evidence) -> LaunchRoofli
     return placed
 
 
-def _works(row: source.Row) -> tuple[Work, ...]:
+def _works(row: Row) -> tuple[Work, ...]:
     """Every kind of operations that was counted and is not zero."""
     seconds = _seconds(row)
     if not seconds:
         return ()
     found = []
     for kind in metrics.TENSOR_KINDS:
-        if ops := derived.number(row, f"tensor_ops_{kind}"):
+        if ops := number(row, f"tensor_ops_{kind}"):
             name = f"tensor {kind} mma" if _slower_mma(row, kind) else f"tensor {kind}"
-            found.append(Work(name, ops, ops / seconds, derived.tensor_peak_ops_per_second(row, kind)))
-    for precision, ops in derived.float_ops(row).items():
+            found.append(Work(name, ops, ops / seconds, tensor_peak(kind).value(row)))
+    for precision, ops in counted_float_ops(row).items():
         if ops:
-            found.append(Work(precision, ops, ops / seconds, derived.float_peak_ops_per_second(row, precision)))
+            found.append(Work(precision, ops, ops / seconds, float_peak(precision).value(row)))
     return tuple(found)
 
 
-def _main(row: source.Row, works: Sequence[Work]) -> Work | None:
+def _main(row: Row, works: Sequence[Work]) -> Work | None:
     """The work that uses the largest share of its roof; None where the launch's operations are not all known.
 
     Half additions do not count for it: conversions between half and single precision execute as HADD.
     """
     tensor = [work for work in works if work.kind.startswith("tensor")]
-    if "fp32" not in derived.float_ops(row) and not tensor:
+    if "fp32" not in counted_float_ops(row) and not tensor:
         return None
-    without_conversions = derived.float_ops({**row, "hadd_thread_insts": 0.0})
+    without_conversions = counted_float_ops({**row, "hadd_thread_insts": 0.0})
 
     def use(work: Work) -> tuple[float, float]:
         ops = without_conversions.get(work.kind, work.ops)
@@ -280,16 +289,16 @@ def _main(row: source.Row, works: Sequence[Work]) -> Work | None:
     return max(works, key=use, default=None)
 
 
-def _slower_mma(row: source.Row, kind: str) -> bool:
+def _slower_mma(row: Row, kind: str) -> bool:
     """Whether the launch used the tensor cores by instructions of a warp where those of a warpgroup are faster."""
-    slow = derived.number(row, f"mma_peak_{kind}_ops_per_cycle")
-    fast = derived.number(row, f"tensor_peak_{kind}_ops_per_cycle")
-    return slow is not None and fast is not None and slow < fast and derived.mostly_mma(row, kind)
+    slow = number(row, f"mma_peak_{kind}_ops_per_cycle")
+    fast = number(row, f"tensor_peak_{kind}_ops_per_cycle")
+    return slow is not None and fast is not None and slow < fast and mostly_mma(row, kind)
 
 
-def _mma_remark(row: source.Row, work: Work) -> str:
+def _mma_remark(row: Row, work: Work) -> str:
     kind = work.kind.split()[1]
-    fast = derived.product(row, f"tensor_peak_{kind}_ops_per_cycle", "sm_clock_hz")
+    fast = wgmma_peak(kind).value(row)
     if not fast or not work.peak_ops_per_second:
         return ""
     return (
@@ -299,14 +308,14 @@ def _mma_remark(row: source.Row, work: Work) -> str:
     )
 
 
-def _by_model(row: source.Row, case: CaseEntry | None, evidence: Evidence) -> tuple[Work | None, str]:
+def _by_model(row: Row, case: CaseEntry | None, run: Run) -> tuple[Work | None, str]:
     """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
-    if "fp32" in derived.float_ops(row):
+    if "fp32" in counted_float_ops(row):
         return None, ""
     missing = "no operations were counted"
     if case is None or not case.flops:
         return None, f"{missing}, and no cost model tells them"
-    if evidence.per_iteration(case.id, lambda _: 1.0) != 1.0:
+    if run.per_iteration(case.id, lambda _: 1.0) != 1.0:
         return None, f"{missing}, and the cost model tells those of all kernels of the case together"
     seconds = _seconds(row)
     if not seconds:
@@ -328,15 +337,15 @@ def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> str:
     )
 
 
-def _memories(row: source.Row) -> tuple[MemoryRoof, ...]:
-    dram = derived.number(row, "dram_bytes_per_second")
+def _memories(row: Row) -> tuple[MemoryRoof, ...]:
+    dram = number(row, "dram_bytes_per_second")
     seconds = _seconds(row)
     if dram is None and seconds:
-        dram = derived.ratio(derived.dram_bytes(row), seconds)
+        dram = ratio(DRAM_BYTES.value(row), seconds)
     levels: tuple[tuple[str, float | None, float | None], ...] = (
-        ("DRAM", dram, derived.dram_peak_bytes_per_second(row)),
-        ("L2", derived.number(row, "l2_bytes_per_second"), derived.l2_peak_bytes_per_second(row)),
-        ("L1", derived.number(row, "l1_bytes_per_second"), derived.l1_peak_bytes_per_second(row)),
+        ("DRAM", dram, DRAM_PEAK.value(row)),
+        ("L2", number(row, "l2_bytes_per_second"), L2_PEAK.value(row)),
+        ("L1", number(row, "l1_bytes_per_second"), L1_PEAK.value(row)),
     )
     return tuple(MemoryRoof(level, moved, peak) for level, moved, peak in levels if moved is not None and peak)
 
@@ -347,29 +356,29 @@ def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
         return memory
     return dataclasses.replace(
         memory,
-        flop_per_byte=derived.ratio(work.ops_per_second, memory.bytes_per_second),
-        ridge_flop_per_byte=derived.ratio(work.peak_ops_per_second, memory.peak_bytes_per_second),
+        flop_per_byte=ratio(work.ops_per_second, memory.bytes_per_second),
+        ridge_flop_per_byte=ratio(work.peak_ops_per_second, memory.peak_bytes_per_second),
     )
 
 
-def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline | None:
+def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
     moved = case.bytes_read + case.bytes_written
-    duration_ns = evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
+    duration_ns = run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
     if not case.flops or not moved or not duration_ns:
         return None
-    longest = max(evidence.of(case.id), key=lambda row: row["duration_ns"] or 0.0)
+    longest = max(run.launches_of(case.id), key=lambda row: row["duration_ns"] or 0.0)
     intensity = case.flops / moved
     roofs = {}
     main = _main(longest, _works(longest))
     if main is not None and main.peak_ops_per_second is not None:
         roofs[main.kind] = main.peak_ops_per_second
-    bandwidth = derived.dram_peak_bytes_per_second(longest)
+    bandwidth = DRAM_PEAK.value(longest)
     if bandwidth is not None:
         roofs["DRAM"] = bandwidth * intensity
     return CaseRoofline(
         case=case.id,
-        label=labels(case.id),
-        kernels=round(evidence.per_iteration(case.id, lambda _: 1.0) or 0),
+        label=run.labels(case.id),
+        kernels=round(run.per_iteration(case.id, lambda _: 1.0) or 0),
         duration_us=duration_ns / 1e3,
         flops=case.flops,
         moved_bytes=moved,
@@ -380,8 +389,8 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseRoofline |
     )
 
 
-def _seconds(row: source.Row) -> float | None:
-    duration_ns = derived.number(row, "duration_ns")
+def _seconds(row: Row) -> float | None:
+    duration_ns = number(row, "duration_ns")
     return None if duration_ns is None else duration_ns / 1e9
 
 

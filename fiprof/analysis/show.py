@@ -11,12 +11,25 @@ from fiprof.analysis.accesses import Accesses, accesses, widths_by_launch
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.errors import FiprofError
-from fiprof.model import derived, source
-from fiprof.model.evidence import Evidence
-from fiprof.model.labels import NO_CASE, Labels, names_kernel_or_case, numbered, short_kernel
+from fiprof.model.expressions import Row, number, ratio
+from fiprof.model.finding import Finding
+from fiprof.model.labels import NO_CASE, names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import (
+    DRAM_GB_PER_S,
+    DRAM_ROOF,
+    L2_GB_PER_S,
+    L2_ROOF,
+    SM_CLOCK,
+    TENSOR_OPS,
+    counted_float_ops,
+    dominant_tensor_kind,
+    float_peak,
+    tensor_peak,
+)
 from fiprof.model.run import Run
-from fiprof.reports.view import shorten
+from fiprof.reports.headings import numbered
+from fiprof.text import short_kernel, shorten
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,7 @@ class Figures:
     run: str
     cases: tuple[CaseFigures, ...]
     launches: tuple[LaunchFigures, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding | str, ...]
     """About the run: its status, what it lacks, and the checks that failed."""
 
 
@@ -149,11 +162,10 @@ def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
     the same. longest: only so many launches, those that took most time.
     Raises FiprofError where no launch has that name, or for a table that is there and cannot be read.
     """
-    evidence, labels = Evidence(run), Labels(run.manifest.cases)
     widths = widths_by_launch(run)
     found = [
-        *(_launch(row, labels, evidence, widths) for row in evidence.launches),
-        *_only_traced(labels, evidence),
+        *(_launch(row, run, widths) for row in run.launches),
+        *_only_traced(run),
     ]
     kept = [item for item in found if names_kernel_or_case(vars(item), item.label, kernel)]
     if kernel and not kept:
@@ -168,12 +180,12 @@ def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
         kept = [item for item in kept if id(item) in chosen]
     whole = not kernel and longest is None
     ids = {item.case for item in kept}
-    doubts = _doubts(run, labels, None if whole else kept)
+    doubts = _doubts(run, None if whole else kept)
     return Figures(
         run=run.manifest.name,
-        cases=tuple(_case(case, labels, evidence) for case in run.manifest.cases if whole or case.id in ids),
+        cases=tuple(_case(case, run) for case in run.manifest.cases if whole or case.id in ids),
         launches=tuple(kept),
-        warnings=(*source.status_warning(run), *_missing(evidence), *doubts),
+        warnings=(*run.status_warning(), *_missing(run), *doubts),
     )
 
 
@@ -181,7 +193,7 @@ LONGEST_CASE = 60
 """Cells of a case's label in a sentence."""
 
 
-def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> Iterable[str]:
+def _doubts(run: Run, kept: Sequence[LaunchFigures] | None) -> Iterable[str]:
     """A sentence for each check that failed: what it found first, and where else. kept: only what is about these."""
     numbers = None if kept is None else {item.launch for item in kept}
     cases = None if kept is None else {item.case for item in kept}
@@ -191,7 +203,7 @@ def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> I
         if about_kept and (cases is None or check.case is None or check.case in cases):
             alike[check.check].append(check)
     for first, *rest in alike.values():
-        case = "" if first.case is None else shorten(labels(first.case), LONGEST_CASE)
+        case = "" if first.case is None else shorten(run.labels(first.case), LONGEST_CASE)
         about = case if first.launch is None else f"launch {first.launch} ({case or NO_CASE})"
         text = f"{about}: {first.message}" if about else first.message
         launches = [check.launch for check in rest if check.launch is not None]
@@ -199,31 +211,31 @@ def _doubts(run: Run, labels: Labels, kept: Sequence[LaunchFigures] | None) -> I
         yield f"{text}; likewise {others}" if rest else text
 
 
-def _missing(evidence: Evidence) -> Iterable[str]:
+def _missing(run: Run) -> Iterable[str]:
     """What the run lacks and why."""
-    run = evidence.run
-    if not evidence.launches:
-        yield f"no counters, occupancy and roofs: {source.why_missing(run, 'ncu')}"
-    if not evidence.trace.cases:
-        yield f"no times by nsys: {source.why_missing(run, 'nsys')}"
-    if not evidence.plain:
+    run = run
+    if not run.launches:
+        yield f"no counters, occupancy and roofs: {run.why_missing('ncu')}"
+    if not run.trace.cases:
+        yield f"no times by nsys: {run.why_missing('nsys')}"
+    if not run.plain:
         yield "no times without a profiler: the plain run left none"
 
 
-def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
-    plain, traced = evidence.plain.get(case.id), evidence.trace.cases.get(case.id)
-    ncu_ns = evidence.per_iteration(case.id, lambda row: derived.number(row, "duration_ns"))
+def _case(case: CaseEntry, run: Run) -> CaseFigures:
+    plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
+    ncu_ns = run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
     ncu_us = None if ncu_ns is None else ncu_ns / 1e3
     nsys_us = traced.iteration.median_us if traced else None
     time_us = ncu_us or nsys_us
     tflops = case.flops / time_us / 1e6 if time_us and case.flops else None
     least = case.bytes_read + case.bytes_written
     gb_per_s = least / time_us / 1e3 if time_us and least else None
-    executions = evidence.per_iteration(case.id, lambda _: 1.0) or (traced.executions if traced else None)
-    longest = max(evidence.of(case.id), key=lambda row: row["duration_ns"] or 0.0, default={})
+    executions = run.per_iteration(case.id, lambda _: 1.0) or (traced.executions if traced else None)
+    longest: Row = max(run.launches_of(case.id), key=lambda row: row["duration_ns"] or 0.0, default={})
     return CaseFigures(
         case=case.id,
-        label=labels(case.id),
+        label=run.labels(case.id),
         kernels=None if executions is None else round(executions),
         plain_us=plain.median_us if plain else None,
         plain_spread=plain.spread if plain else None,
@@ -233,25 +245,23 @@ def _case(case: CaseEntry, labels: Labels, evidence: Evidence) -> CaseFigures:
         model_flops=case.flops,
         model_bytes=least,
         model_tflops=tflops,
-        model_tflops_roof_share=derived.ratio(tflops, derived.tera(_roof(longest)[2])),
+        model_tflops_roof_share=ratio(tflops, ratio(_roof(longest)[2], 1e12)),
         model_gb_per_s=gb_per_s,
-        model_gb_per_s_roof_share=derived.ratio(gb_per_s, derived.giga(derived.dram_peak_bytes_per_second(longest))),
+        model_gb_per_s_roof_share=ratio(gb_per_s, DRAM_ROOF.of(longest)),
     )
 
 
-def _launch(
-    row: source.Row, labels: Labels, evidence: Evidence, widths: dict[int, dict[str, tuple[int, ...]]]
-) -> LaunchFigures:
-    traced, found = evidence.trace.kernels.get((row["case"], row["kernel"])), occupancy(row)
+def _launch(row: Row, run: Run, widths: dict[int, dict[str, tuple[int, ...]]]) -> LaunchFigures:
+    traced, found = run.trace.kernels.get((row["case"], row["kernel"])), occupancy(row)
     roof, ops, peak = _roof(row)
     duration_s = None if row["duration_ns"] is None else row["duration_ns"] / 1e9
-    tflops = derived.tera(derived.ratio(ops, duration_s))
+    tflops = ratio(ratio(ops, duration_s), 1e12)
     registers, threads = row["registers_per_thread"], row["threads_per_block"]
     shared = [row["shared_static_bytes"], row["shared_dynamic_bytes"]]
     return LaunchFigures(
         launch=row["launch"],
         case=row["case"],
-        label=labels(row["case"]),
+        label=run.labels(row["case"]),
         iteration=row["iteration"],
         kernel=row["kernel"] or "",
         kernel_full=row["kernel_full"],
@@ -262,20 +272,20 @@ def _launch(
         nsys_spread=traced.spread if traced else None,
         roof=roof,
         tflops=tflops,
-        roof_tflops=derived.tera(peak),
-        roof_share=derived.ratio(tflops, derived.tera(peak)),
-        tensor_ops=derived.tensor_ops(row),
-        fp32_ops=derived.float_ops(row).get("fp32"),
+        roof_tflops=ratio(peak, 1e12),
+        roof_share=ratio(tflops, ratio(peak, 1e12)),
+        tensor_ops=TENSOR_OPS.value(row),
+        fp32_ops=counted_float_ops(row).get("fp32"),
         tensor_active_pct=row["tensor_active_pct"],
-        dram_gb_per_s=derived.giga(row["dram_bytes_per_second"]),
-        dram_roof_gb_per_s=derived.giga(derived.dram_peak_bytes_per_second(row)),
+        dram_gb_per_s=DRAM_GB_PER_S.of(row),
+        dram_roof_gb_per_s=DRAM_ROOF.of(row),
         dram_pct=row["dram_throughput_pct"],
         sm_pct=row["sm_throughput_pct"],
         l1_pct=row["l1_throughput_pct"],
         l2_pct=row["l2_throughput_pct"],
-        l2_gb_per_s=derived.giga(row["l2_bytes_per_second"]),
-        l2_roof_gb_per_s=derived.giga(derived.l2_peak_bytes_per_second(row)),
-        sm_clock_ghz=derived.giga(row["sm_clock_hz"]),
+        l2_gb_per_s=L2_GB_PER_S.of(row),
+        l2_roof_gb_per_s=L2_ROOF.of(row),
+        sm_clock_ghz=SM_CLOCK.of(row),
         achieved_occupancy_pct=row["achieved_occupancy_pct"],
         theoretical_occupancy_pct=row["theoretical_occupancy_pct"],
         occupancy_limiters=found.limiters,
@@ -290,24 +300,24 @@ def _launch(
     )
 
 
-def _roof(row: source.Row) -> tuple[str | None, float | None, float | None]:
+def _roof(row: Row) -> tuple[str | None, float | None, float | None]:
     """What limits a launch's work: the roof's name, the operations of its kind, and the most of them in a second.
 
     The tensor cores' roof where the launch did tensor operations, else that of single precision outside them: what
     ncu's roofline charts draw.
     """
-    kind = derived.dominant_tensor_kind(row)
+    kind = dominant_tensor_kind(row)
     if kind is not None:
-        return f"tensor {kind}", derived.tensor_ops(row), derived.tensor_peak_ops_per_second(row, kind)
-    ops = derived.float_ops(row).get("fp32")
-    return (None, None, None) if ops is None else ("fp32", ops, derived.float_peak_ops_per_second(row, "fp32"))
+        return f"tensor {kind}", TENSOR_OPS.value(row), tensor_peak(kind).value(row)
+    ops = counted_float_ops(row).get("fp32")
+    return (None, None, None) if ops is None else ("fp32", ops, float_peak("fp32").value(row))
 
 
-def _only_traced(labels: Labels, evidence: Evidence) -> Iterable[LaunchFigures]:
+def _only_traced(run: Run) -> Iterable[LaunchFigures]:
     """The kernels that ncu did not see."""
-    profiled = {(row["case"], row["kernel"]) for row in evidence.launches}
-    for (case, kernel), times in evidence.trace.kernels.items():
+    profiled = {(row["case"], row["kernel"]) for row in run.launches}
+    for (case, kernel), times in run.trace.kernels.items():
         if (case, kernel) not in profiled:
             yield LaunchFigures(
-                case=case, label=labels(case), kernel=kernel, nsys_us=times.median_us, nsys_spread=times.spread
+                case=case, label=run.labels(case), kernel=kernel, nsys_us=times.median_us, nsys_spread=times.spread
             )

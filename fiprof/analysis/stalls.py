@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from fiprof.analysis import checks
 from fiprof.analysis.reasons import reason_of
 from fiprof.errors import FiprofError
-from fiprof.model import source
-from fiprof.model.labels import Labels, heading, names_case, names_kernel_or_case, short_kernel
+from fiprof.model.expressions import Row
+from fiprof.model.finding import Finding
+from fiprof.model.labels import Labels, names_case, names_kernel_or_case
 from fiprof.model.run import Run
+from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.text import short_kernel
 
 DOMINANT_SHARE = 0.30
 """A reason below it does not dominate. ncu's own rule on warp stalls speaks at 30.5 % and is silent at 29.4 %."""
@@ -72,7 +75,7 @@ class LaunchStalls:
     """Active cycles in which a scheduler issued."""
     repeated: bool
     """Whether the run has this kernel of this case more than once."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
 
     @property
     def samples(self) -> int:
@@ -85,7 +88,7 @@ class StallReport:
 
     run: str
     launches: tuple[LaunchStalls, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """About the run."""
 
 
@@ -98,7 +101,7 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     Raises FiprofError where the run has no stall reasons, or no launch is left.
     """
     reasons = _reasons(run)
-    launches = source.rows(run, "launches", _LAUNCH_COLUMNS)
+    launches = run.rows("launches", _LAUNCH_COLUMNS)
     labels = Labels(run.manifest.cases)
     times = Counter((row["case"], row["kernel"]) for row in launches)
     failed = checks.failed(run)
@@ -129,7 +132,7 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     if longest is not None:
         kept = {item.launch for item in sorted(found, key=lambda item: -(item.duration_us or 0.0))[:longest]}
         found = [item for item in found if item.launch in kept]
-    return StallReport(run.manifest.name, tuple(found), (*source.status_warning(run), *checks.of_run(failed)))
+    return StallReport(run.manifest.name, tuple(found), (*run.status_warning(), *checks.of_run(failed)))
 
 
 _LAUNCH_COLUMNS = (
@@ -140,18 +143,18 @@ _LAUNCH_COLUMNS = (
 def _reasons(run: Run) -> dict[int, tuple[Stall, ...]]:
     """Launch -> its reasons, the largest share first."""
     columns = ("launch", "reason", "warps_per_issue", "share", "samples", "samples_not_issued")
-    by_launch: dict[int, list[source.Row]] = defaultdict(list)
-    for row in source.rows(run, "stalls", columns):
+    by_launch: dict[int, list[Row]] = defaultdict(list)
+    for row in run.rows("stalls", columns):
         by_launch[row["launch"]].append(row)
     if not by_launch:
         raise FiprofError(
-            f"{run.manifest.name} has no warp stalls: {source.why_missing(run, 'ncu')}",
+            f"{run.manifest.name} has no warp stalls: {run.why_missing('ncu')}",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
         )
     return {launch: _launch_reasons(rows) for launch, rows in by_launch.items()}
 
 
-def _launch_reasons(rows: Sequence[source.Row]) -> tuple[Stall, ...]:
+def _launch_reasons(rows: Sequence[Row]) -> tuple[Stall, ...]:
     sampled = sum(row["samples"] or 0 for row in rows)
     found = [
         Stall(
@@ -167,7 +170,7 @@ def _launch_reasons(rows: Sequence[source.Row]) -> tuple[Stall, ...]:
     return tuple(sorted(found, key=lambda stall: (-stall.weight, stall.reason)))
 
 
-def _wanted(row: source.Row, label: str, kernel: str, case: str) -> bool:
+def _wanted(row: Row, label: str, kernel: str, case: str) -> bool:
     return names_kernel_or_case(row, label, kernel) and names_case(row, label, case)
 
 

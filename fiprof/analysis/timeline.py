@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Levels
-from fiprof.analysis.times import summarize
 from fiprof.errors import FiprofError
-from fiprof.model import source
-from fiprof.model.labels import Labels, names_kernel_or_case, short_kernel
+from fiprof.model.expressions import Row
+from fiprof.model.finding import Finding
+from fiprof.model.labels import Labels, names_kernel_or_case
 from fiprof.model.run import Run
+from fiprof.model.times import summarize
+from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     from fiprof.analysis.samples import Floats, Samples
@@ -36,7 +38,7 @@ FULL_PCT = 75.0
 
 
 @dataclass(frozen=True)
-class Step:
+class KernelSpan:
     """A kernel of a case, all its executions folded: those with the same grid and block."""
 
     phase: str | None
@@ -79,7 +81,7 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Together:
+class Totals:
     """Copies of a kind, or CUDA calls of a name, all together."""
 
     name: str
@@ -90,7 +92,7 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Chapter:
+class CasePhase:
     """A case in a phase on a GPU."""
 
     phase: str | None
@@ -104,11 +106,11 @@ class Chapter:
     """Share of ``length_us`` in which a kernel ran."""
     samples: int
     """Samples of the GPU's metrics in that time."""
-    steps: tuple[Step, ...]
+    steps: tuple[KernelSpan, ...]
     tracks: tuple[Track, ...]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
-    copies: tuple[Together, ...] = ()
-    calls: tuple[Together, ...] = ()
+    copies: tuple[Totals, ...] = ()
+    calls: tuple[Totals, ...] = ()
     """The longest first."""
     turns: int = 1
     """How often the case came, between others."""
@@ -120,10 +122,10 @@ class Chapter:
 class Timeline:
     """What ``fiprof timeline`` shows of a run."""
 
-    chapters: tuple[Chapter, ...]
+    chapters: tuple[CasePhase, ...]
     period_us: float | None
     """Between two samples; None without."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding | str, ...]
 
 
 _COLUMNS = (
@@ -139,10 +141,10 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
     labels = Labels(run.manifest.cases)
-    rows = [row for row in source.rows(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
+    rows = [row for row in run.rows("kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
     sampled = samples.read(run)
     found = [row for row in rows if phase in ("all", row["phase"])]
-    grouped: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in sorted(found, key=lambda row: row["start_ns"]):
         grouped[row["phase"], row["case"], row["device"]].append(row)
     several = len({row["device"] for row in rows}) > 1
@@ -166,14 +168,14 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
         chapters=chapters,
         period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
         warnings=(
-            *source.status_warning(run),
+            *run.status_warning(),
             *_missing(run, rows, found, phase, sampled),
             *_doubts(run, chapters, sampled),
         ),
     )
 
 
-def _turns(rows: Sequence[source.Row], rounds: int) -> dict[int, int]:
+def _turns(rows: Sequence[Row], rounds: int) -> dict[int, int]:
     """id of a row -> in which turn of its phase and case it ran: a turn ends where another one's kernel begins.
 
     Only where the run measured its cases in rounds; empty otherwise.
@@ -193,7 +195,7 @@ def _turns(rows: Sequence[source.Row], rounds: int) -> dict[int, int]:
 
 
 def _chapter(
-    rows: Sequence[source.Row],
+    rows: Sequence[Row],
     wanted: Collection[int],
     labels: Labels,
     sampled: Samples | None,
@@ -203,11 +205,11 @@ def _chapter(
     turns: Mapping[int, int],
     *,
     several: bool,
-) -> Chapter:
+) -> CasePhase:
     import numpy as np
 
     first = rows[0]
-    groups: dict[tuple[Any, ...], list[source.Row]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     gaps: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         if id(row) not in wanted:
@@ -229,7 +231,7 @@ def _chapter(
     length = max(lengths)
     busy = ran[lengths.index(length)]
     edges = np.linspace(busy.start, busy.start + length, cells + 1)
-    return Chapter(
+    return CasePhase(
         phase=first["phase"],
         label=labels(first["case"]),
         device=first["device"],
@@ -248,13 +250,13 @@ def _chapter(
 
 
 def _step(
-    rows: Sequence[source.Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
-) -> Step:
+    rows: Sequence[Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
+) -> KernelSpan:
     first = rows[0]
     times = summarize([(row["end_ns"] - row["start_ns"]) / 1e3 for row in rows])
     assert times is not None
     calls = [row["launch_call_ns"] / 1e3 for row in rows if row["launch_call_ns"] is not None]
-    return Step(
+    return KernelSpan(
         phase=first["phase"],
         case=first["case"],
         label=labels(first["case"]),
@@ -304,7 +306,7 @@ class _Memory:
 
 def _memory(run: Run) -> _Memory:
     totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    events = source.rows(run, "memory", ("time_ns", "device", "pid", "total_bytes"))
+    events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
     for event in sorted(events, key=lambda event: event["time_ns"] or 0):
         if event["time_ns"] is not None and event["total_bytes"] is not None:
             times, bytes_ = totals[event["pid"], event["device"]]
@@ -317,34 +319,34 @@ class _Beside:
     """Copies and CUDA calls of a case in a phase."""
 
     def __init__(self, run: Run) -> None:
-        self._copies: dict[tuple[Any, Any, Any], list[source.Row]] = defaultdict(list)
-        for row in source.rows(run, "copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
+        self._copies: dict[tuple[Any, Any, Any], list[Row]] = defaultdict(list)
+        for row in run.rows("copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
             self._copies[row["phase"], row["case"], row["device"]].append(row)
-        self._calls: dict[tuple[int, int], list[source.Row]] = defaultdict(list)
+        self._calls: dict[tuple[int, int], list[Row]] = defaultdict(list)
         for row in sorted(
             (
                 row
-                for row in source.rows(run, "api", ("name", "start_ns", "end_ns", "pid", "tid"))
+                for row in run.rows("api", ("name", "start_ns", "end_ns", "pid", "tid"))
                 if row["start_ns"] is not None
             ),
             key=lambda row: row["start_ns"],
         ):
             self._calls[row["pid"], row["tid"]].append(row)
-        ranges = source.rows(run, "ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
-        self._ranges: dict[tuple[Any, Any], list[source.Row]] = defaultdict(list)
+        ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+        self._ranges: dict[tuple[Any, Any], list[Row]] = defaultdict(list)
         for row in ranges:
             parent = row["parent"]
             if row["domain"] == FIPROF_DOMAIN and parent is not None and row["end_ns"] is not None:
                 self._ranges[ranges[int(parent)]["name"], row["name"]].append(row)
 
-    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Together, ...]:
+    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Totals, ...]:
         return _together(self._copies.get((phase, case, device), ()), "kind")
 
-    def calls(self, phase: str | None, case: str | None) -> tuple[Together, ...]:
+    def calls(self, phase: str | None, case: str | None) -> tuple[Totals, ...]:
         """None outside the fiprof ranges."""
         import bisect
 
-        inside: list[source.Row] = []
+        inside: list[Row] = []
         for row in self._ranges.get((phase, case), ()):
             calls = self._calls.get((row["pid"], row["tid"]), [])
             first = bisect.bisect_left(calls, row["start_ns"], key=lambda call: call["start_ns"])
@@ -353,14 +355,14 @@ class _Beside:
         return _together(inside, "name")
 
 
-def _together(rows: Iterable[source.Row], key: str) -> tuple[Together, ...]:
+def _together(rows: Iterable[Row], key: str) -> tuple[Totals, ...]:
     """The rows by a column, the longest time first."""
-    groups: dict[str, list[source.Row]] = defaultdict(list)
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if None not in (row["start_ns"], row["end_ns"]):
             groups[row[key] or "?"].append(row)
     found = (
-        Together(
+        Totals(
             name,
             len(group),
             sum(row["end_ns"] - row["start_ns"] for row in group) / 1e3,
@@ -375,16 +377,16 @@ def _together(rows: Iterable[source.Row], key: str) -> tuple[Together, ...]:
 
 
 def _missing(
-    run: Run, rows: Sequence[source.Row], found: Sequence[source.Row], phase: str, sampled: dict[int, Samples]
+    run: Run, rows: Sequence[Row], found: Sequence[Row], phase: str, sampled: dict[int, Samples]
 ) -> Iterable[str]:
     if not run.has("kernels"):
-        yield f"no timeline: {source.why_missing(run, 'nsys')}"
+        yield f"no timeline: {run.why_missing('nsys')}"
         return
     if not rows:
         yield "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did"
         return
     if not any(row["phase"] for row in rows):
-        ranges = source.rows(run, "ranges", ("domain",))
+        ranges = run.rows("ranges", ("domain",))
         why = "not the domain fiprof" if ranges else "no NVTX ranges at all: is the Python package nvtx there?"
         yield f"no phases, cases and iterations: the trace has {why}" + (
             "" if found else "; --phase all shows its kernels"
@@ -403,15 +405,15 @@ def _why_not_sampled(run: Run) -> str:
     if settings.get("gpu_metrics_hz") == 0:
         return "GPU metrics were not asked for (--gpu-metrics-hz 0)"
     if not run.has("gpu_metrics"):
-        return source.why_missing(run, "nsys")
+        return run.why_missing("nsys")
     return "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission"
 
 
-def _doubts(run: Run, chapters: Sequence[Chapter], sampled: dict[int, Samples]) -> Iterable[str]:
+def _doubts(run: Run, chapters: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[str]:
     """Whether the levels can be read as shares of the whole GPU."""
     steps = [step for chapter in chapters for step in chapter.steps if step.levels.samples]
     counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
-    for row in source.rows(run, "launches", ("case", "kernel", "tensor_active_pct")):
+    for row in run.rows("launches", ("case", "kernel", "tensor_active_pct")):
         if (row["tensor_active_pct"] or 0.0) >= KNOWN_PCT:
             counted[row["case"], row["kernel"]].append(row["tensor_active_pct"])
     for step in steps:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "json", "csv", "md")
+JSON_VERSION = 1
+"""Of the rows: raised when a key goes away or changes its meaning."""
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
 
@@ -138,16 +140,24 @@ def width(plain: int = PLAIN_WIDTH) -> int:
     return shutil.get_terminal_size((plain, 24)).columns
 
 
-def show(what: View | Document, format_: Format, *, plain_width: int = PLAIN_WIDTH) -> None:
+def show(what: View | Document, format_: Format, *, run: Run | None = None, plain_width: int = PLAIN_WIDTH) -> None:
     """Print a report on stdout as ``--format`` says; colour and bars on a terminal only, unless NO_COLOR is set.
 
-    JSON, CSV and Markdown are for programs: the report's warnings go to stderr then. plain_width: columns where the
-    output is no terminal.
+    CSV has no place for warnings: they go to stderr. run: that it is about. plain_width: columns where the output is
+    no terminal.
     """
     from fiprof.reports import view
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    click.echo(view.render(what, format_, width=width(plain_width), colour=colour, bars=colour), color=colour)
-    if format_ in ("json", "csv"):
+    about = None
+    if format_ == "json":
+        about = view.About(
+            schema=f"{click.get_current_context().info_name}/{JSON_VERSION}",
+            run=run.manifest.name if run else None,
+            gpu=run.environment("gpu", "name") if run else None,
+        )
+    text = view.render(what, format_, width=width(plain_width), colour=colour, bars=colour, about=about)
+    click.echo(text, color=colour)
+    if format_ == "csv":
         for text in view.warnings(what):
             click.echo(f"warning: {text}", err=True)

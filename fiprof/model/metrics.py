@@ -1,4 +1,4 @@
-"""The table of metrics: our column in ``launches``, ncu's name, unit and meaning. ``derived.py`` computes from them."""
+"""The metrics: our column in ``launches``, ncu's name, unit and meaning; ``quantities.py`` computes from them."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 """Numbers that know where they come from: one cell of a raw file, or a documented formula over such cells.
 
-A :class:`Fact` is a number with its source; :func:`say` puts facts into a sentence that keeps them; ``pages/traced.py``
-puts them into tables and finds them in a page again, so that anybody can compute them
+A :class:`TracedNumber` is a number with its source; :func:`sentence` puts such numbers into a sentence that keeps
+them; ``pages/traced.py`` puts them into tables and finds them in a page again, so that anybody can compute them
 (``tests/test_report_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 SUM = "sum(parts)"
@@ -20,7 +20,7 @@ Origin = Literal["ncu", "nsys", "plain", "run.json", "facts"]
 
 
 @dataclass(frozen=True)
-class Source:
+class Provenance:
     """Where a number comes from.
 
     The formula is arithmetic (``+ - * /``, parentheses) and the functions ``median``, ``spread``, ``mean``, ``sum``,
@@ -48,7 +48,11 @@ class Source:
     """Of the executions, where only those with this grid are meant."""
     phase: str = "measure"
     """Of nsys's executions."""
-    parts: tuple[Source, ...] = ()
+    parts: tuple[Provenance, ...] = ()
+
+    def of(self, formula: str) -> Provenance:
+        """The same place with another formula."""
+        return replace(self, formula=formula)
 
     def __str__(self) -> str:
         """``ncu, launch 3: gpu__time_duration.sum / 1000``."""
@@ -71,11 +75,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Fact:
+class TracedNumber:
     """A number as it is said."""
 
     value: float
-    source: Source
+    source: Provenance
     spec: str = ".2f"
     """How it is written."""
     unit: str = ""
@@ -84,32 +88,32 @@ class Fact:
     def __str__(self) -> str:
         return f"{self.value:{self.spec}}{self.unit}"
 
-    def __truediv__(self, other: Fact) -> Fact:
+    def __truediv__(self, other: TracedNumber) -> TracedNumber:
         """The ratio, written as ``1.31``. Raises ZeroDivisionError."""
-        return Fact(self.value / other.value, Source("facts", "a / b", parts=(self.source, other.source)))
+        return TracedNumber(self.value / other.value, Provenance("facts", "a / b", parts=(self.source, other.source)))
 
-    def as_(self, spec: str, unit: str = "") -> Fact:
+    def as_(self, spec: str, unit: str = "") -> TracedNumber:
         """The same number, written in another way."""
-        return Fact(self.value, self.source, spec, unit)
+        return TracedNumber(self.value, self.source, spec, unit)
 
 
-class Said(str):
+class TracedText(str):
     """A text that keeps the facts in it."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[TracedNumber, ...] = ()
 
 
-def say(template: str, *parts: Fact | str | int) -> Said:
-    """``say("{} takes {}", name, time)``: each ``{}`` is a part; facts are kept, those of a part that was said too."""
-    said = Said(template.format(*map(str, parts)))
-    said.facts = tuple(fact for part in parts for fact in facts_of(part))
+def sentence(template: str, *parts: TracedNumber | str | int) -> TracedText:
+    """``sentence("{} takes {}", name, time)``: each ``{}`` is a part; traced numbers are kept."""
+    said = TracedText(template.format(*map(str, parts)))
+    said.facts = tuple(fact for part in parts for fact in numbers_of(part))
     return said
 
 
-def join(separator: str, texts: Sequence[str]) -> Said:
+def join(separator: str, texts: Sequence[str]) -> TracedText:
     """The texts as one, with the facts of each."""
-    said = Said(separator.join(texts))
-    said.facts = tuple(fact for text in texts for fact in facts_of(text))
+    said = TracedText(separator.join(texts))
+    said.facts = tuple(fact for text in texts for fact in numbers_of(text))
     return said
 
 
@@ -118,8 +122,8 @@ def more(count: int, what: str) -> str:
     return f"another {what}" if count == 1 else f"{count} other {what}s"
 
 
-def facts_of(part: object) -> tuple[Fact, ...]:
+def numbers_of(part: object) -> tuple[TracedNumber, ...]:
     """The facts in a part of a sentence."""
-    if isinstance(part, Fact):
+    if isinstance(part, TracedNumber):
         return (part,)
-    return part.facts if isinstance(part, Said) else ()
+    return part.facts if isinstance(part, TracedText) else ()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.files import whole
+from fiprof.files import atomic_write
 from fiprof.model.versioned import decode, encode
 
 SCHEMA_VERSION = 1
@@ -290,7 +290,7 @@ class EnvironmentInfo:
 
 def write(path: Path, results: KernelResults | JitResults | SourceResults | EnvironmentInfo) -> None:
     """Write a results file whole or not at all. Raises OSError."""
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_bytes(encode(results))
 
 

@@ -1,20 +1,43 @@
-"""A run folder, opened for reading."""
+"""A run folder, opened for reading: each table is read once, whoever asks for it."""
 
 from __future__ import annotations
 
 import functools
 import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
+from fiprof.model.expressions import Expression, Row
+from fiprof.model.finding import Finding
+from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
+from fiprof.model.metrics import COLUMNS, METRICS
+from fiprof.model.provenance import TracedNumber
+from fiprof.model.quantities import DURATION, Quantity
+from fiprof.model.times import COLUMNS as TIMED
+from fiprof.model.times import Times, TraceTimes, summarize, trace_times
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+
+class RunWarning(StrEnum):
+    """What makes a whole run doubtful; with run, the run's name, and reason, the manifest's."""
+
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+_NAMES = {metric.name: metric.ncu for metric in METRICS}
+_IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 
 
 @dataclass(frozen=True)
@@ -36,8 +59,69 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class StallReason:
+    """A reason's row of the table ``stalls``."""
+
+    reason: str
+    warps_per_issue: float | None
+    """Warps in this state per issued instruction."""
+    share: float | None
+    """Of the sum over the reasons, 0 to 1."""
+    samples: int | None
+    """Warp samples in this state; None where warps were not sampled."""
+    samples_not_issued: int | None
+    """Those in cycles in which the scheduler issued nothing."""
+
+
+class Launch(Mapping[str, Any]):
+    """A kernel launch under ncu: who it is, and a row of ``launches`` for whatever evaluates on one."""
+
+    def __init__(self, row: Row, label: str, names: Callable[[str], str]) -> None:
+        self._row = row
+        self._names = names
+        self.launch = int(row["launch"])
+        """ncu's ID."""
+        self.case: str | None = row["case"]
+        """Case id; None outside the cases' ranges."""
+        self.label = label
+        """The case in short."""
+        self.iteration: int | None = row["iteration"]
+        self.kernel: str = row["kernel"] or ""
+        """Name without namespaces, parameters and template arguments."""
+        self.kernel_full: str = row["kernel_full"] or self.kernel
+        self.grid: str = row["grid"] or ""
+        """Blocks, e.g. ``132x1x1``."""
+        self.block: str = row["block"] or ""
+        """Threads of a block, e.g. ``384x1x1``."""
+        self.repeated = False
+        """Whether the run has this kernel of this case more than once."""
+
+    def __getitem__(self, column: str) -> Any:
+        return self._row[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    @property
+    def duration_us(self) -> float | None:
+        """Under ncu."""
+        return DURATION.of(self)
+
+    def traced(self, quantity: Quantity, *, spec: str = "", unit: str | None = None) -> TracedNumber | None:
+        """A quantity with its provenance in this run's metric names; None where it was not collected."""
+        return quantity.traced(self, self._names, spec=spec, unit=unit)
+
+    def formula(self, expression: Expression) -> str:
+        """The arithmetic of an expression in this run's metric names."""
+        return expression.formula(self, self._names)
+
+
+@dataclass(frozen=True)
 class Run:
-    """A run folder. Nothing is read before it is asked for."""
+    """A run folder. Nothing is read before it is asked for, and no column of a table twice."""
 
     path: Path
 
@@ -54,19 +138,60 @@ class Run:
         """Whether the run has any table yet."""
         return any(self.tables_path.glob("*.parquet"))
 
+    # Tables
+
     def has(self, table: str) -> bool:
         return tables.table_path(self.tables_path, table).exists()
 
-    def table(self, name: str) -> pa.Table:
-        """A table as Arrow. Raises FiprofError where it is missing or damaged."""
-        return tables.read(self.tables_path, name)
+    @functools.cached_property
+    def _tables(self) -> dict[str, tables.Reader]:
+        return {}
 
-    def frame(self, name: str) -> pd.DataFrame:
-        """A table as a DataFrame. Raises FiprofError where it is missing or damaged."""
-        return tables.read_frame(self.tables_path, name)
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
+        if name not in self._tables:
+            self._tables[name] = tables.Reader(self.tables_path, name)
+        return self._tables[name].read(columns)
 
-    def case(self, case_id: str) -> CaseEntry | None:
+    def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+        """The same as a DataFrame."""
+        frame: pd.DataFrame = self.table(name, columns).to_pandas()
+        return frame
+
+    def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """A table's rows, every column present; none where the run has no such table.
+
+        None stands for a column that the table lacks, a null and a NaN. Raises FiprofError where it cannot be read.
+        """
+        if not self.has(table):
+            return []
+        there = [column for column in columns if column in self._names_of(table)]
+        absent = dict.fromkeys(column for column in columns if column not in there)
+        return [
+            {**absent, **{name: None if value != value else value for name, value in row.items()}}
+            for row in self.table(table, there).to_pylist()
+        ]
+
+    def _names_of(self, table: str) -> frozenset[str]:
+        if table not in self._tables:
+            self._tables[table] = tables.Reader(self.tables_path, table)
+        return self._tables[table].columns
+
+    # Cases
+
+    @property
+    def cases(self) -> list[CaseEntry]:
+        return self.manifest.cases
+
+    def case(self, case_id: str | None) -> CaseEntry | None:
         return next((case for case in self.manifest.cases if case.id == case_id), None)
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """Short names of the cases."""
+        return Labels(self.manifest.cases)
+
+    # Without a profiler
 
     @functools.cached_property
     def baseline(self) -> dict[str, Baseline]:
@@ -86,9 +211,118 @@ class Run:
         }
 
     @functools.cached_property
+    def plain(self) -> dict[str, Times]:
+        """Case id -> an iteration without a profiler, between CUDA events.
+
+        Event overhead and the gaps between kernels are in it: 1 to 3 µs an iteration.
+        """
+        found = {case: summarize(baseline.gpu_us) for case, baseline in self.baseline.items()}
+        return {case: times for case, times in found.items() if times is not None}
+
+    @functools.cached_property
     def case_errors(self) -> dict[str, str]:
         """Case id -> why it failed, of those that failed by themselves in the plain run."""
         return case_errors(self.path / "baseline.jsonl")
+
+    # Under nsys
+
+    @functools.cached_property
+    def trace(self) -> TraceTimes:
+        """Times under nsys; empty without."""
+        return trace_times(self.table("kernels", TIMED)) if self.has("kernels") else TraceTimes({}, {})
+
+    # Under ncu
+
+    @functools.cached_property
+    def launches(self) -> tuple[Launch, ...]:
+        """Kernel launches with every metric of ``metrics.py``, in the order of the table; none without ncu."""
+        found = tuple(
+            Launch(row, self.labels(row["case"]), self.metric_name)
+            for row in self.rows("launches", (*_IDENTITY, *COLUMNS))
+        )
+        counts: dict[tuple[str | None, str], int] = defaultdict(int)
+        for launch in found:
+            counts[launch.case, launch.kernel] += 1
+        for launch in found:
+            launch.repeated = counts[launch.case, launch.kernel] > 1
+        return found
+
+    @functools.cached_property
+    def _launches_of(self) -> dict[str | None, list[Launch]]:
+        found: dict[str | None, list[Launch]] = defaultdict(list)
+        for launch in self.launches:
+            found[launch.case].append(launch)
+        return dict(found)
+
+    def launches_of(self, case: str | None) -> list[Launch]:
+        """ncu's launches of a case."""
+        return self._launches_of.get(case, [])
+
+    @functools.cached_property
+    def stall_reasons(self) -> dict[int, tuple[StallReason, ...]]:
+        """Launch -> why its warps did not issue, in the order of the table; empty where that was not collected."""
+        found = defaultdict(list)
+        columns = ("launch", "reason", "warps_per_issue", "share", "samples", "samples_not_issued")
+        for row in self.rows("stalls", columns):
+            found[row.pop("launch")].append(StallReason(**row))
+        return {launch: tuple(reasons) for launch, reasons in found.items()}
+
+    def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
+        """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.
+
+        None where ncu did not see the case, or one of its launches lacks the quantity.
+        """
+        totals: dict[int | None, list[float | None]] = defaultdict(list)
+        for launch in self.launches_of(case):
+            totals[launch.iteration].append(quantity(launch))
+        if not totals or any(value is None for values in totals.values() for value in values):
+            return None
+        return median(sum(value for value in values if value is not None) for values in totals.values())
+
+    @functools.cached_property
+    def _collected(self) -> frozenset[str]:
+        """ncu's names that the run has."""
+        import pyarrow.compute as pc
+
+        if not self.has("metrics"):
+            return frozenset()
+        return frozenset(
+            filter(None, pc.unique(self.table("metrics", ["metric"])["metric"].combine_chunks()).to_pylist())
+        )
+
+    def metric_name(self, column: str) -> str:
+        """ncu's name of a column of ``launches`` in this run."""
+        names = _NAMES[column]
+        return next((name for name in names if len(names) > 1 and name in self._collected), names[0])
+
+    # What the manifest tells
+
+    def status_warning(self) -> tuple[Finding, ...]:
+        """What to put above everything when the run did not complete."""
+        manifest = self.manifest
+        if manifest.status == "complete":
+            return ()
+        kind = RunWarning.FAILED if manifest.status == "failed" else RunWarning.INTERRUPTED
+        return (Finding(kind, {"run": manifest.name, "reason": manifest.reason}),)
+
+    def environment(self, *path: str) -> Any:
+        """A value of the manifest's environment by its path of keys; None where it is not there."""
+        value: Any = self.manifest.environment
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
+
+    def why_missing(self, tool: str) -> str:
+        """Why the run has nothing of nsys or ncu, as the end of a sentence."""
+        manifest = self.manifest
+        if tool not in manifest.settings.get("tools", (tool,)):
+            return f"{tool} was not asked for"
+        for action in manifest.actions:
+            if action.step.startswith(tool) and action.outcome != "ok":
+                return f"{action.step} {action.outcome}" + (f": {action.message}" if action.message else "")
+        if not any(action.step.startswith(tool) for action in manifest.actions):
+            return f"{tool} was not started" + (f": {manifest.reason}" if manifest.reason else "")
+        return f"{tool} ran, but its tables are not there; fiprof parse {self.path} makes them, or says why it cannot"
 
 
 def case_errors(path: Path) -> dict[str, str]:

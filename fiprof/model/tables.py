@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
-from fiprof.files import whole
+from fiprof.files import atomic_write
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -305,7 +304,7 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
         return [column.name for column in TABLES[name].columns if column.kind == kind]
 
     with (
-        whole(table_path(folder, name)) as partial,
+        atomic_write(table_path(folder, name)) as partial,
         pq.ParquetWriter(
             partial,
             typed,
@@ -321,31 +320,56 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
         yield file
 
 
+class Reader:
+    """A table's file, opened once; each column is read when it is first asked for.
+
+    Raises FiprofError when the table is not there or cannot be read.
+    """
+
+    def __init__(self, folder: Path, name: str) -> None:
+        import pyarrow.parquet as pq
+
+        self.folder = folder
+        self.path = table_path(folder, name)
+        if not self.path.exists():
+            raise FiprofError(
+                f"{folder.parent} has no table {name}",
+                f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them",
+            )
+        with self._errors():
+            # Not read_table: that imports pyarrow.dataset, and with it pandas.
+            self._file = pq.ParquetFile(self.path)
+        self._names: list[str] = self._file.schema_arrow.names
+        self.columns = frozenset(self._names)
+        self._read: dict[str, pa.ChunkedArray] = {}
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Some columns, or all; categories as dictionaries. Raises FiprofError."""
+        import pyarrow as pa
+
+        wanted = list(columns) if columns is not None else self._names
+        with self._errors():
+            if new := [name for name in wanted if name not in self._read]:
+                found = self._file.read(columns=new)
+                self._read.update(zip(found.column_names, found.columns, strict=True))
+            return pa.table({name: self._read[name] for name in wanted})
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        import pyarrow as pa
+
+        try:
+            yield
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise FiprofError(
+                f"{self.path} cannot be read: {str(error).splitlines()[0]}",
+                f"fiprof parse {self.folder.parent} makes it again from the raw files",
+            ) from error
+
+
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """A table as Arrow, categories as dictionaries.
 
     Raises FiprofError when it is not there or cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path = table_path(folder, name)
-    if not path.exists():
-        raise FiprofError(
-            f"{path.parent.parent} has no table {name}",
-            f"fiprof parse {path.parent.parent} makes the tables from the raw files, where the run has them",
-        )
-    try:
-        # Not read_table: that imports pyarrow.dataset, and with it pandas.
-        return pq.ParquetFile(path).read(columns=list(columns) if columns else None)
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise FiprofError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}",
-            f"fiprof parse {path.parent.parent} makes it again from the raw files",
-        ) from error
-
-
-def read_frame(folder: Path, name: str) -> pd.DataFrame:
-    """A table as a pandas DataFrame. Raises as :func:`read` does."""
-    frame: pd.DataFrame = read(folder, name).to_pandas()
-    return frame
+    return Reader(folder, name).read(columns)

@@ -16,7 +16,7 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
-from fiprof.files import whole
+from fiprof.files import atomic_write
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
 
@@ -130,7 +130,7 @@ class RunFolder:
 
 def write_whole(path: Path, data: bytes) -> None:
     """Replace a file's contents in one step: a reader sees the old or the new, also when the disk is full."""
-    with file_errors(path), whole(path) as partial:
+    with file_errors(path), atomic_write(path) as partial:
         partial.write_bytes(data)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
-from fiprof.files import whole
+from fiprof.files import atomic_write
 from fiprof.model import packing
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
@@ -155,9 +155,9 @@ def _guide(made: Page, folder: str) -> str:
 
     from fiprof.reports.pages import markdown
     from fiprof.reports.pages.page import Bullets, Code, Section, Text
-    from fiprof.reports.view import visible
+    from fiprof.text import escape_control
 
-    where = shlex.quote(f"./{visible(folder)}")
+    where = shlex.quote(f"./{escape_control(folder)}")
     held = (
         "report.html opens in a browser, without a network; report.md is the same as plain text.",
         "numbers.csv has each number of the report whose source is known, with it.",
@@ -174,7 +174,8 @@ def _guide(made: Page, folder: str) -> str:
             Text(("To fiprof the folder is a run; without fiprof any reader of Parquet will do:",)),
             Code(f"fiprof show {where}\nfiprof report {where} --out new"),
             Code(
-                f"import pandas\nprint(pandas.read_parquet({f'{visible(folder)}/tables/launches.parquet'!r}))", "python"
+                f"import pandas\nprint(pandas.read_parquet({f'{escape_control(folder)}/tables/launches.parquet'!r}))",
+                "python",
             ),
         ),
     )
@@ -192,7 +193,7 @@ def _guide(made: Page, folder: str) -> str:
 @contextlib.contextmanager
 def _whole(path: Path, remedy: str = ELSEWHERE) -> Iterator[Path]:
     """:func:`fiprof.files.whole`. Raises FiprofError where the file cannot be written."""
-    with _write_errors(path, remedy), whole(path) as partial:
+    with _write_errors(path, remedy), atomic_write(path) as partial:
         yield partial
 
 

@@ -9,13 +9,13 @@ from fiprof.analysis import roofline, stalls
 from fiprof.analysis import show as show_report
 from fiprof.analysis.verdict import verdict
 from fiprof.errors import FiprofError
-from fiprof.model import source
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports import show_document, verdict_tables
 from fiprof.reports.pages import charts, charts_time, charts_timeline
 from fiprof.reports.pages.page import Chart
-from fiprof.reports.view import Document, visible
+from fiprof.reports.view import Document
+from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ class OpenedRun(Run):
     def _traced(self, chart: Chart | None, what: str) -> Chart:
         if chart is None:
             raise FiprofError(
-                f"{self.manifest.name} has no {what}: {source.why_missing(self, 'nsys')}",
+                f"{self.manifest.name} has no {what}: {self.why_missing('nsys')}",
                 "fiprof collect --tool nsys collects them; fiprof show shows what this run has",
             )
         return chart
@@ -90,7 +90,7 @@ class OpenedRun(Run):
 
 
 def _text(value: object) -> str:
-    return html.escape(visible(str(value)))
+    return html.escape(escape_control(str(value)))
 
 
 def _figure(chart: Chart) -> Figure:

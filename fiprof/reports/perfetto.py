@@ -14,8 +14,8 @@ from typing import IO, Any
 
 from fiprof.analysis import samples
 from fiprof.errors import FiprofError
-from fiprof.files import whole
-from fiprof.model import source
+from fiprof.files import atomic_write
+from fiprof.model.expressions import Row
 from fiprof.model.run import Run
 
 EXTRA = "pip install 'fiprof[perfetto]'"
@@ -66,7 +66,7 @@ def write(run: Run, path: Path) -> Written:
     """
     if not run.has("kernels"):
         raise FiprofError(
-            f"{run.manifest.name} has no trace: {source.why_missing(run, 'nsys')}",
+            f"{run.manifest.name} has no trace: {run.why_missing('nsys')}",
             "fiprof collect --tool nsys,ncu collects one",
         )
     builder, messages = _package()
@@ -90,7 +90,7 @@ def _package() -> tuple[Any, Any]:
 @contextlib.contextmanager
 def _whole_file(path: Path) -> Iterator[IO[bytes]]:
     try:
-        with whole(path) as partial, partial.open("wb") as file:
+        with atomic_write(path) as partial, partial.open("wb") as file:
             yield file
     except OSError as error:
         raise FiprofError(
@@ -277,8 +277,8 @@ _MEMORY = ("time_ns", "device", "pid", "total_bytes")
 def _fill(trace: _Trace, run: Run) -> dict[str, int]:
     """Write everything. Returns the counts of :class:`Written`."""
     kernels, copies, calls = _timed(run, "kernels", _KERNEL), _timed(run, "copies", _COPY), _timed(run, "api", _CALL)
-    ranges = [row for row in source.rows(run, "ranges", _RANGE) if row["start_ns"] is not None]
-    memory = [row for row in source.rows(run, "memory", _MEMORY) if None not in (row["time_ns"], row["total_bytes"])]
+    ranges = [row for row in run.rows("ranges", _RANGE) if row["start_ns"] is not None]
+    memory = [row for row in run.rows("memory", _MEMORY) if None not in (row["time_ns"], row["total_bytes"])]
     sampled = samples.read(run)
     starts = [row["start_ns"] for rows in (kernels, copies, calls, ranges) for row in rows]
     starts += [row["time_ns"] for row in memory] + [int(item.times[0]) for item in sampled.values()]
@@ -316,19 +316,19 @@ def _fill(trace: _Trace, run: Run) -> dict[str, int]:
     }
 
 
-def _timed(run: Run, table: str, columns: Sequence[str]) -> list[source.Row]:
+def _timed(run: Run, table: str, columns: Sequence[str]) -> list[Row]:
     """The rows that have a start and an end."""
     return [
         row
-        for row in source.rows(run, table, columns)
+        for row in run.rows(table, columns)
         if row["start_ns"] is not None and row["end_ns"] is not None and row["start_ns"] <= row["end_ns"]
     ]
 
 
 def _write_threads(
     trace: _Trace,
-    calls: Sequence[source.Row],
-    ranges: Sequence[source.Row],
+    calls: Sequence[Row],
+    ranges: Sequence[Row],
     arrows: dict[tuple[Any, Any], list[int]],
     last_ns: int,
 ) -> None:
@@ -355,7 +355,7 @@ def _write_threads(
             trace.slices(name, thread, slices, nested=True)
 
 
-def _kernel(row: source.Row, ends: Sequence[int]) -> _Slice:
+def _kernel(row: Row, ends: Sequence[int]) -> _Slice:
     keys = (
         "kernel_full", "grid", "block", "registers", "shared_bytes", "graph_node", "phase", "case", "iteration",
         "correlation",
@@ -370,7 +370,7 @@ def _kernel(row: source.Row, ends: Sequence[int]) -> _Slice:
     )
 
 
-def _copy(row: source.Row, ends: Sequence[int]) -> _Slice:
+def _copy(row: Row, ends: Sequence[int]) -> _Slice:
     keys = ("bytes", "phase", "case", "iteration", "correlation")
     return _Slice(
         row["start_ns"], row["end_ns"], row["kind"] or "", "copy", {key: _whole(row[key]) for key in keys}, ends=ends
@@ -394,9 +394,7 @@ class _Gpus:
         return self._tracks[device]
 
 
-def _write_counters(
-    trace: _Trace, gpus: _Gpus, sampled: dict[int, samples.Samples], memory: Sequence[source.Row]
-) -> int:
+def _write_counters(trace: _Trace, gpus: _Gpus, sampled: dict[int, samples.Samples], memory: Sequence[Row]) -> int:
     """Returns the values written. A sample's time is where it begins, so that each holds until the next."""
     import numpy as np
 

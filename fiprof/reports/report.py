@@ -6,22 +6,22 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
-from fiprof.analysis.measured import Measured
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
-from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Finding, Link, Page, Section, Table, Text
-from fiprof.reports.pages.traced import Found, of_page
+from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Link, Observation, Page, Section, Table, Text
+from fiprof.reports.pages.traced import LocatedNumber, of_page
 from fiprof.reports.run_report import checklist, guide, kernels, observations, settings, story, summary, verdicts
 from fiprof.reports.run_report.checklist import Item
 from fiprof.reports.run_report.compare import comparison
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.run_report.tables import appendix_tables
-from fiprof.reports.view import visible
+from fiprof.text import escape_control
 
 T = TypeVar("T")
 
@@ -33,19 +33,19 @@ def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
     Raises FiprofError for a table that is there and cannot be read.
     """
     if len(runs) == 1:
-        return Page(visible(runs[0].manifest.name), _sections(runs[0], defaults or {}), facts=_facts(runs[0]))
+        return Page(escape_control(runs[0].manifest.name), _sections(runs[0], defaults or {}), facts=_facts(runs[0]))
     parts = [
-        Section("", f"Run {number}: {visible(run.manifest.name)}", (), _sections(run, defaults or {}))
+        Section("", f"Run {number}: {escape_control(run.manifest.name)}", (), _sections(run, defaults or {}))
         for number, run in enumerate(runs, 1)
     ]
     numbered = [
         _prefixed(dataclasses.replace(part, anchor="run"), f"run{number}-") for number, part in enumerate(parts, 1)
     ]
-    title = f"{len(runs)} runs: {', '.join(visible(run.manifest.name) for run in runs)}"
-    return Page(title, (comparison([Measured(run) for run in runs]), *numbered))
+    title = f"{len(runs)} runs: {', '.join(escape_control(run.manifest.name) for run in runs)}"
+    return Page(title, (comparison([Analyses(run) for run in runs]), *numbered))
 
 
-def facts(run: Run) -> list[Found]:
+def facts(run: Run) -> list[LocatedNumber]:
     """Every number of a run's report whose source is known."""
     return of_page(report([run]))
 
@@ -55,7 +55,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     gpu = manifest.environment.get("gpu")
     tools = manifest.environment.get("tools")
     return tuple(
-        (name, visible(value))
+        (name, escape_control(value))
         for name, value in (
             ("GPU", str(gpu.get("name", "")) if isinstance(gpu, dict) else ""),
             ("Collected", f"{manifest.started[:19].replace('T', ' ')}, in {manifest.duration_s:.0f} s"),
@@ -70,7 +70,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
-    measured, checks = Measured(run), checklist.all_checks(run)
+    measured, checks = Analyses(run), checklist.all_checks(run)
     told, judged = story.story(measured), verdicts.of_run(run)
     sections = [
         summary.section(measured, checks, judged),
@@ -89,7 +89,7 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
     return (*kept, checklist.checklist(_items(measured, kept, checks, judged)))
 
 
-def _charts(measured: Measured) -> Section:
+def _charts(measured: Analyses) -> Section:
     """The pictures, as far as the run has what they show."""
     run = measured.run
     blocks: list[Block] = []
@@ -98,7 +98,7 @@ def _charts(measured: Measured) -> Section:
         lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
         lambda: roofline_chart(measured.roofs),
         lambda: stalls_chart(measured.stalls),
-        lambda: occupancy_chart(measured.figures) if measured.evidence.launches else None,
+        lambda: occupancy_chart(measured.figures) if measured.run.launches else None,
         lambda: memory_chart(run),
     )
     for make in makers:
@@ -112,7 +112,7 @@ def _charts(measured: Measured) -> Section:
     return Section("charts", "Visualizations", tuple(dict.fromkeys(blocks)))
 
 
-def _appendix(measured: Measured, told: story.Story, checks: Sequence[Check]) -> Section:
+def _appendix(measured: Analyses, told: story.Story, checks: Sequence[Check]) -> Section:
     tables = [
         *appendix_tables(measured, told),
         checklist.checks_table(measured.run, checks),
@@ -137,14 +137,14 @@ SECTIONS = (
 """Anchors of the sections that a whole report has, beside the checklist."""
 
 
-def _items(measured: Measured, sections: Sequence[Section], checks: Sequence[Check], judged: Verdicts) -> list[Item]:
+def _items(measured: Analyses, sections: Sequence[Section], checks: Sequence[Check], judged: Verdicts) -> list[Item]:
     """What the report can ask of itself."""
     run, there = measured.run, {section.anchor for section in sections}
     missing = [anchor for anchor in SECTIONS if anchor not in there]
     lacking = [what for what, _ in summary.lacks(measured)]
     found = [each for section in sections for each in of_page(Page("", (section,)))]
     numbers = len(found)
-    due = len(measured.evidence.launches)
+    due = len(measured.run.launches)
     given = sum(verdict.judgement.kind != verdicts.UNKNOWN for verdict in judged.launches)
     return [
         Item(
@@ -196,7 +196,7 @@ def _prefixed(section: Section, prefix: str) -> Section:
             rows = tuple(tuple(link(cell) for cell in row) for row in item.view.rows)
             view = dataclasses.replace(item.view, rows=rows)
             return dataclasses.replace(item, view=view, anchor=item.anchor and prefix + item.anchor)
-        if isinstance(item, Chart | Finding):
+        if isinstance(item, Chart | Observation):
             return dataclasses.replace(item, anchor=prefix + item.anchor)
         return item
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fiprof.analysis.roofline import Rooflines, compute_roofs, memory_roofs
-from fiprof.model.labels import first_numbers
+from fiprof.reports.headings import first_numbers
 
 CHART_COLUMNS = 100
 CHART_ROWS = 22

@@ -19,8 +19,8 @@ from fiprof.analysis.roofline import (
     compute_roofs,
     memory_roofs,
 )
-from fiprof.model import derived
-from fiprof.model.labels import label_cells, numbered
+from fiprof.model.expressions import ratio
+from fiprof.reports.headings import label_cells, numbered
 from fiprof.reports.view import Column, Document, View, view_of
 
 
@@ -152,13 +152,13 @@ def _row(item: LaunchRoofline, cases: Sequence[CaseRoofline]) -> LaunchRow:
         item.work.kind if item.work else None,
         item.work.ops if item.work else None,
         *_work_cells(item.work),
-        derived.tera(item.attainable_ops_per_second), item.share, item.roof,
+        _tera(item.attainable_ops_per_second), item.share, item.roof,
         item.model_flop_per_byte, item.remark,
         *dram, *l2, *l1,
         *_work_cells(tensor), *_work_cells(fp32), *_work_cells(fp16), *_work_cells(fp64),
         case.kernels if case else None,
-        derived.tera(case.ops_per_second) if case else None,
-        derived.tera(case.attainable_ops_per_second) if case else None,
+        _tera(case.ops_per_second) if case else None,
+        _tera(case.attainable_ops_per_second) if case else None,
         case.share if case else None,
         case.roof if case else None,
     )  # fmt: skip
@@ -166,7 +166,7 @@ def _row(item: LaunchRoofline, cases: Sequence[CaseRoofline]) -> LaunchRow:
 
 def _work_cells(work: Work | None) -> tuple[float | None, float | None]:
     """TFLOP/s and their roof."""
-    return (None, None) if work is None else (derived.tera(work.ops_per_second), derived.tera(work.peak_ops_per_second))
+    return (None, None) if work is None else (_tera(work.ops_per_second), _tera(work.peak_ops_per_second))
 
 
 def _memory_cells(memory: MemoryRoof | None) -> tuple[float | None, float | None, float | None, float | None]:
@@ -184,7 +184,7 @@ def _memory_cells(memory: MemoryRoof | None) -> tuple[float | None, float | None
 def _model_cells(case: CaseRoofline) -> tuple[str | int | float | None, ...]:
     return (
         case.label, case.kernels, case.duration_us, case.flops / 1e9, case.moved_bytes / 1e6, case.flop_per_byte,
-        derived.tera(case.ops_per_second), derived.tera(case.attainable_ops_per_second), case.share,
+        _tera(case.ops_per_second), _tera(case.attainable_ops_per_second), case.share,
         case.roof or NOT_ENOUGH,
     )  # fmt: skip
 
@@ -256,3 +256,8 @@ def _ridges(launches: Iterable[LaunchRoofline], kind: str, level: str) -> Iterab
 def _span(span: tuple[float, float], spec: str, unit: float = 1e12) -> str:
     low, high = (format(value / unit, spec) for value in span)
     return low if low == high else f"{low} to {high}"
+
+
+def _tera(value: float | None) -> float | None:
+    """In units of 10^12."""
+    return ratio(value, 1e12)

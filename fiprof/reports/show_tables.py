@@ -10,8 +10,9 @@ from typing import Any
 from fiprof.analysis.accesses import GlobalAccess, SharedAccess
 from fiprof.analysis.occupancy import BARRIERS, BLOCKS, CLUSTERS, REGISTERS, SHARED, WARPS, sentences
 from fiprof.analysis.show import CaseFigures, Figures, LaunchFigures
-from fiprof.model.labels import label_cells, numbered
-from fiprof.reports.view import Column, Value, View, cell_width, render
+from fiprof.reports.headings import label_cells, numbered
+from fiprof.reports.view import Column, Value, View, render
+from fiprof.text import cell_width
 
 MOST_ALIKE = 8
 """Launches of the same kernel and size in a case that are all shown."""

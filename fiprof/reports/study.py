@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from fiprof.files import whole
+from fiprof.files import atomic_write
 from fiprof.reports.pages.page import Page, PageLink
 from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
 
@@ -51,5 +51,5 @@ def pages(study: Study) -> dict[str, Page]:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
-    with whole(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(text, encoding="utf-8")

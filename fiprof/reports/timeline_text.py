@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Levels
-from fiprof.analysis.timeline import CHART_CELLS, LONGEST_CALLS, Chapter, Step, Timeline, Together
-from fiprof.model.labels import short_kernel
+from fiprof.analysis.timeline import CHART_CELLS, LONGEST_CALLS, CasePhase, KernelSpan, Timeline, Totals
 from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 _NOTHING, _IDLE = "?", "·"
@@ -59,7 +59,7 @@ def document(what: Timeline) -> Document:
     return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
 
 
-def _view(chapter: Chapter, period_us: float | None) -> View:
+def _view(chapter: CasePhase, period_us: float | None) -> View:
     place = f" · GPU {chapter.device}" if chapter.several_devices else ""
     length_us = chapter.end_us - chapter.start_us
     title = (
@@ -77,7 +77,7 @@ def _view(chapter: Chapter, period_us: float | None) -> View:
     return View(columns, rows, title=title, summary=tuple(sentences))
 
 
-def _list(items: Sequence[Together]) -> str:
+def _list(items: Sequence[Totals]) -> str:
     words = [
         f"{short_kernel(item.name)} x {item.count}"
         + ("" if item.bytes is None else f", {bytes_words(item.bytes)}")
@@ -90,7 +90,7 @@ def _list(items: Sequence[Together]) -> str:
     return "; ".join(words)
 
 
-def _sentence(step: Step, period_us: float | None) -> str:
+def _sentence(step: KernelSpan, period_us: float | None) -> str:
     """What ran, and then what the hardware did."""
     if step.count > 1:
         words = [

@@ -6,11 +6,12 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from fiprof.analysis.verdict.model import Reading, title
+from fiprof.analysis.verdict.model import Comparison, title
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Verdicts
-from fiprof.model.labels import heading, label_cells, short_kernel
+from fiprof.reports.headings import heading, label_cells
 from fiprof.reports.view import Column, Document, Value, View
+from fiprof.text import short_kernel
 
 _DATA = tuple(
     Column(key)
@@ -130,13 +131,13 @@ def _rule_words(rule: QuotedRule) -> str:
     return f"ncu's rule {rule.rule}{estimate}: " + (f"no step, {rule.why_not}" if rule.why_not else rule.message)
 
 
-def _reading_row(reading: Reading) -> tuple[Value, ...]:
+def _reading_row(reading: Comparison) -> tuple[Value, ...]:
     limit = "" if reading.threshold is None else f"{reading.test} {reading.threshold:g}{reading.fact.unit}"
     unit = reading.fact.unit.strip()
     return (reading.what, reading.value, unit, limit, reading.origin, _measured_as(reading))
 
 
-def _measured_as(reading: Reading) -> str:
+def _measured_as(reading: Comparison) -> str:
     """ncu's name or the formula; of what was computed from several tools, with their names."""
     of = reading.fact.source
     return str(of) if of.origin == "facts" else of.formula

@@ -8,13 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Literal
+
+import fiprof
+from fiprof.model.finding import Finding, plain
+from fiprof.reports.words import worded
+from fiprof.text import cell_width, escape_control, shorten
 
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 
-Value = str | int | float | bool | tuple[str, ...] | None
-"""A cell. None is what was not measured; a tuple is a list of words."""
+Value = str | int | float | bool | Finding | tuple[str | Finding, ...] | None
+"""A cell. None is what was not measured; an enum or a finding is shown in words."""
 
 NARROWEST_TEXT = 12
 """Cells that a column of text keeps on a terminal that is too narrow for everything."""
@@ -42,6 +48,10 @@ class Column:
     """Cells that it takes in a table at least, so that tables below each other line up."""
 
 
+Sayable = Finding | StrEnum | str
+"""What the words are for, or a text as it is."""
+
+
 @dataclass(frozen=True)
 class View:
     """A table with a heading, and the sentences that belong to it."""
@@ -50,11 +60,11 @@ class View:
     rows: tuple[tuple[Value, ...], ...]
     """Each as long as columns."""
     title: str = ""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Sayable, ...] = ()
     """What makes the numbers doubtful; before them."""
-    summary: tuple[str, ...] = ()
+    summary: tuple[Sayable, ...] = ()
     """What the numbers say in words; before them too."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sayable, ...] = ()
     """How to read them; after them."""
 
 
@@ -66,9 +76,9 @@ class Document:
     """All of it in one table, for JSON and CSV."""
     shown: tuple[View, ...]
     """For the terminal and Markdown."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Sayable, ...] = ()
     """About the whole, before everything."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Sayable, ...] = ()
     """About the whole, after everything."""
 
 
@@ -86,70 +96,48 @@ def warnings(what: View | Document) -> tuple[str, ...]:
 
     JSON and CSV leave them out, so that a command says them on stderr.
     """
+    own = tuple(map(worded, what.warnings))
     if isinstance(what, View):
-        return what.warnings
-    below = (f"{view.title}: {text}" if view.title else text for view in what.shown for text in view.warnings)
-    return tuple(map(visible, (*what.warnings, *below)))
+        return own
+    below = (
+        f"{view.title}: {worded(each)}" if view.title else worded(each) for view in what.shown for each in view.warnings
+    )
+    return tuple(map(escape_control, (*own, *below)))
 
 
-def render(what: View | Document, format: Format, *, width: int = 120, colour: bool = False, bars: bool = False) -> str:
+@dataclass(frozen=True)
+class About:
+    """What JSON says above the rows."""
+
+    schema: str = ""
+    """Which rows these are, and their version: ``verdict/1``."""
+    run: str | None = None
+    """Name of the run; None where the rows are of none, or of several."""
+    gpu: str | None = None
+
+
+def render(
+    what: View | Document,
+    format: Format,
+    *,
+    width: int = 120,
+    colour: bool = False,
+    bars: bool = False,
+    about: About | None = None,
+) -> str:
     """A report as text, without a newline at its end.
 
     width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
-    blocks. All three are for ``table`` only.
+    blocks. All three are for ``table`` only. about: for JSON.
     """
     document = what if isinstance(what, Document) else Document(data=what, shown=(what,))
     if format == "json":
-        return _json(document.data)
+        return _json(document, about or About())
     if format == "csv":
         return _csv(document.data)
     if format == "md":
         return _markdown(document)
     return _terminal(document, _Terminal(width, colour, bars))
-
-
-def visible(text: str) -> str:
-    """The text with every control, format and broken character as its escape, e.g. ``\\x1b``."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
-    )
-
-
-def shorten(text: str, cells: int) -> str:
-    """The text in at most so many terminal cells, its middle left out: names differ at both ends."""
-    if len(text) * 2 > cells and cell_width(text) > cells:
-        head = _take(text, cells // 2)
-        tail = _take(text[::-1], cells - 1 - cell_width(head))[::-1]
-        return f"{head}…{tail}"
-    return text
-
-
-def cell_width(text: str) -> int:
-    """Terminal cells of a printable text."""
-    if text.isascii():
-        return len(text)
-    return sum(map(_char_width, text))
-
-
-def _char_width(char: str) -> int:
-    import unicodedata
-
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
-
-
-def _take(text: Iterable[str], cells: int) -> str:
-    """As many leading characters as fit."""
-    taken = []
-    for char in text:
-        cells -= _char_width(char)
-        if cells < 0:
-            break
-        taken.append(char)
-    return "".join(taken)
 
 
 def word(value: Value, spec: str = "") -> str:
@@ -159,26 +147,37 @@ def word(value: Value, spec: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return visible(", ".join(value)) or "–"
-    return visible(value) if isinstance(value, str) else format(value, spec)
+        return escape_control(", ".join(map(worded, value))) or "–"
+    return escape_control(worded(value)) if isinstance(value, str | Finding) else format(value, spec)
 
 
 # JSON and CSV
 
 
-def _json(view: View) -> str:
+def _json(document: Document, about: About) -> str:
+    """One object: what the rows are, of which run and GPU, what makes them doubtful, and the rows."""
     import json
 
-    objects = [
-        {column.key: _json_value(value) for column, value in zip(view.columns, row, strict=True)} for row in view.rows
-    ]
-    return json.dumps(objects, indent=1, allow_nan=False)
+    view = document.data
+    found = [*document.warnings, *(each for shown in document.shown for each in shown.warnings)]
+    content = {
+        "schema": about.schema,
+        "fiprof": fiprof.__version__,
+        "run": about.run,
+        "gpu": about.gpu,
+        "warnings": [each.fields() for each in found if isinstance(each, Finding)],
+        "rows": [{column.key: value for column, value in zip(view.columns, row, strict=True)} for row in view.rows],
+    }
+    return json.dumps(_json_value(content), indent=1, allow_nan=False)
 
 
-def _json_value(value: Value) -> str | int | float | bool | list[str] | None:
-    if isinstance(value, tuple):
-        return list(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _json_value(value: Any) -> Any:
+    """Without what JSON does not have: findings as their fields, enums as their values, no infinities."""
+    if isinstance(value, dict):
+        return {key: _json_value(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [_json_value(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else plain(value)
 
 
 def _csv(view: View) -> str:
@@ -197,9 +196,11 @@ def _csv_value(value: Value) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Finding):
+        value = value.kind.value
     if isinstance(value, tuple):
-        value = "; ".join(value)
-    return visible(value) if isinstance(value, str) else repr(value)
+        value = "; ".join(str(each.kind.value if isinstance(each, Finding) else each) for each in value)
+    return escape_control(value) if isinstance(value, str) else repr(value)
 
 
 # Tables for people
@@ -229,22 +230,24 @@ def markdown_text(text: str) -> str:
     """Text that GitHub shows as it is. An underscore inside a word is one there."""
     import re
 
-    escaped = visible(text).translate(_MARKDOWN_ESCAPES)
+    escaped = escape_control(text).translate(_MARKDOWN_ESCAPES)
     return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda run: "\\_" * len(run[0]), escaped)
 
 
 def _markdown(document: Document) -> str:
-    blocks = [f"> **Warning:** {markdown_text(text)}" for text in document.warnings]
+    blocks = [f"> **Warning:** {markdown_text(worded(text))}" for text in document.warnings]
     for view in document.shown:
         blocks += _markdown_view(view)
-    blocks += [markdown_text(text) for text in document.notes]
+    blocks += [markdown_text(worded(text)) for text in document.notes]
     return "\n\n".join(blocks)
 
 
 def _markdown_view(view: View) -> list[str]:
-    blocks = [f"### {markdown_text(shorten(visible(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
-    blocks += [f"> **Warning:** {markdown_text(text)}" for text in view.warnings]
-    blocks += [markdown_text(text) for text in view.summary]
+    blocks = (
+        [f"### {markdown_text(shorten(escape_control(view.title), LONGEST_MARKDOWN_TEXT * 2))}"] if view.title else []
+    )
+    blocks += [f"> **Warning:** {markdown_text(worded(text))}" for text in view.warnings]
+    blocks += [markdown_text(worded(text)) for text in view.summary]
     shown = shown_columns(view, bars=False)
     if view.rows and shown:
         heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
@@ -255,7 +258,7 @@ def _markdown_view(view: View) -> list[str]:
         ]
         rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
         blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    return blocks + [markdown_text(text) for text in view.notes]
+    return blocks + [markdown_text(worded(text)) for text in view.notes]
 
 
 # The terminal
@@ -275,10 +278,12 @@ class _Terminal:
     def paint(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and code and text.strip() else text
 
-    def wrap(self, text: str, code: str = "") -> list[str]:
+    def wrap(self, said: Sayable, code: str = "") -> list[str]:
         import textwrap
 
-        lines = textwrap.wrap(visible(text), max(self.width, 20), subsequent_indent="  ")
+        text = worded(said)
+
+        lines = textwrap.wrap(escape_control(text), max(self.width, 20), subsequent_indent="  ")
         return [self.paint(line, code) for line in lines]
 
 
@@ -289,12 +294,12 @@ def _terminal(document: Document, terminal: _Terminal) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
-def _warning_lines(texts: Iterable[str], terminal: _Terminal) -> list[str]:
-    return [line for text in texts for line in terminal.wrap(f"! {text}", _YELLOW)]
+def _warning_lines(texts: Iterable[Sayable], terminal: _Terminal) -> list[str]:
+    return [line for text in texts for line in terminal.wrap(f"! {worded(text)}", _YELLOW)]
 
 
 def _terminal_view(view: View, terminal: _Terminal) -> list[str]:
-    lines = [terminal.paint(shorten(visible(view.title), terminal.width), _BOLD)] if view.title else []
+    lines = [terminal.paint(shorten(escape_control(view.title), terminal.width), _BOLD)] if view.title else []
     lines += _warning_lines(view.warnings, terminal)
     lines += [line for text in view.summary for line in terminal.wrap(text)]
     if view.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from fiprof.model.provenance import Fact, Said, say
+from fiprof.model.provenance import TracedNumber, TracedText, sentence
 
 Kind = Literal["compute", "memory", "latency", "launch", "imbalance", "unknown"]
 Test = Literal["at least", "below", ""]
@@ -30,14 +30,14 @@ _WORDS: dict[Kind, str] = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class Comparison:
     """A measured value, and what it was held against."""
 
     what: str
     """What it says, e.g. ``use of DRAM``."""
     column: str
     """Of ``launches``; empty for what was computed from several."""
-    fact: Fact
+    fact: TracedNumber
     """The value with its unit, and ncu's or nsys's names for it (``fact.source.formula``)."""
     test: Test = ""
     """How it compares with the threshold; empty where there is none."""
@@ -62,16 +62,16 @@ class Reading:
         """The verdict that it rules out, where it is there for that only; else empty."""
         return RULED_OUT.get(self.what, "") if self.test == "below" else ""
 
-    def said(self) -> Said:
+    def said(self) -> TracedText:
         """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
         if not self.test or self.threshold is None:
-            return say("{} {}", self.what, self.fact)
+            return sentence("{} {}", self.what, self.fact)
         limit = f"{self.threshold:g}{self.fact.unit}"
-        return say("{} {}, {} {} ({})", self.what, self.fact, self.test, limit, self.origin)
+        return sentence("{} {}, {} {} ({})", self.what, self.fact, self.test, limit, self.origin)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Bottleneck:
     """Something that may bind a launch."""
 
     kind: Kind
@@ -79,7 +79,7 @@ class Candidate:
     """Which resource, or which imbalance; empty where the kind says all."""
     value: float
     """Percent of time; see the module. Of latency: what the busiest resource leaves."""
-    reading: Reading | None = None
+    reading: Comparison | None = None
     """The value itself; None for latency, which is the absence of the others."""
 
     @property
@@ -94,13 +94,13 @@ class Judgement:
 
     kind: Kind
     part: str
-    readings: tuple[Reading, ...]
+    readings: tuple[Comparison, ...]
     """The evidence, the deciding one first; each holds."""
-    runner_up: Candidate | None = None
+    runner_up: Bottleneck | None = None
     margin: float | None = None
     """Points of a percent by which the readings would have to change for the runner-up; negative where it is ahead and
     merely feeds what binds."""
-    resources: tuple[Candidate, ...] = ()
+    resources: tuple[Bottleneck, ...] = ()
     """Every resource that was measured, the busiest first."""
     idle_pct: float | None = None
     """Of the time of the multiprocessor that worked longest, what the average one was idle."""
@@ -118,10 +118,10 @@ class Judgement:
         return self.margin is not None and self.margin < CLOSE_POINTS
 
     @property
-    def busiest(self) -> Candidate | None:
+    def busiest(self) -> Bottleneck | None:
         return self.resources[0] if self.resources else None
 
-    def resource(self, part: str) -> Candidate | None:
+    def resource(self, part: str) -> Bottleneck | None:
         return next((found for found in self.resources if found.part == part), None)
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.verdict.model import Judgement
 from fiprof.analysis.verdict.rules import DRAM, ISSUE, L1_DATA, L2, SHARED, SHARED_OR_L1, TENSOR
-from fiprof.model import derived, source
-from fiprof.model.derived import Row, number
+from fiprof.model.expressions import Row, number
+from fiprof.model.quantities import dominant_tensor_kind, mostly_mma
 from fiprof.model.run import Run
 
 LONGEST_MESSAGE = 200
@@ -104,7 +104,7 @@ def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
     """
     columns = ("launch", "section", "rule", "kind", "message", "speedup_kind", "speedup_pct")
     found: dict[int, list[QuotedRule]] = defaultdict(list)
-    for row in source.rows(run, "rules", columns):
+    for row in run.rows("rules", columns):
         found[row["launch"]].append(
             QuotedRule(
                 section=row["section"] or "",
@@ -143,10 +143,10 @@ def conflict_share(row: Row) -> float | None:
 
 def by_warpgroups(row: Row) -> bool:
     """Whether the tensor operations are wgmma: asynchronous, so that few warps do, and more find no registers."""
-    kind = derived.dominant_tensor_kind(row)
+    kind = dominant_tensor_kind(row)
     if kind is None or number(row, f"tensor_peak_{kind}_ops_per_cycle") is None:
         return False
-    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not derived.mostly_mma(row, kind)
+    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not mostly_mma(row, kind)
 
 
 def _why_not(rule: QuotedRule, judgement: Judgement, row: Row, excess_bytes: float | None) -> str:

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.verdict.model import CLOSE_POINTS, IDLE, Candidate, Judgement, Kind, Reading, Test
+from fiprof.analysis.verdict.model import CLOSE_POINTS, IDLE, Bottleneck, Comparison, Judgement, Kind, Test
 from fiprof.model import metrics
-from fiprof.model.derived import Row, number
-from fiprof.model.provenance import Fact, Source
+from fiprof.model.expressions import Row, number
+from fiprof.model.provenance import Provenance, TracedNumber
 
 BUSY_PCT = 60.0
 SATURATED_PCT = 80.0
@@ -96,8 +96,8 @@ def judge(
     row: Row,
     *,
     launch: int | None = None,
-    stall: Reading | None = None,
-    waiting: Reading | None = None,
+    stall: Comparison | None = None,
+    waiting: Comparison | None = None,
     names: Names = _FIRST_NAMES.__getitem__,
 ) -> Judgement:
     """What binds a launch. Never fails for numbers; what was not collected is named in ``missing``.
@@ -134,23 +134,23 @@ class _Facts:
     def __init__(self, row: Row, launch: int | None, names: Names) -> None:
         self.row, self.launch, self.names = row, launch, names
 
-    def column(self, column: str, unit: str = "%", spec: str = ".1f") -> Fact | None:
+    def column(self, column: str, unit: str = "%", spec: str = ".1f") -> TracedNumber | None:
         value = number(self.row, column)
-        return None if value is None else Fact(value, self.source(self.names(column)), spec, unit)
+        return None if value is None else TracedNumber(value, self.source(self.names(column)), spec, unit)
 
-    def source(self, formula: str) -> Source:
-        return Source("ncu", formula, launch=self.launch)
+    def source(self, formula: str) -> Provenance:
+        return Provenance("ncu", formula, launch=self.launch)
 
-    def idle(self) -> Fact | None:
+    def idle(self) -> TracedNumber | None:
         """Percent of the longest-working multiprocessor's time in which the average one had no warp."""
         average, most = number(self.row, "sm_active_cycles"), number(self.row, "sm_active_cycles_max")
         if average is None or not most or most < 0:
             return None
         formula = f"100 * (1 - {self.names('sm_active_cycles')} / {self.names('sm_active_cycles_max')})"
-        return Fact(min(max(100 * (1 - average / most), 0.0), 100.0), self.source(formula), ".1f", "%")
+        return TracedNumber(min(max(100 * (1 - average / most), 0.0), 100.0), self.source(formula), ".1f", "%")
 
 
-def _resources(facts: _Facts) -> tuple[Candidate, ...]:
+def _resources(facts: _Facts) -> tuple[Bottleneck, ...]:
     """Every resource that was measured, the busiest first."""
     found = []
     for resource in RESOURCES:
@@ -158,12 +158,12 @@ def _resources(facts: _Facts) -> tuple[Candidate, ...]:
         if read:
             value, column, fact = max(read, key=lambda item: item[0])
             part = _l1_part(facts.row) if resource.name == L1_DATA else resource.name
-            found.append(Candidate(resource.kind, part, value, Reading(f"use of {part}", column, fact)))
+            found.append(Bottleneck(resource.kind, part, value, Comparison(f"use of {part}", column, fact)))
     for part, kind, column in _SIDES:
         fact = facts.column(column)
         known = max((item.value for item in found if item.kind == kind), default=0.0)
         if fact and fact.value > known + ELSEWHERE_POINTS:
-            found.append(Candidate(kind, part, fact.value, Reading(f"use of {part}", column, fact)))
+            found.append(Bottleneck(kind, part, fact.value, Comparison(f"use of {part}", column, fact)))
     return tuple(sorted(found, key=lambda item: -item.value))
 
 
@@ -199,35 +199,35 @@ def _known(row: Row) -> bool:
 class _Pool:
     """What is left to choose from."""
 
-    resources: tuple[Candidate, ...]
-    idle: Fact | None
+    resources: tuple[Bottleneck, ...]
+    idle: TracedNumber | None
     imbalance: str
-    waiting: Reading | None
+    waiting: Comparison | None
     known: bool
     latency: bool = True
 
-    def first(self) -> Candidate | None:
+    def first(self) -> Bottleneck | None:
         """The first that holds in the module's order; None where there is not enough to tell."""
         if self.waiting is not None and self.waiting.value >= WAITING_PCT:
-            return Candidate("launch", "", self.waiting.value, self.waiting)
+            return Bottleneck("launch", "", self.waiting.value, self.waiting)
         busiest = _what_is_fed(self.resources)
         if busiest is not None and busiest.value >= SATURATED_PCT:
             return busiest
         if self.idle is not None and self.idle.value >= IDLE_PCT:
-            return Candidate("imbalance", self.imbalance, self.idle.value, _idle_reading(self.idle, "at least"))
+            return Bottleneck("imbalance", self.imbalance, self.idle.value, _idle_reading(self.idle, "at least"))
         if not self.known:
             return None
         if busiest is not None and busiest.value >= BUSY_PCT:
             return busiest
         if self.idle is None or not self.latency:
             return None
-        return Candidate("latency", "", 100 - (busiest.value if busiest else 0.0))
+        return Bottleneck("latency", "", 100 - (busiest.value if busiest else 0.0))
 
-    def without(self, found: Candidate) -> _Pool:
+    def without(self, found: Bottleneck) -> _Pool:
         kept = tuple(item for item in self.resources if item.part != found.part)
         return _Pool(
             resources=kept if found.kind in ("compute", "memory") else self.resources,
-            idle=Fact(0.0, self.idle.source) if found.kind == "imbalance" and self.idle else self.idle,
+            idle=TracedNumber(0.0, self.idle.source) if found.kind == "imbalance" and self.idle else self.idle,
             imbalance=self.imbalance,
             waiting=None if found.kind == "launch" else self.waiting,
             known=self.known,
@@ -235,7 +235,7 @@ class _Pool:
         )
 
 
-def _what_is_fed(resources: Sequence[Candidate]) -> Candidate | None:
+def _what_is_fed(resources: Sequence[Bottleneck]) -> Bottleneck | None:
     """The busiest resource; but where it feeds another one that is at its limit too and close, that one."""
     if not resources:
         return None
@@ -248,7 +248,7 @@ def _what_is_fed(resources: Sequence[Candidate]) -> Candidate | None:
     return top
 
 
-def _margin(verdict: Candidate, runner_up: Candidate) -> float:
+def _margin(verdict: Bottleneck, runner_up: Bottleneck) -> float:
     """Points until the runner-up would be the verdict."""
     resources = ("compute", "memory")
     if verdict.kind == "launch":
@@ -268,29 +268,29 @@ def _margin(verdict: Candidate, runner_up: Candidate) -> float:
 # The evidence
 
 
-def _idle_reading(fact: Fact, test: Test) -> Reading:
-    return Reading(IDLE, "", fact, test, IDLE_PCT, IDLE_SOURCE)
+def _idle_reading(fact: TracedNumber, test: Test) -> Comparison:
+    return Comparison(IDLE, "", fact, test, IDLE_PCT, IDLE_SOURCE)
 
 
-def _against(candidate: Candidate) -> Reading:
+def _against(candidate: Bottleneck) -> Comparison:
     """A resource's use against the threshold that it has reached, or not."""
     assert candidate.reading is not None
     reached = next((limit for limit in (SATURATED_PCT, BUSY_PCT) if candidate.value >= limit), None)
     test: Test = "below" if reached is None else "at least"
     reading = candidate.reading
-    return Reading(reading.what, reading.column, reading.fact, test, reached or BUSY_PCT, SOL_RULE)
+    return Comparison(reading.what, reading.column, reading.fact, test, reached or BUSY_PCT, SOL_RULE)
 
 
 def _readings(
-    verdict: Candidate | None,
-    runner_up: Candidate | None,
-    busiest: Candidate | None,
+    verdict: Bottleneck | None,
+    runner_up: Bottleneck | None,
+    busiest: Bottleneck | None,
     facts: _Facts,
-    idle: Fact | None,
-    stall: Reading | None,
-    waiting: Reading | None,
-) -> tuple[Reading, ...]:
-    found: list[Reading] = []
+    idle: TracedNumber | None,
+    stall: Comparison | None,
+    waiting: Comparison | None,
+) -> tuple[Comparison, ...]:
+    found: list[Comparison] = []
     if verdict is not None and verdict.kind == "launch" and waiting is not None:
         found.append(waiting)
     if verdict is not None and verdict.kind == "imbalance" and idle is not None:
@@ -303,7 +303,7 @@ def _readings(
         found.append(_against(busiest))
     if verdict is not None and verdict.kind == "latency":
         issue = facts.column("issue_active_pct")
-        found += [Reading("cycles in which a scheduler issued", "issue_active_pct", issue)] if issue else []
+        found += [Comparison("cycles in which a scheduler issued", "issue_active_pct", issue)] if issue else []
         found += [stall] if stall is not None else []
     if idle is not None and idle.value < IDLE_PCT:
         found.append(_idle_reading(idle, "below"))
@@ -312,18 +312,18 @@ def _readings(
     return tuple(found)
 
 
-def _blocks(facts: _Facts) -> list[Reading]:
+def _blocks(facts: _Facts) -> list[Comparison]:
     """The blocks against the multiprocessors, where they are fewer."""
     blocks, multiprocessors = facts.column("blocks", "", ",.0f"), number(facts.row, "multiprocessors")
     if blocks is None or multiprocessors is None or blocks.value >= multiprocessors:
         return []
-    return [Reading("blocks", "blocks", blocks, "below", multiprocessors, "the multiprocessors of this GPU")]
+    return [Comparison("blocks", "blocks", blocks, "below", multiprocessors, "the multiprocessors of this GPU")]
 
 
 _WANTED = ("dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct")
 
 
-def _missing(row: Row, verdict: Candidate | None) -> tuple[str, ...]:
+def _missing(row: Row, verdict: Bottleneck | None) -> tuple[str, ...]:
     """Columns without which the verdict is less sure, or there is none."""
     wanted = [*_WANTED, "sm_active_cycles", "sm_active_cycles_max"]
     if verdict is not None and verdict.part == SHARED_OR_L1:
@@ -331,7 +331,7 @@ def _missing(row: Row, verdict: Candidate | None) -> tuple[str, ...]:
     return tuple(column for column in wanted if number(row, column) is None)
 
 
-def other_l2_part(row: Row, resources: Sequence[Candidate]) -> tuple[str, ...]:
+def other_l2_part(row: Row, resources: Sequence[Bottleneck]) -> tuple[str, ...]:
     """A sentence where ncu's figure for L2 is of a part that its report does not show.
 
     ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90% there while

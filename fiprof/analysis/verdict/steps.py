@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.verdict.model import Judgement, Reading
+from fiprof.analysis.verdict.model import Comparison, Judgement
 from fiprof.analysis.verdict.quoted_rules import (
     CONFLICT_SHARE,
     EXCESS,
@@ -34,9 +34,9 @@ from fiprof.analysis.verdict.rules import (
     STALL_SHARE_PCT,
     TENSOR,
 )
-from fiprof.model import derived
-from fiprof.model.derived import Row, number
-from fiprof.model.provenance import Said, say
+from fiprof.model.expressions import Row, number
+from fiprof.model.provenance import TracedText, sentence
+from fiprof.model.quantities import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3
 OVERHEAD_PCT = 20.0
@@ -65,10 +65,10 @@ class Step:
     rule: str = ""
     """ncu's rule whose estimate it is; empty where it is fiprof's."""
 
-    def said(self) -> Said:
+    def said(self) -> TracedText:
         """The whole, e.g. ``… (saves at most 12% of the launch: …)``."""
         gain = "no estimate" if self.gain_pct is None else f"saves at most {self.gain_pct:.3g}% of {self.of}"
-        return say("{} ({}: {})", self.action, gain, self.basis)
+        return sentence("{} ({}: {})", self.action, gain, self.basis)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Reason:
     name: str
     share_pct: float
     """Of the warps' time."""
-    reading: Reading
+    reading: Comparison
 
 
 @dataclass(frozen=True)
@@ -265,9 +265,9 @@ def _less_work(s: Situation) -> Iterator[Step]:
 def _tensor(s: Situation) -> Iterator[Step]:
     use = s.use(TENSOR)
     yield from _less_work(s)
-    kind = derived.dominant_tensor_kind(s.row)
+    kind = dominant_tensor_kind(s.row)
     peak = number(s.row, f"tensor_peak_{kind}_ops_per_cycle")
-    if kind is not None and peak is not None and derived.mostly_mma(s.row, kind):
+    if kind is not None and peak is not None and mostly_mma(s.row, kind):
         slow = number(s.row, f"mma_peak_{kind}_ops_per_cycle")
         if slow is not None and peak > slow > 0:
             yield Step(
@@ -302,7 +302,7 @@ def _instructions(s: Situation) -> Iterator[Step]:
     """A pipe, or the schedulers' issue slots."""
     part = s.judgement.part
     following, rest = s.next_after(part, ISSUE)
-    ops = derived.float_ops(s.row)
+    ops = counted_float_ops(s.row)
     if part == "FMA pipe" and ops and max(ops, key=ops.__getitem__) == "fp32":
         yield Step(
             "Do two multiply-adds in one instruction, with packed halves (HFMA2), where the accuracy allows it",

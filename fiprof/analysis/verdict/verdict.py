@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fiprof.analysis import checks
-from fiprof.analysis.measured import Measured
+from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.verdict import quoted_rules
 from fiprof.analysis.verdict import steps as advice
-from fiprof.analysis.verdict.model import CLOSE_POINTS, WAITING, Judgement, Reading
+from fiprof.analysis.verdict.model import CLOSE_POINTS, WAITING, Comparison, Judgement
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.rules import (
     BUSY_PCT,
@@ -24,12 +24,15 @@ from fiprof.analysis.verdict.rules import (
 )
 from fiprof.analysis.verdict.steps import Reason, Situation, Step
 from fiprof.errors import FiprofError
-from fiprof.model import source
-from fiprof.model.evidence import float_ops
-from fiprof.model.labels import names_kernel_or_case, short_kernel
+from fiprof.model.case_quantities import KERNEL_TIME
+from fiprof.model.expressions import Row
+from fiprof.model.finding import Finding
+from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.provenance import Fact, Said, Source, say
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, sentence
+from fiprof.model.quantities import DRAM_BYTES, TENSOR_OPS, stall_provenance, work_ops
 from fiprof.model.run import Run
+from fiprof.text import short_kernel
 
 Sure = Literal["high", "fair", "low"]
 
@@ -74,10 +77,10 @@ class LaunchVerdict:
         return self.judgement.title
 
     @property
-    def reason(self) -> Said:
+    def reason(self) -> TracedText:
         """The verdict with the reading that decided it."""
         readings = self.judgement.readings
-        return say("{}: {}", self.title, readings[0].said()) if readings else say("{}", self.title)
+        return sentence("{}: {}", self.title, readings[0].said()) if readings else sentence("{}", self.title)
 
     @property
     def runner_up(self) -> str:
@@ -107,7 +110,7 @@ class CaseVerdict:
     """Host time of the CUDA calls that launch an iteration's kernels, under nsys."""
     graph: bool
     """Whether its kernels were launched from a CUDA graph."""
-    waiting: Reading | None
+    waiting: Comparison | None
     """Percent of an iteration in which the GPU waits; None where it cannot be told."""
 
     @property
@@ -143,7 +146,7 @@ class Verdicts:
     launches: tuple[LaunchVerdict, ...]
     """In the order of the launches; empty without ncu."""
     cases: tuple[CaseVerdict, ...]
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding | str, ...] = ()
     """About the run."""
 
     def of(self, launch: int) -> LaunchVerdict | None:
@@ -158,14 +161,14 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left, or a
     table cannot be read.
     """
-    measured = Measured(run)
-    launches = measured.evidence.launches
-    if not launches and not measured.evidence.trace.cases:
+    measured = Analyses(run)
+    launches = measured.run.launches
+    if not launches and not measured.run.trace.cases:
         raise FiprofError(
-            f"{run.manifest.name} has nothing to judge: {source.why_missing(run, 'ncu')}",
+            f"{run.manifest.name} has nothing to judge: {run.why_missing('ncu')}",
             "fiprof collect --tool nsys,ncu collects it; fiprof show shows what this run has",
         )
-    kept = [row for row in launches if names_kernel_or_case(row, measured.labels(row["case"]), kernel)]
+    kept = [row for row in launches if names_kernel_or_case(row, measured.run.labels(row["case"]), kernel)]
     if launches and not kept:
         names = sorted({row["kernel"] or "" for row in launches})
         raise FiprofError(
@@ -176,9 +179,9 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     failed = checks.failed(run)
     judge_ = _Judge(measured, cases, checks.by_launch(failed))
     ids = {row["case"] for row in kept}
-    warnings = [*source.status_warning(run), *checks.of_run(failed)]
+    warnings: list[Finding | str] = [*run.status_warning(), *checks.of_run(failed)]
     if not launches:
-        warnings.append(f"no launch can be judged: {source.why_missing(run, 'ncu')}")
+        warnings.append(f"no launch can be judged: {run.why_missing('ncu')}")
     return Verdicts(
         run=run.manifest.name,
         launches=tuple(judge_.launch(row) for row in kept),
@@ -190,7 +193,7 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
 class _Judge:
     """Judges the launches of a run."""
 
-    def __init__(self, measured: Measured, cases: dict[str, CaseVerdict], doubts: dict[int, tuple[str, ...]]) -> None:
+    def __init__(self, measured: Analyses, cases: dict[str, CaseVerdict], doubts: dict[int, tuple[str, ...]]) -> None:
         self.measured = measured
         self.cases = cases
         self.doubts = doubts
@@ -201,14 +204,14 @@ class _Judge:
         """Case and iteration -> the time of all its launches, ns."""
         self.longest: dict[str | None, float] = defaultdict(float)
         """Case -> its longest launch, ns."""
-        for row in measured.evidence.launches:
+        for row in measured.run.launches:
             duration = row["duration_ns"] or 0.0
             self.counts[row["case"], row["kernel"]] += 1
             self.together[row["case"], row["iteration"]] += duration
             self.longest[row["case"]] = max(self.longest[row["case"]], duration)
         self.excess = {case.id: _excess(measured, case) for case in measured.run.manifest.cases}
 
-    def launch(self, row: source.Row) -> LaunchVerdict:
+    def launch(self, row: Row) -> LaunchVerdict:
         launch = int(row["launch"])
         case = self.cases.get(row["case"])
         reasons = self.reasons.get(launch, ())
@@ -217,7 +220,7 @@ class _Judge:
             launch=launch,
             stall=reasons[0].reading if reasons else None,
             waiting=case.waiting if case else None,
-            names=self.measured.name,
+            names=self.measured.run.metric_name,
         )
         excess_ops, excess_bytes = self._excess(row)
         rules = quoted_rules.weighed(self.rules.get(launch, ()), judgement, row, excess_bytes)
@@ -240,7 +243,7 @@ class _Judge:
         return LaunchVerdict(
             launch=launch,
             case=row["case"],
-            label=self.measured.labels(row["case"]),
+            label=self.measured.run.labels(row["case"]),
             kernel=row["kernel"] or "",
             grid=row["grid"] or "",
             iteration=row["iteration"],
@@ -254,13 +257,13 @@ class _Judge:
             rules=advice.with_rules(steps, rules),
         )
 
-    def _share(self, row: source.Row) -> float | None:
+    def _share(self, row: Row) -> float | None:
         if row["case"] is None or row["duration_ns"] is None:
             return None
         together = self.together[row["case"], row["iteration"]]
         return row["duration_ns"] / together if together else None
 
-    def _excess(self, row: source.Row) -> tuple[float | None, float | None]:
+    def _excess(self, row: Row) -> tuple[float | None, float | None]:
         """The excess of its case, where it is the kernel that takes most of its time: the cost model is about that."""
         duration = row["duration_ns"]
         if not duration or duration < self.longest[row["case"]] / 2:
@@ -268,32 +271,30 @@ class _Judge:
         return self.excess.get(row["case"], (None, None))
 
 
-def _excess(measured: Measured, case: CaseEntry) -> tuple[float | None, float | None]:
+def _excess(measured: Analyses, case: CaseEntry) -> tuple[float | None, float | None]:
     """Operations and DRAM bytes that ncu counted in an iteration over those that the case needs; None where unknown."""
-    from fiprof.model.derived import dram_bytes, tensor_ops
-
-    evidence = measured.evidence
-    counted = evidence.per_iteration(case.id, tensor_ops) or evidence.per_iteration(case.id, float_ops)
-    moved, least = evidence.per_iteration(case.id, dram_bytes), case.bytes_read + case.bytes_written
+    run = measured.run
+    counted = run.per_iteration(case.id, TENSOR_OPS.value) or run.per_iteration(case.id, work_ops)
+    moved, least = run.per_iteration(case.id, DRAM_BYTES.value), case.bytes_read + case.bytes_written
     return (
         counted / case.flops if counted and case.flops else None,
         moved / least if moved is not None and least else None,
     )
 
 
-def _reasons(measured: Measured) -> dict[int, tuple[Reason, ...]]:
+def _reasons(measured: Analyses) -> dict[int, tuple[Reason, ...]]:
     """Launch -> the reasons of its warps' stalls, the largest share first; ready and issuing warps are none."""
     from fiprof.analysis.reasons import reason_of
 
     found: dict[int, list[Reason]] = defaultdict(list)
-    rows = {row["launch"]: row for row in measured.evidence.launches}
-    for row in source.rows(measured.run, "stalls", ("launch", "reason", "share")):
+    rows = {row["launch"]: row for row in measured.run.launches}
+    for row in measured.run.rows("stalls", ("launch", "reason", "share")):
         if row["share"] is None or row["launch"] not in rows or reason_of(row["reason"]).kind != "stall":
             continue
-        fact = measured.stall(rows[row["launch"]], row["reason"], row["share"])
-        percent = Fact(100 * fact.value, _times_100(fact.source), ".0f", "%")
+        fact = TracedNumber(row["share"], stall_provenance(rows[row["launch"]], row["reason"]), ".0%")
+        percent = TracedNumber(100 * fact.value, _times_100(fact.source), ".0f", "%")
         dominates = percent.value >= STALL_SHARE_PCT
-        reading = Reading(
+        reading = Comparison(
             f"warps in {row['reason']}",
             "",
             percent,
@@ -308,8 +309,8 @@ def _reasons(measured: Measured) -> dict[int, tuple[Reason, ...]]:
     }
 
 
-def _times_100(of: Source) -> Source:
-    return Source(of.origin, f"100 * ({of.formula})", launch=of.launch, case=of.case)
+def _times_100(of: Provenance) -> Provenance:
+    return Provenance(of.origin, f"100 * ({of.formula})", launch=of.launch, case=of.case)
 
 
 def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[str]) -> list[str]:
@@ -340,7 +341,7 @@ def _sure(judgement: Judgement, doubts: Sequence[str]) -> Sure:
 # Cases
 
 
-def _cases(measured: Measured) -> list[CaseVerdict]:
+def _cases(measured: Analyses) -> list[CaseVerdict]:
     """Every case of the run that was measured."""
     from fiprof.analysis.verdict.cases import launches_of
 
@@ -348,16 +349,16 @@ def _cases(measured: Measured) -> list[CaseVerdict]:
     found = []
     for case in measured.run.manifest.cases:
         baseline = measured.run.baseline.get(case.id)
-        kernel_time = measured.kernel_time(case.id)
+        kernel_time = KERNEL_TIME.traced(measured.run, case.id)
         trace = traced.get(case.id)
         if kernel_time is None and baseline is None:
             continue
         wall = baseline.wall_us if baseline and baseline.wall_us == baseline.wall_us else None
-        executions = measured.evidence.trace.cases.get(case.id)
+        executions = measured.run.trace.cases.get(case.id)
         found.append(
             CaseVerdict(
                 case=case.id,
-                label=measured.labels(case.id),
+                label=measured.run.labels(case.id),
                 kernels=executions.executions if executions else None,
                 kernel_us=kernel_time.value if kernel_time else None,
                 wall_us=wall,
@@ -369,7 +370,7 @@ def _cases(measured: Measured) -> list[CaseVerdict]:
     return found
 
 
-def _waiting(case: str, kernel_time: Fact | None, wall_us: float | None) -> Reading | None:
+def _waiting(case: str, kernel_time: TracedNumber | None, wall_us: float | None) -> Comparison | None:
     """Percent of an iteration in which no kernel ran, as a loop without a profiler sees it.
 
     The kernels' time is nsys's: their sum, so with kernels side by side the true figure is larger, and with a kernel
@@ -377,8 +378,8 @@ def _waiting(case: str, kernel_time: Fact | None, wall_us: float | None) -> Read
     """
     if kernel_time is None or not wall_us or wall_us <= 0:
         return None
-    wall = Source("plain", "wall_us", case=case)
-    share = Source("facts", "max(100 * (1 - a / b), 0)", parts=(kernel_time.source, wall))
-    fact = Fact(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", "%")
+    wall = Provenance("plain", "wall_us", case=case)
+    share = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(kernel_time.source, wall))
+    fact = TracedNumber(min(max(100 * (1 - kernel_time.value / wall_us), 0.0), 100.0), share, ".1f", "%")
     test: Literal["at least", "below"] = "at least" if fact.value >= WAITING_PCT else "below"
-    return Reading(WAITING, "", fact, test, WAITING_PCT, WAITING_SOURCE)
+    return Comparison(WAITING, "", fact, test, WAITING_PCT, WAITING_SOURCE)

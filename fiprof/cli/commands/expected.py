@@ -36,4 +36,4 @@ def command(run: Run, kernel: str, expectations: Path | None, format_: Format) -
     if expectations is not None:
         known = {*registry.available(), *(case.workload for case in run.manifest.cases)}
         check_workloads(read_expectations(expectations), known)
-    show(expected.document(expected.expected(run, families=combined(expectations), kernel=kernel)), format_)
+    show(expected.document(expected.expected(run, families=combined(expectations), kernel=kernel)), format_, run=run)

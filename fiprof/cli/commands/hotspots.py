@@ -35,4 +35,4 @@ def command(run: Run, kernel: str, top: int, context: int, format_: Format) -> N
     """The instructions of every launch that hold most warp samples, why, and what they probably wait for."""
     from fiprof.analysis import hotspots
 
-    show(hotspots.document(hotspots.hotspots(run, kernel=kernel, top=top, context=context)), format_)
+    show(hotspots.document(hotspots.hotspots(run, kernel=kernel, top=top, context=context)), format_, run=run)

@@ -23,6 +23,6 @@ def command(run: Run, kernel: str, format_: Format) -> None:
     from fiprof.reports import roofline_chart, roofline_tables
 
     rooflines = roofline.roofline(run, kernel=kernel)
-    show(roofline_tables.document(rooflines), format_)
+    show(roofline_tables.document(rooflines), format_, run=run)
     if format_ == "table" and (drawn := roofline_chart.chart(rooflines)):
         click.echo(f"\n{drawn}")

@@ -31,4 +31,4 @@ def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
 
     figures = show.show(run, kernel=kernel, longest=top)
     width = options.width() if format_ == "table" else MARKDOWN_WIDTH
-    options.show(show_document.document(figures, width=width), format_)
+    options.show(show_document.document(figures, width=width), format_, run=run)

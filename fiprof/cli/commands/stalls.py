@@ -25,4 +25,4 @@ def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
     from fiprof.analysis import stalls
 
-    show(stalls.document(stalls.stalls(run, kernel=kernel), top=top), format_)
+    show(stalls.document(stalls.stalls(run, kernel=kernel), top=top), format_, run=run)

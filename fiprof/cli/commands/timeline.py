@@ -45,4 +45,4 @@ def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Fo
         click.echo(sentence(write(run, Path(perfetto))), err=True)
     width = options.width(timeline.PLAIN_WIDTH)
     what = timeline.timeline(run, kernel=kernel, phase=phase, cells=timeline_text.chart_cells(width))
-    options.show(timeline_text.document(what), format_, plain_width=timeline.PLAIN_WIDTH)
+    options.show(timeline_text.document(what), format_, run=run, plain_width=timeline.PLAIN_WIDTH)

@@ -22,4 +22,4 @@ def command(run: Run, kernel: str, format_: Format) -> None:
     from fiprof.analysis.verdict.verdict import verdicts
     from fiprof.reports.verdict_tables import document
 
-    show(document(verdicts(run, kernel=kernel)), format_)
+    show(document(verdicts(run, kernel=kernel)), format_, run=run)

@@ -10,9 +10,10 @@ from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.words import worded
 
 if TYPE_CHECKING:
-    from fiprof.reports.pages.page import Finding, Section
+    from fiprof.reports.pages.page import Observation, Section
 
 PHASES = ("generate", "compile", "link", "load", "other", "launch")
 SLOWEST_DOMINATES = 0.8
@@ -158,17 +159,17 @@ def section(results: JitResults) -> Section:
         anchor="jit",
         title="Just-in-time compilation",
         blocks=(
-            *(Caution(text) for text in whole.warnings),
+            *(Caution(worded(text)) for text in whole.warnings),
             *findings(results),
             *(Table(view) for view in views if view.rows),
-            *(Text((" ".join(view.summary),)) for view in views if not view.rows),
+            *(Text((" ".join(map(worded, view.summary)),)) for view in views if not view.rows),
             *(Code(command) for command in results.warm_up),
-            *(Text((text,)) for text in whole.notes),
+            *(Text((worded(text),)) for text in whole.notes),
         ),
     )
 
 
-def findings(results: JitResults) -> tuple[Finding, ...]:
+def findings(results: JitResults) -> tuple[Observation, ...]:
     """What the measurement says, the costliest first; empty without a measured case."""
     found = [
         _first_calls(results),
@@ -179,8 +180,8 @@ def findings(results: JitResults) -> tuple[Finding, ...]:
     return tuple(finding for finding in found if finding is not None)
 
 
-def _first_calls(results: JitResults) -> Finding | None:
-    from fiprof.reports.pages.page import Finding
+def _first_calls(results: JitResults) -> Observation | None:
+    from fiprof.reports.pages.page import Observation
 
     rows = [row for row in call_rows(results) if row.cold_s is not None]
     if not rows:
@@ -193,7 +194,7 @@ def _first_calls(results: JitResults) -> Finding | None:
     if worst.memory_s is not None:
         parts.append(f"{worst.memory_s * 1e3:.2f} ms with the module in memory")
     total = sum(row.cold_s or 0.0 for row in rows)
-    return Finding(
+    return Observation(
         anchor="jit-first-calls",
         observation=_sentence(", ".join(parts)),
         evidence=tuple(
@@ -205,8 +206,8 @@ def _first_calls(results: JitResults) -> Finding | None:
     )
 
 
-def _where_it_goes(results: JitResults) -> Finding | None:
-    from fiprof.reports.pages.page import Finding
+def _where_it_goes(results: JitResults) -> Observation | None:
+    from fiprof.reports.pages.page import Observation
 
     totals = dict.fromkeys(PHASES, 0.0)
     for call in results.calls:
@@ -218,7 +219,7 @@ def _where_it_goes(results: JitResults) -> Finding | None:
         return None
     first, *rest = sorted(totals.items(), key=lambda item: -item[1])
     others = ", ".join(f"{name} {seconds / whole:.1%}" for name, seconds in rest if seconds / whole >= 0.001)
-    return Finding(
+    return Observation(
         anchor="jit-phases",
         observation=_sentence(
             f"of the {whole:.0f} s of all cold calls, {first[0]} takes {first[1] / whole:.0%}"
@@ -234,8 +235,8 @@ def _where_it_goes(results: JitResults) -> Finding | None:
     )
 
 
-def _parallelism(results: JitResults) -> Finding | None:
-    from fiprof.reports.pages.page import Finding
+def _parallelism(results: JitResults) -> Observation | None:
+    from fiprof.reports.pages.page import Observation
 
     rows = [row for row in module_rows(results) if row.parallelism is not None and row.compile_s]
     cores = results.environment.get("cores")
@@ -245,7 +246,7 @@ def _parallelism(results: JitResults) -> Finding | None:
     bound = [row for row in rows if (row.slowest_s or 0.0) >= SLOWEST_DOMINATES * (row.compile_s or 0.0)]
     at_a_time = sum(row.compilers_s or 0.0 for row in rows) / sum(_compile_wall(row) for row in rows)
     on = f" on {cores} cores" if cores else ""
-    return Finding(
+    return Observation(
         anchor="jit-parallelism",
         observation=_sentence(
             f"a module compiles {at_a_time:.1f} sources at a time on average{on}; in {len(bound)} of {len(rows)} "
@@ -265,14 +266,14 @@ def _parallelism(results: JitResults) -> Finding | None:
     )
 
 
-def _warm_up(results: JitResults) -> Finding | None:
-    from fiprof.reports.pages.page import Finding
+def _warm_up(results: JitResults) -> Observation | None:
+    from fiprof.reports.pages.page import Observation
 
     cold = [call.cold_s for call in results.calls if call.cold_s is not None]
     if results.warm_up_s is None or not cold:
         return None
     modules = "the module is" if len(results.modules) == 1 else f"all {len(results.modules)} modules are"
-    return Finding(
+    return Observation(
         anchor="jit-warm-up",
         observation=_sentence(
             f"compiled side by side, {modules} ready in {results.warm_up_s:.0f} s, the "

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples, timeline
-from fiprof.model.labels import Labels, short_kernel
+from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import View, render
+from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,7 +71,7 @@ class _Lane:
     """With start_ns, end_ns and name."""
 
 
-def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
+def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
     import plotly.graph_objects as go
 
     lanes = [*_marked(run), *_calls(run), *_streams(run)]
@@ -129,7 +130,7 @@ def _timeline(run: Run, chapters: Sequence[timeline.Chapter]) -> Figure:
     return made
 
 
-def _menu(chapters: Sequence[timeline.Chapter], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _menu(chapters: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Leads to the windows."""
     names = [
         chapter.label

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from fiprof.reports.view import shorten, visible
+from fiprof.text import escape_control, shorten
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -25,17 +25,20 @@ ROW_PX = 30
 
 def label(name: str) -> str:
     """A name as plotly shows it as it is, on an axis or in a legend."""
-    return escaped(shorten(visible(name), LONGEST_LABEL))
+    return escaped(shorten(escape_control(name), LONGEST_LABEL))
 
 
 def escaped(text: str) -> str:
     """Text that plotly shows as it is."""
-    return html.escape(visible(text), quote=False)
+    return html.escape(escape_control(text), quote=False)
 
 
 def hover(title: str, rows: Sequence[tuple[str, str]]) -> str:
     """What stands beside the mouse: a title, and names with their values and units."""
-    lines = [f"<b>{escaped(shorten(visible(title), 80))}</b>", *(f"{escaped(n)}: {escaped(v)}" for n, v in rows if v)]
+    lines = [
+        f"<b>{escaped(shorten(escape_control(title), 80))}</b>",
+        *(f"{escaped(n)}: {escaped(v)}" for n, v in rows if v),
+    ]
     return "<br>".join(lines)
 
 

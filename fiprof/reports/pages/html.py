@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
-from fiprof.reports.view import Column, Value, is_number, shorten, shown_columns, visible, word
+from fiprof.reports.view import Column, Value, is_number, shown_columns, word
+from fiprof.reports.words import worded
+from fiprof.text import escape_control, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -110,7 +112,7 @@ def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> I
         yield _Cell(
             text=shorten(text, LONGEST_CELL),
             href=_href(value),
-            title=visible(source) or (text if len(text) > LONGEST_CELL else ""),
+            title=escape_control(source) or (text if len(text) > LONGEST_CELL else ""),
             order=_order(value) if number else None,
             bar_pct=100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
         )
@@ -124,7 +126,7 @@ def _order(value: Value) -> str:
 
 def _parts(parts: Iterable[str]) -> list[tuple[str, str, bool]]:
     """Text, where it leads (empty for nowhere), and whether it is code."""
-    return [(visible(part), _href(part), isinstance(part, Quoted)) for part in parts]
+    return [(escape_control(part), _href(part), isinstance(part, Quoted)) for part in parts]
 
 
 def _href(value: Value) -> str:
@@ -157,7 +159,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(visible=visible, parts=_parts, kind=_kind, grid=_grid)
+    environment.filters.update(worded=worded, escape_control=escape_control, parts=_parts, kind=_kind, grid=_grid)
     environment.globals["contents_depth"] = CONTENTS_DEPTH
     return environment
 

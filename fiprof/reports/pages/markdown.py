@@ -16,8 +16,8 @@ from fiprof.reports.pages.page import (
     Caution,
     Chart,
     Code,
-    Finding,
     Link,
+    Observation,
     Page,
     Quoted,
     Section,
@@ -25,7 +25,9 @@ from fiprof.reports.pages.page import (
     Text,
     target,
 )
-from fiprof.reports.view import View, cell_width, markdown_text, shorten, shown_columns, table_lines, visible
+from fiprof.reports.view import View, markdown_text, shown_columns, table_lines
+from fiprof.reports.words import worded
+from fiprof.text import cell_width, escape_control, shorten
 
 WIDTH = 100
 """Columns."""
@@ -80,15 +82,15 @@ class _Writer:
                 return _chart(block, level)
             case Code():
                 return [_fenced(_code_lines(block), block.language)]
-            case Finding():
+            case Observation():
                 return _finding(block)
 
     def table(self, table: Table, level: int) -> list[str]:
         view = table.view
         blocks = _anchor(table.anchor)
         blocks += [f"{'#' * min(level, 6)} {_heading(view.title)}"] if view.title else []
-        blocks += [_wrapped(f"**Caution:** {_words(text)}", "> ", "> ") for text in view.warnings]
-        blocks += [_paragraph(_words(text)) for text in view.summary]
+        blocks += [_wrapped(f"**Caution:** {_words(worded(text))}", "> ", "> ") for text in view.warnings]
+        blocks += [_paragraph(_words(worded(text))) for text in view.summary]
         rows = view.rows[:APPENDIX_ROWS] if table.appendix and not table.uncut else view.rows
         cut = dataclasses.replace(view, rows=rows)
         blocks += [_fenced(lines) for lines in table_lines(cut, width=WIDTH, narrowest=NARROWEST_NAME) if rows]
@@ -98,12 +100,12 @@ class _Writer:
             rest = f"The first {len(rows)} of {len(view.rows):,} rows"
             where = f"; all of them are in {_link(self.whole, self.whole)}." if self.whole else "."
             blocks.append(_paragraph(rest + where))
-        return blocks + [_paragraph(_words(text)) for text in view.notes]
+        return blocks + [_paragraph(_words(worded(text))) for text in view.notes]
 
 
 def slug(title: str) -> str:
     """The anchor that GitHub gives a heading, where no other has the same."""
-    return re.sub(r"[^\w\- ]", "", visible(title).lower()).replace(" ", "-")
+    return re.sub(r"[^\w\- ]", "", escape_control(title).lower()).replace(" ", "-")
 
 
 # Blocks
@@ -117,11 +119,11 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Iterable[str]:
 def _chart(chart: Chart, level: int) -> list[str]:
     blocks = [*_anchor(chart.anchor), f"{'#' * min(level, 6)} {_heading(chart.title)}"]
     if chart.text:
-        blocks.append(_fenced([visible(line) for line in chart.text.splitlines()]))
+        blocks.append(_fenced([escape_control(line) for line in chart.text.splitlines()]))
     return blocks + ([_paragraph(_words(chart.caption))] if chart.caption else [])
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(finding: Observation) -> list[str]:
     blocks = [*_anchor(finding.anchor), _paragraph(f"**{_words(finding.observation)}**")]
     if finding.evidence:
         blocks.append("\n".join(_wrapped(_words(text), "- ", "  ") for text in finding.evidence))
@@ -151,7 +153,7 @@ def _fenced(lines: Sequence[str], language: str = "") -> str:
 def _code_lines(code: Code) -> list[str]:
     """Long commands go on after a backslash, between words; other text is cut at the width."""
     lines = []
-    for line in (visible(line) for line in code.text.splitlines()):
+    for line in (escape_control(line) for line in code.text.splitlines()):
         if cell_width(line) <= WIDTH:
             lines.append(line)
         elif code.language == "sh":
@@ -206,7 +208,7 @@ def _inline(part: str) -> str:
 
 def _code(text: str) -> str:
     """A code span, whose marks are longer than any run of them inside."""
-    shown = shorten(" ".join(visible(text).split()), LONGEST_WORD)
+    shown = shorten(" ".join(escape_control(text).split()), LONGEST_WORD)
     mark = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
     space = " " if shown.startswith("`") or shown.endswith("`") else ""
     return f"{mark}{space}{shown}{space}{mark}" if shown else ""
@@ -215,12 +217,12 @@ def _code(text: str) -> str:
 def _link(text: str, href: str) -> str:
     from urllib.parse import quote
 
-    return f"[{_words(text)}]({quote(visible(href), safe='/#:?&=%._-~+,@')})"
+    return f"[{_words(text)}]({quote(escape_control(href), safe='/#:?&=%._-~+,@')})"
 
 
 def _words(text: str) -> str:
     """Text as GitHub shows it as it is; words that are too long for a line have their middle left out."""
-    shown = visible(" ".join(text.splitlines()) if not text.isprintable() else text)
+    shown = escape_control(" ".join(text.splitlines()) if not text.isprintable() else text)
     return "".join(_word(part) for part in re.split(r"( +)", shown))
 
 
@@ -230,7 +232,7 @@ def _word(text: str) -> str:
 
 def _heading(title: str) -> str:
     """On one line."""
-    return _cut(visible(title), WIDTH - len("###### "))
+    return _cut(escape_control(title), WIDTH - len("###### "))
 
 
 def _cut(text: str, cells: int) -> str:
@@ -272,4 +274,4 @@ def _lines(words: Sequence[str], cells: int) -> list[str]:
 def _attribute(text: str) -> str:
     import html
 
-    return html.escape(visible(text))
+    return html.escape(escape_control(text))

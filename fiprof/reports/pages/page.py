@@ -15,7 +15,7 @@ from fiprof.reports.view import View
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from fiprof.model.provenance import Fact
+    from fiprof.model.provenance import TracedNumber
 
 
 class Link(str):
@@ -84,7 +84,7 @@ class Table:
     sources: tuple[tuple[str, ...], ...] = ()
     """For each cell of the view's rows where its number comes from, in words (empty for none); or nothing at all. HTML
     shows it when the mouse rests on the cell."""
-    facts: tuple[tuple[Fact | None, ...], ...] = ()
+    facts: tuple[tuple[TracedNumber | None, ...], ...] = ()
     """The same as data; see ``facts.py``."""
     uncut: bool = False
     """Whether plain text shows every row of an appendix all the same."""
@@ -115,7 +115,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """An observation with what shows it and what follows from it."""
 
     anchor: str
@@ -129,7 +129,7 @@ class Finding:
     """How sure it is, and why."""
 
 
-Block = Text | Bullets | Caution | Table | Chart | Code | Finding
+Block = Text | Bullets | Caution | Table | Chart | Code | Observation
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.reports.view import Column, View, cell_width, shorten, table_lines, visible
+from fiprof.reports.view import Column, View, table_lines
+from fiprof.text import cell_width, escape_control, shorten
 
 WIDTH = 100
 NAME_CELLS = 30
@@ -38,7 +39,7 @@ def bars(items: Sequence[Bar], *, whole: float | None = None) -> str:
     """A line a bar: name, value, blocks. whole: the value of a full bar; the largest one without it."""
     full = whole or max((item.value for item in items), default=0.0) or 1.0
     columns = (Column("name", "name"), Column("words", "value"), Column("bar", "bar", bar=True))
-    rows = tuple((shorten(visible(item.name), NAME_CELLS + 8), item.words, item.value / full) for item in items)
+    rows = tuple((shorten(escape_control(item.name), NAME_CELLS + 8), item.words, item.value / full) for item in items)
     tables = table_lines(View(columns, rows), width=WIDTH, narrowest=NAME_CELLS)
     return "\n".join(line.rstrip() for line in (tables[0][1:] if tables and rows else ()))
 
@@ -48,7 +49,7 @@ def stacks(items: Sequence[Stack]) -> str:
     if not items:
         return ""
     letters = _letters([name for item in items for name, _ in item.parts])
-    names = [shorten(visible(item.name), NAME_CELLS) for item in items]
+    names = [shorten(escape_control(item.name), NAME_CELLS) for item in items]
     widest = max(map(cell_width, names))
     lines = []
     for name, item in zip(names, items, strict=True):
@@ -106,14 +107,14 @@ def scatter(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], *, x: s
     below = f"{ends[0]}{ends[1]:>{columns - len(ends[0])}}"
     legend = _flowed(
         [
-            f"{mark} {shorten(visible(name), NAME_CELLS)}"
+            f"{mark} {shorten(escape_control(name), NAME_CELLS)}"
             for mark, (name, _) in zip(_marks(len(series)), series, strict=True)
         ]
     )
     shared = ["▪ several"] if any("▪" in row for row in cells) else []
     return "\n".join(
         [
-            f"{visible(y)} over {visible(x)}, both logarithmic",
+            f"{escape_control(y)} over {escape_control(x)}, both logarithmic",
             *lines,
             f"{' ' * (_AXIS_CELLS - 1)}└{'─' * columns}"[:WIDTH],
             f"{' ' * _AXIS_CELLS}{below}",

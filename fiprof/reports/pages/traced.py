@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fiprof.model.provenance import Fact, facts_of
-from fiprof.reports.pages.page import Bullets, Caution, Finding, Page, Section, Table, Text
+from fiprof.model.provenance import TracedNumber, numbers_of
+from fiprof.reports.pages.page import Bullets, Caution, Observation, Page, Section, Table, Text
 from fiprof.reports.view import Column, Value, View, word
+from fiprof.reports.words import worded
 
-Cell = Value | Fact
+Cell = Value | TracedNumber
 """What a row of a traced table has."""
 
 
@@ -24,12 +25,12 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: 
     ``appendix=True`` as in :class:`fiprof.reports.pages.page.Table`.
     """
     appendix = bool(texts.pop("appendix", False))
-    values = tuple(tuple(cell.value if isinstance(cell, Fact) else cell for cell in row) for row in rows)
-    sources = tuple(tuple(str(cell.source) if isinstance(cell, Fact) else "" for cell in row) for row in rows)
+    values = tuple(tuple(cell.value if isinstance(cell, TracedNumber) else cell for cell in row) for row in rows)
+    sources = tuple(tuple(str(cell.source) if isinstance(cell, TracedNumber) else "" for cell in row) for row in rows)
     shown = tuple(
         tuple(
-            Fact(cell.value, cell.source, column.spec, f" {column.unit}" if column.unit else "")
-            if isinstance(cell, Fact)
+            TracedNumber(cell.value, cell.source, column.spec, f" {column.unit}" if column.unit else "")
+            if isinstance(cell, TracedNumber)
             else None
             for cell, column in zip(row, columns, strict=True)
         )
@@ -40,41 +41,41 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: 
 
 
 @dataclass(frozen=True)
-class Found:
+class LocatedNumber:
     """A fact and where in the page it stands."""
 
     section: str
     """Its anchor."""
     text: str
     """As it is written there."""
-    fact: Fact
+    fact: TracedNumber
 
 
-def of_page(page: Page) -> list[Found]:
+def of_page(page: Page) -> list[LocatedNumber]:
     """Every number of a page whose source is known, in the page's order."""
     return [found for section in page.sections for found in _of_section(section)]
 
 
-def _of_section(section: Section) -> Iterator[Found]:
+def _of_section(section: Section) -> Iterator[LocatedNumber]:
     for block in section.blocks:
         if isinstance(block, Table):
             for row in block.facts:
                 for cell in row:
                     if cell is not None:
-                        yield Found(section.anchor, word(cell.value, cell.spec), cell)
-            texts: tuple[object, ...] = (*block.view.summary, *block.view.notes)
+                        yield LocatedNumber(section.anchor, word(cell.value, cell.spec), cell)
+            texts: tuple[object, ...] = tuple(map(worded, (*block.view.summary, *block.view.notes)))
         elif isinstance(block, Text):
             texts = block.parts
         elif isinstance(block, Bullets):
             texts = tuple(part for item in block.items for part in item.parts)
-        elif isinstance(block, Finding):
+        elif isinstance(block, Observation):
             texts = (block.observation, *block.evidence, block.implication, block.sure)
         elif isinstance(block, Caution):
             texts = (block.text,)
         else:
             texts = ()
         for text in texts:
-            for fact in facts_of(text):
-                yield Found(section.anchor, str(fact), fact)
+            for fact in numbers_of(text):
+                yield LocatedNumber(section.anchor, str(fact), fact)
     for inner in section.sections:
         yield from _of_section(inner)

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.checks import evaluate
-from fiprof.model import source
-from fiprof.model.evidence import Evidence
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Table, Text
@@ -41,9 +39,9 @@ def all_checks(run: Run) -> list[Check]:
     Raises FiprofError for a table that cannot be read.
     """
     if not run.has("checks"):
-        return evaluate(Evidence(run))
+        return evaluate(run)
     fields = [field.name for field in dataclasses.fields(Check)]
-    return [Check(**row) for row in source.rows(run, "checks", fields)]
+    return [Check(**row) for row in run.rows("checks", fields)]
 
 
 def section(run: Run, found: Sequence[Check]) -> Section:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fiprof.analysis.measured import Measured
-from fiprof.model.evidence import environment
+from fiprof.analysis.analyses import Analyses
+from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, PLAIN
 from fiprof.model.labels import Labels
-from fiprof.model.provenance import Fact
+from fiprof.model.provenance import TracedNumber
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.pages.traced import Cell, table
-from fiprof.reports.view import Column, visible
+from fiprof.reports.view import Column
+from fiprof.text import escape_control
 
 DIFFERENCES = (
     ("clock_control", "ncu's clock control"),
@@ -21,9 +22,9 @@ DIFFERENCES = (
 """Settings that change what the numbers mean -> how they are called."""
 
 
-def comparison(runs: Sequence[Measured]) -> Section:
+def comparison(runs: Sequence[Analyses]) -> Section:
     """The section: what differs between the runs, and the cases that the first shares with the others."""
-    names = [visible(measured.run.manifest.name) for measured in runs]
+    names = [escape_control(measured.run.manifest.name) for measured in runs]
     blocks: list[Block] = [
         Bullets(
             tuple(Text((Link(f"Run {number}: {name}", f"#run{number}-run"),)) for number, name in enumerate(names, 1))
@@ -43,8 +44,8 @@ def comparison(runs: Sequence[Measured]) -> Section:
     return Section("comparison", "Comparison", tuple(blocks))
 
 
-def _time(measured: Measured, case: str) -> Fact | None:
-    return measured.kernel_time(case)
+def _time(measured: Analyses, case: str) -> TracedNumber | None:
+    return KERNEL_TIME.traced(measured.run, case)
 
 
 _COLUMNS = (
@@ -58,17 +59,17 @@ _COLUMNS = (
 )
 
 
-def _table(runs: Sequence[Measured], shared: Sequence[str]) -> Block:
+def _table(runs: Sequence[Analyses], shared: Sequence[str]) -> Block:
     labels = Labels(list({case.id: case for measured in runs for case in measured.run.manifest.cases}.values()))
     rows: list[list[Cell]] = []
     for case in shared:
-        base: Fact | None = None
+        base: TracedNumber | None = None
         base_spread = 0.0
         for number, measured in enumerate(runs, 1):
             time = _time(measured, case)
             if time is None:
                 continue
-            spread = measured.nsys_iteration(case, "spread")
+            spread = NSYS_SPREAD.traced(measured.run, case)
             ratio, means = None, ""
             if base is None:
                 base, base_spread = time, spread.value if spread else 0.0
@@ -76,7 +77,7 @@ def _table(runs: Sequence[Measured], shared: Sequence[str]) -> Block:
                 ratio = time / base
                 margin = max(base_spread, spread.value if spread else 0.0)
                 means = _means(ratio.value, margin)
-            rows.append([labels(case), number, time, spread, ratio, measured.plain_iteration(case), means])
+            rows.append([labels(case), number, time, spread, ratio, PLAIN.traced(measured.run, case), means])
     notes = (
         "kernels: kernel time of an iteration, the median by nsys (by ncu where there is no trace). A difference "
         "within the larger spread of the two is none. One run on each side cannot tell drift from change.",
@@ -90,7 +91,7 @@ def _means(ratio: float, margin: float) -> str:
     return "slower" if ratio > 1 else "faster"
 
 
-def _differences(runs: Sequence[Measured]) -> Iterable[str]:
+def _differences(runs: Sequence[Analyses]) -> Iterable[str]:
     """What makes the runs hard to compare."""
     for key, what in DIFFERENCES:
         values = {str(measured.run.manifest.settings.get(key, "?")) for measured in runs}
@@ -103,6 +104,6 @@ def _differences(runs: Sequence[Measured]) -> Iterable[str]:
         (("packages", "torch"), "torch"),
         (("tools", "ncu"), "ncu's version"),
     ):
-        values = {str(environment(measured.run, *path) or "unknown") for measured in runs}
+        values = {str(measured.run.environment(*path) or "unknown") for measured in runs}
         if len(values) > 1:
-            yield f"the runs differ in {what}: {visible(', '.join(sorted(values)))}"
+            yield f"the runs differ in {what}: {escape_control(', '.join(sorted(values)))}"

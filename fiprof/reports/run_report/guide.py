@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from fiprof.analysis.measured import Measured
+from fiprof.analysis.analyses import Analyses
+from fiprof.model.case_quantities import NCU, NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
 from fiprof.reports.run_report.settings import Defaults
-from fiprof.reports.view import Column, Value, visible
+from fiprof.reports.view import Column, Value
+from fiprof.text import escape_control
 
 CODE_WIDTH = 96
 """Columns of a command; a longer word is broken inside double quotes."""
@@ -99,7 +101,7 @@ def _actions(actions: Sequence[Action]) -> Table:
 
 def _command(action: Action, workload: Sequence[str]) -> str:
     """The command's words; those of the workload, if any are given, as the variable that holds them."""
-    env = [f"{name}={shlex.quote(visible(value))}" for name, value in action.env.items()]
+    env = [f"{name}={shlex.quote(escape_control(value))}" for name, value in action.env.items()]
     return shell([*env, *_with_variable([*map(_quoted, action.argv)], action.argv, workload)])
 
 
@@ -198,10 +200,10 @@ def _collect(names: Sequence[str], choices: Mapping[str, tuple[str, ...]], defau
     if defaults and set(registered) == set(defaults) and len(registered) > 1:
         words += ["--kernel", ALL]
     elif registered:
-        words += ["--kernel", ",".join(map(visible, registered))]
+        words += ["--kernel", ",".join(map(escape_control, registered))]
     for name in names:
         if ".py:" in name:
-            words += ["--workload", visible(name)]
+            words += ["--workload", escape_control(name)]
     for key, values in choices.items():
         words += [f"--{key.replace('_', '-')}", ",".join(values)]
     return [*map(_quoted, words)]
@@ -225,7 +227,7 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def guide_section(measured: Measured, defaults: Defaults) -> Section:
+def guide_section(measured: Analyses, defaults: Defaults) -> Section:
     """Copy, paste, run; and the result to expect."""
     manifest = measured.run.manifest
     blocks: list[Block] = []
@@ -241,9 +243,9 @@ def guide_section(measured: Measured, defaults: Defaults) -> Section:
             blocks.append(
                 Text((f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",))
             )
-        if measured.evidence.plain or measured.evidence.trace.cases or measured.evidence.launches:
+        if measured.run.plain or measured.run.trace.cases or measured.run.launches:
             blocks.append(_expect(measured))
-    name = shlex.quote(visible(manifest.name))
+    name = shlex.quote(escape_control(manifest.name))
     made = {file.path for action in manifest.actions for file in action.files}
     if made & {NCU_RAW, NSYS_SQLITE}:
         blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
@@ -326,15 +328,15 @@ _EXPECTED = (
 )
 
 
-def _expect(measured: Measured) -> Table:
+def _expect(measured: Analyses) -> Table:
     rows: list[list[Cell]] = [
         [
-            measured.labels(case.id),
-            measured.plain_iteration(case.id),
-            measured.plain_iteration(case.id, "spread"),
-            measured.nsys_iteration(case.id),
-            measured.nsys_iteration(case.id, "spread"),
-            measured.ncu_iteration(case.id),
+            measured.run.labels(case.id),
+            PLAIN.traced(measured.run, case.id),
+            PLAIN_SPREAD.traced(measured.run, case.id),
+            NSYS.traced(measured.run, case.id),
+            NSYS_SPREAD.traced(measured.run, case.id),
+            NCU.traced(measured.run, case.id),
         ]
         for case in measured.run.manifest.cases
     ]
@@ -378,7 +380,7 @@ def files_table(manifest: Manifest) -> Table | None:
 
 def _quoted(word: str) -> str:
     """A word for a shell, what cannot be printed as its escape."""
-    return shlex.quote(visible(word))
+    return shlex.quote(escape_control(word))
 
 
 def shell(words: Sequence[str], width: int = CODE_WIDTH) -> str:

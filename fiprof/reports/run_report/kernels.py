@@ -6,21 +6,32 @@ import dataclasses
 
 from fiprof.analysis import checks, hotspots
 from fiprof.analysis.accesses import Accesses, GlobalAccess
-from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.occupancy import sentences as occupancy_sentences
 from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
-from fiprof.model import source
-from fiprof.model.derived import number
-from fiprof.model.labels import short_kernel
-from fiprof.model.provenance import Fact, Said, join, say
+from fiprof.model.case_quantities import kernel_median, kernel_spread
+from fiprof.model.expressions import number
+from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
+from fiprof.model.quantities import (
+    DRAM_GB_PER_S,
+    DRAM_READ,
+    DRAM_SHARE,
+    DURATION,
+    SM_CLOCK,
+    metric,
+    stall_provenance,
+    work_rate,
+    work_share,
+)
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.run_report import verdicts as report_verdicts
-from fiprof.reports.view import Column, shorten, visible
+from fiprof.reports.view import Column
+from fiprof.text import escape_control, short_kernel, shorten
 
 MOST_KERNELS = 16
 """That get a part of their own: those with most time of an iteration."""
@@ -48,7 +59,7 @@ LONGEST_SASS = 60
 """Cells."""
 
 
-def section(measured: Measured, found: Verdicts) -> Section:
+def section(measured: Analyses, found: Verdicts) -> Section:
     """The section, with a part for each kernel that matters.
 
     found: the run's verdicts, which stand at the head of each part.
@@ -56,9 +67,9 @@ def section(measured: Measured, found: Verdicts) -> Section:
     """
     groups = measured.groups
     if not groups:
-        why = source.why_missing(measured.run, "ncu")
+        why = measured.run.why_missing("ncu")
         return Section("kernels", "Kernel hardware analysis", (Caution(f"no counters of any kernel: {why}"),))
-    launches = sum(len(group.rows) for group in groups)
+    launches = sum(len(group.launches) for group in groups)
     head = f"{launches:,} launches under ncu, of {len(groups)} kernels in their cases"
     head += "; alike ones are one row, whose figures are those of the launch with the median time" * (
         launches > len(groups)
@@ -98,32 +109,34 @@ _OVERVIEW = (
 )
 
 
-def _overview(measured: Measured) -> Table:
+def _overview(measured: Analyses) -> Table:
     rows: list[list[Cell]] = []
     kept = {id(group) for group in measured.longest[:MOST_ROWS]}
     for group in measured.groups:
         if id(group) not in kept:
             continue
-        row, work = group.row, measured.rooflines[group.launch].work
+        row, work = group.median, measured.rooflines[group.launch].work
         rows.append(
             [
                 group.launch,
                 group.label,
                 Link(short_kernel(group.kernel), f"#{group.anchor}"),
-                len(group.rows),
-                measured.duration(row),
-                measured.nsys_kernel(group.case, group.kernel),
-                measured.work_share(row, work) if work else None,
-                measured.dram_share(row),
-                measured.ncu(row, "achieved_occupancy_pct"),
-                measured.ncu(row, "issue_active_pct"),
+                len(group.launches),
+                row.traced(DURATION),
+                kernel_median(measured.run, group.case, group.kernel),
+                row.traced(work_share(work.kind))
+                if work and measured.rooflines[group.launch].basis == "counted"
+                else None,
+                row.traced(DRAM_SHARE),
+                row.traced(metric("achieved_occupancy_pct"), unit=""),
+                row.traced(metric("issue_active_pct"), unit=""),
             ]
         )
     widest = min(max(len(group.label) for group in measured.groups), WIDEST_LABEL)
     shown = [
         dataclasses.replace(each, least=widest) if each.key == "case" else each
         for each in _OVERVIEW
-        if each.key != "count" or len(measured.groups) < len(measured.evidence.launches)
+        if each.key != "count" or len(measured.groups) < len(measured.run.launches)
     ]
     if len(shown) < len(_OVERVIEW):
         rows = [[*row[:3], *row[4:]] for row in rows]
@@ -140,11 +153,11 @@ def _overview(measured: Measured) -> Table:
 class _Writer:
     """Writes the part of each kernel."""
 
-    def __init__(self, measured: Measured) -> None:
+    def __init__(self, measured: Analyses) -> None:
         self.measured = measured
         self._accesses = {item.launch: item.accesses for item in measured.figures.launches}
         self._stalls: dict[int, LaunchStalls] = {}
-        if measured.run.has("stalls") and measured.evidence.stalls:
+        if measured.run.stall_reasons:
             self._stalls = {item.launch: item for item in measured.stalls.launches}
         self._doubts = checks.by_launch(checks.failed(measured.run))
         self._hot = self._hottest()
@@ -168,70 +181,66 @@ class _Writer:
             ("Memory", self._memory(group)),
             ("Stalls", self._stall(group, helps=not judged)),
         )
-        items = [Text((say("{}: {}", name, text),)) for name, text in found if text]
+        items = [Text((sentence("{}: {}", name, text),)) for name, text in found if text]
         if hot := self._hot_spot(group):
             items.append(Text(("Hot spot: ", *hot)))
         return [*(Caution(text) for text in self._doubts.get(group.launch, ())), Bullets(tuple(items))]
 
-    def _time(self, group: Group) -> Said:
-        ncu, nsys = self.measured.duration(group.row), self.measured.nsys_kernel(group.case, group.kernel)
+    def _time(self, group: Group) -> TracedText:
+        ncu, nsys = group.median.traced(DURATION), kernel_median(self.measured.run, group.case, group.kernel)
         where = f"launch {group.launch}, grid {group.grid}, block {group.block}"
         if ncu is None:
-            return say("ncu collected no duration ({})", where)
-        head = say("{} under ncu ({})", ncu, where)
+            return sentence("ncu collected no duration ({})", where)
+        head = sentence("{} under ncu ({})", ncu, where)
         if group.times is not None and group.times.count > 1:
-            head = say(
+            head = sentence(
                 "{}, median of {} launches that spread by {}", head, group.times.count, f"{group.times.spread:.1%}"
             )
         if nsys is None or not nsys.value:
-            return say("{}.", head)
-        spread = self.measured.nsys_kernel(group.case, group.kernel, "spread")
-        head = say("{}; {} under nsys, spread {}", head, nsys, spread or "–")
+            return sentence("{}.", head)
+        spread = kernel_spread(self.measured.run, group.case, group.kernel)
+        head = sentence("{}; {} under nsys, spread {}", head, nsys, spread or "–")
         ratio = ncu / nsys
         if ratio.value >= APART:
             cold = self.measured.run.manifest.settings.get("cache_control", "all") == "all"
             why = "its caches are flushed first" if cold else "clocks or replays differ"
-            return say(
+            return sentence(
                 "{}. ncu saw it {} times as long: {}, so its rates are lower than in the loop.", head, ratio, why
             )
-        return say("{}.", head)
+        return sentence("{}.", head)
 
-    def _occupancy(self, group: Group) -> Said | None:
-        achieved = self.measured.ncu(group.row, "achieved_occupancy_pct", ".1f", "%")
-        theoretical = self.measured.ncu(group.row, "theoretical_occupancy_pct", ".4g", "%")
-        told = [f"{text[0].upper()}{text[1:]}." for text in occupancy_sentences(occupancy(group.row))]
+    def _occupancy(self, group: Group) -> TracedText | None:
+        achieved = group.median.traced(metric("achieved_occupancy_pct"), spec=".1f")
+        theoretical = group.median.traced(metric("theoretical_occupancy_pct"), spec=".4g")
+        told = [f"{text[0].upper()}{text[1:]}." for text in occupancy_sentences(occupancy(group.median))]
         if achieved is None:
             return join(" ", told) if told else None
-        head = say("{} achieved", achieved)
+        head = sentence("{} achieved", achieved)
         if theoretical is not None:
             share = achieved.value / theoretical.value if theoretical.value else 0.0
             reached = "all that fits" if share >= 0.95 else f"{share:.0%} of what fits"
-            head = say("{} achieved of {} possible: {}", achieved, theoretical, reached)
-        return join(" ", [say("{}.", head), *told])
+            head = sentence("{} achieved of {} possible: {}", achieved, theoretical, reached)
+        return join(" ", [sentence("{}.", head), *told])
 
-    def _compute(self, group: Group) -> Said | None:
-        row, measured = group.row, self.measured
+    def _compute(self, group: Group) -> TracedText | None:
+        row, measured = group.median, self.measured
         told = []
         work = measured.rooflines[group.launch].work
         if work is not None and measured.rooflines[group.launch].basis == "counted":
-            share, clock = measured.work_share(row, work), measured.ncu(row, "sm_clock_hz", ".2f", " GHz", 1e9)
-            told.append(
-                say(
-                    "{} of {}, {} of that roof at the measured {}.",
-                    measured.work(row, work),
-                    work.kind,
-                    share,
-                    clock or "clock",
+            rate = row.traced(work_rate(work.kind))
+            share, clock = row.traced(work_share(work.kind)), row.traced(SM_CLOCK, spec=".2f")
+            if rate and share:
+                told.append(
+                    sentence("{} of {}, {} of that roof at the measured {}.", rate, work.kind, share, clock or "clock")
                 )
-                if share
-                else say("{} of {}.", measured.work(row, work), work.kind)
-            )
+            elif rate:
+                told.append(sentence("{} of {}.", rate, work.kind))
         pipes = {
-            "tensor": measured.ncu(row, "tensor_active_pct", ".1f", "%"),
-            "FMA": measured.ncu(row, "fma_pct", ".1f", "%"),
-            "ALU": measured.ncu(row, "alu_pct", ".1f", "%"),
-            "XU": measured.ncu(row, "xu_pct", ".1f", "%"),
-            "LSU": measured.ncu(row, "lsu_pct", ".1f", "%"),
+            "tensor": row.traced(metric("tensor_active_pct"), spec=".1f"),
+            "FMA": row.traced(metric("fma_pct"), spec=".1f"),
+            "ALU": row.traced(metric("alu_pct"), spec=".1f"),
+            "XU": row.traced(metric("xu_pct"), spec=".1f"),
+            "LSU": row.traced(metric("lsu_pct"), spec=".1f"),
         }
         known = {name: fact for name, fact in pipes.items() if fact is not None}
         if known:
@@ -242,12 +251,12 @@ class _Writer:
                 else "the one to relieve first" if top.value >= LOW_PCT
                 else "so that no pipe is near its limit"
             )  # fmt: skip
-            rest = join(", ", [say("{} {}", name, known[name]) for name in ranked[1:3]])
-            told.append(say("The busiest pipe is {} with {}, {} (then {}).", ranked[0], top, says, rest))
-        issue = measured.ncu(row, "issue_active_pct", ".1f", "%")
+            rest = join(", ", [sentence("{} {}", name, known[name]) for name in ranked[1:3]])
+            told.append(sentence("The busiest pipe is {} with {}, {} (then {}).", ranked[0], top, says, rest))
+        issue = row.traced(metric("issue_active_pct"), spec=".1f")
         if issue is not None:
-            eligible = measured.ncu(row, "eligible_warps_per_scheduler", ".2f")
-            ready = say(", with {} warps ready on average", eligible) if eligible else say("")
+            eligible = row.traced(metric("eligible_warps_per_scheduler"), spec=".2f")
+            ready = sentence(", with {} warps ready on average", eligible) if eligible else sentence("")
             # One is of the cycles in which a multiprocessor had a warp, the other of all.
             if (number(row, "issue_slot_busy_pct") or issue.value) < issue.value / 2:
                 much = ", where their multiprocessor had work at all: the most had none"
@@ -255,16 +264,15 @@ class _Writer:
                 much = ": issue slots are scarce, fewer instructions would help"
             else:
                 much = ""
-            told.append(say("The schedulers issued in {} of their cycles{}{}.", issue, ready, much))
+            told.append(sentence("The schedulers issued in {} of their cycles{}{}.", issue, ready, much))
         return join(" ", told) if told else None
 
-    def _memory(self, group: Group) -> Said | None:
-        row, measured = group.row, self.measured
-        told = []
-        rate, share = measured.ncu(row, "dram_bytes_per_second", ",.0f", " GB/s", 1e9), measured.dram_share(row)
-        l2_busy = measured.ncu(row, "l2_throughput_pct", ".1f", "%")
+    def _memory(self, group: Group) -> TracedText | None:
+        row, told = group.median, []
+        rate, share = row.traced(DRAM_GB_PER_S), row.traced(DRAM_SHARE)
+        l2_busy = row.traced(metric("l2_throughput_pct"), spec=".1f")
         if share is not None and l2_busy is not None and max(100 * share.value, l2_busy.value) < LEAST_MEMORY_PCT:
-            told.append(say("next to none: DRAM is at {} of its roof, L2 at {} of its peak.", share, l2_busy))
+            told.append(sentence("next to none: DRAM is at {} of its roof, L2 at {} of its peak.", share, l2_busy))
             told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
             return join(" ", told)
         if rate is not None and share is not None:
@@ -274,69 +282,69 @@ class _Writer:
                 means = "well used, and not yet at its roof"
             else:
                 means = "not what limits it"
-            told.append(say("DRAM moved {}, {} of its roof: {}.", rate, share, means))
+            told.append(sentence("DRAM moved {}, {} of its roof: {}.", rate, share, means))
         needed = self._needed(group)
         if needed is not None:
             told.append(needed)
-        l1, l2 = measured.ncu(row, "l1_hit_pct", ".1f", "%"), measured.ncu(row, "l2_hit_pct", ".1f", "%")
-        hits = [say("{} hits {}", name, fact) for name, fact in (("L1", l1), ("L2", l2)) if fact is not None]
+        l1, l2 = row.traced(metric("l1_hit_pct"), spec=".1f"), row.traced(metric("l2_hit_pct"), spec=".1f")
+        hits = [sentence("{} hits {}", name, fact) for name, fact in (("L1", l1), ("L2", l2)) if fact is not None]
         if hits:
-            busy = say("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else say("")
-            told.append(say("{}{}.", join(", ", hits), busy))
+            busy = sentence("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else sentence("")
+            told.append(sentence("{}{}.", join(", ", hits), busy))
         told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
         return join(" ", told) if told else None
 
-    def _needed(self, group: Group) -> Said | None:
+    def _needed(self, group: Group) -> TracedText | None:
         """DRAM reads over the input, where the case's iteration is this one kernel."""
         case = self.measured.run.case(group.case) if group.case else None
         if (
             case is None
             or not case.bytes_read
-            or len({row["kernel"] for row in self.measured.evidence.of(case.id)}) > 1
+            or len({row["kernel"] for row in self.measured.run.launches_of(case.id)}) > 1
         ):
             return None
-        read = self.measured.ncu(group.row, "dram_read_bytes", ",.1f", " MB", 1e6)
+        read = group.median.traced(DRAM_READ)
         if read is None:
             return None
         if read.value < LEAST_READ_MB:
             return None
         factor = read.value * 1e6 / case.bytes_read
-        return say("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
+        return sentence("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
 
-    def _stall(self, group: Group, *, helps: bool) -> Said | None:
+    def _stall(self, group: Group, *, helps: bool) -> TracedText | None:
         mix = self._stalls.get(group.launch)
         if mix is None or not any(stall.weight for stall in mix.stalls):
             return None
         waiting = [stall for stall in mix.stalls if reason_of(stall.reason).kind == "stall" and stall.weight > 0]
         if not waiting:
-            return say("The warps did not stall.")
+            return sentence("The warps did not stall.")
 
-        def share(stall: Stall) -> Fact | str:
+        def share(stall: Stall) -> TracedNumber | str:
             if stall.share is None:
                 return f"{stall.weight:.0%} of the samples"
-            return self.measured.stall(group.row, stall.reason, stall.share)
+            return TracedNumber(stall.share, stall_provenance(group.median, stall.reason), ".0%")
 
-        latency = self.measured.ncu(group.row, "warp_latency_cycles", ".1f")
-        head = say("between two instructions of a warp lie {} cycles. ", latency) if latency else say("")
+        latency = group.median.traced(metric("warp_latency_cycles"), spec=".1f")
+        head = sentence("between two instructions of a warp lie {} cycles. ", latency) if latency else sentence("")
         top, why = waiting[0], reason_of(waiting[0].reason)
         dominates = top.weight >= DOMINANT_SHARE
-        most = say("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
-        rest = [say("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
-        then = say("; then {}", join(", ", rest)) if rest else say("")
+        most = sentence("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
+        rest = [sentence("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
+        then = sentence("; then {}", join(", ", rest)) if rest else sentence("")
         ready = next((stall for stall in mix.stalls if reason_of(stall.reason).kind == "ready"), None)
-        spare = say("")
+        spare = sentence("")
         if ready is not None and ready.weight >= DOMINANT_SHARE:
-            spare = say(
+            spare = sentence(
                 " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
             )
         if top.weight < LEAST_REASON:
-            text = say("{}No stall to speak of: the largest, {}, has {}.{}", head, top.reason, share(top), spare)
+            text = sentence("{}No stall to speak of: the largest, {}, has {}.{}", head, top.reason, share(top), spare)
         else:
-            text = say(
+            text = sentence(
                 "{}{}: warps {}{}.{}{}",
                 head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
             )  # fmt: skip
-        said = say(text[0].upper() + text[1:])
+        said = sentence(text[0].upper() + text[1:])
         said.facts = text.facts
         return said
 
@@ -351,14 +359,14 @@ class _Writer:
         line = item.hotspots[0]
         text = f"the hottest of {item.instructions:,} instructions holds {line.share:.0%} of {item.samples:,} samples: "
         at = f" at {line.offset:#x}" + (f", {line.top_reason}" if line.top_reason else "")
-        parts = [text, Quoted(shorten(visible(line.shown), LONGEST_SASS)), at]
+        parts = [text, Quoted(shorten(escape_control(line.shown), LONGEST_SASS)), at]
         if line.waits_for is not None:
-            waits_for = Quoted(shorten(visible(line.waits_for.shown), LONGEST_SASS))
+            waits_for = Quoted(shorten(escape_control(line.waits_for.shown), LONGEST_SASS))
             parts += [", which probably waits for ", waits_for, f" at {line.waits_for.offset:#x}"]
         return (*parts, ".")
 
 
-def _access_words(found: Accesses, shared_pct: float) -> list[Said]:
+def _access_words(found: Accesses, shared_pct: float) -> list[TracedText]:
     """What is particular about a launch's accesses; nothing where they are as they should be.
 
     shared_pct: how busy the data stage of shared memory was.
@@ -370,12 +378,14 @@ def _access_words(found: Accesses, shared_pct: float) -> list[Said]:
         if shared is not None and shared.ways is not None and shared.ways >= CONFLICT_WAYS
     ]
     if conflicts and shared_pct >= BUSY_SHARED_PCT:
-        told.append(say("Bank conflicts: shared memory {} passes where one would do.", " and ".join(conflicts)))
+        told.append(sentence("Bank conflicts: shared memory {} passes where one would do.", " and ".join(conflicts)))
     for name, access in (("loads", found.global_loads), ("stores", found.global_stores)):
         if access is not None and (text := _sectors(name, access)):
-            told.append(say("{}", text))
+            told.append(sentence("{}", text))
     if found.spill_requests:
-        told.append(say("Registers were spilled: {} requests to local memory for it.", f"{found.spill_requests:,.0f}"))
+        told.append(
+            sentence("Registers were spilled: {} requests to local memory for it.", f"{found.spill_requests:,.0f}")
+        )
     return told
 
 

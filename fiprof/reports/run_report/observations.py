@@ -6,19 +6,21 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from fiprof.analysis import expected
+from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import FLOPS_HIGH
-from fiprof.analysis.measured import Group, Measured
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
-from fiprof.model.labels import short_kernel
-from fiprof.model.provenance import Fact, Said, more, say
-from fiprof.reports.pages.page import Block, Finding, Section, Table, Text
+from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
+from fiprof.model.provenance import TracedNumber, TracedText, more, sentence
+from fiprof.model.quantities import DURATION
+from fiprof.reports.pages.page import Block, Observation, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.run_report.story import IDLE_SHARE, Story, share_idle
 from fiprof.reports.view import Column, View
+from fiprof.text import short_kernel
 
 LEAST_SHARE = 0.01
 """Of an iteration's kernel time, from which a second kernel is worth a word."""
@@ -34,7 +36,7 @@ MOST_LINES = 8
 """Of evidence in a finding."""
 
 
-def section(measured: Measured, told: Story, found: Verdicts) -> Section:
+def section(measured: Analyses, told: Story, found: Verdicts) -> Section:
     """The findings of a run. found: its verdicts.
 
     Raises FiprofError for a table that cannot be read.
@@ -50,7 +52,7 @@ def section(measured: Measured, told: Story, found: Verdicts) -> Section:
     blocks: list[Block] = list(findings)
     if not findings:
         what = "Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare."
-        seen = measured.evidence.launches or measured.evidence.trace.cases
+        seen = measured.run.launches or measured.run.trace.cases
         blocks.append(Text((what if seen else "Nothing was measured of any case: there is nothing to observe.",)))
     return Section("observations", "Observations", tuple(blocks), tuple(_expected(measured)))
 
@@ -58,7 +60,7 @@ def section(measured: Measured, told: Story, found: Verdicts) -> Section:
 # Time without kernels, and kernels beside the main one
 
 
-def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Finding]:
+def waiting(measured: Analyses, told: Story, found: Verdicts) -> Iterable[Observation]:
     """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
     idle = {
         scene.chapter.steps[0].case or "": scene.chapter
@@ -68,14 +70,14 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
     traced = {case: share_idle(chapter) for case, chapter in idle.items()}
     plain = report_verdicts.waiting(found, IDLE_SHARE * 100)
     if plain:
-        label, most = plain[0][0].label, say("{}", plain[0][1])
+        label, most = plain[0][0].label, sentence("{}", plain[0][1])
         evidence = [
-            say(
+            sentence(
                 "{}: {} without a profiler, kernels {} an iteration{}",
                 case.label,
                 fact,
-                measured.kernel_time(case.case) or "–",
-                say("; under nsys {}", traced[case.case]) if case.case in traced else "",
+                KERNEL_TIME.traced(measured.run, case.case) or "–",
+                sentence("; under nsys {}", traced[case.case]) if case.case in traced else "",
             )
             for case, fact in plain
         ]
@@ -83,15 +85,17 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
         sure += "longer, so that its own shares are larger."
     elif traced:
         first = next(iter(traced))
-        label, most = measured.labels(first or None), traced[first]
-        evidence = [say("{}: {} under nsys", measured.labels(case or None), fact) for case, fact in traced.items()]
+        label, most = measured.run.labels(first or None), traced[first]
+        evidence = [
+            sentence("{}: {} under nsys", measured.run.labels(case or None), fact) for case, fact in traced.items()
+        ]
         sure = "by nsys, which itself makes each launch longer: without it the share is smaller."
     else:
         return
     others = f", and for a tenth or more in {more(len(evidence) - 1, 'case')}" if len(evidence) > 1 else ""
-    yield Finding(
+    yield Observation(
         anchor="finding-waiting",
-        observation=say("The GPU waits for {} of the time of {}{}.", most, label, others),
+        observation=sentence("The GPU waits for {} of the time of {}{}.", most, label, others),
         evidence=tuple(evidence[:MOST_LINES]),
         implication="There the host's launches set the pace: a CUDA graph, fewer launches or more work in each gains "
         "up to this share; a faster kernel does not.",
@@ -99,15 +103,15 @@ def waiting(measured: Measured, told: Story, found: Verdicts) -> Iterable[Findin
     )
 
 
-def second_kernels(measured: Measured) -> Iterable[Finding]:
+def second_kernels(measured: Analyses) -> Iterable[Observation]:
     """Kernels beside the one that takes most of an iteration."""
-    shares: dict[str, list[tuple[str, Fact, Fact]]] = defaultdict(list)
+    shares: dict[str, list[tuple[str, TracedNumber, TracedNumber]]] = defaultdict(list)
     of_case: dict[str, list[str]] = defaultdict(list)
-    for case, kernel in measured.evidence.trace.kernels:
+    for case, kernel in measured.run.trace.kernels:
         of_case[case].append(kernel)
     for case, kernels in of_case.items():
-        whole = measured.nsys_iteration(case)
-        times = {kernel: time for kernel in kernels if (time := measured.nsys_kernel(case, kernel)) is not None}
+        whole = NSYS.traced(measured.run, case)
+        times = {kernel: time for kernel in kernels if (time := kernel_median(measured.run, case, kernel)) is not None}
         if whole is None or len(times) < 2:
             continue
         main = max(times, key=lambda kernel: times[kernel].value)
@@ -118,16 +122,16 @@ def second_kernels(measured: Measured) -> Iterable[Finding]:
     for kernel, found in shares.items():
         found.sort(key=lambda item: -item[1].value)
         case, share, _ = found[0]
-        rest = say(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
+        rest = sentence(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
         merge = "MergeStates" in kernel
-        yield Finding(
+        yield Observation(
             anchor=f"finding-kernel-{parameters.slug(kernel)}",
-            observation=say(
+            observation=sentence(
                 "{}{} takes {} of the kernel time of {}{}.",
-                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.labels(case), rest,
+                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.run.labels(case), rest,
             ),
             evidence=tuple(
-                say("{}: {}, {} of the iteration", measured.labels(c), t, s) for c, s, t in found[:MOST_LINES]
+                sentence("{}: {}, {} of the iteration", measured.run.labels(c), t, s) for c, s, t in found[:MOST_LINES]
             ),
             implication="Without the split there is nothing to merge: it pays where it fills the GPU, and costs this "
             "share where the grid would fill it anyway."
@@ -144,12 +148,12 @@ def _named(group: Group) -> str:
     return f"{short_kernel(group.kernel)} · {group.label}"
 
 
-def grids(measured: Measured) -> Iterable[Finding]:
+def grids(measured: Analyses) -> Iterable[Observation]:
     """Grids that fill a small part of the GPU, and tails that cost time."""
     small: list[tuple[Group, str]] = []
     tails: list[tuple[Group, str]] = []
     for group in measured.longest:
-        waves = occupancy(group.row).waves
+        waves = occupancy(group.median).waves
         if waves is None:
             continue
         if waves.waves < SMALL_GRID:
@@ -158,7 +162,7 @@ def grids(measured: Measured) -> Iterable[Finding]:
             tails.append((group, f"{waves.waves:.2f} waves, the tail costs at most {waves.loss_share:.1%} of the time"))
     if small:
         others = f", and so do {len(small) - 1} more" if len(small) > 1 else ""
-        yield Finding(
+        yield Observation(
             anchor="finding-small-grids",
             observation=f"The grid of {_named(small[0][0])} fills less than half of the GPU{others}.",
             evidence=tuple(f"{_named(group)}: {text}" for group, text in small[:MOST_LINES]),
@@ -168,7 +172,7 @@ def grids(measured: Measured) -> Iterable[Finding]:
         )
     if tails:
         others = f", and so is that of {len(tails) - 1} more" if len(tails) > 1 else ""
-        yield Finding(
+        yield Observation(
             anchor="finding-tail",
             observation=f"The last wave of {_named(tails[0][0])} is partly empty{others}.",
             evidence=tuple(f"{_named(group)}: {text}" for group, text in tails[:MOST_LINES]),
@@ -177,49 +181,51 @@ def grids(measured: Measured) -> Iterable[Finding]:
         )
 
 
-def extra_work(measured: Measured, verdicts: Verdicts) -> Iterable[Finding]:
+def extra_work(measured: Analyses, verdicts: Verdicts) -> Iterable[Observation]:
     """Cases for which ncu counted many more operations than the algorithm needs: where that can cost time, or is very
     much."""
     found = []
     for case in measured.run.manifest.cases:
-        factor = measured.work_factor(case)
+        factor = work_factor(measured.run, case)
         main = next((group for group in measured.longest if group.case == case.id), None)
         verdict = verdicts.of(main.launch) if main is not None else None
         costs = verdict is not None and verdict.judgement.kind in ("compute", "latency")
         if factor is not None and factor.value >= (MUCH_WORK if costs else FLOPS_HIGH):
             bound = f", {verdict.title}" if verdict is not None else ""
-            found.append((factor, measured.labels(case.id), bound))
+            found.append((factor, measured.run.labels(case.id), bound))
     if not found:
         return
     found.sort(key=lambda item: -item[0].value)
     (most, label, _), others = found[0], len(found) - 1
-    rest = say(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
-    yield Finding(
+    rest = sentence(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
+    yield Observation(
         anchor="finding-extra-work",
-        observation=say("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
-        evidence=tuple(say("{}: {} times{}", label, factor, bound) for factor, label, bound in found[:MOST_LINES]),
+        observation=sentence("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
+        evidence=tuple(sentence("{}: {} times{}", label, factor, bound) for factor, label, bound in found[:MOST_LINES]),
         implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
         "conversions). Saving it gains where compute binds, and nothing where memory does.",
         sure="ncu's counters over the workload's cost model: tensor operations where there are any.",
     )
 
 
-def cold(measured: Measured) -> Iterable[Finding]:
+def cold(measured: Analyses) -> Iterable[Observation]:
     """Kernels that ncu saw run much longer than nsys did."""
-    found: list[tuple[Fact, Group, Said]] = []
+    found: list[tuple[TracedNumber, Group, TracedText]] = []
     for group in measured.longest:
-        ncu, nsys = measured.duration(group.row), measured.nsys_kernel(group.case, group.kernel)
+        ncu, nsys = group.median.traced(DURATION), kernel_median(measured.run, group.case, group.kernel)
         if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART:
-            found.append((ratio, group, say("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
+            found.append((ratio, group, sentence("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
     if not found:
         return
     found.sort(key=lambda item: -item[0].value)
     ratio, group, _ = found[0]
-    others = say(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
+    others = (
+        sentence(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
+    )
     flushed = measured.run.manifest.settings.get("cache_control", "all") == "all"
-    yield Finding(
+    yield Observation(
         anchor="finding-cold",
-        observation=say("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
+        observation=sentence("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
         evidence=tuple(text for *_, text in found[:MOST_LINES]),
         implication="Under ncu the caches are flushed first: in the loop these kernels find data in L2. Read their "
         "rates, hit rates and stalls as those of a first use; --cache-control none shows the warm case."
@@ -231,12 +237,12 @@ def cold(measured: Measured) -> Iterable[Finding]:
 # Against what is expected
 
 
-def _expected(measured: Measured) -> Iterable[Section]:
+def _expected(measured: Analyses) -> Iterable[Section]:
     """What is expected of the kernel families beside what was measured."""
     try:
         found = expected.expected(measured.run)
     except FiprofError as error:
-        if not measured.evidence.launches:
+        if not measured.run.launches:
             return
         text = f"{error.message[:1].upper()}{error.message[1:]}."
         yield Section("expected", "Against what is expected", (Text((text,)),))

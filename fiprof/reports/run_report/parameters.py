@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
-from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.reasons import reason_of
+from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, iterations
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.provenance import Fact, Said, Source, join, say
-from fiprof.reports.pages.page import Finding
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
+from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric, stall_provenance, work_share
+from fiprof.reports.pages.page import Observation
 
 MOST_PLACES = 4
 """That a choice of a parameter is recommended for by name; lines come with the largest difference first."""
@@ -23,7 +25,7 @@ MOST_LINES = 8
 """Of evidence in a finding."""
 
 
-def findings(measured: Measured) -> Iterable[Finding]:
+def findings(measured: Analyses) -> Iterable[Observation]:
     """A finding for each parameter in which alone some cases differ.
 
     Raises FiprofError for a table that cannot be read.
@@ -34,13 +36,13 @@ def findings(measured: Measured) -> Iterable[Finding]:
         yield (_scaling if number else _choice)(measured, workload, key, groups)
 
 
-def _time(measured: Measured, case: CaseEntry) -> Fact:
-    time = measured.kernel_time(case.id)
+def _time(measured: Analyses, case: CaseEntry) -> TracedNumber:
+    time = KERNEL_TIME.traced(measured.run, case.id)
     assert time is not None
     return time
 
 
-def _groups(measured: Measured) -> dict[tuple[str, str], list[list[CaseEntry]]]:
+def _groups(measured: Analyses) -> dict[tuple[str, str], list[list[CaseEntry]]]:
     """Workload and parameter -> the cases that differ in it alone, those with the same rest together."""
     series: dict[tuple[str, str, tuple[object, ...]], list[CaseEntry]] = defaultdict(list)
     for case in measured.run.manifest.cases:
@@ -49,15 +51,15 @@ def _groups(measured: Measured) -> dict[tuple[str, str], list[list[CaseEntry]]]:
             series[case.workload, key, rest].append(case)
     of_parameter: dict[tuple[str, str], list[list[CaseEntry]]] = defaultdict(list)
     for (workload, key, _), members in series.items():
-        timed = [case for case in members if measured.kernel_time(case.id) is not None]
+        timed = [case for case in members if KERNEL_TIME.traced(measured.run, case.id) is not None]
         if len(timed) > 1:
             of_parameter[workload, key].append(timed)
     return of_parameter
 
 
-def best_choice(measured: Measured) -> Said | None:
+def best_choice(measured: Analyses) -> TracedText | None:
     """The switch or word that was measured to save most, as the end of «To do first:»; None where none is worth it."""
-    found: list[tuple[float, Said]] = []
+    found: list[tuple[float, TracedText]] = []
     for (_, key), groups in _groups(measured).items():
         value = groups[0][0].params[key]
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -67,7 +69,7 @@ def best_choice(measured: Measured) -> Said | None:
             fast, slow = _time(measured, ordered[0]), _time(measured, ordered[-1])
             if slow.value >= WORTH * fast.value:
                 where = _where(measured, members, key)
-                text = say(
+                text = sentence(
                     "{} {} instead of {}{}, {} instead of {}: measured, {} times as fast",
                     key, _value(ordered[0], key), _value(ordered[-1], key), f" at {where}" if where else "", fast, slow,
                     slow / fast,
@@ -76,18 +78,18 @@ def best_choice(measured: Measured) -> Said | None:
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
-def _choice(measured: Measured, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Finding:
+def _choice(measured: Analyses, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Observation:
     """Which value of a switch or a word is faster, at each setting of the rest."""
-    lines: list[tuple[Fact, str, str, Said, CaseEntry, CaseEntry]] = []
+    lines: list[tuple[TracedNumber, str, str, TracedText, CaseEntry, CaseEntry]] = []
     for members in groups:
         ordered = sorted(members, key=lambda case: _time(measured, case).value)
         fast, slow = ordered[0], ordered[-1]
         ratio = _time(measured, slow) / _time(measured, fast)
         spread = max(_spread(measured, case) for case in (fast, slow))
         sure = "" if ratio.value - 1 > spread else f"; that is within their spread of {spread:.1%}"
-        each = join(", ", [say("{} {}", _value(case, key), _time(measured, case)) for case in ordered])
+        each = join(", ", [sentence("{} {}", _value(case, key), _time(measured, case)) for case in ordered])
         where = _where(measured, members, key)
-        line = say("{}{}: {} times{}", f"{where}: " if where else "", each, ratio, sure)
+        line = sentence("{}{}: {} times{}", f"{where}: " if where else "", each, ratio, sure)
         lines.append((ratio, _value(fast, key), where, line, fast, slow))
     lines.sort(key=lambda each: -each[0].value)
     ratio, name, where, _, fast, slow = lines[0]
@@ -95,14 +97,14 @@ def _choice(measured: Measured, workload: str, key: str, groups: Sequence[Sequen
     why = _why(measured, fast, slow)
     evidence = [line for *_, line, _, _ in lines[:MOST_LINES]]
     if states := _states(measured, fast, slow):
-        evidence.append(say("{}{} against {}: {}", f"{where}: " if where else "", name, _value(slow, key), states))
-    return Finding(
+        evidence.append(sentence("{}{} against {}: {}", f"{where}: " if where else "", name, _value(slow, key), states))
+    return Observation(
         anchor=f"finding-{slug(workload)}-{slug(key)}",
-        observation=say(
+        observation=sentence(
             "{}: {} {} is {} times as fast as {}{}{}.", workload, key, name, ratio, _value(slow, key), at, why
         )
         if ratio.value - 1 > max(_spread(measured, case) for case in (fast, slow))
-        else say("{}: {} makes no difference beyond the spread ({} times at most).", workload, key, ratio),
+        else sentence("{}: {} makes no difference beyond the spread ({} times at most).", workload, key, ratio),
         evidence=tuple(evidence),
         implication=_advice(key, [(ratio.value, name, where) for ratio, name, where, *_ in lines]),
         sure=_how_sure(measured, fast),
@@ -129,7 +131,7 @@ def _places(places: Sequence[str]) -> str:
     return ", ".join(named) + (f" and {rest} more" if rest else "")
 
 
-def _scaling(measured: Measured, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Finding:
+def _scaling(measured: Analyses, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Observation:
     """How the time grows with a number."""
     evidence, growths, starved = [], [], []
     for members in groups:
@@ -139,34 +141,34 @@ def _scaling(measured: Measured, workload: str, key: str, groups: Sequence[Seque
         moved = [_rate(measured, case) for case in ordered]
         rates = [rate for rate in moved if rate is not None]
         steps = [
-            say("{} {}{}", _value(case, key), _time(measured, case), say(" ({})", rate) if rate else "")
+            sentence("{} {}{}", _value(case, key), _time(measured, case), sentence(" ({})", rate) if rate else "")
             for case, rate in zip(ordered, moved, strict=True)
         ]
-        evidence.append(say("{}{} {}", f"{where}: " if where else "", key, join("; ", steps)))
+        evidence.append(sentence("{}{} {}", f"{where}: " if where else "", key, join("; ", steps)))
         if len(rates) > 1 and rates[0].value < max(rate.value for rate in rates) / 2:
             starved.append((where, ordered[0], rates[0], max(rates, key=lambda rate: rate.value)))
     (growth, ordered) = max(growths, key=lambda pair: pair[0].value)
     least = _least(ordered[-1]) / _least(ordered[0]) if _least(ordered[0]) else None
     work = f" for {least:.4g} times the least {'bytes' if ordered[0].bytes_read else 'work'}" if least else ""
     lowest = min((pair[0] for pair in growths), key=lambda fact: fact.value)
-    grows = say("{}", growth) if len(growths) == 1 else say("{} to {}", lowest, growth)
-    means = say("It tells what a larger case costs; no case wastes more than half of the rate that another reaches.")
+    grows = sentence("{}", growth) if len(growths) == 1 else sentence("{} to {}", lowest, growth)
+    means = sentence("It tells what a larger case costs; no case wastes more than half of another's rate.")
     if starved:
         where, case, rate, best = starved[0]
-        means = say(
+        means = sentence(
             "The small cases do not fill the GPU: at {} {}{} the least bytes move at {}, at best at {}. There more "
             "work in a launch costs less time than its share.",
             key, _value(case, key), f" ({where})" if where else "", rate, best,
         )  # fmt: skip
-    return Finding(
+    return Observation(
         anchor=f"finding-{slug(workload)}-{slug(key)}",
-        observation=say(
+        observation=sentence(
             "{}: from {} {} to {} the time grows {} times{}.",
             workload, key, _value(ordered[0], key), _value(ordered[-1], key), grows, work,
         ),
         evidence=tuple(evidence[:MOST_LINES]),
         implication=means,
-        sure=say("{} Rates are of the bytes that the algorithm needs.", _how_sure(measured, ordered[0])),
+        sure=sentence("{} Rates are of the bytes that the algorithm needs.", _how_sure(measured, ordered[0])),
     )  # fmt: skip
 
 
@@ -180,7 +182,7 @@ def _value(case: CaseEntry, key: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _where(measured: Measured, members: Sequence[CaseEntry], key: str) -> str:
+def _where(measured: Analyses, members: Sequence[CaseEntry], key: str) -> str:
     """``batch 32``: the other parameters in which the workload's cases differ."""
     cases = [case for case in measured.run.manifest.cases if case.workload == members[0].workload]
     words = [
@@ -195,46 +197,52 @@ def _least(case: CaseEntry) -> float:
     return float(case.bytes_read + case.bytes_written or case.flops)
 
 
-def _rate(measured: Measured, case: CaseEntry) -> Fact | None:
+def _rate(measured: Analyses, case: CaseEntry) -> TracedNumber | None:
     """The least bytes over the time."""
     moved, time = case.bytes_read + case.bytes_written, _time(measured, case)
     if not moved or not time.value:
         return None
-    least = Source("run.json", "bytes_read + bytes_written", case=case.id)
-    return Fact(moved / time.value / 1e3, Source("facts", "a / b / 1000", parts=(least, time.source)), ",.0f", " GB/s")
+    least = Provenance("run.json", "bytes_read + bytes_written", case=case.id)
+    return TracedNumber(
+        moved / time.value / 1e3, Provenance("facts", "a / b / 1000", parts=(least, time.source)), ",.0f", " GB/s"
+    )
 
 
-def _spread(measured: Measured, case: CaseEntry) -> float:
-    fact = measured.nsys_iteration(case.id, "spread")
+def _spread(measured: Analyses, case: CaseEntry) -> float:
+    fact = NSYS_SPREAD.traced(measured.run, case.id)
     return fact.value if fact is not None else 0.0
 
 
-def _how_sure(measured: Measured, case: CaseEntry) -> str:
-    count = measured.nsys_iteration(case.id, "count")
+def _how_sure(measured: Analyses, case: CaseEntry) -> str:
+    count = iterations(measured.run, case.id)
     if count is not None:
-        return say("kernel time by nsys, the median of {} iterations each.", count)
+        return sentence("kernel time by nsys, the median of {} iterations each.", count)
     return "kernel time by ncu, one launch each: differences of a few percent mean nothing."
 
 
-def _why(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said:
+def _why(measured: Analyses, fast: CaseEntry, slow: CaseEntry) -> TracedText:
     """What the hardware did differently in the main kernel, where it is much; begins with a colon, or is empty."""
     quick, other = _main(measured, fast.id), _main(measured, slow.id)
     if quick is None or other is None:
-        return say("")
+        return sentence("")
     told = []
-    first, second = (measured.ncu(group.row, "instructions") for group in (quick, other))
+    first, second = (group.median.traced(metric("instructions")) for group in (quick, other))
     if first is not None and second is not None and second.value >= FEWER_INSTRUCTIONS * first.value > 0:
-        told.append(say("it executes {} times fewer instructions", second / first))
-    first, second = (measured.dram_share(group.row) for group in (quick, other))
+        told.append(sentence("it executes {} times fewer instructions", second / first))
+    first, second = (group.median.traced(DRAM_SHARE) for group in (quick, other))
     if first is not None and second is not None and abs(first.value - second.value) >= CLOSER_TO_ROOF:
-        told.append(say("DRAM is at {} of its roof instead of {}", first, second))
-    first, second = (measured.ncu(group.row, "tensor_active_pct", ".1f", "%") for group in (quick, other))
+        told.append(sentence("DRAM is at {} of its roof instead of {}", first, second))
+    first, second = (group.median.traced(metric("tensor_active_pct"), spec=".1f") for group in (quick, other))
     if first is not None and second is not None and abs(first.value - second.value) >= CLOSER_TO_ROOF * 100:
-        told.append(say("the tensor cores are active in {} instead of {}", first, second))
-    return say(": {}", join(" and ", [join(", ", told[:-1]), told[-1]] if told[1:] else told)) if told else say("")
+        told.append(sentence("the tensor cores are active in {} instead of {}", first, second))
+    return (
+        sentence(": {}", join(" and ", [join(", ", told[:-1]), told[-1]] if told[1:] else told))
+        if told
+        else sentence("")
+    )
 
 
-def _states(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said | None:
+def _states(measured: Analyses, fast: CaseEntry, slow: CaseEntry) -> TracedText | None:
     """The state of the hardware in the kernel of each that took most time."""
     quick, other = _main(measured, fast.id), _main(measured, slow.id)
     if quick is None or other is None:
@@ -242,43 +250,47 @@ def _states(measured: Measured, fast: CaseEntry, slow: CaseEntry) -> Said | None
     told = []
     works = [_work(measured, group) for group in (quick, other)]
     if works[0] is not None and works[1] is not None:
-        told.append(say("{} against {}", works[0], works[1]))
-    pairs: tuple[tuple[str, Callable[[Group], Fact | None]], ...] = (
-        ("DRAM", lambda group: measured.dram_share(group.row)),
-        ("tensor cores", lambda group: measured.ncu(group.row, "tensor_active_pct", ".1f", "%")),
-        ("issue", lambda group: measured.ncu(group.row, "issue_active_pct", ".1f", "%")),
-        ("warps", lambda group: measured.ncu(group.row, "achieved_occupancy_pct", ".1f", "%")),
-        ("million instructions", lambda group: measured.ncu(group.row, "instructions", ",.2f", "", 1e6)),
+        told.append(sentence("{} against {}", works[0], works[1]))
+    pairs: tuple[tuple[str, Callable[[Group], TracedNumber | None]], ...] = (
+        ("DRAM", lambda group: group.median.traced(DRAM_SHARE)),
+        ("tensor cores", lambda group: group.median.traced(metric("tensor_active_pct"), spec=".1f")),
+        ("issue", lambda group: group.median.traced(metric("issue_active_pct"), spec=".1f")),
+        ("warps", lambda group: group.median.traced(metric("achieved_occupancy_pct"), spec=".1f")),
+        ("million instructions", lambda group: group.median.traced(MILLION_INSTRUCTIONS)),
     )
     for name, of in pairs:
         first, second = of(quick), of(other)
         if first is not None and second is not None:
-            told.append(say("{} {} against {}", name, first, second))
+            told.append(sentence("{} {} against {}", name, first, second))
     stalls = [_first_stall(measured, group) for group in (quick, other)]
     if stalls[0] is not None and stalls[1] is not None:
-        told.append(say("first stall {} against {}", stalls[0], stalls[1]))
+        told.append(sentence("first stall {} against {}", stalls[0], stalls[1]))
     return join(", ", told) if told else None
 
 
-def _work(measured: Measured, group: Group) -> Said | None:
+def _work(measured: Analyses, group: Group) -> TracedText | None:
     """``tensor fp16 mma 49.9%``: the launch's main work, of its roof."""
     item = measured.rooflines.get(group.launch)
-    share = measured.work_share(group.row, item.work) if item is not None and item.work is not None else None
-    return say("{} {}", item.work.kind, share) if item is not None and item.work is not None and share else None
+    share = group.median.traced(work_share(item.work.kind)) if item is not None and item.work is not None else None
+    return sentence("{} {}", item.work.kind, share) if item is not None and item.work is not None and share else None
 
 
-def _main(measured: Measured, case: str) -> Group | None:
+def _main(measured: Analyses, case: str) -> Group | None:
     return next((group for group in measured.longest if group.case == case), None)
 
 
-def _first_stall(measured: Measured, group: Group) -> Said | None:
+def _first_stall(measured: Analyses, group: Group) -> TracedText | None:
     rows = [
         row
-        for row in measured.evidence.stalls.get(group.launch, [])
-        if row["warps_per_issue"] is not None and reason_of(row["reason"]).kind == "stall"
+        for row in measured.run.stall_reasons.get(group.launch, ())
+        if row.warps_per_issue is not None and reason_of(row.reason).kind == "stall"
     ]
-    total = sum(row["warps_per_issue"] or 0.0 for row in measured.evidence.stalls.get(group.launch, []))
+    total = sum(row.warps_per_issue or 0.0 for row in measured.run.stall_reasons.get(group.launch, ()))
     if not rows or not total:
         return None
-    top = max(rows, key=lambda row: row["warps_per_issue"])
-    return say("{} {}", top["reason"], measured.stall(group.row, top["reason"], top["warps_per_issue"] / total))
+    top = max(rows, key=lambda row: row.warps_per_issue or 0.0)
+    return sentence(
+        "{} {}",
+        top.reason,
+        TracedNumber((top.warps_per_issue or 0.0) / total, stall_provenance(group.median, top.reason), ".0%"),
+    )

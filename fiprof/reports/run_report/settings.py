@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from fiprof.analysis.measured import Measured
-from fiprof.model.evidence import environment
+from fiprof.analysis.analyses import Analyses
 from fiprof.model.manifest import CaseEntry, Manifest
-from fiprof.model.provenance import Fact, Source
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
-from fiprof.reports.view import Column, Value, shorten, visible
+from fiprof.reports.view import Column, Value
+from fiprof.text import escape_control, shorten
 
 Defaults = Mapping[str, Mapping[str, Value]]
 """Workload -> parameter -> what it is where nobody chooses."""
@@ -23,7 +23,7 @@ LONGEST_VALUE = 78
 
 def environment_section(run: Run) -> Section:
     """GPU, driver, tools and packages, as the run found them."""
-    rows = [(name, shorten(visible(value), LONGEST_VALUE)) for name, value in _environment(run) if value]
+    rows = [(name, shorten(escape_control(value), LONGEST_VALUE)) for name, value in _environment(run) if value]
     blocks: list[Block] = []
     if rows:
         blocks.append(table((Column("what", "what"), Column("value", "found")), rows, anchor="environment-found"))
@@ -34,32 +34,32 @@ def environment_section(run: Run) -> Section:
 
 def _environment(run: Run) -> Iterable[tuple[str, str]]:
     def of(*path: str) -> str:
-        value = environment(run, *path)
+        value = run.environment(*path)
         return "" if value is None else str(value)
 
     def giga(*path: str) -> str:
-        value = environment(run, *path)
+        value = run.environment(*path)
         return f"{value / 1e9:,.1f} GB" if isinstance(value, int | float) else ""
 
     yield "GPU", of("gpu", "name") or of("gpu_state", "before", "name")
     capability, multiprocessors = of("gpu", "compute_capability"), of("gpu", "multiprocessors")
     yield "compute capability", capability + (f", {multiprocessors} multiprocessors" if multiprocessors else "")
-    l2 = environment(run, "gpu", "l2_bytes")
+    l2 = run.environment("gpu", "l2_bytes")
     yield "memory", giga("gpu", "memory_bytes") + (f", L2 {l2 / 1e6:.1f} MB" if isinstance(l2, int | float) else "")
     yield "driver, CUDA", ", ".join(filter(None, (of("gpu_state", "before", "driver"), of("gpu", "cuda"))))
     for when in ("before", "after"):
-        yield f"GPU {when} the run", _state(environment(run, "gpu_state", when))
+        yield f"GPU {when} the run", _state(run.environment("gpu_state", when))
     for tool, name in (("nsys", "Nsight Systems"), ("ncu", "Nsight Compute")):
         yield name, of("tools", tool)
-    packages = environment(run, "packages")
+    packages = run.environment("packages")
     if isinstance(packages, dict):
         for name, version in packages.items():
             if version and not name.endswith("_executable"):
                 yield name, str(version)
-    host = environment(run, "host")
+    host = run.environment("host")
     if isinstance(host, dict):
         yield "host", ", ".join(f"{value} {name}" if name == "cpus" else str(value) for name, value in host.items())
-    git = environment(run, "git")
+    git = run.environment("git")
     if isinstance(git, dict):
         yield "git", ", ".join(f"{name} {value}" for name, value in git.items() if value not in (None, ""))
     yield "fiprof", run.manifest.fiprof
@@ -82,7 +82,7 @@ def _state(state: object) -> str:
     return ", ".join(parts)
 
 
-def asked_section(measured: Measured, defaults: Defaults) -> Section:
+def asked_section(measured: Analyses, defaults: Defaults) -> Section:
     """The cases, the settings, and what they mean for the numbers.
 
     defaults: of the workloads that this fiprof knows.
@@ -91,7 +91,7 @@ def asked_section(measured: Measured, defaults: Defaults) -> Section:
     blocks: list[Block] = []
     if manifest.replayed_from:
         blocks.append(
-            Text((f"This run measured nothing itself: it reads the raw files of {visible(manifest.replayed_from)}.",))
+            Text((f"This run measured nothing: it reads the raw files of {escape_control(manifest.replayed_from)}.",))
         )
     if manifest.cases:
         workloads = defaultdict(list)
@@ -101,7 +101,7 @@ def asked_section(measured: Measured, defaults: Defaults) -> Section:
         apart = ". Values that are fiprof's defaults stand apart, for nobody need have asked for them"
         blocks.append(Text((f"{count}{apart if any(name in defaults for name in workloads) else ''}:",)))
         blocks.append(Bullets(tuple(Text((_workload(name, cases, defaults),)) for name, cases in workloads.items())))
-        if defaults and (unknown := [visible(name) for name in workloads if name not in defaults]):
+        if defaults and (unknown := [escape_control(name) for name in workloads if name not in defaults]):
             which = "these workloads" if len(unknown) == len(workloads) else ", ".join(unknown)
             blocks.append(Text((f"Which values are defaults of {which} is not known here.",)))
         blocks.append(_costs(measured))
@@ -122,7 +122,7 @@ def _workload(name: str, cases: Sequence[CaseEntry], defaults: Defaults) -> str:
     words = {key: f"{key} {', '.join(found)}" for key, found in values.items()}
     chosen = [text for key, text in words.items() if known is None or values[key] != (str(_plain(known.get(key))),)]
     filled = [text for key, text in words.items() if text not in chosen]
-    head = f"{visible(name)} ({len(cases)} case{'s' * (len(cases) > 1)}): "
+    head = f"{escape_control(name)} ({len(cases)} case{'s' * (len(cases) > 1)}): "
     if known is None:
         return head + "; ".join(chosen) + "."
     if not chosen:
@@ -144,23 +144,23 @@ _COSTS = (
 )
 
 
-def _costs(measured: Measured) -> Block:
+def _costs(measured: Analyses) -> Block:
     rows: list[list[Cell]] = []
     for case in measured.run.manifest.cases:
         baseline = measured.run.baseline.get(case.id)
         moved = case.bytes_read + case.bytes_written
 
-        def of(formula: str, value: float, case_id: str = case.id) -> Fact:
-            return Fact(value, Source("run.json", formula, case=case_id))
+        def of(formula: str, value: float, case_id: str = case.id) -> TracedNumber:
+            return TracedNumber(value, Provenance("run.json", formula, case=case_id))
 
         rows.append(
             [
-                measured.labels(case.id),
+                measured.run.labels(case.id),
                 of("flops / 1000000000", case.flops / 1e9) if case.flops else None,
                 of("bytes_read / 1000000", case.bytes_read / 1e6) if case.bytes_read else None,
                 of("bytes_written / 1000000", case.bytes_written / 1e6) if case.bytes_written else None,
                 of("flops / (bytes_read + bytes_written)", case.flops / moved) if case.flops and moved else None,
-                Fact(baseline.relative_error, Source("plain", "relative_error", case=case.id))
+                TracedNumber(baseline.relative_error, Provenance("plain", "relative_error", case=case.id))
                 if baseline is not None and baseline.relative_error is not None
                 else None,
             ]

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fiprof.analysis import samples
-from fiprof.analysis.measured import Group, Measured
-from fiprof.analysis.timeline import Chapter, Step, Timeline, timeline
-from fiprof.model import source
-from fiprof.model.labels import label_cells, short_kernel
-from fiprof.model.provenance import Fact, Said, Source, join, say
+from fiprof.analysis.analyses import Analyses, Group
+from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, timeline
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
+from fiprof.model.quantities import SM_ACTIVE, metric
+from fiprof.reports.headings import label_cells
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
+from fiprof.reports.words import worded
+from fiprof.text import short_kernel
 
 LEAST_SAMPLES = 3
 """Of its own that a kernel needs for nsys's levels to stand for it; below that ncu's counters do."""
@@ -40,14 +42,14 @@ NOT_SHARES = "are not shares of this GPU"
 class Event:
     """A kernel of a case in a phase, all its executions folded, and the state of the hardware meanwhile."""
 
-    step: Step
+    step: KernelSpan
     group: Group | None
     """The same kernel under ncu."""
-    sms: Fact | None
+    sms: TracedNumber | None
     """Multiprocessors with a warp, percent."""
-    tensor: Fact | str | None
+    tensor: TracedNumber | str | None
     """Tensor cores working, percent; ``≤1`` where nsys's smallest level was sampled."""
-    dram: Fact | None
+    dram: TracedNumber | None
     """DRAM reads and writes, percent of its peak."""
     by: Literal["nsys", "ncu"] | None
     """Whose figures these are: nsys's samples or ncu's counters."""
@@ -57,7 +59,7 @@ class Event:
 class Scene:
     """A phase of a case on a GPU."""
 
-    chapter: Chapter
+    chapter: CasePhase
     events: tuple[Event, ...]
     """In order of time."""
 
@@ -79,85 +81,85 @@ class Story:
         )
 
 
-def story(measured: Measured) -> Story:
+def story(measured: Analyses) -> Story:
     """The story of a run, as far as it was traced.
 
     Raises FiprofError for a table that cannot be read.
     """
     told: Timeline = timeline(measured.run, phase="all")
-    doubted = any(NOT_SHARES in text for text in told.warnings)
+    doubted = any(NOT_SHARES in str(text) for text in told.warnings)
     groups = {(group.case, group.kernel): group for group in reversed(measured.groups)}
     scenes = tuple(
         Scene(
             chapter,
             tuple(
-                _event(
-                    step, groups.get((step.case, step.kernel)) if step.phase == "measure" else None, measured, doubted
-                )
+                _event(step, groups.get((step.case, step.kernel)) if step.phase == "measure" else None, doubted)
                 for step in sorted(chapter.steps, key=lambda step: step.start_us)
             ),
         )
         for chapter in sorted(told.chapters, key=lambda chapter: chapter.start_us)
     )
     # What became of the run is said at its head.
-    known = source.status_warning(measured.run)
-    return Story(scenes, tuple(text for text in told.warnings if text not in known), told.period_us)
+    known = measured.run.status_warning()
+    return Story(scenes, tuple(worded(text) for text in told.warnings if text not in known), told.period_us)
 
 
-def _event(step: Step, group: Group | None, measured: Measured, doubted: bool) -> Event:
+def _event(step: KernelSpan, group: Group | None, doubted: bool) -> Event:
     levels = step.levels
     if levels.samples >= LEAST_SAMPLES and not doubted:
         dram = None
         if levels.dram_read is not None and levels.dram_write is not None:
             dram = _level(step, "mean(dram_read) + mean(dram_write)", levels.dram_read + levels.dram_write)
-        tensor: Fact | str | None = None
+        tensor: TracedNumber | str | None = None
         if levels.tensor_active is not None:
             small = 0 < levels.tensor_active <= samples.SMALLEST
             tensor = "≤1" if small else _level(step, "mean(tensor_active)", levels.tensor_active)
         sms = None if levels.sms_active is None else _level(step, "mean(sms_active)", levels.sms_active)
         return Event(step, group, sms, tensor, dram, NSYS)
     if group is not None and step.phase == "measure":
-        row = group.row
-        active = measured.ratio(row, "sm_active_cycles", "sm_cycles")
+        row = group.median
+        active = row.traced(SM_ACTIVE)
         return Event(
             step,
             group,
             _percent(active),
-            measured.ncu(row, "tensor_active_pct", ".1f"),
-            measured.ncu(row, "dram_throughput_pct", ".1f"),
+            row.traced(metric("tensor_active_pct"), spec=".1f", unit=""),
+            row.traced(metric("dram_throughput_pct"), spec=".1f", unit=""),
             NCU,
         )
     return Event(step, None, None, None, None, None)
 
 
-def _percent(share: Fact | None) -> Fact | None:
+def _percent(share: TracedNumber | None) -> TracedNumber | None:
     if share is None:
         return None
     of = share.source
-    return Fact(share.value * 100, Source(of.origin, f"{of.formula} * 100", launch=of.launch), ".1f")
+    return TracedNumber(share.value * 100, Provenance(of.origin, f"{of.formula} * 100", launch=of.launch), ".1f")
 
 
-def _level(step: Step, formula: str, value: float) -> Fact:
-    return Fact(value, _of(step, formula), ".1f")
+def _level(step: KernelSpan, formula: str, value: float) -> TracedNumber:
+    return TracedNumber(value, _of(step, formula), ".1f")
 
 
-def _of(step: Step, formula: str) -> Source:
-    return Source("nsys", formula, case=step.case, kernel=step.kernel, grid=step.grid, phase=step.phase or "")
+def _of(step: KernelSpan, formula: str) -> Provenance:
+    return Provenance("nsys", formula, case=step.case, kernel=step.kernel, grid=step.grid, phase=step.phase or "")
 
 
-def _of_scene(chapter: Chapter, value: float, formula: str, spec: str = ".2f", unit: str = "") -> Said:
+def _of_scene(chapter: CasePhase, value: float, formula: str, spec: str = ".2f", unit: str = "") -> TracedText:
     """A number about a phase; of a case that came in turns it is of all of them, which no formula says."""
     case = chapter.steps[0].case if chapter.steps else None
     if chapter.turns > 1:
-        return say("{}", f"{value:{spec}}{unit}")
-    return say("{}", Fact(value, Source("nsys", formula, case=case, phase=chapter.phase or ""), spec, unit))
+        return sentence("{}", f"{value:{spec}}{unit}")
+    return sentence(
+        "{}", TracedNumber(value, Provenance("nsys", formula, case=case, phase=chapter.phase or ""), spec, unit)
+    )
 
 
-def _cell(chapter: Chapter, value: float, formula: str) -> Cell:
+def _cell(chapter: CasePhase, value: float, formula: str) -> Cell:
     return next(iter(_of_scene(chapter, value, formula).facts), value)
 
 
-def share_idle(chapter: Chapter) -> Said:
+def share_idle(chapter: CasePhase) -> TracedText:
     """Of a phase's length, the share without a kernel, e.g. ``18%``."""
     return _of_scene(chapter, 1 - chapter.busy, f"1 - busy_ns / {_LENGTH}", ".0%")
 
@@ -185,8 +187,8 @@ def section(told: Story) -> Section:
     return Section("story", "Execution story", tuple(blocks))
 
 
-def _opening(told: Story) -> Said:
-    everything = Source("nsys", "count(duration_ns)", phase="all")
+def _opening(told: Story) -> TracedText:
+    everything = Provenance("nsys", "count(duration_ns)", phase="all")
     steps = [step for scene in told.scenes for step in scene.chapter.steps]
     chapters = [scene.chapter for scene in told.measured if scene.chapter.phase]
     length = sum(chapter.length_us for chapter in chapters)
@@ -194,10 +196,12 @@ def _opening(told: Story) -> Said:
     count = sum(step.count for step in steps)
     measured = f" {length / 1e3:,.2f} ms of them are the measured phases." if length else ""
     first, last = min(step.start_us for step in steps), max(step.end_us for step in steps)
-    return say(
+    return sentence(
         "Under nsys, {} kernels ran within {} ms.{}{} Times are nsys's own, without any replay.",
-        Fact(count, everything, ",.0f"),
-        Fact((last - first) / 1e3, Source("nsys", "(max(end_ns) - min(start_ns)) / 1000000", phase="all"), ",.1f"),
+        TracedNumber(count, everything, ",.0f"),
+        TracedNumber(
+            (last - first) / 1e3, Provenance("nsys", "(max(end_ns) - min(start_ns)) / 1000000", phase="all"), ",.1f"
+        ),
         measured,
         sampled,
     )
@@ -239,7 +243,7 @@ def _phases(scenes: Sequence[Scene]) -> Table:
     return table(_PHASES, rows, anchor="story-phases", title="The phases, in order of time", notes=tuple(notes))
 
 
-def _place(chapter: Chapter) -> str:
+def _place(chapter: CasePhase) -> str:
     return f"{chapter.label} (GPU {chapter.device})" if chapter.several_devices else chapter.label
 
 
@@ -264,10 +268,10 @@ def _kernels(scenes: Sequence[Scene]) -> Table:
         step = event.step
         rows.append(
             [
-                Fact(step.start_us / 1e3, _of(step, "min(start_ns) / 1000000")),
+                TracedNumber(step.start_us / 1e3, _of(step, "min(start_ns) / 1000000")),
                 _place(scene.chapter),
                 Link(short_kernel(step.kernel), f"#{event.group.anchor}") if event.group else short_kernel(step.kernel),
-                Fact(step.count, _of(step, "count(duration_ns)")),
+                TracedNumber(step.count, _of(step, "count(duration_ns)")),
                 _median(step),
                 event.sms,
                 event.tensor,
@@ -288,8 +292,8 @@ def _kernels(scenes: Sequence[Scene]) -> Table:
     return table(columns, rows, anchor="story-kernels", title=title, notes=tuple(notes))
 
 
-def _median(step: Step) -> Fact:
-    return Fact(step.median_us, _of(step, "median(duration_ns) / 1000"), ",.2f", " µs")
+def _median(step: KernelSpan) -> TracedNumber:
+    return TracedNumber(step.median_us, _of(step, "median(duration_ns) / 1000"), ",.2f", " µs")
 
 
 def _scene(scene: Scene) -> tuple[str, ...]:
@@ -301,59 +305,61 @@ def _scene(scene: Scene) -> tuple[str, ...]:
     events = sorted(scene.events, key=lambda event: -event.step.median_us * event.step.count)
     told = [_event_words(event) for event in events[:MOST_TOLD]]
     if len(events) > MOST_TOLD:
-        told.append(say("and {} other kernels", len(events) - MOST_TOLD))
-    head = say("{}, {}{}, GPU busy {}: {}.", _place(chapter), length, turns, busy, join("; ", told))
+        told.append(sentence("and {} other kernels", len(events) - MOST_TOLD))
+    head = sentence("{}, {}{}, GPU busy {}: {}.", _place(chapter), length, turns, busy, join("; ", told))
     return (head, _waits(chapter), _copies(chapter), _host(chapter))
 
 
-def _event_words(event: Event) -> Said:
+def _event_words(event: Event) -> TracedText:
     step = event.step
     name, grid = short_kernel(step.kernel), step.grid or "–"
     if step.count > 1:
-        spread = Fact(step.spread, _of(step, "spread(duration_ns)"), ".1%")
-        head = say("{} x {}, median {}, spread {}, grid {}", name, step.count, _median(step), spread, grid)
+        spread = TracedNumber(step.spread, _of(step, "spread(duration_ns)"), ".1%")
+        head = sentence("{} x {}, median {}, spread {}, grid {}", name, step.count, _median(step), spread, grid)
     else:
-        head = say("{}, {}, grid {}", name, _median(step), grid)
+        head = sentence("{}, {}, grid {}", name, _median(step), grid)
     state = _state(event)
-    return say("{}, {}", head, state) if state else head
+    return sentence("{}, {}", head, state) if state else head
 
 
-def _state(event: Event) -> Said | None:
+def _state(event: Event) -> TracedText | None:
     """``with the SMs 94.7% active, … (17 samples)``."""
     words = []
     if event.sms is not None:
-        words.append(say("the SMs {} active", event.sms.as_(".1f", "%")))
-    if isinstance(event.tensor, Fact) and event.tensor.value > samples.SMALLEST:
-        words.append(say("the tensor cores {}", event.tensor.as_(".1f", "%")))
+        words.append(sentence("the SMs {} active", event.sms.as_(".1f", "%")))
+    if isinstance(event.tensor, TracedNumber) and event.tensor.value > samples.SMALLEST:
+        words.append(sentence("the tensor cores {}", event.tensor.as_(".1f", "%")))
     elif event.tensor is not None:
-        words.append(say("the tensor cores idle"))
+        words.append(sentence("the tensor cores idle"))
     if event.dram is not None:
-        words.append(say("DRAM at {} of its peak", event.dram.as_(".1f", "%")))
+        words.append(sentence("DRAM at {} of its peak", event.dram.as_(".1f", "%")))
     if not words:
         return None
-    return say("with {} ({})", join(", ", words), "ncu" if event.by == NCU else f"{event.step.levels.samples} samples")
+    return sentence(
+        "with {} ({})", join(", ", words), "ncu" if event.by == NCU else f"{event.step.levels.samples} samples"
+    )
 
 
-def _waits(chapter: Chapter) -> Said:
+def _waits(chapter: CasePhase) -> TracedText:
     """What the GPU waited for; nothing where it was busy."""
     if chapter.busy >= 1 - IDLE_SHARE:
-        return say("")
+        return sentence("")
     idle = share_idle(chapter)
     launches = sum(call.count for call in chapter.calls if "Launch" in call.name)
     if not launches:
-        return say(" For {} of the time no kernel ran.", idle)
+        return sentence(" For {} of the time no kernel ran.", idle)
     every = chapter.length_us / launches
-    return say(
+    return sentence(
         " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, _time(every)
     )
 
 
-def _copies(chapter: Chapter) -> str:
+def _copies(chapter: CasePhase) -> str:
     copies = [f"{item.name} x {item.count}, {_time(item.total_us)}" for item in chapter.copies[:MOST_CALLS]]
     return f" Copies: {'; '.join(copies)}." if copies else ""
 
 
-def _host(chapter: Chapter) -> str:
+def _host(chapter: CasePhase) -> str:
     calls = [f"{call.name} x {call.count}, {_time(call.total_us)}" for call in chapter.calls[:MOST_CALLS]]
     return f" Host: {'; '.join(calls)}." if calls else ""
 
@@ -362,6 +368,6 @@ def _time(us: float) -> str:
     return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.0f} µs" if us >= 99.5 else f"{us:.1f} µs"
 
 
-def missing(measured: Measured) -> str:
+def missing(measured: Analyses) -> str:
     """Why there is no story."""
-    return f"no execution story: {source.why_missing(measured.run, 'nsys')}"
+    return f"no execution story: {measured.run.why_missing('nsys')}"

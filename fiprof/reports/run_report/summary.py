@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import Check
-from fiprof.analysis.measured import Group, Measured, total
 from fiprof.analysis.verdict.rules import WAITING_PCT
 from fiprof.analysis.verdict.verdict import Verdicts
-from fiprof.model import source
-from fiprof.model.labels import NO_CASE, short_kernel
-from fiprof.model.provenance import Fact, Said, Source, join, more, say
+from fiprof.model.case_quantities import kernel_median, total
+from fiprof.model.labels import NO_CASE
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, more, sentence
+from fiprof.model.quantities import DRAM_SHARE, DURATION, work_share
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
+from fiprof.reports.words import worded
+from fiprof.text import short_kernel
 
 MOST_NAMED = 3
 """Kernels whose share of the time is said."""
@@ -25,22 +28,22 @@ class Share:
 
     case: str
     kernel: str
-    time: Fact
+    time: TracedNumber
     """Of an iteration, µs."""
-    share: Fact
+    share: TracedNumber
     """Of the kernel time of one iteration of every case."""
 
 
-def shares(measured: Measured) -> tuple[Share, ...]:
+def shares(measured: Analyses) -> tuple[Share, ...]:
     """The kernels of all cases, the most expensive first: by nsys, and by ncu where there is no trace."""
-    executions = list(measured.evidence.trace.kernels)
+    executions = list(measured.run.trace.kernels)
     if executions:
         times = [(case, kernel, _per_iteration(measured, case, kernel)) for case, kernel in executions]
     else:
         times = [
-            (group.case or "", group.kernel, measured.duration(group.row))
+            (group.case or "", group.kernel, group.median.traced(DURATION))
             for group in measured.groups
-            if len(group.rows) == measured.iterations(group)
+            if len(group.launches) == measured.iterations(group)
         ]
     known = [(case, kernel, time) for case, kernel, time in times if time is not None]
     whole = total([time for *_, time in known])
@@ -50,23 +53,23 @@ def shares(measured: Measured) -> tuple[Share, ...]:
     return tuple(sorted(found, key=lambda item: -item.time.value))
 
 
-def _per_iteration(measured: Measured, case: str, kernel: str) -> Fact | None:
+def _per_iteration(measured: Analyses, case: str, kernel: str) -> TracedNumber | None:
     """A kernel's time in an iteration: its median times its executions in one; None where these differ."""
-    times, whole = measured.evidence.trace.kernels[case, kernel], measured.evidence.trace.cases.get(case)
-    time = measured.nsys_kernel(case, kernel)
+    times, whole = measured.run.trace.kernels[case, kernel], measured.run.trace.cases.get(case)
+    time = kernel_median(measured.run, case, kernel)
     if whole is None or time is None or times.count % whole.iteration.count:
         return None
     count = times.count // whole.iteration.count
     if count == 1:
         return time
     formula = f"median(duration_ns) * {count} / 1000"
-    return Fact(time.value * count, Source("nsys", formula, case=case, kernel=kernel), time.spec, time.unit)
+    return TracedNumber(time.value * count, Provenance("nsys", formula, case=case, kernel=kernel), time.spec, time.unit)
 
 
-def section(measured: Measured, checks: Sequence[Check], found: Verdicts) -> Section:
+def section(measured: Analyses, checks: Sequence[Check], found: Verdicts) -> Section:
     """The executive summary. found: the run's verdicts."""
     run = measured.run
-    blocks: list[Block] = [Caution(text) for text in source.status_warning(run)]
+    blocks: list[Block] = [Caution(worded(found)) for found in run.status_warning()]
     blocks += [Caution(f"no {what}: {why}") for what, why in lacks(measured)]
     sentences = [parts for parts in (_where(measured), _bound(measured, found), _first(measured, found)) if parts]
     if sentences:
@@ -75,16 +78,16 @@ def section(measured: Measured, checks: Sequence[Check], found: Verdicts) -> Sec
     return Section("summary", "Executive summary", tuple(blocks))
 
 
-def lacks(measured: Measured) -> list[tuple[str, str]]:
+def lacks(measured: Analyses) -> list[tuple[str, str]]:
     """What the run has nothing of, and why."""
     run, found = measured.run, []
-    if not measured.evidence.launches:
-        found.append(("counters, occupancy, stalls and roofs", source.why_missing(run, "ncu")))
+    if not measured.run.launches:
+        found.append(("counters, occupancy, stalls and roofs", run.why_missing("ncu")))
     if not run.has("kernels"):
-        found.append(("execution story and times by nsys", source.why_missing(run, "nsys")))
-    elif not measured.evidence.trace.cases:
+        found.append(("execution story and times by nsys", run.why_missing("nsys")))
+    elif not measured.run.trace.cases:
         found.append(("times of cases by nsys", _why_no_cases(run.has("ranges"))))
-    if not measured.evidence.plain:
+    if not measured.run.plain:
         found.append(("times without a profiler", "the plain run left none"))
     return found
 
@@ -94,7 +97,7 @@ def _why_no_cases(ranges: bool) -> str:
     return f"the trace has {found}, so that no kernel can be told to belong to a case"
 
 
-def most_expensive(measured: Measured) -> Group | None:
+def most_expensive(measured: Analyses) -> Group | None:
     """The kernel under ncu with most time of an iteration; None without ncu."""
     for item in shares(measured):
         for group in measured.groups:
@@ -103,7 +106,7 @@ def most_expensive(measured: Measured) -> Group | None:
     return measured.longest[0] if measured.longest else None
 
 
-def _where(measured: Measured) -> tuple[str, ...]:
+def _where(measured: Analyses) -> tuple[str, ...]:
     found = shares(measured)
     if not found:
         return ()
@@ -111,7 +114,7 @@ def _where(measured: Measured) -> tuple[str, ...]:
     whole = total([item.time for item in found])
     assert whole is not None
     named = [
-        say("{} {}", item.share, _name(item.kernel, measured.labels(item.case) if cases > 1 else ""))
+        sentence("{} {}", item.share, _name(item.kernel, measured.run.labels(item.case) if cases > 1 else ""))
         for item in found[:MOST_NAMED]
     ]
     rest = len(found) - len(named)
@@ -119,11 +122,11 @@ def _where(measured: Measured) -> tuple[str, ...]:
     what = f"One iteration of each of the {cases} cases takes" if cases > 1 else "An iteration takes"
     if not any(item.case for item in found):
         what = "One launch of each kernel takes"
-    by = "nsys" if measured.evidence.trace.cases else "ncu"
-    return (say("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
+    by = "nsys" if measured.run.trace.cases else "ncu"
+    return (sentence("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
 
 
-def _bound(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+def _bound(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     """What bounds the most expensive kernel, and how sure that is."""
     group = most_expensive(measured)
     if group is None:
@@ -146,12 +149,12 @@ def _name(kernel: str, label: str) -> str:
     return f"{short_kernel(kernel)} ({label})" if label not in ("", NO_CASE, kernel) else short_kernel(kernel)
 
 
-def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
+def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     """What to do first: what was measured to be faster, else the step that may save most; and where no kernel helps."""
     told: list[str] = []
     choice, first = parameters.best_choice(measured), verdicts.first_step(measured, found)
     if choice is not None:
-        told.append(say("To do first: {}.", choice))
+        told.append(sentence("To do first: {}.", choice))
     elif first is not None:
         of = "an iteration" if first.group.case else "a launch"
         gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:,.1f} µs {of}"
@@ -165,7 +168,7 @@ def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
         others = f", and half or more in {more(len(idle) - 1, 'case')}" if len(idle) > 1 else ""
         case, share = idle[0]
         told.append(
-            say(
+            sentence(
                 " In {} the GPU waits {} of the time for the host{}: no faster kernel helps there.",
                 case.label,
                 share,
@@ -175,15 +178,15 @@ def _first(measured: Measured, found: Verdicts) -> tuple[str, ...]:
     return tuple(told)
 
 
-def _roofs(measured: Measured, group: Group) -> Said:
+def _roofs(measured: Analyses, group: Group) -> TracedText:
     """How far it is from its roofs, where no verdict says more."""
     work = measured.rooflines[group.launch].work
     parts = []
-    if work is not None and (share := measured.work_share(group.row, work)) is not None:
-        parts.append(say("{} of the {} roof", share, work.kind))
-    if (dram := measured.dram_share(group.row)) is not None:
-        parts.append(say("{} of DRAM's", dram))
-    return say("reaches {}.", join(" and ", parts)) if parts else say("has no counters of its roofs.")
+    if work is not None and (share := group.median.traced(work_share(work.kind))) is not None:
+        parts.append(sentence("{} of the {} roof", share, work.kind))
+    if (dram := group.median.traced(DRAM_SHARE)) is not None:
+        parts.append(sentence("{} of DRAM's", dram))
+    return sentence("reaches {}.", join(" and ", parts)) if parts else sentence("has no counters of its roofs.")
 
 
 def _sure(checks: Sequence[Check]) -> str:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from fiprof.analysis.measured import Measured
-from fiprof.model import metrics, source, tables
-from fiprof.model.labels import short_kernel
+from fiprof.analysis.analyses import Analyses
+from fiprof.model import metrics, tables
+from fiprof.model.provenance import TracedNumber
+from fiprof.model.quantities import stall_provenance
 from fiprof.model.run import Run
 from fiprof.reports import roofline_tables, show_document
 from fiprof.reports.pages.page import Table
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.run_report.story import Story
 from fiprof.reports.view import Column, Document, View
+from fiprof.text import short_kernel
 
 MOST_ROWS = 20_000
 """Of a table; the rest is in the run's tables."""
 
 
-def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
+def appendix_tables(measured: Analyses, told: Story) -> Iterable[Table]:
     """The tables behind the report, the rules of ncu, and what there is on disk.
 
     told: the run's story, every phase of it.
@@ -32,7 +34,7 @@ def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
         ("roofline", lambda: roofline_tables.document(measured.roofs)),
     )
     for name, make in makers:
-        if measured.evidence.launches:
+        if measured.run.launches:
             for number, view in enumerate(make().shown):
                 kept = dataclasses.replace(view, rows=view.rows[:MOST_ROWS], warnings=(), summary=(), notes=())
                 yield Table(kept, anchor=f"appendix-{name}-{number}", appendix=True)
@@ -40,10 +42,10 @@ def appendix_tables(measured: Measured, told: Story) -> Iterable[Table]:
     yield from _kernels(told)
     yield from _rules(run)
     yield from _names(run)
-    yield from _on_disk(run, counted=bool(measured.evidence.launches))
+    yield from _on_disk(run, counted=bool(measured.run.launches))
 
 
-def _stalls(measured: Measured) -> Iterable[Table]:
+def _stalls(measured: Analyses) -> Iterable[Table]:
     """Every stall reason of each kernel, by the launch that stands for it."""
     columns = (
         Column("launch", "#"),
@@ -55,12 +57,14 @@ def _stalls(measured: Measured) -> Iterable[Table]:
     )
     rows: list[list[Cell]] = []
     for group in measured.groups:
-        found = measured.evidence.stalls.get(group.launch, [])
-        whole = sum(row["warps_per_issue"] or 0.0 for row in found)
-        for row in sorted(found, key=lambda row: -(row["warps_per_issue"] or 0.0)):
-            warps = row["warps_per_issue"]
-            share = measured.stall(group.row, row["reason"], warps / whole) if warps is not None and whole else None
-            rows.append([group.launch, short_kernel(group.kernel), row["reason"], share, warps, row["samples"]])
+        found = measured.run.stall_reasons.get(group.launch, ())
+        whole = sum(row.warps_per_issue or 0.0 for row in found)
+        for row in sorted(found, key=lambda row: -(row.warps_per_issue or 0.0)):
+            warps = row.warps_per_issue
+            share = None
+            if warps is not None and whole:
+                share = TracedNumber(warps / whole, stall_provenance(group.median, row.reason), ".0%")
+            rows.append([group.launch, short_kernel(group.kernel), row.reason, share, warps, row.samples])
     if rows:
         title = "Every stall reason"
         yield table(columns, rows[:MOST_ROWS], anchor="appendix-stalls", title=title, appendix=True)
@@ -105,7 +109,7 @@ _RULES = ("launch", "section", "rule", "kind", "speedup_kind", "speedup_pct", "m
 
 def _rules(run: Run) -> Iterable[Table]:
     """What ncu's own rules say, in its words."""
-    rows = source.rows(run, "rules", _RULES)
+    rows = run.rows("rules", _RULES)
     if rows:
         columns = (
             Column("launch", "#"),
@@ -124,7 +128,7 @@ def _names(run: Run) -> Iterable[Table]:
     """Full names of the kernels."""
     names: dict[str, str] = {}
     for name in ("launches", "kernels"):
-        for row in source.rows(run, name, ("kernel", "kernel_full")):
+        for row in run.rows(name, ("kernel", "kernel_full")):
             if row["kernel_full"]:
                 names.setdefault(row["kernel_full"], row["kernel"] or "")
     if names:

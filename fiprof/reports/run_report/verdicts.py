@@ -6,17 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fiprof.analysis.measured import Group, Measured
+from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.verdict.quoted_rules import LEAST_GAIN_PCT
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Sure, Verdicts, verdicts
 from fiprof.errors import FiprofError
-from fiprof.model.labels import short_kernel
-from fiprof.model.provenance import Fact, Said, join, say
+from fiprof.model.case_quantities import kernel_median
+from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
+from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
-from fiprof.reports.pages.page import Block, Bullets, Finding, Link, Table, Text
+from fiprof.reports.pages.page import Block, Bullets, Link, Observation, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
+from fiprof.text import short_kernel
 
 MOST_RULES = 2
 """Of ncu's own that are quoted in a kernel's part; the appendix has all."""
@@ -36,8 +38,8 @@ def of_run(run: Run) -> Verdicts:
         return verdicts(run)
     except FiprofError:
         if any(run.has(name) and run.table(name).num_rows for name in ("launches", "kernels")):
-            measured = Measured(run)
-            if measured.evidence.launches or measured.evidence.trace.cases:
+            measured = Analyses(run)
+            if measured.run.launches or measured.run.trace.cases:
                 raise
         return Verdicts(run.manifest.name, (), ())
 
@@ -46,22 +48,22 @@ def head(verdict: LaunchVerdict) -> list[Block]:
     """What stands at the head of a kernel's part: the verdict, the next steps, what ncu's rules say beside it."""
     found = verdict.judgement
     evidence = [reading.said() for reading in found.readings if not reading.rules_out]
-    ruled_out = [say("not {}: {}", each.rules_out, each.said()) for each in found.readings if each.rules_out]
+    ruled_out = [sentence("not {}: {}", each.rules_out, each.said()) for each in found.readings if each.rules_out]
     if ruled_out:
         evidence.append(join("; ", ruled_out))
     if verdict.runner_up:
-        evidence.append(say("runner-up: {}", verdict.runner_up))
+        evidence.append(sentence("runner-up: {}", verdict.runner_up))
     why = "; ".join((SURE_WORDS[verdict.sure], *verdict.doubts))
     blocks: list[Block] = [
-        Finding(
+        Observation(
             anchor=f"verdict-{verdict.launch}",
-            observation=say("{}.", _capital(verdict.title)),
+            observation=sentence("{}.", _capital(verdict.title)),
             evidence=tuple(evidence),
             implication=step_words(verdict.steps[0]) if verdict.steps else "no step follows from this evidence.",
             sure=f"{why}.",
         )
     ]
-    rest = [Text((say("Then: {}", step_words(step)),)) for step in verdict.steps[1:]]
+    rest = [Text((sentence("Then: {}", step_words(step)),)) for step in verdict.steps[1:]]
     notes = [Text((f"{note}.",)) for note in found.notes]
     worth = [rule for rule in verdict.rules if (rule.speedup_pct or 0.0) >= LEAST_GAIN_PCT]
     quoted = [
@@ -83,11 +85,11 @@ def head(verdict: LaunchVerdict) -> list[Block]:
     return blocks
 
 
-def step_words(step: Step) -> Said:
+def step_words(step: Step) -> TracedText:
     """``Issue fewer instructions … It saves at most 33% of the launch: shared memory would still need …``."""
     if step.gain_pct is None:
-        return say("{}. No estimate: {}.", step.action.rstrip("."), step.basis)
-    return say(
+        return sentence("{}. No estimate: {}.", step.action.rstrip("."), step.basis)
+    return sentence(
         "{}. It saves at most {}% of {}: {}.", step.action.rstrip("."), f"{step.gain_pct:.0f}", step.of, step.basis
     )
 
@@ -136,12 +138,12 @@ class First:
     """At most, of an iteration."""
 
 
-def first_step(measured: Measured, found: Verdicts) -> First | None:
+def first_step(measured: Analyses, found: Verdicts) -> First | None:
     """The step that may save most time of an iteration, of all kernels; None where no step has an estimate."""
     best: First | None = None
     for group in measured.longest:
-        verdict, time = found.of(group.launch), measured.nsys_kernel(group.case, group.kernel)
-        time = time or measured.duration(group.row)
+        verdict, time = found.of(group.launch), kernel_median(measured.run, group.case, group.kernel)
+        time = time or group.median.traced(DURATION)
         if verdict is None or time is None:
             continue
         for step in verdict.steps:
@@ -153,22 +155,22 @@ def first_step(measured: Measured, found: Verdicts) -> First | None:
     return best
 
 
-def bound(verdict: LaunchVerdict) -> Said:
+def bound(verdict: LaunchVerdict) -> TracedText:
     """``is memory-bound (DRAM): use of DRAM 66.5%, …; fairly sure, runner-up latency-bound, 6.5 points away.``"""
     readings = verdict.judgement.readings
     words = (
-        [say("is {}", verdict.title)]
+        [sentence("is {}", verdict.title)]
         if verdict.judgement.kind != UNKNOWN
-        else [say("has not enough evidence for a verdict")]
+        else [sentence("has not enough evidence for a verdict")]
     )
     if readings:
         words.append(readings[0].said())
     text = join(": ", words)
     runner = f", runner-up {verdict.runner_up}" if verdict.runner_up else ""
-    return say("{}; {}{}.", text, SURE_WORDS[verdict.sure], runner)
+    return sentence("{}; {}{}.", text, SURE_WORDS[verdict.sure], runner)
 
 
-def waiting(found: Verdicts, least_pct: float) -> list[tuple[CaseVerdict, Fact]]:
+def waiting(found: Verdicts, least_pct: float) -> list[tuple[CaseVerdict, TracedNumber]]:
     """Cases of whose iteration the GPU waits for at least so many percent, the longest first."""
     cases = [
         (case, case.waiting.fact.as_(".0f", "%"))

@@ -29,7 +29,7 @@ from fiprof.reports.study_pages.kernels import known, title
 from fiprof.reports.study_pages.ratio import number, spread, times
 from fiprof.reports.study_pages.tables import absent, cells, execution, hardware
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -112,7 +112,7 @@ def _sequence(seen: Sequence[Cell]) -> list[str]:
     lines = []
     for sequence, n in sequences.most_common():
         mine = [cell for cell in seen if tuple(kernel.kernel for kernel in cell.kernels) == sequence]
-        text = f"{count(n, 'cell')}: an iteration is {listed([f'one {name}' for name in sequence])}"
+        text = f"{count(n, 'cell')}: an iteration is {join_words([f'one {name}' for name in sequence])}"
         shares = [found for cell in mine if (found := kernel_shares(cell))]
         if len(sequence) > 1 and shares:
             text += f"; the last takes {spread([found[-1] for found in shares], '.0%')} of the kernel time"
@@ -174,7 +174,9 @@ def _plan_words(study: Study, workload: str) -> list[str]:
         {cell.plan["cta_tile_q"] for cell in planned if isinstance(cell.plan.get("cta_tile_q"), int)}, key=int
     )
     if tiles:
-        lines.append(f"Query tiles of a block: {listed([str(tile) for tile in tiles])} rows (query heads packed in).")
+        lines.append(
+            f"Query tiles of a block: {join_words([str(tile) for tile in tiles])} rows (query heads packed in)."
+        )
     uneven = [found for cell in planned if (found := imbalance(cell)) is not None]
     if uneven:
         lines.append(
@@ -212,7 +214,7 @@ def _hardware(study: Study, workload: str, shown: Sequence[Cell]) -> tuple[Block
         )
     verdicts = Counter(kernel.verdict for _, kernel in seen if kernel.verdict)
     if verdicts:
-        lines.append(f"Verdicts: {listed([f'{name} {n}' for name, n in verdicts.most_common()])}.")
+        lines.append(f"Verdicts: {join_words([f'{name} {n}' for name, n in verdicts.most_common()])}.")
     for roof in dict.fromkeys(kernel.roof for _, kernel in seen if kernel.roof):
         shares = [k.roof_share for _, k in seen if k.roof == roof and k.roof_share is not None]
         if shares:
@@ -289,7 +291,7 @@ def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
         anchor=f"chart-{workload}-roofline",
         roofs=[(f"{kind} roof", median(values)) for kind, values in kinds.items()],
         caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
-        f"with flushed caches. Roofs at the measured clocks: {listed(words) or 'not known'}. Cells whose data "
+        f"with flushed caches. Roofs at the measured clocks: {join_words(words) or 'not known'}. Cells whose data "
         "stays in L2 can lie above DRAM's.",
     )
     return (dataclasses.replace(chart, figure=lambda: _dots(chart.figure())),)

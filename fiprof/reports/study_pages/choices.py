@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.model.results import Cell
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.data import Side, Study, main_kernel, pair_label, pairs, parameter_words
-from fiprof.reports.study_pages.found import Found, not_measured, slug
+from fiprof.reports.study_pages.found import StudyFinding, not_measured, slug
 from fiprof.reports.study_pages.kernel_findings import merge_share
 from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread, times
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 MOST_EXCEPTIONS = 4
 """Cells that a recommendation excepts by name; more are counted."""
@@ -79,7 +79,7 @@ CHOICES = (
 )  # fmt: skip
 
 
-def choose(study: Study, choice: Choice) -> list[Found]:
+def choose(study: Study, choice: Choice) -> list[StudyFinding]:
     """What the pairs of cells that differ in a choice alone say about it; one finding for each value of ``by``."""
     found = pairs(study, choice.old, choice.new)
     ratios = [(pair, ratio) for pair in found if (ratio := of_cells(*pair)) is not None]
@@ -106,13 +106,13 @@ def _has(cell: Cell, side: Side) -> bool:
     return all(cell.params.get(name) == value for name, value in side.params)
 
 
-def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> Found:
+def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> StudyFinding:
     """ratios are old over new: above 1, the new one is faster."""
     faster = [item for item in group if item[1].direction == "more"]
     slower = [item for item in group if item[1].direction == "less"]
     alike = len(group) - len(faster) - len(slower)
     kinds = ((len(faster), "faster"), (len(slower), "slower"), (alike, "with no difference seen"))
-    counted = listed([f"{words} in {n}" for n, words in kinds if n])
+    counted = join_words([f"{words} in {n}" for n, words in kinds if n])
     without = (choice.by,) if word else ()
     where = f" ({word})" if word else ""
     values = [ratio.value for _, ratio in group]
@@ -125,7 +125,7 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
         *(_pair_words(study, choice, *item, without) for item in extremes.values()),
         *_by_bound(choice, group),
     )
-    finding = Finding(
+    finding = Observation(
         f"{choice.anchor}{'-' + slug(word) if word else ''}",
         observation,
         evidence,
@@ -136,7 +136,7 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
     )
     cells = tuple(cell for item in extremes.values() for cell in item[0])
     figure = f"{spread(values)} times as fast as {choice.old_name}"
-    return Found(f"{choice.what}{where}", finding, cells, "serving", choice.headline, figure=figure)
+    return StudyFinding(f"{choice.what}{where}", finding, cells, "serving", choice.headline, figure=figure)
 
 
 def _by_bound(choice: Choice, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> list[str]:
@@ -168,7 +168,7 @@ def _pair_words(study: Study, choice: Choice, pair: tuple[Cell, Cell], ratio: Ra
         for cell, name in ((old, choice.old_name), (new, choice.new_name))
         if (share := merge_share(cell) or 0.0) >= MERGE_MENTIONED
     ]
-    return words + (f"; the merge of the split KV is {listed(merged)}" if merged else "")
+    return words + (f"; the merge of the split KV is {join_words(merged)}" if merged else "")
 
 
 def _advice(
@@ -206,6 +206,6 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def choices(study: Study) -> list[Found]:
+def choices(study: Study) -> list[StudyFinding]:
     """Every choice's findings."""
     return [found for choice in CHOICES for found in choose(study, choice)]

@@ -25,7 +25,7 @@ from fiprof.reports.study_pages.data import (
     size,
 )
 from fiprof.reports.study_pages.ratio import Ratio, number, of_cells, spread
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 Verdict = Literal["confirmed", "refuted", "partly", "undecided", "not measured"]
 Outcome = Literal["holds", "partly", "fails", "unclear"]
@@ -211,7 +211,7 @@ def _directions(ratios: Sequence[Ratio]) -> str:
     """How many of the intervals lie above 1, below it, or hold it."""
     directions: Counter[str] = Counter(ratio.direction for ratio in ratios)
     words = {"more": "above 1x", "less": "below 1x", "same": "with no difference seen (1x in the interval)"}
-    return listed([f"{directions[key]} {word}" for key, word in words.items() if directions[key]])
+    return join_words([f"{directions[key]} {word}" for key, word in words.items() if directions[key]])
 
 
 def _absent(study: Study, *sides: Side) -> str:
@@ -322,7 +322,7 @@ MEMORY_ROOFS = ("DRAM", "L2", "L1", "shared")
 def _bound_summary(tested: Sequence[Tested], bound: str) -> str:
     kernels = [kernel for item in tested if (kernel := main_kernel(item.cells[0])) is not None]
     verdicts = Counter(kernel.verdict for kernel in kernels)
-    said = listed([f"{name} {n}" for name, n in verdicts.most_common()])
+    said = join_words([f"{name} {n}" for name, n in verdicts.most_common()])
     below = [kernel for kernel in kernels if kernel.roof is not None and roof_kind(kernel.roof) == bound]
     known = [kernel for kernel in kernels if kernel.roof is not None]
     shares = [kernel.roof_share for kernel in below if kernel.roof_share is not None]

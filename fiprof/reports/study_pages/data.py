@@ -11,7 +11,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.results import Cell, EnvironmentInfo, JitResults, Kernel, KernelResults, SourceResults, read
 from fiprof.reports.pages.page import Link, PageLink
 from fiprof.reports.study_pages import sources as study_sources
-from fiprof.reports.words import count
+from fiprof.text import count
 
 Value = bool | int | float | str
 Params = Mapping[str, Value]

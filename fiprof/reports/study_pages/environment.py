@@ -13,7 +13,7 @@ from fiprof.reports.study_pages.data import Study
 from fiprof.reports.study_pages.ratio import METHOD, bytes_, duration, number, spread
 from fiprof.reports.study_pages.tables import half_width
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import count
+from fiprof.text import count
 
 DRIFT = 0.02
 """Spread of a cell's rounds, as a part of its time, from which it is named. fiprof's own choice."""

@@ -8,11 +8,11 @@ from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page,
 from fiprof.reports.study_pages.claims import Result, Tested
 from fiprof.reports.study_pages.data import Study, short_pair
 from fiprof.reports.study_pages.environment import facts, steadiness
-from fiprof.reports.study_pages.found import Found
+from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.ratio import METHOD
 from fiprof.reports.study_pages.tables import absent, claims, key
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import count
+from fiprof.text import count
 
 RULES = (
     "Two of the rules were made after the first data from a GPU had been seen, and not before: that a claim of a bound "
@@ -22,7 +22,9 @@ RULES = (
 """Said below the claims."""
 
 
-def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], results: Sequence[Result]) -> Page:
+def page(
+    study: Study, serving: Sequence[StudyFinding], kernels: Sequence[StudyFinding], results: Sequence[Result]
+) -> Page:
     """Findings, recommendations, claims, and what was not measured."""
     made = [[found for found in group if not found.absent] for group in (serving, kernels)]
     sections = [
@@ -51,12 +53,12 @@ def page(study: Study, serving: Sequence[Found], kernels: Sequence[Found], resul
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
 
 
-def _none(made: Sequence[Found]) -> tuple[Block, ...]:
+def _none(made: Sequence[StudyFinding]) -> tuple[Block, ...]:
     return () if made else (Text(("Nothing could be found out for them; the last section says why.",)),)
 
 
 def _short(
-    study: Study, serving: Sequence[Found], kernels: Sequence[Found], results: Sequence[Result]
+    study: Study, serving: Sequence[StudyFinding], kernels: Sequence[StudyFinding], results: Sequence[Result]
 ) -> tuple[Block, ...]:
     made = [found for found in (*serving, *kernels) if not found.absent]
     counts = [
@@ -87,14 +89,14 @@ def _short(
     return tuple(blocks)
 
 
-def _line(found: Found) -> Text:
+def _line(found: StudyFinding) -> Text:
     """The number behind a recommendation, the recommendation, and a link to the finding."""
     advice = found.short or _clause(found.finding.implication)
     figure = f", {found.figure}" if found.figure else ""
     return Text((f"{found.subject}{figure}: {advice} ", Link("Why", f"#{found.finding.anchor}")))
 
 
-def _finding(study: Study, found: Found) -> Section:
+def _finding(study: Study, found: StudyFinding) -> Section:
     """A finding under a heading of its own, followed by links to the cells that show it."""
     blocks: list[Block] = [found.finding]
     if found.command:
@@ -141,7 +143,7 @@ def _tested(study: Study, tested: Sequence[Tested]) -> View:
     return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cells)])))
 
 
-def _not_measured(study: Study, found: Sequence[Found], results: Sequence[Result]) -> tuple[Block, ...]:
+def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence[Result]) -> tuple[Block, ...]:
     lines = [item.finding.observation for item in found if item.absent]
     lines += [item.sentence for item in results if item.verdict == "not measured"]
     blocks: list[Block] = []

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiprof.model.results import Cell
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages import jit
 from fiprof.reports.study_pages.choices import choices
 from fiprof.reports.study_pages.data import Study
-from fiprof.reports.study_pages.found import Found, not_measured
+from fiprof.reports.study_pages.found import StudyFinding, not_measured
 from fiprof.reports.study_pages.host import host
 from fiprof.reports.study_pages.ratio import duration, times
-from fiprof.reports.words import count
+from fiprof.text import count
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
 
 
-def serving(study: Study) -> list[Found]:
+def serving(study: Study) -> list[StudyFinding]:
     """What follows for those who serve models; in the order in which they decide."""
     return [*choices(study), *_throughput(study), *host(study), *_compilation(study)]
 
@@ -29,7 +29,7 @@ def serving(study: Study) -> list[Found]:
 # Throughput of decode
 
 
-def _throughput(study: Study) -> list[Found]:
+def _throughput(study: Study) -> list[StudyFinding]:
     """From which batch on a larger one gains little, at each KV length, for the fastest options."""
     cells = [cell for cell in study.of("decode") if cell.tokens_per_second and "batch" in cell.params]
     if len({cell.params["batch"] for cell in cells}) < 2:
@@ -60,7 +60,7 @@ def _throughput(study: Study) -> list[Found]:
         )
         nears.append(int(near.params["batch"]))
     low, high = min(nears), max(nears)
-    finding = Finding(
+    finding = Observation(
         "decode-batch",
         f"{NEAR_BEST:.0%} of decode's best tokens/s is reached at batch {low}"
         f"{f' to {high}, depending on the KV length' if low != high else ''}.",
@@ -71,7 +71,7 @@ def _throughput(study: Study) -> list[Found]:
     )
     figure = f"{NEAR_BEST:.0%} of the best tokens/s at batch {low}" + (f" to {high}" if low != high else "")
     short = "stop at the batch named for your KV length where latency matters."
-    return [Found("Batch of decode", finding, tuple(best_cells), "serving", figure=figure, short=short)]
+    return [StudyFinding("Batch of decode", finding, tuple(best_cells), "serving", figure=figure, short=short)]
 
 
 def _next(line: Sequence[Cell]) -> str:
@@ -108,7 +108,7 @@ def _alike(cell: Cell, other: Cell) -> bool:
 # Compilation
 
 
-def _compilation(study: Study) -> list[Found]:
+def _compilation(study: Study) -> list[StudyFinding]:
     what = "The first call of each kernel (just-in-time compilation)"
     if study.jit is None or not study.jit.calls:
         return [not_measured("jit", what, "the study has no results of fiprof jit", "serving")]
@@ -133,7 +133,7 @@ def _compilation(study: Study) -> list[Found]:
         if study.jit.warm_up
         else "."
     )
-    finding = Finding(
+    finding = Observation(
         "jit",
         f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler "
         f"({jit.call_name(study.jit.calls, slowest)}), {count(len(study.jit.modules), 'module')} in all.",
@@ -145,7 +145,7 @@ def _compilation(study: Study) -> list[Found]:
     figure = f"up to {_seconds(slowest.cold_s)} of waiting for the compiler"
     short = "fill the cache before the server takes requests; the command stands there."
     command = "\n".join(map(jit.readable, study.jit.warm_up))
-    return [Found("First calls", finding, (), "serving", figure=figure, short=short, command=command)]
+    return [StudyFinding("First calls", finding, (), "serving", figure=figure, short=short, command=command)]
 
 
 def _seconds(value: float | None) -> str:

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fiprof.model.results import Cell
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 
 Audience = Literal["serving", "kernels"]
 
 
 @dataclass(frozen=True)
-class Found:
+class StudyFinding:
     """A finding with the cells that show it."""
 
     subject: str
     """What it is about, as a heading."""
-    finding: Finding
+    finding: Observation
     cells: tuple[Cell, ...]
     """The few that the evidence names; the reader can open their runs."""
     audience: Audience
@@ -33,10 +33,10 @@ class Found:
     """What the recommendation asks to run."""
 
 
-def not_measured(anchor: str, what: str, why: str, audience: Audience) -> Found:
+def not_measured(anchor: str, what: str, why: str, audience: Audience) -> StudyFinding:
     """A finding that could not be made."""
-    finding = Finding(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
-    return Found(what, finding, (), audience, absent=True)
+    finding = Observation(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
+    return StudyFinding(what, finding, (), audience, absent=True)
 
 
 def slug(words: str) -> str:

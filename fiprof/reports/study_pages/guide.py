@@ -28,7 +28,7 @@ from fiprof.reports.study_pages.kernels import known, title
 from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 TOP_REASONS = 3
 """Warp states of a kernel that are explained."""
@@ -79,7 +79,7 @@ def _workload(study: Study, workload: str) -> Section:
 def _code(study: Study, workload: str) -> tuple[Block, ...]:
     names = list(dict.fromkeys(kernel.kernel for cell in study.of(workload) for kernel in cell.kernels))
     blocks: list[Block] = []
-    lines = [f"ran here: {listed(names)}"] if names else []
+    lines = [f"ran here: {join_words(names)}"] if names else []
     lines += _compiled(study, workload)
     if lines:
         blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
@@ -122,7 +122,7 @@ def _files(module: str, files: Sequence[str]) -> str:
     folder = f"generated/{module}/"
     made = [file.removeprefix(folder) for file in files if file.startswith(folder)]
     kept = [file for file in files if not file.startswith(folder)]
-    parts = [listed(kept), f"generated in a folder of its name: {listed(made)}" if made else ""]
+    parts = [join_words(kept), f"generated in a folder of its name: {join_words(made)}" if made else ""]
     return "; ".join(filter(None, parts)) or "sources not known"
 
 
@@ -159,7 +159,7 @@ _KINDS = (("less", "faster"), ("more", "slower"), ("same", "with no difference s
 
 def _effect_words(study: Study, effect: Effect) -> str:
     directions: list[str] = [ratio.direction for _, ratio in effect.pairs]
-    seen = listed([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
+    seen = join_words([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
     largest, ratio = max(effect.pairs, key=lambda item: max(item[1].value, 1 / item[1].value))
     values = [item.value for _, item in effect.pairs]
     where = pair_label(study, *largest)

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from fiprof.analysis.verdict.rules import WAITING_PCT
 from fiprof.model.results import Cell
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.choices import WORTH
 from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs
-from fiprof.reports.study_pages.found import Found, not_measured
+from fiprof.reports.study_pages.found import StudyFinding, not_measured
 from fiprof.reports.study_pages.ratio import Ratio, duration, of_cells, spread, times
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 OFF, ON = Side("decode", (("cuda_graph", False),)), Side("decode", (("cuda_graph", True),))
 
 
-def host(study: Study) -> list[Found]:
+def host(study: Study) -> list[StudyFinding]:
     """Two findings: the waiting, and the graph's cost on the GPU."""
     return [*_waiting(study), *_graph(study)]
 
 
-def _waiting(study: Study) -> list[Found]:
+def _waiting(study: Study) -> list[StudyFinding]:
     """Where the GPU waits for the host, and what a CUDA graph does to that."""
     cells = [cell for cell in study.of("decode") if cell.waiting_pct is not None and not cell.params.get("cuda_graph")]
     if not cells:
@@ -63,14 +63,14 @@ def _waiting(study: Study) -> list[Found]:
         helped = [(one, value) for (one, _), value in twins if value >= WORTH and one in bound]
         advice = (
             "Capture decode in a CUDA graph where the GPU waits so"
-            + (f": {listed([study.label(one, workload=False) for one, _ in helped])} gain" if helped else "")
+            + (f": {join_words([study.label(one, workload=False) for one, _ in helped])} gain" if helped else "")
             + (f" {spread([value for _, value in helped])}x" if helped else "")
             + "."
         )
     else:
         advice = "Launching costs more than computing there, and a CUDA graph made it no faster."
     longest = max((cell.wall_us or 0 for cell in bound), default=0.0)
-    finding = Finding(
+    finding = Observation(
         "decode-host",
         f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the GPU waits for the host for "
         f"{WAITING_PCT:.0f}% of the time or longer"
@@ -80,7 +80,7 @@ def _waiting(study: Study) -> list[Found]:
         "Times as the host sees them are one figure a cell, on this machine and with an idle CPU: no interval.",
     )
     figure = f"the GPU waits in {len(bound)} of {count(len(cells), 'cell')}"
-    return [Found("Launching decode", finding, tuple(shown), "serving", figure=figure)]
+    return [StudyFinding("Launching decode", finding, tuple(shown), "serving", figure=figure)]
 
 
 def _gain(pair: tuple[Cell, Cell]) -> float:
@@ -88,7 +88,7 @@ def _gain(pair: tuple[Cell, Cell]) -> float:
     return (pair[0].wall_us or 0) / (pair[1].wall_us or 1)
 
 
-def _graph(study: Study) -> list[Found]:
+def _graph(study: Study) -> list[StudyFinding]:
     """What a graph costs on the GPU: pads of the plan, and a split that would not have been."""
     what = "What a CUDA graph costs on the GPU"
     ratios = [(pair, found) for pair in pairs(study, ON, OFF) if (found := of_cells(*pair)) is not None]
@@ -129,16 +129,16 @@ def _graph(study: Study) -> list[Found]:
         if any(pair[0].params.get("tensor_cores") for pair, _ in ratios)
         else " Decode on tensor cores was not measured with a graph."
     )
-    finding = Finding(
+    finding = Observation(
         "decode-graph",
-        f"Between the GPU's events decode from a CUDA graph is {listed(words)} of {count(len(ratios), 'pair')}; time "
-        f"with a graph over time without: {_spread(ratios)}.",
+        f"Between the GPU's events decode from a CUDA graph is {join_words(words)} of {count(len(ratios), 'pair')}; "
+        f"time with a graph over time without: {_spread(ratios)}.",
         tuple(evidence),
         advice + options,
         "Plain times; a graph's launch on the GPU is between the events too, some microseconds that count in small "
         "cells.",
     )
-    return [Found(what, finding, worst[0], "serving", figure=f"{_spread(ratios)} times the time without")]
+    return [StudyFinding(what, finding, worst[0], "serving", figure=f"{_spread(ratios)} times the time without")]
 
 
 def _padded(pair: tuple[Cell, Cell]) -> bool:

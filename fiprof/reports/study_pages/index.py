@@ -7,12 +7,12 @@ from fiprof.reports.pages.page import Bullets, Caution, Code, Link, Page, PageLi
 from fiprof.reports.study_pages.claims import Result
 from fiprof.reports.study_pages.data import ENVIRONMENT, JIT, Study
 from fiprof.reports.study_pages.environment import facts
-from fiprof.reports.study_pages.found import Found
+from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.kernels import title
 from fiprof.reports.study_pages.sources import SOURCES
 from fiprof.reports.study_pages.tables import claims
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import count
+from fiprof.text import count
 
 ABOUT = {
     "final-report": "what was found, what follows for serving and for kernel developers, each with its cells",
@@ -26,7 +26,7 @@ MOST_WARNINGS = 3
 """Warnings that are shown here; more are counted."""
 
 
-def page(study: Study, findings: list[Found], results: tuple[Result, ...]) -> Page:
+def page(study: Study, findings: list[StudyFinding], results: tuple[Result, ...]) -> Page:
     """What to read first."""
     headlines = [found for found in findings if found.headline]
     cautions = tuple(Caution(text) for text in study.info.warnings[:MOST_WARNINGS])

@@ -11,7 +11,7 @@ from fiprof.model.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
 from fiprof.reports.study_pages.ratio import bytes_, duration, spread
 from fiprof.reports.view import Column, view_of
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def phases_sentence(calls: Sequence[JitCall]) -> str:
         if seconds / whole >= LEAST_PART
     ]
     small = sorted((name for name, seconds in totals.items() if seconds / whole < LEAST_PART), key=lambda n: -totals[n])
-    rest = f"; {listed(small)} less than {LEAST_PART:.1%} each" if small else ""
+    rest = f"; {join_words(small)} less than {LEAST_PART:.1%} each" if small else ""
     traced = sum(bool(call.phases) for call in calls)
     return f"Where the {duration(whole * 1e6)} of {count(traced, 'cold first call')} went: {', '.join(parts)}{rest}."
 

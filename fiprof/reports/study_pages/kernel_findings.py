@@ -7,12 +7,12 @@ from statistics import median
 
 from fiprof.analysis.reasons import reason_of
 from fiprof.model.results import Cell, Kernel, Times
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.data import Study, dram_bytes, kernel_shares, main_kernel, parameter_words
-from fiprof.reports.study_pages.found import Found, not_measured, slug
+from fiprof.reports.study_pages.found import StudyFinding, not_measured, slug
 from fiprof.reports.study_pages.ratio import duration, number, times
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
@@ -29,12 +29,12 @@ TAIL_EFFICIENCY = 0.80
 MOST_TAILS = 3
 
 
-def kernels(study: Study) -> list[Found]:
+def kernels(study: Study) -> list[StudyFinding]:
     """Every workload's distance from its roof, the cost of merging, and tails."""
     return [*_distance(study), *_merge(study), *_tails(study), *levels.finding(study)]
 
 
-def _distance(study: Study) -> list[Found]:
+def _distance(study: Study) -> list[StudyFinding]:
     """For each workload, the option whose largest cell is farthest from its roof, and what its warps wait for."""
     found = []
     for workload in study.by_workload:
@@ -62,9 +62,9 @@ def _distance(study: Study) -> list[Found]:
         evidence = [f"{study.label(cell)}: {_time(cell)}; {kernel.kernel}"]
         evidence += kernel.verdict_evidence[:2]
         evidence += _bytes(cell)
-        evidence += [f"warps: {listed([f'{name} {part:.0%}' for name, part in top])}"] if top else []
+        evidence += [f"warps: {join_words([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
-        finding = Finding(
+        finding = Observation(
             anchor,
             f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof with {_option(study, cell)}"
             f"{f', {kernel.verdict}' if kernel.verdict else ''}{other}.",
@@ -75,7 +75,7 @@ def _distance(study: Study) -> list[Found]:
         )
         cells = (cell,) if best is cell else (cell, best)
         found.append(
-            Found(
+            StudyFinding(
                 f"{workload} and its roof",
                 finding,
                 cells,
@@ -124,7 +124,7 @@ def occupancy(kernel: Kernel) -> str:
     """``occupancy 37% of 56%, limited by registers``; empty where it was not collected."""
     if kernel.achieved_occupancy_pct is None or kernel.theoretical_occupancy_pct is None:
         return ""
-    by = listed(kernel.occupancy_limiters)
+    by = join_words(kernel.occupancy_limiters)
     return (
         f"occupancy {kernel.achieved_occupancy_pct:.0f}% of {kernel.theoretical_occupancy_pct:.0f}%"
         f"{f', limited by {by}' if by else ''}"
@@ -167,7 +167,7 @@ def _stall_advice(kernel: Kernel) -> str:
     )
 
 
-def _merge(study: Study) -> list[Found]:
+def _merge(study: Study) -> list[StudyFinding]:
     """What the kernel that merges the parts of a split KV costs."""
     attention = [name for name in ("decode", "prefill") if name in study.by_workload]
     seen = [cell for name in attention for cell in study.of(name) if cell.kernels]
@@ -175,17 +175,19 @@ def _merge(study: Study) -> list[Found]:
         why = "ncu saw no cell of them" if any(map(study.of, attention)) else study.why_absent("decode")
         return [not_measured("decode-merge", "Cost of split-K's merge", why, "kernels")]
     rest = [(cell, share) for cell in seen if (share := merge_share(cell)) is not None]
-    of = f"{count(len(seen), 'cell')} of {listed(attention)}"
+    of = f"{count(len(seen), 'cell')} of {join_words(attention)}"
     if not rest:
         words = f"None of {of} ran a merge kernel: KV was split nowhere."
-        return [Found("Split-K's merge", Finding("decode-merge", words, (), "Nothing to gain."), (), "kernels")]
+        return [
+            StudyFinding("Split-K's merge", Observation("decode-merge", words, (), "Nothing to gain."), (), "kernels")
+        ]
     worst, least = max(rest, key=lambda item: item[1]), min(rest, key=lambda item: item[1])
     evidence = tuple(
-        f"{study.label(cell)}: {share:.0%} of the kernel time, {listed(list(map(_kernel_time, cell.kernels)))}"
+        f"{study.label(cell)}: {share:.0%} of the kernel time, {join_words(list(map(_kernel_time, cell.kernels)))}"
         for cell, share in ({id(worst): worst, id(least): least}).values()
     )
     half = median(share for _, share in rest)
-    finding = Finding(
+    finding = Observation(
         "decode-merge",
         f"In {len(rest)} of {of} split-K adds a merge kernel, which takes {least[1]:.0%} to {worst[1]:.0%} of an "
         f"iteration's kernel time (median {half:.0%}).",
@@ -198,7 +200,7 @@ def _merge(study: Study) -> list[Found]:
     )
     shown = (worst[0],) if worst is least else (worst[0], least[0])
     figure = f"up to {worst[1]:.0%} of an iteration's kernel time"
-    return [Found("Split-K's merge", finding, shown, "kernels", figure=figure)]
+    return [StudyFinding("Split-K's merge", finding, shown, "kernels", figure=figure)]
 
 
 def merge_share(cell: Cell) -> float | None:
@@ -212,7 +214,7 @@ def _kernel_time(kernel: Kernel) -> str:
     return f"{kernel.kernel} {'–' if kernel.duration_us is None else duration(kernel.duration_us)}"
 
 
-def _tails(study: Study) -> list[Found]:
+def _tails(study: Study) -> list[StudyFinding]:
     """Grids whose last wave is nearly empty."""
     seen = [(cell, kernel) for cell in study.measured for kernel in [main_kernel(cell)] if kernel and kernel.waves]
     if not seen:
@@ -229,7 +231,7 @@ def _tails(study: Study) -> list[Found]:
         for cell, kernel, tail in shown[:MOST_TAILS]
     ]
     far = [item for item in tails if (item[1].roof_share or 0) < NEAR_ROOF]
-    finding = Finding(
+    finding = Observation(
         "tail",
         f"Of {count(len(seen), 'cell')} the main kernel of {len(under)} has less than a wave, and of {len(tails)} more "
         f"than one with a last wave that leaves over {1 - TAIL_EFFICIENCY:.0%} of all block slots empty.",
@@ -243,7 +245,11 @@ def _tails(study: Study) -> list[Found]:
         "Waves count block slots, not work: with unequal blocks (a causal mask) the tail can be shorter or longer.",
     )
     figure = f"{len(under)} under a wave, {len(tails)} with an empty tail"
-    return [Found("Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), "kernels", figure=figure)]
+    return [
+        StudyFinding(
+            "Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), "kernels", figure=figure
+        )
+    ]
 
 
 def _at_roof(kernel: Kernel) -> str:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fiprof.model.results import Cell, Times
-from fiprof.reports.pages.page import Finding
+from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.data import Study, main_kernel, parameter_words
-from fiprof.reports.study_pages.found import Found
+from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.ratio import number, spread
-from fiprof.reports.words import count, listed
+from fiprof.text import count, join_words
 
 STEP = 0.05
 """The least gap between two rounds, as a part of the lower, that makes levels of what lies on its sides. fiprof's own
@@ -86,7 +86,7 @@ def sentence(study: Study) -> str:
     )
 
 
-def finding(study: Study) -> list[Found]:
+def finding(study: Study) -> list[StudyFinding]:
     """Two levels, of the workload that has most of such cells; nothing where there are none."""
     everything = split(study)
     if not everything:
@@ -109,7 +109,7 @@ def finding(study: Study) -> list[Found]:
             else []
         ),
     ]
-    made = Finding(
+    made = Observation(
         "two-levels",
         f"In {len(found)} of {count(len(study.of(workload)), f'{workload} cell')} the rounds lie on two levels, the "
         f"upper {spread(steps)} times the lower, and nothing between.",
@@ -123,12 +123,12 @@ def finding(study: Study) -> list[Found]:
     figure = f"the upper {spread(steps)} times the lower, in {count(len(found), f'{workload} cell')}"
     short = "compare such cells by their intervals, or over many rounds."
     cells = (shown[0], *(cell for cell, _ in found if cell is not shown[0]))[:3]
-    return [Found("Two levels", made, cells, "kernels", figure=figure, short=short)]
+    return [StudyFinding("Two levels", made, cells, "kernels", figure=figure, short=short)]
 
 
 def _by_workload(study: Study, cells: Sequence[Cell]) -> str:
     names = [cell.workload for cell in cells]
-    return listed([f"{name} {names.count(name)} of {len(study.of(name))}" for name in dict.fromkeys(names)])
+    return join_words([f"{name} {names.count(name)} of {len(study.of(name))}" for name in dict.fromkeys(names)])
 
 
 def _rounds_words(study: Study, cell: Cell) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fiprof.model.results import SourcePlace, SourceResults, SourceTunable, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Text
-from fiprof.reports.words import listed
+from fiprof.text import join_words
 
 SOURCES = "sources.json"
 
@@ -56,7 +56,8 @@ def blocks(
     if unknown:
         made.append(
             Caution(
-                f"Not found in the installed {found.package or 'library'}: {listed(unknown)}; torch's, or generated."
+                f"Not found in the installed {found.package or 'library'}: {join_words(unknown)}; "
+                "torch's, or generated."
             )
         )
     gone = [text for text in found.missing if text.partition(":")[0] in shown]
@@ -117,7 +118,7 @@ def _parameter(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, se
         words.append(f"{value} ({only})" if only else value)
     says = first.meaning or first.source_says
     chosen = next((item.set_at for item in items if item.set_at is not None), None)
-    text = f"{first.name}{f' = {listed(words)}' if words else ''}{f': {says}' if says else ''}"
+    text = f"{first.name}{f' = {join_words(words)}' if words else ''}{f': {says}' if says else ''}"
     if chosen is None:
         return f"{text}."
     here = chosen.path == first.declared.path

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.model.labels import short_kernel
 from fiprof.model.results import Cell
 from fiprof.reports.pages.page import PageLink
 from fiprof.reports.study_pages.claims import Result
 from fiprof.reports.study_pages.data import Study, kernel_shares, main_kernel
 from fiprof.reports.study_pages.kernel_findings import top_stalls
 from fiprof.reports.view import Column, View, view_of
-from fiprof.reports.words import listed
+from fiprof.text import join_words, short_kernel
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,7 @@ def absent(study: Study) -> View:
         AbsentRow(
             workload,
             len(found),
-            listed([study.label(cell, workload=False) for cell in found[:2]]) + (" …" if len(found) > 2 else ""),
+            join_words([study.label(cell, workload=False) for cell in found[:2]]) + (" …" if len(found) > 2 else ""),
             why,
         )
         for (workload, why), found in groups.items()

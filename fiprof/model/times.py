@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.model import tables
-from fiprof.model.run import Run
-
 if TYPE_CHECKING:
     import pyarrow as pa
+
+COLUMNS = ("phase", "case", "iteration", "kernel", "duration_ns")
+"""Of the table ``kernels``, that :func:`trace_times` needs."""
 
 
 @dataclass(frozen=True)
@@ -36,31 +36,8 @@ class CaseTimes:
     """Kernel time of an iteration: the sum over its kernels, without the gaps between them."""
     executions: float
     """Kernels that an iteration runs, on average."""
-
-
-def summarize(durations_us: Sequence[float]) -> Times | None:
-    """None for no durations. Percentiles are interpolated between neighbours."""
-    if not durations_us:
-        return None
-    ordered = sorted(durations_us)
-    median, p10, p90 = (_percentile(ordered, q) for q in (0.5, 0.1, 0.9))
-    return Times(len(ordered), median, p10, p90)
-
-
-def _percentile(ordered: Sequence[float], q: float) -> float:
-    position = q * (len(ordered) - 1)
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
-def plain_times(run: Run) -> dict[str, Times]:
-    """Case id -> an iteration without a profiler, between CUDA events.
-
-    Event overhead and the gaps between kernels are in it: 1 to 3 µs an iteration.
-    """
-    found = {case: summarize(baseline.gpu_us) for case, baseline in run.baseline.items()}
-    return {case: times for case, times in found.items() if times is not None}
+    iterations_us: tuple[float, ...]
+    """Kernel time of each iteration, in their order."""
 
 
 @dataclass(frozen=True)
@@ -72,49 +49,45 @@ class TraceTimes:
     cases: dict[str, CaseTimes]
 
 
-def trace_times(run: Run) -> TraceTimes:
-    """The kernels' times by kernel and by iteration.
+def summarize(durations_us: Sequence[float]) -> Times | None:
+    """None for no durations. Percentiles are interpolated between neighbours."""
+    if not len(durations_us):
+        return None
+    import numpy as np
 
-    Raises FiprofError for a table that cannot be read.
-    """
-    if not run.has("kernels"):
-        return TraceTimes({}, {})
-    measured = _measured(run)
+    p10, median, p90 = np.percentile(durations_us, (10, 50, 90)).tolist()
+    return Times(len(durations_us), median, p10, p90)
+
+
+def trace_times(kernels: pa.Table) -> TraceTimes:
+    """The kernels' times by kernel and by iteration. kernels: the table's COLUMNS."""
+    import pyarrow.compute as pc
+
+    inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
+    measured = kernels.filter(inside).unify_dictionaries()
     executions = {
         (case, kernel): times
         for case, kernel, durations_ns in _grouped(measured, ["case", "kernel"], "list")
         if (times := summarize([ns / 1e3 for ns in durations_ns]))
     }
     cases = {
-        case: CaseTimes(times, executions=sum(e.count for (c, _), e in executions.items() if c == case) / times.count)
+        case: CaseTimes(
+            times,
+            executions=sum(e.count for (c, _), e in executions.items() if c == case) / times.count,
+            iterations_us=tuple(totals_us),
+        )
         for case, totals_us in _iterations(measured).items()
         if (times := summarize(totals_us))
     }
     return TraceTimes(executions, cases)
 
 
-def iteration_times(run: Run) -> dict[str, list[float]]:
-    """Case id -> kernel time of each iteration under nsys in µs, in their order; empty without nsys.
-
-    Raises FiprofError for a table that cannot be read.
-    """
-    return _iterations(_measured(run)) if run.has("kernels") else {}
-
-
 def _iterations(measured: pa.Table) -> dict[str, list[float]]:
+    """Case id -> kernel time of each iteration in µs, in their order."""
     totals: dict[str, list[tuple[int, float]]] = {}
     for case, iteration, total_ns in _grouped(measured, ["case", "iteration"], "sum"):
         totals.setdefault(case, []).append((-1 if iteration is None else iteration, total_ns / 1e3))
     return {case: [total_us for _, total_us in sorted(pairs)] for case, pairs in totals.items()}
-
-
-def _measured(run: Run) -> pa.Table:
-    """Case, iteration, kernel and duration_ns of the kernel executions in the phase ``measure``."""
-    import pyarrow.compute as pc
-
-    kernels = tables.read(run.tables_path, "kernels", ["phase", "case", "iteration", "kernel", "duration_ns"])
-    inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
-    return kernels.filter(inside).unify_dictionaries()
 
 
 def _grouped(measured: pa.Table, keys: list[str], function: str) -> list[tuple[Any, ...]]:

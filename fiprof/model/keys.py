@@ -1,0 +1,227 @@
+"""Every key of the JSON output, with its unit and meaning: one key a quantity, the same in every command.
+
+Those of launches and cases that are numbers come from ``quantities.py`` and ``case_quantities.py``; docs/keys.md is
+made from all of them, and a test holds page and output together.
+"""
+
+from __future__ import annotations
+
+from fiprof.model import case_quantities, quantities
+from fiprof.model.quantities import Key
+
+
+def _keys(*specs: tuple[str, str, str]) -> tuple[Key, ...]:
+    return tuple(Key(*spec) for spec in specs)
+
+
+_WHO = _keys(
+    ("launch", "", "ncu's ID of the launch; null for a kernel that only nsys saw."),
+    ("case", "", "Case id; null outside the cases' ranges."),
+    ("label", "", "The case in short: the parameters that tell the run's cases apart."),
+    ("iteration", "", "Iteration of the case, from 0."),
+    ("kernel", "", "Function name without namespaces, parameters and template arguments."),
+    ("kernel_full", "", "Demangled name."),
+    ("grid", "", "Blocks, e.g. 132x1x1."),
+    ("block", "", "Threads of a block, e.g. 384x1x1."),
+    ("device", "", "GPU."),
+    ("phase", "", "setup, warmup or measure; null outside the fiprof ranges."),
+)
+
+_TIMES = _keys(
+    ("nsys_duration_us", "µs", "Median duration of the kernel's executions in the case under nsys."),
+    ("nsys_spread", "", "(p90 - p10) / median of them."),
+    ("case_kernels", "", "Kernels that an iteration of the case runs."),
+    ("iteration_share", "", "The launch's part of its iteration's kernel time under ncu, 0 to 1."),
+)
+
+_ROOFLINE = _keys(
+    ("basis", "", "Where the operations come from: counted, model (the workload's cost model), none."),
+    ("work", "", "The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
+    ("ops", "", "Operations of that kind, a multiply-add being two."),
+    ("tflops", "TFLOP/s", "The same a second."),
+    ("compute_roof_tflops", "TFLOP/s", "Most of them in a second at the clock measured during the launch."),
+    ("compute_roof_share", "", "Operations a second over the roof for their kind, 0 to 1."),
+    ("roof", "", "The roof that binds at the launch's intensity: the lowest."),
+    ("attainable_tflops", "TFLOP/s", "What that roof allows."),
+    ("roof_share", "", "Achieved over attainable, 0 to 1."),
+    ("remark", "", "Why there is no point, or what is particular about it."),
+    ("model_flop_per_byte", "FLOP/byte", "Intensity of the case by the workload's cost model."),
+    *(
+        spec
+        for level, words in (("dram", "DRAM"), ("l2", "L2"), ("l1", "L1"))
+        for spec in (
+            (f"{level}_flop_per_byte", "FLOP/byte", f"Operations over the traffic of {words}."),
+            (f"{level}_ridge_flop_per_byte", "FLOP/byte", f"Intensity where {words}'s roof meets the compute roof."),
+        )
+    ),
+    *(
+        spec
+        for kind in ("tensor", "fp32", "fp16", "fp64")
+        for spec in (
+            (f"{kind}_tflops", "TFLOP/s", f"{kind} operations a second."),
+            (f"{kind}_roof_tflops", "TFLOP/s", f"Most {kind} operations in a second."),
+        )
+    ),
+    ("case_model_flops", "", "Operations that the case needs at the least."),
+    ("case_model_bytes", "bytes", "Bytes that it has to move."),
+    ("case_model_tflops", "TFLOP/s", "Least operations over the case's kernel time."),
+    ("case_model_tflops_roof_share", "", "Of the compute roof of the kernel that took most time, 0 to 1."),
+    ("case_model_gb_per_s", "GB/s", "Least bytes over the case's kernel time."),
+    ("case_model_gb_per_s_roof_share", "", "Of DRAM's roof, 0 to 1."),
+    ("case_model_roof", "", "The roof that binds the case by its cost model."),
+    ("case_model_attainable_tflops", "TFLOP/s", "What that roof allows."),
+    ("case_model_roof_share", "", "Achieved over attainable; above 1 where L2 kept what the model takes from DRAM."),
+)
+
+_OCCUPANCY = _keys(
+    ("occupancy_limiters", "", "What allows the fewest blocks on a multiprocessor; several where they tie."),
+    *(
+        spec
+        for resource in ("registers", "shared_memory", "warps", "blocks", "barriers", "clusters")
+        for spec in (
+            (f"limit_{resource}_blocks", "blocks", f"Blocks on a multiprocessor that {resource} allow."),
+            (f"limit_{resource}_occupancy_pct", "%", "The occupancy of so many blocks."),
+        )
+    ),
+    ("limit_shared_memory_most_blocks", "blocks", "With as much shared memory as a multiprocessor can be set up with."),
+    ("lifted_resources", "", "The resources without which no further block fits."),
+    ("lifted_blocks", "blocks", "Blocks on a multiprocessor if they did not limit."),
+    ("lifted_occupancy_pct", "%", "Theoretical occupancy then."),
+    ("lifted_then", "", "What limits then."),
+    ("occupancy_steps", "", "What makes room for one more block, by resource: allowed blocks and the most of it then."),
+    ("wave_blocks", "blocks", "Blocks that fit on the GPU at once."),
+    ("full_waves", "", "Full waves of the grid."),
+    ("last_wave_blocks", "blocks", "Blocks of the partial wave after them."),
+    ("last_wave_idle_share", "", "Places for blocks that stay empty in it, 0 to 1."),
+    ("last_wave_share", "", "The most that it takes of the run time, 1 / ceil(waves)."),
+    ("tail_loss_share", "", "The most that the tail costs, 1 - waves / ceil(waves)."),
+    ("idle_multiprocessors", "", "Multiprocessors without any block, where the grid has fewer blocks."),
+)
+
+_ACCESSES = _keys(
+    *(
+        spec
+        for name in ("global_loads", "global_stores")
+        for spec in (
+            (
+                f"{name}_ideal_low",
+                "",
+                "Sectors a request that the narrowest instruction needs where threads neighbour.",
+            ),
+            (f"{name}_ideal_high", "", "The same of the widest instruction."),
+        )
+    ),
+    *(
+        (f"{name}_passes_per_needed", "", "Passes through shared memory for each one needed: 1 is ideal.")
+        for name in ("shared_loads", "shared_stores")
+    ),
+)
+
+_STALLS = _keys(
+    ("reason", "", "Why warps did not issue, e.g. long_scoreboard."),
+    ("stall_share", "", "Of the warps' time by ncu's counters, 0 to 1."),
+    ("warps_per_issue", "", "Warps in this state per issued instruction: its cycles in a warp's latency."),
+    ("samples", "", "Warp samples of the row."),
+    ("samples_not_issued", "", "Those in cycles in which the scheduler issued nothing."),
+    ("sample_share", "", "Of all warp samples of the launch, 0 to 1."),
+)
+
+_HOTSPOTS = _keys(
+    ("offset", "", "Bytes from the kernel's first instruction, hexadecimal."),
+    ("sass", "", "The instruction."),
+    ("top_reason", "", "The stall reason with most samples at it."),
+    ("source_file", "", "Null where the build has no line information."),
+    ("source_line", "", "Null likewise."),
+    ("waits_for_offset", "", "Of the instruction that it probably waits for."),
+    ("waits_for_sass", "", "That instruction."),
+)
+
+_VERDICT = _keys(
+    ("kind", "", "compute, memory, latency, launch, imbalance or unknown."),
+    ("part", "", "Which resource or imbalance binds; empty where the kind says all."),
+    (
+        "evidence",
+        "",
+        "Comparisons, the deciding one first: quantity, value, unit, test, threshold, origin, provenance.",
+    ),
+    ("runner_up", "", "What the verdict would be otherwise: kind, part, value."),
+    ("margin_points", "%", "Points until the runner-up would be the verdict; negative where it feeds what binds."),
+    ("confidence", "", "high, medium or low."),
+    ("doubts", "", "What makes it less sure: id and its numbers."),
+    (
+        "steps",
+        "",
+        "What to do next: id, bound_pct (the most that it saves, null without a bound), of, and what it rests on.",
+    ),
+    ("rules", "", "ncu's rules with an estimate, and why fiprof does not take one as a step."),
+    ("notes", "", "Findings about the counters."),
+)
+
+_EXPECTED = _keys(
+    ("family", "", "Kernel family that the figures are of."),
+    ("quantity", "", "What is compared: a stall reason, or the key of a quantity."),
+    ("unit", "", "Of the numbers of the row."),
+    ("expected_low", "", "In the row's unit."),
+    ("expected_high", "", "Null for none."),
+    ("expected_stated", "", "The one number that the source states, where it states no range."),
+    ("measured", "", "Null where it was not collected."),
+    ("outcome", "", "as expected, below, above or not measured."),
+    ("deviation", "", "Measured minus the nearest end of what is expected."),
+    ("remarks", "", "What limits the comparison: id and its numbers."),
+    ("differs", "", "Parameters for which the figures are not: name, expected, value."),
+    ("source", "", "Who states the figures."),
+    ("source_gpu", "", "The GPU that they are of."),
+)
+
+_TIMELINE = _keys(
+    ("executions", "", "Executions under nsys."),
+    ("start_us", "µs", "The first one's start, since the trace began."),
+    ("end_us", "µs", "The last one's end."),
+    ("gap_us", "µs", "Median time to the GPU's next kernel of the case; negative where that starts before."),
+    ("launch_call_us", "µs", "Median duration of the CUDA call that launched it."),
+    ("memory_bytes", "bytes", "Device memory of its process when the first one started."),
+    ("metric_samples", "", "Samples of nsys's GPU metrics while it ran."),
+    ("sms_active_pct", "%", "Multiprocessors with a warp, by nsys's samples."),
+    ("sm_issue_pct", "%", "Cycles in which a scheduler issued, by nsys's samples."),
+    ("sampled_tensor_active_pct", "%", "Tensor cores at work, by nsys's samples."),
+    ("dram_read_pct", "%", "DRAM read bandwidth, by nsys's samples."),
+    ("dram_write_pct", "%", "DRAM write bandwidth, by nsys's samples."),
+    ("compute_warps_pct", "%", "Warps in flight, by nsys's samples."),
+)
+
+_RUNS = _keys(
+    ("name", "", "The run's folder."),
+    ("status", "", "complete, failed or interrupted."),
+    ("started", "", "ISO 8601 with offset."),
+    ("duration_s", "s", "From the first command to the last table."),
+    ("gpu", "", "Name of the GPU."),
+    ("fiprof", "", "Version that wrote the run."),
+    ("cases", "", "Case ids."),
+    ("case_labels", "", "The same in short."),
+    ("tools", "", "What was asked for."),
+    ("replayed_from", "", "The run whose raw files were read instead of starting the tools."),
+    ("reason", "", "Why the status is not complete."),
+    ("path", "", "The run folder."),
+)
+
+_ENVIRONMENT = _keys(
+    ("what", "", "What a collect needs."),
+    ("state", "", "ok, warning or missing."),
+    ("found", "", "What is there."),
+    ("remedy", "", "What to do about it."),
+    ("summary", "", "What the workload does."),
+    ("option", "", "The parameter as an option of fiprof collect."),
+    ("default", "", "Its default."),
+    ("valid", "", "Its valid range or choices."),
+    ("help", "", "What it is."),
+)
+
+KEYS: dict[str, Key] = {
+    key.key: key
+    for key in (
+        *_WHO, *_TIMES, *_ROOFLINE, *_OCCUPANCY, *_ACCESSES, *_STALLS, *_HOTSPOTS, *_VERDICT, *_EXPECTED, *_TIMELINE,
+        *_RUNS, *_ENVIRONMENT, *quantities.QUANTITIES.values(),
+        *(found for found in vars(case_quantities).values() if isinstance(found, case_quantities.CaseQuantity)),
+    )
+}  # fmt: skip
+"""Key -> what it is."""

@@ -1,0 +1,67 @@
+"""Text that is shown: other people's names as text and never obeyed, shortened in the middle, joined as words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+LONGEST_KERNEL = 60
+"""Cells of a kernel's name in running text."""
+
+
+def escape_control(text: str) -> str:
+    """The text with every control, format and broken character as its escape, e.g. ``\\x1b``."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
+    )
+
+
+def shorten(text: str, cells: int) -> str:
+    """The text in at most so many terminal cells, its middle left out: names differ at both ends."""
+    if len(text) * 2 > cells and cell_width(text) > cells:
+        head = _take(text, cells // 2)
+        tail = _take(text[::-1], cells - 1 - cell_width(head))[::-1]
+        return f"{head}…{tail}"
+    return text
+
+
+def cell_width(text: str) -> int:
+    """Terminal cells of a printable text."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_char_width, text))
+
+
+def _char_width(char: str) -> int:
+    import unicodedata
+
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def _take(text: Iterable[str], cells: int) -> str:
+    """As many leading characters as fit."""
+    taken = []
+    for char in text:
+        cells -= _char_width(char)
+        if cells < 0:
+            break
+        taken.append(char)
+    return "".join(taken)
+
+
+def count(n: int, one: str, many: str = "") -> str:
+    """``1 cell``, ``2 cells``."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def short_kernel(name: str) -> str:
+    """A kernel's name as text, short enough for a sentence."""
+    return shorten(escape_control(name), LONGEST_KERNEL)
