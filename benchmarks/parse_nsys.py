@@ -20,7 +20,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 RECORDED = Path(__file__).parents[1] / "tests/data/nsys/h200-five-kernels.sqlite"
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -70,19 +73,13 @@ def fan_out(recorded: Path, large: Path, kernels: int) -> int:
 
 def with_fiprof(large: Path, scratch: Path) -> Facts:
     """All of ``fiprof parse``, then the summary by kernel and case."""
-    import pyarrow.compute as pc
-
     from fiprof.model import tables
     from fiprof.parsers import nsys
 
     nsys.parse(large, scratch)
-    kernels = tables.read(scratch, "kernels", ["case", "kernel", "duration_ns", "launch_call_ns"])
-    summary = nsys.summarize_kernels(kernels)
-    return {
-        "rows": pc.sum(summary["count"]).as_py(),
-        "total_ns": pc.sum(summary["total_ns"]).as_py(),
-        "launch_ns": pc.sum(kernels["launch_call_ns"]).as_py(),
-    }
+    columns = ["case", "kernel", "duration_ns", "launch_call_ns"]
+    kernels = tables.read(scratch, "kernels", columns).to_pandas()
+    return summarized(kernels, ["case", "kernel"])
 
 
 def with_pandas(large: Path, columns: str) -> Facts:
@@ -99,7 +96,12 @@ def with_pandas(large: Path, columns: str) -> Facts:
     calls["launch_call_ns"] = calls["end"] - calls["start"]
     kernels["duration_ns"] = kernels["end"] - kernels["start"]
     kernels = kernels.merge(calls[["pid", "correlationId", "launch_call_ns"]], how="left", on=["pid", "correlationId"])
-    summary = kernels.groupby("kernel")["duration_ns"].agg(["count", "sum", "median", "min", "max"])
+    return summarized(kernels, ["kernel"])
+
+
+def summarized(kernels: pd.DataFrame, by: list[str]) -> Facts:
+    groups = kernels.groupby(by, observed=True, dropna=False)
+    summary = groups["duration_ns"].agg(["count", "sum", "median", "min", "max"])
     return {
         "rows": int(summary["count"].sum()),
         "total_ns": int(summary["sum"].sum()),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fiprof.model import tables
 from fiprof.parsers import nsys
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, Row, parsed, query
 
@@ -316,55 +311,6 @@ def test_an_export_of_schema_3_0_with_ranges_only(tmp_path: Path) -> None:
         ("", "never ended", 0, None, "start_end"),
         ("fiprof", "never popped", 0, None, "push_pop"),
     ]
-
-
-def test_summarize_kernels_of_a_recorded_export(tmp_path: Path) -> None:
-    nsys.parse(FIVE_KERNELS, tmp_path)
-    summary = nsys.summarize_kernels(tables.read(tmp_path, "kernels")).to_pylist()
-    assert len(summary) == 26
-    assert summary[0] == {
-        "case": PREFILL,
-        "kernel": "PrefillWithKVCacheKernel",
-        "count": 23,
-        "total_ns": 6967805,
-        "median_ns": 302077.0,
-        "min_ns": 301182,
-        "max_ns": 312797,
-    }
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["a", "b", None]),
-            st.sampled_from(["K", "L", "M"]),
-            st.integers(0, 2**40) | st.none(),
-        )
-    )
-)
-def test_summarize_kernels_counts_as_statistics_does(rows: list[tuple[str | None, str, int | None]]) -> None:
-    category = pa.dictionary(pa.int32(), pa.string())
-    halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
-    kernels = pa.concat_tables(
-        pa.table(
-            {
-                "case": pa.array([case for case, _, _ in half], category),
-                "kernel": pa.array([kernel for _, kernel, _ in half], category),
-                "duration_ns": pa.array([duration for _, _, duration in half], pa.int64()),
-            }
-        )
-        for half in halves
-    )
-    expected: dict[tuple[str | None, str], list[int]] = {}
-    for case, kernel, duration in rows:
-        if duration is not None:
-            expected.setdefault((case, kernel), []).append(duration)
-    summary = nsys.summarize_kernels(kernels).to_pylist()
-    assert [row["total_ns"] for row in summary] == sorted((sum(group) for group in expected.values()), reverse=True)
-    assert {(row.pop("case"), row.pop("kernel")): tuple(row.values()) for row in summary} == {
-        key: (len(group), sum(group), statistics.median(group), min(group), max(group))
-        for key, group in expected.items()
-    }
 
 
 def test_importing_the_parser_imports_no_heavy_library() -> None:

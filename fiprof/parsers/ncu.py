@@ -109,12 +109,7 @@ def launches_table(profile: Profile) -> pa.Table:
         "stream": [launch.stream for launch in launches],
     }
     schema = tables.schema("launches")
-    arrays = {
-        name: pa.array(cells, pa.string()).dictionary_encode()
-        if pa.types.is_dictionary(schema.field(name).type)
-        else pa.array(cells, schema.field(name).type)
-        for name, cells in columns.items()
-    }
+    arrays = {name: pa.array(cells, schema.field(name).type) for name, cells in columns.items()}
     nothing = np.full(len(launches), np.nan)
     for metric in METRICS:
         values = _column(profile, metric)

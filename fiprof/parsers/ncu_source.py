@@ -225,11 +225,6 @@ def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
     ]
     schema = tables.schema("hotspots")
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.table(
-        {
-            field.name: pa.array(cells, pa.string()).dictionary_encode()
-            if pa.types.is_dictionary(field.type)
-            else pa.array(cells, field.type)
-            for field, cells in zip(schema, columns, strict=True)
-        }
+    return pa.Table.from_arrays(
+        [pa.array(cells, field.type) for field, cells in zip(schema, columns, strict=True)], schema=schema
     )

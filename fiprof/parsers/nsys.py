@@ -14,14 +14,12 @@ from fiprof.model import tables
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
 from fiprof.parsers.nsys_export import Export, Field, column, in_order
-from fiprof.parsers.nsys_kernels import KERNEL, summarize_kernels, write_kernels
+from fiprof.parsers.nsys_kernels import KERNEL, write_kernels
 from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
 from fiprof.parsers.nsys_ranges import FIPROF_DOMAIN, Range, Scopes, as_table, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["NsysSummary", "parse", "summarize_kernels"]
 
 NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""

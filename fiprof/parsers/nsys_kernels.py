@@ -1,20 +1,14 @@
-"""The table ``kernels``, and its summary."""
+"""The table ``kernels``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fiprof.model import tables
 from fiprof.parsers.names import short_name
 from fiprof.parsers.nsys_calls import Calls
 from fiprof.parsers.nsys_columns import Devices, Labels, dimensions, int32, packed_dimensions, process_ids
 from fiprof.parsers.nsys_export import Export, Field, column, in_order
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-    import pyarrow as pa
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 FIELDS = (
@@ -71,53 +65,3 @@ def _write_kernels(export: Export, folder: Path, calls: Calls, sort: bool) -> in
             write(pa.table(columns | calls.attribute(piece["process"], piece["correlation"])))
             rows += piece.num_rows
     return rows
-
-
-def summarize_kernels(kernels: pa.Table) -> pa.Table:
-    """A row for each kernel and case, by total time, longest first.
-
-    kernels: the table ``kernels``, at least its columns case, kernel and duration_ns.
-    Returns case, kernel, count, total_ns, median_ns (of two middle ones their mean), min_ns and max_ns. Kernels that
-    never ended are left out.
-    """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    ended = kernels.select(["case", "kernel", "duration_ns"]).unify_dictionaries().combine_chunks()
-    if ended["duration_ns"].null_count:
-        ended = ended.filter(pc.is_valid(ended["duration_ns"]))
-    cases, case_codes = _coded(ended["case"])
-    names, name_codes = _coded(ended["kernel"])
-    # No more bits than the groups need: NumPy sorts 16 by radix, ten times as fast as 64.
-    groups = (case_codes * len(names) + name_codes).astype(np.min_scalar_type(len(cases) * len(names)))
-    order = np.argsort(groups, kind="stable")
-    groups = groups[order]
-    begins = np.flatnonzero(np.diff(groups, prepend=groups[:1] + 1))
-    durations_ns = np.split(ended["duration_ns"].to_numpy()[order], begins[1:])
-    rows = []
-    for group, of_group in zip(groups[begins].tolist(), durations_ns, strict=False):
-        rows.append(
-            {
-                "case": cases[group // len(names)],
-                "kernel": names[group % len(names)],
-                "count": len(of_group),
-                "total_ns": int(of_group.sum()),
-                "median_ns": float(np.median(of_group)),
-                "min_ns": int(of_group.min()),
-                "max_ns": int(of_group.max()),
-            }
-        )
-    kinds = {"case": "string", "kernel": "string", "median_ns": "float64"}
-    columns = ("case", "kernel", "count", "total_ns", "median_ns", "min_ns", "max_ns")
-    typed = pa.schema([(name, kinds.get(name, "int64")) for name in columns])
-    return pa.Table.from_pylist(rows, typed).sort_by([("total_ns", "descending")])
-
-
-def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], npt.NDArray[np.int64]]:
-    """The distinct values of a dictionary column, null last, and the position of each row's among them."""
-    import pyarrow.compute as pc
-
-    array = column.combine_chunks()
-    values = array.dictionary.to_pylist()
-    return [*values, None], pc.fill_null(array.indices, len(values)).cast("int64").to_numpy()
