@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,20 @@ def parsed(sqlite: Path, out: Path) -> tuple[nsys.NsysSummary, dict[str, list[Ro
         assert table.schema.names == tables.schema(name).names
         assert table.num_rows == summary.rows[name]
     return summary, {name: table.to_pylist() for name, table in found.items()}
+
+
+@functools.cache
+def recorded(export: Path) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
+    """:func:`parsed` of an export as it was recorded, done once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return parsed(export, Path(folder))
+
+
+def changed(
+    folder: Path, *statements: str, source: Path = FIVE_KERNELS
+) -> tuple[nsys.NsysSummary, dict[str, list[Row]]]:
+    """:func:`parsed` of an export after some SQL."""
+    return parsed(altered(folder, *statements, source=source), folder / "tables")
 
 
 def query(sqlite: Path, sql: str) -> list[tuple[Any, ...]]:

@@ -199,15 +199,15 @@ DETAILS = {
 """ncu's label on its text page -> our column, and the factor of the unit printed there."""
 
 
-@pytest.mark.parametrize("label", DETAILS)
-def test_columns_are_the_numbers_of_the_text_page(full: Path, tmp_path: Path, label: str) -> None:
-    column, factor = DETAILS[label]
+def test_columns_are_the_numbers_of_the_text_page(full: Path, tmp_path: Path) -> None:
     text = unpack("full.details.txt", tmp_path).read_text()
-    printed = re.findall(rf"^    {re.escape(label)}  .*?([\d.,]+)$", text, re.MULTILINE)
-    if label == "Memory Throughput":  # two sections print one of that name; the other is a rate
-        printed = printed[::2]
-    found = [row[column] / factor for row in rows(full, "launches")]
-    assert [f"{value:,.2f}" for value in found] == [f"{float(cell.replace(',', '')):,.2f}" for cell in printed]
+    launches = rows(full, "launches")
+    for label, (column, factor) in DETAILS.items():
+        printed = re.findall(rf"^    {re.escape(label)}  .*?([\d.,]+)$", text, re.MULTILINE)
+        if label == "Memory Throughput":  # two sections print one of that name; the other is a rate
+            printed = printed[::2]
+        found = [f"{row[column] / factor:,.2f}" for row in launches]
+        assert found == [f"{float(cell.replace(',', '')):,.2f}" for cell in printed], label
 
 
 def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
@@ -457,32 +457,16 @@ def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[str, ...]
     assert ranges_of(cell) == ranges
 
 
-@pytest.mark.parametrize(
-    ("unit", "base"),
-    [
-        ("", ("", 1)),
-        ("%", ("%", 1)),
-        ("ns", ("ns", 1)),
-        ("us", ("ns", 1e3)),
-        ("msecond", ("ns", 1e6)),
-        ("s", ("ns", 1e9)),
-        ("Mbyte", ("byte", 1e6)),
-        ("Kbyte/block", ("byte/block", 1e3)),
-        ("Gbyte/s", ("byte/s", 1e9)),
-        ("Gbyte/second", ("byte/s", 1e9)),
-        ("byte/us", ("byte/s", 1e6)),
-        ("Ghz", ("hz", 1e9)),
-        ("cycle/nsecond", ("hz", 1e9)),
-        ("inst/cycle", ("inst/cycle", 1)),
-        ("%/register", ("%/register", 1)),
-        ("Kfurlong", None),
-        ("furlong", None),
-        ("byte/furlong", None),
-    ],
-)
-def test_units_come_to_their_base(unit: str, base: tuple[str, float] | None) -> None:
-    assert to_base(unit) == base
+UNITS: dict[str, tuple[str, float] | None] = {
+    "": ("", 1), "%": ("%", 1), "inst/cycle": ("inst/cycle", 1), "%/register": ("%/register", 1),
+    "ns": ("ns", 1), "us": ("ns", 1e3), "msecond": ("ns", 1e6), "s": ("ns", 1e9),
+    "Mbyte": ("byte", 1e6), "Kbyte/block": ("byte/block", 1e3), "Gbyte/s": ("byte/s", 1e9),
+    "Gbyte/second": ("byte/s", 1e9), "byte/us": ("byte/s", 1e6), "Ghz": ("hz", 1e9), "cycle/nsecond": ("hz", 1e9),
+    "Kfurlong": None, "furlong": None, "byte/furlong": None,
+}  # fmt: skip
 
 
-def test_every_unit_of_the_recorded_page_is_a_base_unit() -> None:
-    assert {unit: to_base(unit) for unit in raw_cells()[1]} == {unit: (unit, 1.0) for unit in raw_cells()[1]}
+def test_units_come_to_their_base() -> None:
+    assert {unit: to_base(unit) for unit in UNITS} == UNITS
+    on_the_page = raw_cells()[1]
+    assert {unit: to_base(unit) for unit in on_the_page} == {unit: (unit, 1.0) for unit in on_the_page}

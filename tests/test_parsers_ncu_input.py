@@ -83,13 +83,6 @@ def test_lines_of_ncu_and_the_program_around_the_page_are_passed_over(tmp_path: 
     assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
 
 
-def test_a_page_saved_again_without_quotes_and_with_windows_line_ends(tmp_path: Path) -> None:
-    page = io.StringIO(newline="")
-    csv.writer(page).writerows(recorded())
-    parse(page.getvalue(), tmp_path)
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
-
-
 def test_a_page_without_units_is_read_as_it_stands(tmp_path: Path) -> None:
     header, _, *rest = recorded()
     parse(text([header, *rest]), tmp_path)
@@ -155,10 +148,12 @@ def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
 
 
 def test_a_page_without_quotes_gives_the_same_tables(tmp_path: Path) -> None:
-    """Also with a column of the launch behind those of the metrics."""
+    """Also with a column of the launch behind those of the metrics, and with the line ends of Windows."""
     recorded_page = (DATA / "full.raw.csv").read_text()
-    page = io.StringIO()
-    csv.writer(page).writerows([*row[:12], *row[13:], row[12]] for row in csv.reader(io.StringIO(recorded_page)))
+    page = io.StringIO(newline="")
+    csv.writer(page, lineterminator="\r\n").writerows(
+        [*row[:12], *row[13:], row[12]] for row in csv.reader(io.StringIO(recorded_page))
+    )
     for name, content in (("quoted", recorded_page), ("plain", page.getvalue())):
         (tmp_path / name).mkdir()
         parse(content, tmp_path / name)
@@ -228,6 +223,8 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
         ("ID,Kernel\rName,Kernel Name\n,,\n", " is cut short: its row of units is not complete", RAW_AGAIN),
         (text(recorded())[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
         (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
+        (text([*recorded()[:-1], recorded()[-1][:-3]]), " is cut short: row 3: Expected 23 columns, got 20", RAW_AGAIN),
+        (text([*recorded()[:-1], [*recorded()[-1], ""]]), " is cut short: row 3: Expected 23 columns, got 24", RAW_AGAIN),
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
          "do not exist", "ncu --list-sections and --query-metrics name what there is"),
         (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
@@ -243,19 +240,6 @@ def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: st
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_row_with_fewer_cells_is_named(tmp_path: Path) -> None:
-    rows = recorded()
-    with pytest.raises(FiprofError, match=r"is cut short: .*Expected 23 columns, got 20") as caught:
-        parse(text([*rows[:-1], rows[-1][:-3]]), tmp_path)
-    assert "\n" not in caught.value.message
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FiprofError) as caught:
-        ncu.parse(tmp_path / "raw.csv", tmp_path)
-    assert caught.value.message == f"{tmp_path / 'raw.csv'} cannot be read: No such file or directory"
-
-
 def test_a_file_beyond_all_measure(tmp_path: Path) -> None:
     raw = tmp_path / "raw.csv"
     with raw.open("wb") as file:
@@ -266,10 +250,11 @@ def test_a_file_beyond_all_measure(tmp_path: Path) -> None:
     assert caught.value.remedy == "profile fewer launches at a time"
 
 
-def test_a_folder_in_its_place(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("raw", "problem"), [("raw.csv", "No such file or directory"), (".", "Is a directory")])
+def test_what_is_no_file(tmp_path: Path, raw: str, problem: str) -> None:
     with pytest.raises(FiprofError) as caught:
-        ncu.parse(tmp_path, tmp_path)
-    assert caught.value.message == f"{tmp_path} cannot be read: Is a directory"
+        ncu.parse(tmp_path / raw, tmp_path)
+    assert caught.value.message == f"{tmp_path / raw} cannot be read: {problem}"
 
 
 PAGE = text(recorded())

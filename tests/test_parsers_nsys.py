@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.parsers import nsys
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, Row, parsed, query
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, NAMES, SCHEMA_3_0, Row, parsed, query, recorded
 
 PREFILL = (
     "prefill[batch=4,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=auto,dtype=fp16]"
@@ -21,41 +21,25 @@ GRAPHS_CASE = (
 )
 
 
-@pytest.fixture(scope="module")
-def five(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    return parsed(FIVE_KERNELS, tmp_path_factory.mktemp("five"))[1]
+@pytest.fixture
+def five() -> dict[str, list[Row]]:
+    return recorded(FIVE_KERNELS)[1]
 
 
-@pytest.fixture(scope="module")
-def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Row]]:
-    return parsed(CUDA_GRAPHS, tmp_path_factory.mktemp("graphs"))[1]
+@pytest.fixture
+def graphs() -> dict[str, list[Row]]:
+    return recorded(CUDA_GRAPHS)[1]
 
 
 def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
     assert nsys.parse(FIVE_KERNELS, tmp_path / "new" / "tables") == nsys.NsysSummary(
         schema_version="3.20.3",
-        rows={
-            "kernels": 184,
-            "ranges": 132,
-            "api": 443,
-            "copies": 15,
-            "memory": 747,
-            "gpu_metrics": 1100,
-            "diagnostics": 44,
-        },
+        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 44), strict=True)),
         missing=(),
         warnings=(),
         nvtx_incompatible=False,
     )
-    assert sorted(path.name for path in (tmp_path / "new" / "tables").iterdir()) == [
-        "api.parquet",
-        "copies.parquet",
-        "diagnostics.parquet",
-        "gpu_metrics.parquet",
-        "kernels.parquet",
-        "memory.parquet",
-        "ranges.parquet",
-    ]
+    assert {path.name for path in (tmp_path / "new" / "tables").iterdir()} == {f"{name}.parquet" for name in NAMES}
 
 
 def test_measured_kernels_of_the_five_cases(five: dict[str, list[Row]]) -> None:
@@ -124,7 +108,7 @@ def test_a_kernel_belongs_to_the_range_of_its_launch_call_though_it_runs_after_i
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS], ids=lambda path: path.stem)
-def test_every_kernel_is_where_plain_sql_says(export: Path, tmp_path: Path) -> None:
+def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
     ranges = """SELECT name.value FROM NVTX_EVENTS r JOIN StringIds name ON name.id = r.textId
                 WHERE r.eventType = 59 AND r.domainId = 1 AND r.globalTid = call.globalTid
                 AND r.start <= call.start AND r."end" > call.start ORDER BY r.start LIMIT 1 OFFSET"""
@@ -140,14 +124,13 @@ def test_every_kernel_is_where_plain_sql_says(export: Path, tmp_path: Path) -> N
             ON call.correlationId = k.correlationId AND call.globalTid >> 24 = k.globalPid >> 24
             ORDER BY k.start""",
     )
-    _, found = parsed(export, tmp_path)
     got = [
         (
             *(row[name] for name in ("start_ns", "end_ns", "device", "stream", "kernel", "kernel_full", "graph_node")),
             *(row[name] for name in ("grid", "block", "registers", "shared_bytes", "launch_call_ns", "phase", "case")),
             None if row["iteration"] is None else f"iter {row['iteration']}",
         )
-        for row in found["kernels"]
+        for row in recorded(export)[1]["kernels"]
     ]
     assert got == expected
 
@@ -215,18 +198,10 @@ def test_copies_and_sets(graphs: dict[str, list[Row]]) -> None:
     volumes: Counter[str] = Counter()
     for row in graphs["copies"]:
         volumes[row["kind"]] += row["bytes"]
-    assert Counter(row["kind"] for row in graphs["copies"]) == {
-        "Host-to-Device": 16,
-        "Device-to-Host": 21,
-        "Device-to-Device": 6,
-        "Memset": 30,
-    }
-    assert volumes == {
-        "Host-to-Device": 72407,
-        "Device-to-Host": 3016,
-        "Device-to-Device": 33288,
-        "Memset": 86096,
-    }
+    kinds = ("Host-to-Device", "Device-to-Host", "Device-to-Device", "Memset")
+    counts = Counter(row["kind"] for row in graphs["copies"])
+    assert counts == dict(zip(kinds, (16, 21, 6, 30), strict=True))
+    assert volumes == dict(zip(kinds, (72407, 3016, 33288, 86096), strict=True))
     starts = [row["start_ns"] for row in graphs["copies"]]
     assert starts == sorted(starts)
 
@@ -286,8 +261,8 @@ def test_diagnostics(graphs: dict[str, list[Row]]) -> None:
     assert graphs["diagnostics"][10]["text"] == "Number of NVTX events collected:  376."
 
 
-def test_an_export_of_schema_3_0_with_ranges_only(tmp_path: Path) -> None:
-    summary, found = parsed(SCHEMA_3_0, tmp_path)
+def test_an_export_of_schema_3_0_with_ranges_only() -> None:
+    summary, found = recorded(SCHEMA_3_0)
     assert summary.schema_version == "3.0.0"
     assert summary.rows | {"ranges": 22} == dict.fromkeys(summary.rows, 0) | {"ranges": 22}
     assert summary.missing == (

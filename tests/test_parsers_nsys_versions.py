@@ -9,9 +9,7 @@ import pytest
 
 from fiprof.model import tables
 from fiprof.parsers import nsys, nsys_export
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered, parsed
-
-PLAIN_COLUMNS = ("start_ns", "end_ns", "device", "stream", "kernel", "launch_call_ns", "phase", "case", "iteration")
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, changed, parsed, recorded
 
 
 def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, ...]:
@@ -60,8 +58,8 @@ def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, 
     ],
 )
 def test_another_way_of_writing_the_same(statements: tuple[str, ...], tmp_path: Path) -> None:
-    summary, found = parsed(altered(tmp_path, *statements), tmp_path / "altered")
-    original_summary, original = parsed(FIVE_KERNELS, tmp_path / "original")
+    summary, found = changed(tmp_path, *statements)
+    original_summary, original = recorded(FIVE_KERNELS)
     assert summary == original_summary
     for name in ("kernels", "ranges", "api", "copies"):
         assert found[name] == original[name], name
@@ -72,29 +70,25 @@ def test_another_way_of_writing_the_same(statements: tuple[str, ...], tmp_path: 
 
 
 def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, original = parsed(CUDA_GRAPHS, tmp_path / "original")
+    _, original = recorded(CUDA_GRAPHS)
     monkeypatch.setattr(nsys_export, "PIECE_ROWS", 10)
     _, lying = parsed(CUDA_GRAPHS, tmp_path / "lying")
-    disordered = altered(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
-    _, in_order = parsed(disordered, tmp_path / "sorted")
+    _, in_order = changed(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
     assert lying == original
     assert in_order["kernels"] == original["kernels"]
 
 
 def test_rows_out_of_order_between_pieces_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nsys_export, "PIECE_ROWS", 92)
-    halves_swapped = altered(tmp_path, *rebuilt(KERNEL, order="rowid > 92 DESC, rowid"))
-    _, found = parsed(halves_swapped, tmp_path / "swapped")
-    _, original = parsed(FIVE_KERNELS, tmp_path / "original")
-    assert found["kernels"] == original["kernels"]
+    _, found = changed(tmp_path, *rebuilt(KERNEL, order="rowid > 92 DESC, rowid"))
+    assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
 
 
 @pytest.mark.parametrize(
     ("column", "ours"), [("graphNodeId", "graph_node"), ("registersPerThread", "registers"), ("gridY", "grid")]
 )
 def test_a_column_that_is_absent_is_null_and_named(column: str, ours: str, tmp_path: Path) -> None:
-    sqlite = altered(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN {column}", source=CUDA_GRAPHS)
-    summary, found = parsed(sqlite, tmp_path / "tables")
+    summary, found = changed(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN {column}", source=CUDA_GRAPHS)
     assert f"{KERNEL} has no {column}: {ours} is unknown" in summary.missing
     assert {row[ours] for row in found["kernels"]} == {None}
     assert summary.rows["kernels"] == 579
@@ -105,71 +99,61 @@ def test_any_column_may_be_absent(table: str, tmp_path: Path) -> None:
     columns = [row[1] for row in sqlite3.connect(FIVE_KERNELS).execute(f"PRAGMA table_info({table})")]
     for column in columns:
         kept = ", ".join(f'"{name}"' for name in columns if name != column)
-        summary, _ = parsed(altered(tmp_path, *rebuilt(table, kept)), tmp_path / "tables")
+        summary, _ = changed(tmp_path, *rebuilt(table, kept))
         assert summary.rows["kernels"] == 184
         assert summary.rows["api"] == 443
 
 
-def test_without_calls_kernels_have_no_phase_case_or_launch_call(tmp_path: Path) -> None:
-    summary, found = parsed(altered(tmp_path, f"DROP TABLE {RUNTIME}"), tmp_path / "tables")
-    assert f"no {RUNTIME}: kernels have no launch call, phase, case or iteration" in summary.missing
-    assert summary.rows["kernels"] == 184
-    assert found["api"] == []
-    for row in found["kernels"]:
-        assert (row["launch_call_ns"], row["phase"], row["case"], row["iteration"]) == (None, None, None, None)
+NO_RANGES = "no NVTX_EVENTS: the trace holds no ranges, kernels have no phase, case or iteration"
+NO_DOMAIN = "no NVTX domain fiprof: kernels have no phase, case or iteration"
+NO_CALLS = f"no {RUNTIME}: kernels have no launch call, phase, case or iteration"
+THE_FIRST_MEASURED = 614
 
 
-def test_a_single_untraced_call_leaves_its_kernel_without_a_phase(tmp_path: Path) -> None:
-    sqlite = altered(tmp_path, f"DELETE FROM {RUNTIME} WHERE correlationId = 614")
-    _, found = parsed(sqlite, tmp_path / "tables")
+@pytest.mark.parametrize(
+    ("statement", "without_call", "without_phase", "missing"),
+    [
+        (f"DROP TABLE {RUNTIME}", 184, 184, (NO_CALLS,)),
+        (f"DELETE FROM {RUNTIME} WHERE correlationId = {THE_FIRST_MEASURED}", 1, 1, ()),
+        ("DROP TABLE NVTX_EVENTS", 0, 184, (NO_RANGES,)),
+        ("UPDATE NVTX_EVENTS SET text = 'other' WHERE text = 'fiprof'", 0, 184, (NO_DOMAIN,)),
+        (f"UPDATE {RUNTIME} SET globalTid = globalTid + 1", 0, 184, ()),
+    ],
+    ids=["no calls", "one untraced call", "no ranges", "other ranges", "calls on another thread"],
+)
+def test_kernels_without_a_call_or_a_range_have_no_phase(
+    statement: str, without_call: int, without_phase: int, missing: tuple[str, ...], tmp_path: Path
+) -> None:
+    summary, found = changed(tmp_path, statement)
     untraced = [row["correlation"] for row in found["kernels"] if row["launch_call_ns"] is None]
-    without_phase = [row["correlation"] for row in found["kernels"] if row["phase"] is None]
-    assert untraced == without_phase == [614]
+    nowhere = [row for row in found["kernels"] if row["phase"] is None]
+    assert (len(untraced), len(nowhere), summary.missing) == (without_call, without_phase, missing)
+    assert without_call != 1 or untraced == [THE_FIRST_MEASURED]
+    assert {(row["case"], row["iteration"]) for row in nowhere} == {(None, None)}
 
 
 def test_of_several_calls_with_one_correlation_id_the_first_counts(tmp_path: Path) -> None:
-    sqlite = altered(
+    _, found = changed(
         tmp_path,
         f"CREATE TABLE again AS SELECT * FROM {RUNTIME}",
         'UPDATE again SET start = start + 1, "end" = "end" + 1000',
         f"INSERT INTO {RUNTIME} SELECT * FROM again",
     )
-    _, found = parsed(sqlite, tmp_path / "tables")
-    _, original = parsed(FIVE_KERNELS, tmp_path / "original")
+    _, original = recorded(FIVE_KERNELS)
     assert found["kernels"] == original["kernels"]
 
 
 def test_correlation_zero_is_no_call(tmp_path: Path) -> None:
     zero = "SET correlationId = 0 WHERE correlationId = 614"
-    _, found = parsed(altered(tmp_path, f"UPDATE {KERNEL} {zero}", f"UPDATE {RUNTIME} {zero}"), tmp_path / "tables")
+    _, found = changed(tmp_path, f"UPDATE {KERNEL} {zero}", f"UPDATE {RUNTIME} {zero}")
     assert [row["launch_call_ns"] for row in found["kernels"] if row["correlation"] == 0] == [None]
-
-
-@pytest.mark.parametrize(
-    ("statement", "sentence"),
-    [
-        (
-            "DROP TABLE NVTX_EVENTS",
-            "no NVTX_EVENTS: the trace holds no ranges, kernels have no phase, case or iteration",
-        ),
-        (
-            "UPDATE NVTX_EVENTS SET text = 'other' WHERE text = 'fiprof'",
-            "no NVTX domain fiprof: kernels have no phase, case or iteration",
-        ),
-    ],
-)
-def test_without_fiprofs_ranges_kernels_have_no_phase(statement: str, sentence: str, tmp_path: Path) -> None:
-    summary, found = parsed(altered(tmp_path, statement), tmp_path / "tables")
-    assert summary.missing == (sentence,)
-    assert {(row["phase"], row["case"], row["iteration"]) for row in found["kernels"]} == {(None, None, None)}
-    assert None not in {row["launch_call_ns"] for row in found["kernels"]}
 
 
 def test_another_process_with_the_same_correlation_ids_and_domain_number(tmp_path: Path) -> None:
     """The second rank of a run: same ids, later by 1 s, its domain 1 is not fiprof's, its device 0 is the second GPU."""
     process = 281474976710656 + (9999 << 24)
     thread = process + 9999
-    sqlite = altered(
+    _, found = changed(
         tmp_path,
         *(
             statement
@@ -187,8 +171,7 @@ def test_another_process_with_the_same_correlation_ids_and_domain_number(tmp_pat
         "INSERT INTO NVTX_EVENTS SELECT * FROM twin",
         "INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, 9999)",
     )
-    _, found = parsed(sqlite, tmp_path / "tables")
-    _, original = parsed(FIVE_KERNELS, tmp_path / "original")
+    _, original = recorded(FIVE_KERNELS)
     first = [row for row in found["kernels"] if row["pid"] == 2063]
     second = [row for row in found["kernels"] if row["pid"] == 9999]
     assert first == original["kernels"]
@@ -197,21 +180,13 @@ def test_another_process_with_the_same_correlation_ids_and_domain_number(tmp_pat
     assert {row["domain"] for row in found["ranges"] if row["pid"] == 9999} == {"other", "CCCL"}
 
 
-def test_calls_on_another_thread_are_outside_the_ranges(tmp_path: Path) -> None:
-    sqlite = altered(tmp_path, f"UPDATE {RUNTIME} SET globalTid = globalTid + 1")
-    _, found = parsed(sqlite, tmp_path / "tables")
-    assert {row["phase"] for row in found["kernels"]} == {None}
-    assert None not in {row["launch_call_ns"] for row in found["kernels"]}
-
-
 def test_a_range_that_never_ends_holds_to_the_end(tmp_path: Path) -> None:
-    sqlite = altered(
+    _, found = changed(
         tmp_path,
         'UPDATE NVTX_EVENTS SET "end" = NULL WHERE start = (SELECT max(start) FROM NVTX_EVENTS JOIN StringIds ON id = textId'
         " WHERE value LIKE 'rope%')",
         "DELETE FROM NVTX_EVENTS WHERE start > 3850000000",
     )
-    _, found = parsed(sqlite, tmp_path / "tables")
     endless = [row for row in found["ranges"] if row["end_ns"] is None]
     assert len(endless) == 1
     assert endless[0]["name"].startswith("rope[")
@@ -229,7 +204,7 @@ def test_a_range_that_never_ends_holds_to_the_end(tmp_path: Path) -> None:
 )
 def test_an_untested_schema_is_read_with_a_warning(version: str, warning: str | None, tmp_path: Path) -> None:
     statement = f"UPDATE META_DATA_EXPORT SET value = '{version}' WHERE name = 'EXPORT_SCHEMA_VERSION'"
-    summary, _ = parsed(altered(tmp_path, statement), tmp_path / "tables")
+    summary, _ = changed(tmp_path, statement)
     assert summary.schema_version == version
     assert summary.warnings == ((warning,) if warning else ())
     assert summary.rows["kernels"] == 184
@@ -240,7 +215,7 @@ def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Pat
         "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid)"
         " VALUES (5, 1, 1, 3, 'NVTX payload extension is incompatible with this tool', 0)"
     )
-    summary, found = parsed(altered(tmp_path, statement), tmp_path / "tables")
+    summary, found = changed(tmp_path, statement)
     assert summary.nvtx_incompatible
     assert summary.warnings == (
         "nsys could not read the program's NVTX ranges: use nsys 2024.4 or later, or pip install nvtx==0.2.11",
@@ -254,7 +229,7 @@ def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Pat
 
 def test_graphs_traced_whole_are_named(tmp_path: Path) -> None:
     statement = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER)"
-    summary, _ = parsed(altered(tmp_path, statement), tmp_path / "tables")
+    summary, _ = changed(tmp_path, statement)
     assert summary.warnings == (
         "CUDA graphs were traced whole (CUPTI_ACTIVITY_KIND_GRAPH_TRACE), without their kernels:"
         " use nsys --cuda-graph-trace=node",
@@ -262,27 +237,25 @@ def test_graphs_traced_whole_are_named(tmp_path: Path) -> None:
 
 
 def test_hostile_names_come_out_printable(tmp_path: Path) -> None:
-    sqlite = altered(
+    _, found = changed(
         tmp_path,
         "UPDATE StringIds SET value = CAST(x'766f6964206e733a3a6bff1b5b33316d3c696e743e28696e7429' AS TEXT)"
         f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 614)",
         f"UPDATE StringIds SET value = '<script>' || replace(hex(zeroblob(5000)), '0', 'x')"
         f" WHERE id = (SELECT demangledName FROM {KERNEL} WHERE correlationId = 163)",
     )
-    _, found = parsed(sqlite, tmp_path / "tables")
     by_correlation = {row["correlation"]: row for row in found["kernels"]}
     assert by_correlation[614]["kernel_full"] == "void ns::k\ufffd [31m<int>(int)"
     assert by_correlation[163]["kernel"] == "x" * 10_000
 
 
 def test_a_kernel_without_a_name_has_none(tmp_path: Path) -> None:
-    sqlite = altered(tmp_path, f"UPDATE {KERNEL} SET demangledName = 123456789 WHERE correlationId = 614")
-    _, found = parsed(sqlite, tmp_path / "tables")
+    _, found = changed(tmp_path, f"UPDATE {KERNEL} SET demangledName = 123456789 WHERE correlationId = 614")
     assert [row["correlation"] for row in found["kernels"] if row["kernel"] is None] == [614]
 
 
 def test_stream_and_context_numbers_of_32_bits_are_no_error(tmp_path: Path) -> None:
-    _, found = parsed(altered(tmp_path, f"UPDATE {KERNEL} SET streamId = 4294967295"), tmp_path / "tables")
+    _, found = changed(tmp_path, f"UPDATE {KERNEL} SET streamId = 4294967295")
     assert {row["stream"] for row in found["kernels"]} == {-1}
 
 
