@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.recorded_runs import RUNS, session_folder
+
 # Machines are noisy: no test fails for being slow.
 settings.register_profile("fiprof", deadline=None)
 settings.load_profile("fiprof")
+
+# The workers of a session inherit it, and share the recorded runs' tables.
+os.environ.setdefault("FIPROF_TEST_SESSION", str(os.getpid()))
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -25,6 +30,12 @@ Fiprof = Callable[..., Completed]
 def python_path() -> str:
     """PYTHONPATH with this checkout in front."""
     return os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The recorded runs' tables go with the session."""
+    if not hasattr(session.config, "workerinput"):
+        shutil.rmtree(session_folder(), ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +52,7 @@ def nsys_path() -> Path:
 @pytest.fixture(scope="session")
 def recorded() -> Path:
     """The recorded H200 run of all five kernels."""
-    return next(path for path in sorted(REPOSITORY.glob("artifacts/recorded/2*-all")))
+    return RUNS["all"]
 
 
 @pytest.fixture

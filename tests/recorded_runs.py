@@ -1,24 +1,57 @@
-"""The runs recorded in artifacts/, copied and with ncu's tables made."""
+"""The runs recorded in artifacts/recorded, by name; their tables are made once a test session, whoever needs them."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_ncu
-from tests.conftest import REPOSITORY
+from fiprof.orchestrator.parse import parse_all
+
+RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
+
+RUNS = {
+    "all": RECORDED / "20261121-120959-all",
+    "decode": RECORDED / "20261121-121126-decode",
+    "prefill-decode-rope": RECORDED / "20261121-121221-prefill-decode-rope",
+    "single-purpose": RECORDED / "20261121-140226-single-purpose",
+}
+"""What a run is called here -> its folder in the repository, without tables."""
+
+STUDY = RECORDED / "study-flashinfer-quick"
+
+FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics")
 
 
-def recorded_names() -> list[str]:
-    """What the runs are called after their date: ``all``, ``decode``, …"""
-    return [path.name.split("-", 2)[2] for path in sorted(REPOSITORY.glob("artifacts/recorded/2*"))]
+def session_folder() -> Path:
+    """A folder that the workers of this test session share; conftest.py removes it."""
+    return Path(tempfile.gettempdir()) / f"fiprof-tests-{os.environ['FIPROF_TEST_SESSION']}"
+
+
+def parsed(name: str) -> Run:
+    """A recorded run with all its tables: shared, for reading only."""
+    folder = session_folder() / RUNS[name].name
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            making = folder.with_name(f"making-{name}")
+            shutil.copytree(RUNS[name], making, ignore=shutil.ignore_patterns("tables"))
+            assert not parse_all(making).problems
+            making.rename(folder)
+    return Run(folder)
+
+
+def copied(name: str, into: Path) -> Path:
+    """A copy of a parsed run in the folder ``into``, to be changed."""
+    return Path(shutil.copytree(parsed(name).path, into / RUNS[name].name))
 
 
 def counted_run(name: str, into: Path) -> Run:
-    """A recorded run in the folder ``into``, with the tables that come from ncu."""
-    original = next(REPOSITORY.glob(f"artifacts/recorded/2*-{name}"))
-    folder = into / original.name
-    shutil.copytree(original, folder, ignore=shutil.ignore_patterns("tables", "*.ncu-rep.xz", "nsys"))
-    parse_ncu(folder)
-    return Run(folder)
+    """A copy of a parsed run in the folder ``into`` without what comes from nsys."""
+    left_out = [f"{table}.parquet" for table in (*FROM_NSYS, "checks")]
+    ignored = shutil.ignore_patterns(*left_out, "*.ncu-rep.xz", "nsys")
+    return Run(Path(shutil.copytree(parsed(name).path, into / RUNS[name].name, ignore=ignored)))

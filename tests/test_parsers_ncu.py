@@ -26,6 +26,7 @@ from fiprof.model.quantities import (
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
 from fiprof.parsers.ncu_units import to_base
+from tests.recorded_runs import RUNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +43,7 @@ KERNELS = [
 ]
 
 
-SINGLE_PURPOSE = Path(__file__).parents[1] / "artifacts/recorded/20261121-140226-single-purpose"
+SINGLE_PURPOSE = RUNS["single-purpose"]
 
 
 def unpack(name: str, folder: Path) -> Path:

@@ -5,30 +5,24 @@ from __future__ import annotations
 import os
 import random
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
 from fiprof.reports.pages.traced import LocatedNumber, of_page
 from fiprof.reports.report import report
-from tests.conftest import REPOSITORY
 from tests.raw_figures import RawRun
+from tests.recorded_runs import RUNS, parsed
 
-RECORDED = sorted(REPOSITORY.glob("artifacts/recorded/2*"))
 AT_RANDOM = 10
 
 
-@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name.partition("-")[2].partition("-")[2])
-def reported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Page, RawRun]:
-    folder = tmp_path_factory.mktemp("recorded") / request.param.name
-    shutil.copytree(request.param, folder, ignore=shutil.ignore_patterns("tables"))
-    assert not parse_all(folder).problems
-    return report([Run(folder)]), RawRun(folder)
+@pytest.fixture(scope="module", params=RUNS)
+def reported(request: pytest.FixtureRequest) -> tuple[Page, RawRun]:
+    run = parsed(request.param)
+    return report([run]), RawRun(run.path)
 
 
 def recompute(found: LocatedNumber, raw: RawRun) -> None:

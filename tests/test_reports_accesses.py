@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
 from fiprof.analysis.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
 from fiprof.model.run import Launch, Run
-from tests.recorded_runs import counted_run
+from tests.recorded_runs import parsed
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run() -> Run:
     """The recorded run of all five kernels, with the SASS of its kernels."""
-    return counted_run("all", tmp_path_factory.mktemp("runs"))
+    return parsed("all")
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +56,8 @@ def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: tuple[Launc
     ]  # fmt: skip
 
 
-def test_the_kernel_made_to_conflict_has_32_ways(tmp_path: Path) -> None:
-    run = counted_run("single-purpose", tmp_path)
+def test_the_kernel_made_to_conflict_has_32_ways() -> None:
+    run = parsed("single-purpose")
     found = run.launches
     loads = next(accesses(row).shared_loads for row in found if row["kernel"] == "bank_conflicts")
     assert loads is not None and loads.ways is not None
@@ -66,8 +65,8 @@ def test_the_kernel_made_to_conflict_has_32_ways(tmp_path: Path) -> None:
     assert loads.ways == pytest.approx(32.0, abs=0.05)
 
 
-def test_what_was_not_collected_stays_unknown(tmp_path: Path) -> None:
-    run = counted_run("prefill-decode-rope", tmp_path)
+def test_what_was_not_collected_stays_unknown() -> None:
+    run = parsed("prefill-decode-rope")
     first = run.launches[0]
     found = accesses(first)
     assert (found.shared_loads, found.global_loads, found.local_requests) == (None, None, None)

@@ -12,17 +12,13 @@ import pytest
 from fiprof.analysis.cells import cells
 from fiprof.model.results import Cell, KernelResults, read, write
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
-from tests.conftest import REPOSITORY
+from tests.recorded_runs import parsed
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run() -> Path:
     """The recorded decode run, parsed."""
-    folder = tmp_path_factory.mktemp("cells") / "20261121-121126-decode"
-    shutil.copytree(REPOSITORY / "artifacts/recorded" / folder.name, folder)
-    parse_all(folder)
-    return folder
+    return parsed("decode").path
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.recorded_runs import parsed
 
 pytest.importorskip("plotly")
 
 from fiprof.analysis import roofline, show, stalls
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.notebook import OpenedRun
 from fiprof.reports.pages import charts, charts_time, charts_timeline, figures, plot
 from fiprof.text import cell_width
@@ -25,12 +25,9 @@ PREFILL = "PrefillWithKVCacheKernel"
 
 
 @pytest.fixture(scope="module")
-def run(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run() -> Run:
     """The recorded run with all its samples."""
-    folder = tmp_path_factory.mktemp("charts") / recorded.name
-    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
-    parse_all(folder)
-    return Run(folder)
+    return parsed("all")
 
 
 def traces(figure: Any) -> dict[str, Any]:

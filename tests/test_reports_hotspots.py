@@ -27,9 +27,10 @@ from fiprof.model.run import Run
 from fiprof.parsers import ncu
 from fiprof.reports.view import render, warnings
 from tests.conftest import REPOSITORY, Fiprof
+from tests.recorded_runs import RUNS
 from tests.reports_fixture import make_run
 
-RECORDED = next(iter(sorted(REPOSITORY.glob("artifacts/recorded/2*-all"))))
+RECORDED = RUNS["all"]
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +206,7 @@ def test_pandas_is_not_imported(recorded: Run) -> None:
 
 
 def test_a_quick_run_has_none(fiprof: Fiprof, tmp_path: Path) -> None:
-    quick = next(iter(REPOSITORY.glob("artifacts/recorded/2*-prefill-decode-rope")))
+    quick = RUNS["prefill-decode-rope"]
     shutil.copytree(quick, tmp_path / "quick")
     done = fiprof("hotspots", "./quick")
     assert done.returncode == 1

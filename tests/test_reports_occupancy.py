@@ -19,17 +19,17 @@ from fiprof.analysis.occupancy import (
     shared_limit,
 )
 from fiprof.model.run import Launch
-from tests.recorded_runs import counted_run, recorded_names
+from tests.recorded_runs import RUNS, parsed
 
 Launches = dict[tuple[str, int], Launch]
 
 
 @pytest.fixture(scope="module")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> Launches:
+def launches() -> Launches:
     """Every launch of every recorded run, by the run's words and ncu's number."""
     found = {}
-    for name in recorded_names():
-        run = counted_run(name, tmp_path_factory.mktemp("runs"))
+    for name in RUNS:
+        run = parsed(name)
         for row in run.launches:
             found[name, row["launch"]] = row
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,24 +13,19 @@ import pytest
 from fiprof.model import tables
 from fiprof.model.manifest import Action, FileEntry
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages import html, markdown
 from fiprof.reports.pages.page import Bullets, Caution, Chart, Code, Link, Observation, Page, Section, Table, Text
 from fiprof.reports.report import SECTIONS, report
 from fiprof.reports.run_report import guide
-from tests.conftest import REPOSITORY
+from tests.recorded_runs import parsed
 from tests.reports_fixture import case, make_run, record_run, recorded_cases, write_manifest
 
 HOSTILE = 'void <script>alert("1")</script>`rm -rf /`|[x](http://e.example)\x1b[31m{0}{}%s'
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    (archived,) = REPOSITORY.glob("artifacts/recorded/2*-all")
-    folder = tmp_path_factory.mktemp("runs") / archived.name
-    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
-    assert not parse_all(folder).problems
-    return Run(folder)
+def recorded() -> Run:
+    return parsed("all")
 
 
 @pytest.fixture(scope="module")
@@ -155,17 +149,8 @@ def test_text_keeps_to_100_columns(page: Page) -> None:
 
 
 @pytest.fixture(scope="module")
-def single(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return report([archived_run("single-purpose", tmp_path_factory)])
-
-
-def archived_run(name: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run recorded in artifacts/, copied and with its tables made."""
-    (archived,) = REPOSITORY.glob(f"artifacts/recorded/2*-{name}")
-    folder = tmp_path_factory.mktemp("runs") / archived.name
-    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
-    assert not parse_all(folder).problems
-    return Run(folder)
+def single() -> Page:
+    return report([parsed("single-purpose")])
 
 
 def part(page: Page, title: str) -> tuple[Observation, str]:
@@ -214,8 +199,8 @@ def test_rules_that_say_how_busy_a_unit_is_share_a_line(single: Page) -> None:
 
 
 @pytest.fixture(scope="module")
-def decode(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    return report([archived_run("decode", tmp_path_factory)])
+def decode() -> Page:
+    return report([parsed("decode")])
 
 
 def finding(page: Page, anchor: str) -> Observation:

@@ -17,12 +17,12 @@ from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Action
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.parsers import ncu
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import render
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import Fiprof
+from tests.recorded_runs import parsed
 from tests.reports_fixture import DATA, RAW, case, make_run, record_run
 
 Metric = Callable[[str], float]
@@ -39,13 +39,9 @@ def found(recorded_run: Run) -> Rooflines:
 
 
 @pytest.fixture(scope="module")
-def quick(tmp_path_factory: pytest.TempPathFactory) -> Rooflines:
+def quick() -> Rooflines:
     """The recorded run with ``--set quick``: tensor operations are counted, others are not."""
-    original = next(REPOSITORY.glob("artifacts/recorded/2*-prefill-decode-rope"))
-    copy = tmp_path_factory.mktemp("quick") / original.name
-    shutil.copytree(original, copy, ignore=shutil.ignore_patterns("tables"))
-    parse_all(copy)
-    return roofline(Run(copy))
+    return roofline(parsed("prefill-decode-rope"))
 
 
 def cells(launch: int) -> Metric:

@@ -16,7 +16,7 @@ from fiprof.model.run import Run
 from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
-from tests.recorded_runs import counted_run, recorded_names
+from tests.recorded_runs import RUNS, counted_run
 from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
 
@@ -143,7 +143,7 @@ def test_fits_its_columns(name: str, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
-@pytest.mark.parametrize("name", recorded_names())
+@pytest.mark.parametrize("name", RUNS)
 def test_every_recorded_run_fits_a_terminal(tmp_path: Path, name: str, width: int) -> None:
     text = render(document(show(counted_run(name, tmp_path)), width=width), "table", width=width)
     assert max(map(len, text.splitlines())) <= width

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +9,17 @@ import pytest
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.provenance import TracedNumber, numbers_of
-from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.pages.page import Bullets, Caution, Section, Table
 from fiprof.reports.run_report import story
-from tests.conftest import REPOSITORY
+from tests.recorded_runs import parsed
 from tests.reports_fixture import case, make_run, record_run
 
 ID = "mine[rows=8]"
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> story.Story:
-    (archived,) = REPOSITORY.glob("artifacts/recorded/2*-all")
-    folder = tmp_path_factory.mktemp("runs") / archived.name
-    shutil.copytree(archived, folder, ignore=shutil.ignore_patterns("tables"))
-    assert not parse_all(folder).problems
-    return story.story(Analyses(Run(folder)))
+def recorded() -> story.Story:
+    return story.story(Analyses(parsed("all")))
 
 
 def sentences(section: Section) -> list[str]:

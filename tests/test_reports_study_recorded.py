@@ -27,8 +27,9 @@ from fiprof.reports.study_pages.claims import CLAIMS, Outcome, Result
 from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY
+from tests.recorded_runs import STUDY
 
-FOLDER = REPOSITORY / "artifacts/recorded/study-flashinfer-quick"
+FOLDER = STUDY
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 

@@ -16,26 +16,21 @@ from fiprof.analysis.samples import Busy, Samples
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports import timeline_text
 from fiprof.reports.view import FORMATS, render
 from fiprof.reports.words import worded
 from fiprof.text import cell_width
 from tests.conftest import Fiprof
+from tests.recorded_runs import parsed
 from tests.reports_fixture import make_run, record_run
 
 PREFILL = "PrefillWithKVCacheKernel"
 
 
 @pytest.fixture(scope="module")
-def run(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run() -> Run:
     """The recorded run with all its samples."""
-    import shutil
-
-    folder = tmp_path_factory.mktemp("timeline") / recorded.name
-    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
-    parse_all(folder)
-    return Run(folder)
+    return parsed("all")
 
 
 @pytest.fixture(scope="module")

@@ -24,30 +24,19 @@ from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row, number
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
-from fiprof.orchestrator.parse import parse_all
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.view import render
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import Fiprof
+from tests.recorded_runs import parsed
 from tests.reports_fixture import case, make_run
 
 # The recorded runs
 
 
 @pytest.fixture(scope="module")
-def recorded_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
-    """A recorded run by the end of its name, each parsed once."""
-    found: dict[str, Run] = {}
-
-    def of(name: str) -> Run:
-        if name not in found:
-            original = next(REPOSITORY.glob(f"artifacts/recorded/2*-{name}"))
-            copy = tmp_path_factory.mktemp("runs") / original.name
-            shutil.copytree(original, copy, ignore=shutil.ignore_patterns("tables"))
-            parse_all(copy)
-            found[name] = Run(copy)
-        return found[name]
-
-    return of
+def recorded_runs() -> Callable[[str], Run]:
+    """A recorded run by the end of its name."""
+    return functools.cache(parsed)
 
 
 @pytest.fixture(scope="module")

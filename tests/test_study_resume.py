@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import REPOSITORY, Fiprof
+from tests.conftest import Fiprof
+from tests.recorded_runs import RUNS
 
-RECORDED = next(REPOSITORY.glob("artifacts/recorded/2*-decode"))
+RECORDED = RUNS["decode"]
 
 STUDY = """
 name = "small"
