@@ -34,13 +34,9 @@ if TYPE_CHECKING:
 DATA = Path(__file__).parent / "data" / "ncu"
 TABLES = ("launches", "metrics", "stalls", "rules", "hotspots")
 KERNELS = [
-    "PrefillWithKVCacheKernel",
-    "BatchDecodeWithPagedKVCacheKernel",
-    "PersistentVariableLengthMergeStatesKernel",
-    "RMSNormKernel",
-    "FusedAddRMSNormKernel",
-    "BatchQKApplyRotaryKernel",
-]
+    "PrefillWithKVCacheKernel", "BatchDecodeWithPagedKVCacheKernel", "PersistentVariableLengthMergeStatesKernel",
+    "RMSNormKernel", "FusedAddRMSNormKernel", "BatchQKApplyRotaryKernel",
+]  # fmt: skip
 
 
 SINGLE_PURPOSE = RUNS["single-purpose"]
@@ -115,88 +111,42 @@ def test_columns_of_the_prefill_are_the_recorded_numbers(full: Path) -> None:
 
 
 RECORDED_PREFILL = {
-    "duration_ns": 312832.0,
-    "warp_latency_cycles": 5.97,
-    "theoretical_occupancy_pct": 18.75,
-    "achieved_occupancy_pct": 18.73,
-    "limit_registers_blocks": 1.0,
-    "limit_shared_memory_blocks": 1.0,
-    "limit_warps_blocks": 5.0,
-    "limit_blocks_blocks": 32.0,
-    "limit_barriers_blocks": 4.0,
-    "cluster_size": 0.0,
-    "clusters_max_active": 0.0,
-    "registers_per_thread": 168.0,
-    "shared_static_bytes": 0.0,
-    "shared_dynamic_bytes": 131152.0,
-    "shared_driver_bytes": 1024.0,
-    "threads_per_block": 384.0,
-    "blocks": 132.0,
-    "multiprocessors": 132.0,
-    "waves_per_sm": 1.0,
-    "dram_throughput_pct": 10.24,
-    "dram_bytes_per_second": 492864157119.48,
-    "dram_read_bytes": 100890880.0,
-    "dram_write_bytes": 53292800.0,
-    "dram_peak_bytes_per_cycle": 1504.0,
-    "dram_clock_hz": 3198743521.55,
-    "sm_clock_hz": 1697078914.27,
-    "sm_cycles": 530900.59,
-    "l1_hit_pct": 0.71,
-    "l2_hit_pct": 88.07,
-    "sm_throughput_pct": 52.5,
-    "memory_throughput_pct": 47.95,
-    "l1_throughput_pct": 51.66,
-    "l2_throughput_pct": 38.46,
-    "tensor_active_pct": 52.46,
-    "tensor_busy_pct": 56.53,
-    "tensor_ops_fp16": 150592290816.0,
-    "tensor_ops_bf16": 0.0,
-    "tensor_ops_fp16_acc16": None,
-    "tensor_peak_fp16_ops_per_cycle": 540672.0,
-    "tensor_peak_fp8_ops_per_cycle": 1081344.0,
-    "ipc_active": 2.01,
-    "eligible_warps_per_scheduler": 0.88,
-    "issue_slot_busy_pct": 46.57,
-    "shared_load_wavefronts": 524288.0,
-    "shared_load_bank_conflicts": 0.0,
-    "shared_store_wavefronts": 940857.0,
-    "shared_store_bank_conflicts": 416569.0,
-    "global_load_sectors": 36921440.0,
-    "global_load_requests": 2527840.0,
-    "spill_requests": 0.0,
-    "replay_passes": 38.0,
-    "replay_saved_bytes": 13023038596.0,
-    "stall_samples": 31694.0,
-    "stall_dropped_bytes": 0.0,
-}
+    "duration_ns": 312832.0, "warp_latency_cycles": 5.97, "theoretical_occupancy_pct": 18.75,
+    "achieved_occupancy_pct": 18.73, "limit_registers_blocks": 1.0, "limit_shared_memory_blocks": 1.0,
+    "limit_warps_blocks": 5.0, "limit_blocks_blocks": 32.0, "limit_barriers_blocks": 4.0, "cluster_size": 0.0,
+    "clusters_max_active": 0.0, "registers_per_thread": 168.0, "shared_static_bytes": 0.0,
+    "shared_dynamic_bytes": 131152.0, "shared_driver_bytes": 1024.0, "threads_per_block": 384.0, "blocks": 132.0,
+    "multiprocessors": 132.0, "waves_per_sm": 1.0, "dram_throughput_pct": 10.24,
+    "dram_bytes_per_second": 492864157119.48, "dram_read_bytes": 100890880.0, "dram_write_bytes": 53292800.0,
+    "dram_peak_bytes_per_cycle": 1504.0, "dram_clock_hz": 3198743521.55, "sm_clock_hz": 1697078914.27,
+    "sm_cycles": 530900.59, "l1_hit_pct": 0.71, "l2_hit_pct": 88.07, "sm_throughput_pct": 52.5,
+    "memory_throughput_pct": 47.95, "l1_throughput_pct": 51.66, "l2_throughput_pct": 38.46,
+    "tensor_active_pct": 52.46, "tensor_busy_pct": 56.53, "tensor_ops_fp16": 150592290816.0, "tensor_ops_bf16": 0.0,
+    "tensor_ops_fp16_acc16": None, "tensor_peak_fp16_ops_per_cycle": 540672.0,
+    "tensor_peak_fp8_ops_per_cycle": 1081344.0, "ipc_active": 2.01, "eligible_warps_per_scheduler": 0.88,
+    "issue_slot_busy_pct": 46.57, "shared_load_wavefronts": 524288.0, "shared_load_bank_conflicts": 0.0,
+    "shared_store_wavefronts": 940857.0, "shared_store_bank_conflicts": 416569.0, "global_load_sectors": 36921440.0,
+    "global_load_requests": 2527840.0, "spill_requests": 0.0, "replay_passes": 38.0,
+    "replay_saved_bytes": 13023038596.0, "stall_samples": 31694.0, "stall_dropped_bytes": 0.0,
+}  # fmt: skip
 
 
 DETAILS = {
-    "DRAM Frequency": ("dram_clock_hz", 1e9),
-    "Memory Throughput": ("memory_throughput_pct", 1.0),
-    "DRAM Throughput": ("dram_throughput_pct", 1.0),
-    "Duration": ("duration_ns", 1e3),
-    "L1/TEX Cache Throughput": ("l1_throughput_pct", 1.0),
-    "L2 Cache Throughput": ("l2_throughput_pct", 1.0),
-    "Compute (SM) Throughput": ("sm_throughput_pct", 1.0),
-    "Executed Ipc Active": ("ipc_active", 1.0),
-    "Issue Slots Busy": ("issue_slot_busy_pct", 1.0),
-    "L1/TEX Hit Rate": ("l1_hit_pct", 1.0),
-    "L2 Hit Rate": ("l2_hit_pct", 1.0),
-    "Eligible Warps Per Scheduler": ("eligible_warps_per_scheduler", 1.0),
+    "DRAM Frequency": ("dram_clock_hz", 1e9), "Memory Throughput": ("memory_throughput_pct", 1.0),
+    "DRAM Throughput": ("dram_throughput_pct", 1.0), "Duration": ("duration_ns", 1e3),
+    "L1/TEX Cache Throughput": ("l1_throughput_pct", 1.0), "L2 Cache Throughput": ("l2_throughput_pct", 1.0),
+    "Compute (SM) Throughput": ("sm_throughput_pct", 1.0), "Executed Ipc Active": ("ipc_active", 1.0),
+    "Issue Slots Busy": ("issue_slot_busy_pct", 1.0), "L1/TEX Hit Rate": ("l1_hit_pct", 1.0),
+    "L2 Hit Rate": ("l2_hit_pct", 1.0), "Eligible Warps Per Scheduler": ("eligible_warps_per_scheduler", 1.0),
     "Active Warps Per Scheduler": ("active_warps_per_scheduler", 1.0),
     "One or More Eligible": ("issue_active_pct", 1.0),
     "Warp Cycles Per Issued Instruction": ("warp_latency_cycles", 1.0),
-    "Executed Instructions": ("instructions", 1.0),
-    "Registers Per Thread": ("registers_per_thread", 1.0),
+    "Executed Instructions": ("instructions", 1.0), "Registers Per Thread": ("registers_per_thread", 1.0),
     "Theoretical Occupancy": ("theoretical_occupancy_pct", 1.0),
-    "Achieved Occupancy": ("achieved_occupancy_pct", 1.0),
-    "Block Limit Registers": ("limit_registers_blocks", 1.0),
-    "Block Limit Shared Mem": ("limit_shared_memory_blocks", 1.0),
-    "Block Limit Warps": ("limit_warps_blocks", 1.0),
+    "Achieved Occupancy": ("achieved_occupancy_pct", 1.0), "Block Limit Registers": ("limit_registers_blocks", 1.0),
+    "Block Limit Shared Mem": ("limit_shared_memory_blocks", 1.0), "Block Limit Warps": ("limit_warps_blocks", 1.0),
     "Waves Per SM": ("waves_per_sm", 1.0),
-}
+}  # fmt: skip
 """ncu's label on its text page -> our column, and the factor of the unit printed there."""
 
 
@@ -231,14 +181,10 @@ def test_stall_ratios_and_samples_of_the_prefill(full: Path) -> None:
     stalls = {row["reason"]: row for row in rows(full, "stalls") if row["launch"] == 0}
     assert len(stalls) == 19
     expected = {
-        "wait": (1.39, 7348, 2897),
-        "selected": (1.0, 5270, 0),
-        "long_scoreboard": (0.88, 4616, 2829),
-        "no_instruction": (0.11, 569, 293),
-        "gmma": (0.03, 172, 50),
-        "imc_miss": (0.01, 54, 50),
+        "wait": (1.39, 7348, 2897), "selected": (1.0, 5270, 0), "long_scoreboard": (0.88, 4616, 2829),
+        "no_instruction": (0.11, 569, 293), "gmma": (0.03, 172, 50), "imc_miss": (0.01, 54, 50),
         "sleeping": (0.0, 0, 0),
-    }
+    }  # fmt: skip
     for reason, numbers in expected.items():
         row = stalls[reason]
         assert (row["warps_per_issue"], row["samples"], row["samples_not_issued"]) == numbers

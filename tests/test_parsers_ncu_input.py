@@ -22,17 +22,12 @@ from fiprof.parsers import ncu
 DATA = Path(__file__).parent / "data" / "ncu"
 IDENTITY = 13
 METRICS = (
-    "device__attribute_display_name",
-    "dram__bytes.sum.per_second",
-    "dram__bytes_read.sum",
-    "gpu__time_duration.sum",
-    "launch__cluster_scheduling_policy",
-    "launch__registers_per_thread",
+    "device__attribute_display_name", "dram__bytes.sum.per_second", "dram__bytes_read.sum", "gpu__time_duration.sum",
+    "launch__cluster_scheduling_policy", "launch__registers_per_thread",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
-    "smsp__pcsamp_sample_count",
+    "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio", "smsp__pcsamp_sample_count",
     "smsp__pcsamp_warps_issue_stalled_wait",
-)
+)  # fmt: skip
 RAW_AGAIN = "export it again: ncu --import REPORT --csv --page raw --print-units base"
 Rows = list[list[str]]
 

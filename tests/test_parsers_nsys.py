@@ -81,24 +81,11 @@ def test_the_first_measured_kernel(five: dict[str, list[Row]]) -> None:
         "void flashinfer::PrefillWithKVCacheKernel<flashinfer::SparseCollectiveMainloop<PagedParams::AdditionalParams,"
     )
     assert row == {
-        "start_ns": 3464016804,
-        "end_ns": 3464326593,
-        "duration_ns": 309789,
-        "device": 0,
-        "stream": 7,
-        "pid": 2063,
-        "kernel": "PrefillWithKVCacheKernel",
-        "grid": "132x1x1",
-        "block": "384x1x1",
-        "registers": 168,
-        "shared_bytes": 131152,
-        "graph_node": None,
-        "phase": "measure",
-        "case": PREFILL,
-        "iteration": 0,
-        "launch_call_ns": 7027,
-        "correlation": 614,
-    }
+        "start_ns": 3464016804, "end_ns": 3464326593, "duration_ns": 309789, "device": 0, "stream": 7, "pid": 2063,
+        "kernel": "PrefillWithKVCacheKernel", "grid": "132x1x1", "block": "384x1x1", "registers": 168,
+        "shared_bytes": 131152, "graph_node": None, "phase": "measure", "case": PREFILL, "iteration": 0,
+        "launch_call_ns": 7027, "correlation": 614,
+    }  # fmt: skip
 
 
 def test_a_kernel_belongs_to_the_range_of_its_launch_call_though_it_runs_after_it(five: dict[str, list[Row]]) -> None:
@@ -172,22 +159,13 @@ def test_ranges_with_their_parents(five: dict[str, list[Row]]) -> None:
 def test_calls_have_plain_names(graphs: dict[str, list[Row]]) -> None:
     calls = Counter(row["name"] for row in graphs["api"])
     assert calls.most_common(6) == [
-        ("cudaLaunchKernel", 276),
-        ("cudaStreamIsCapturing", 252),
-        ("cudaLaunchKernelExC", 215),
-        ("cuKernelGetName", 184),
-        ("cudaStreamCreateWithPriority", 128),
-        ("cudaMalloc", 48),
-    ]
+        ("cudaLaunchKernel", 276), ("cudaStreamIsCapturing", 252), ("cudaLaunchKernelExC", 215),
+        ("cuKernelGetName", 184), ("cudaStreamCreateWithPriority", 128), ("cudaMalloc", 48),
+    ]  # fmt: skip
     assert graphs["api"][0] == {
-        "name": "cuModuleGetLoadingMode",
-        "start_ns": 2411159170,
-        "end_ns": 2411159947,
-        "pid": 2311,
-        "tid": 2311,
-        "correlation": 1,
-        "status": 0,
-    }
+        "name": "cuModuleGetLoadingMode", "start_ns": 2411159170, "end_ns": 2411159947, "pid": 2311, "tid": 2311,
+        "correlation": 1, "status": 0,
+    }  # fmt: skip
     starts = [row["start_ns"] for row in graphs["api"]]
     assert starts == [
         start for (start,) in query(CUDA_GRAPHS, "SELECT start FROM CUPTI_ACTIVITY_KIND_RUNTIME ORDER BY 1")
@@ -208,18 +186,9 @@ def test_copies_and_sets(graphs: dict[str, list[Row]]) -> None:
 
 def test_the_first_copy(five: dict[str, list[Row]]) -> None:
     assert five["copies"][0] == {
-        "start_ns": 3373665164,
-        "end_ns": 3373667020,
-        "bytes": 20,
-        "kind": "Device-to-Host",
-        "device": 0,
-        "stream": 7,
-        "pid": 2063,
-        "phase": "setup",
-        "case": PREFILL,
-        "iteration": None,
-        "correlation": 468,
-    }
+        "start_ns": 3373665164, "end_ns": 3373667020, "bytes": 20, "kind": "Device-to-Host", "device": 0, "stream": 7,
+        "pid": 2063, "phase": "setup", "case": PREFILL, "iteration": None, "correlation": 468,
+    }  # fmt: skip
 
 
 def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str, list[Row]]) -> None:
@@ -231,14 +200,9 @@ def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str
     assert [(row["time_ns"], row["bytes"], row["total_bytes"]) for row in five["memory"]] == on_device
     assert max(row["total_bytes"] for row in five["memory"]) == 426597311
     assert five["memory"][-1] == {
-        "time_ns": 3857645227,
-        "kind": "Deallocation",
-        "bytes": 134217728,
-        "device": 0,
-        "pid": 2063,
-        "total_bytes": 3192213,
-        "address": 139952828448768,
-    }
+        "time_ns": 3857645227, "kind": "Deallocation", "bytes": 134217728, "device": 0, "pid": 2063,
+        "total_bytes": 3192213, "address": 139952828448768,
+    }  # fmt: skip
 
 
 def test_gpu_metrics_have_names_and_clocks_are_in_megahertz(five: dict[str, list[Row]]) -> None:
