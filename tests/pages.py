@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.roofline import LaunchRoofline, MemoryRoof, Rooflines, Work
+from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, MemoryRoof, Rooflines, Work
 from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport
+from fiprof.model.run import Launch
 from fiprof.reports.pages import charts
 from fiprof.reports.pages.page import (
     Bullets,
@@ -173,17 +174,22 @@ def thousand() -> Page:
     )
 
 
+def _launch(i: int, duration_us: float) -> Launch:
+    row = {"launch": i, "case": f"case[{i % 7}]", "iteration": i // 13, "kernel": f"kernel_{i % 13}"}
+    return Launch(
+        {**row, "kernel_full": "", "grid": "", "block": "", "duration_ns": 1000 * duration_us}, f"case {i % 7}", str
+    )
+
+
 def rooflines(count: int) -> Rooflines:
     def launch(i: int) -> LaunchRoofline:
         ops = 1e12 * (1 + i % 400)
         memories = tuple(
-            MemoryRoof(level, ops / (2 + i % 90) / factor, peak, (2 + i % 90) * factor, 6e14 / peak)
+            MemoryRoof(Level(level), ops / (2 + i % 90) / factor, peak, (2 + i % 90) * factor, 6e14 / peak)
             for level, factor, peak in (("DRAM", 1.0, 4.8e12), ("L2", 0.5, 1.0e13), ("L1", 0.2, 3.3e13))
         )
         work = Work("tensor fp16", ops * 1e-4, ops, 9.3e14)
-        return LaunchRoofline(
-            i, f"case[{i % 7}]", f"case {i % 7}", i // 13, f"kernel_{i % 13}", 100.0, "counted", work, (work,), memories, 12.0, True
-        )  # fmt: skip
+        return LaunchRoofline(_launch(i, 100.0), Basis.COUNTED, work, (work,), memories, 12.0, True)
 
     return Rooflines("many", tuple(map(launch, range(count))), ())
 

@@ -1,4 +1,4 @@
-"""fiprof/reports/roofline.py: against ncu's own roofline charts, from the raw cells and from the report itself."""
+"""fiprof/analysis/roofline.py: against ncu's own roofline charts, from the raw cells and from the report itself."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
+from fiprof.analysis.roofline import LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
 from fiprof.errors import FiprofError
+from fiprof.model.finding import Finding
 from fiprof.model.manifest import Action
 from fiprof.model.run import Run
 from fiprof.parsers import ncu
@@ -62,9 +63,9 @@ ROOFS_OF_WORK = {
     "fp64": ("dadd", 1, "dmul", 1, "dfma", 2),
 }
 MEMORIES = {
-    "DRAM": ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
-    "L2": ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
-    "L1": ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
+    Level.DRAM: ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
+    Level.L2: ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
+    Level.L1: ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
 }
 
 
@@ -98,7 +99,7 @@ def test_work_and_compute_roofs_are_those_of_ncu_s_charts(found: Rooflines, inde
 @pytest.mark.parametrize("level", MEMORIES)
 @pytest.mark.parametrize("index", range(6))
 def test_traffic_memory_roofs_intensity_and_ridge_are_those_of_ncu_s_charts(
-    found: Rooflines, index: int, level: str
+    found: Rooflines, index: int, level: Level
 ) -> None:
     cell, launch = cells(index), found.launches[index]
     memory = launch.memory(level)
@@ -143,7 +144,7 @@ def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(found: Rooflines) -> N
 def test_memory_shares_are_the_utilization_that_ncu_measured_apart(found: Rooflines, index: int) -> None:
     """L2's and L1's use of their peaks has counters of its own."""
     cell, launch = cells(index), found.launches[index]
-    l2, l1 = launch.memory("L2"), launch.memory("L1")
+    l2, l1 = launch.memory(Level.L2), launch.memory(Level.L1)
     assert l2 and l1
     assert 100 * l2.share == pytest.approx(
         cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2
@@ -191,7 +192,7 @@ def test_values_are_exactly_those_of_ncu_report(tmp_path: Path) -> None:
 
 def test_the_recorded_prefill_is_under_the_tensor_roof(found: Rooflines) -> None:
     prefill = found.launches[0]
-    dram, l2, l1 = (prefill.memory(level) for level in ("DRAM", "L2", "L1"))
+    dram, l2, l1 = (prefill.memory(level) for level in Level)
     assert dram and l2 and l1 and prefill.work
     assert (prefill.roof, prefill.basis, prefill.work.kind) == ("tensor fp16", "counted", "tensor fp16")
     assert prefill.work.ops_per_second == pytest.approx(481.3839e12, rel=1e-6)
@@ -240,8 +241,13 @@ def test_fa2_has_the_roof_of_its_own_instructions(quick: Rooflines) -> None:
     assert fa3.work.peak_ops_per_second == pytest.approx(540672 * 1726385703.0)
     # The tensor cores' active cycles are counted apart, and say the same: 49.86 and 52.62 %.
     assert fa2.share == pytest.approx(0.4988, abs=5e-4)
-    assert "those of a warpgroup (wgmma) reach 961.9, of which it has 33.3%" in fa2.remark
-    assert fa3.remark == ""
+    assert fa2.remark and fa2.remark.fields() == {
+        "id": "mma",
+        "roof_tflops": pytest.approx(641.28, abs=0.01),
+        "wgmma_tflops": pytest.approx(961.91, abs=0.01),
+        "wgmma_share": pytest.approx(0.3325, abs=1e-4),
+    }
+    assert fa3.remark is None
 
 
 def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(quick: Rooflines) -> None:
@@ -251,21 +257,19 @@ def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(qui
     assert rope.work.ops_per_second == pytest.approx(251658240 / 92.288e-6)
     assert rope.work.peak_ops_per_second is None
     assert rope.roof == "DRAM"
-    text = render(document(quick), "table")
-    assert "DRAM (model)" in text
-    assert "launches 4, 5 and 6: no operations were counted: they are those of the cost model" in text
-    assert "FP32, FP16 and FP64 operations and their roofs were not collected" in text
+    assert [item.remark == Finding(RooflineRemark.BY_MODEL) for item in quick.launches[3:]] == [False, True, True, True]
+    assert "DRAM (model)" in render(document(quick), "table")
 
 
 def test_a_kernel_of_several_in_its_case_gets_no_number_from_the_model(quick: Rooflines) -> None:
     decode, merge = quick.launches[2:4]
     for launch in (decode, merge):
         assert (launch.basis, launch.work, launch.roof, launch.share) == ("none", None, None, None)
-        assert launch.remark.endswith("the cost model tells those of all kernels of the case together")
+        assert launch.remark == Finding(RooflineRemark.MODEL_OF_SEVERAL)
     assert render(document(quick), "table").count("not enough evidence") == 2
     rows = json.loads(render(document(quick), "json"))["rows"]
-    assert (rows[2]["tflops"], rows[2]["share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
-    assert rows[2]["case_model_share"] == pytest.approx(0.5452, abs=1e-4)
+    assert (rows[2]["tflops"], rows[2]["roof_share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
+    assert rows[2]["case_model_roof_share"] == pytest.approx(0.5452, abs=1e-4)
 
 
 FULL_ROW: dict[str, Any] = {
@@ -288,10 +292,18 @@ def one(tmp_path: Path, **changes: Any) -> LaunchRoofline:
 def test_a_kernel_that_moves_memory_has_no_point(tmp_path: Path, adds: float) -> None:
     copy = one(tmp_path, fadd_thread_insts=adds)
     assert (copy.basis, copy.roof, copy.share, copy.attainable_ops_per_second) == ("none", None, None, None)
-    assert copy.remark == (
-        f"hardly any floating-point work ({adds / 1e6:.4f} FLOP/byte), so no point on the roofline; it moves data at "
-        "90.0% of the DRAM roof"
-    )
+    assert copy.remark and copy.remark.fields() == {
+        "id": "moves_memory", "flop_per_byte": pytest.approx(adds / 1e6), "level": "DRAM", "share": pytest.approx(0.9)
+    }  # fmt: skip
+
+
+def test_dram_bytes_without_a_rate_have_a_rate_and_a_share(tmp_path: Path) -> None:
+    counted = {"dram_bytes_per_second": None, "dram_read_bytes": 2e5, "dram_write_bytes": 8e3}
+    launch = one(tmp_path, **counted, ffma_thread_insts=1e5)
+    dram = launch.memory(Level.DRAM)
+    assert dram and dram.share == pytest.approx(0.208)
+    (row,) = json.loads(render(document(Rooflines("run", (launch,), ())), "json"))["rows"]
+    assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
 
 
 def test_a_kernel_with_a_little_work_has_one(tmp_path: Path) -> None:
@@ -319,7 +331,7 @@ def test_the_lowest_roof_binds_whichever_it_is(tmp_path: Path) -> None:
 def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", launches=[{"launch": 7, "kernel": "K"}])
     found = roofline(run)
-    assert found.launches[0].remark == "no operations were counted, and no cost model tells them"
+    assert found.launches[0].remark == Finding(RooflineRemark.NO_MODEL)
     assert "not enough evidence" in render(document(found), "table")
     assert chart(found) == ""
 

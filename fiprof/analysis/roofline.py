@@ -9,45 +9,88 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
 from fiprof.analysis import checks
+from fiprof.analysis.of_launch import OfLaunch
 from fiprof.errors import FiprofError
-from fiprof.model import metrics
-from fiprof.model.expressions import Row, number, ratio
+from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
+from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
 from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import (
-    DRAM_BYTES,
+    DRAM_BYTES_PER_S,
     DRAM_PEAK,
+    FLOAT_OPS,
+    L1_BYTES_PER_S,
     L1_PEAK,
+    L2_BYTES_PER_S,
     L2_PEAK,
-    counted_float_ops,
-    float_peak,
-    mostly_mma,
-    tensor_peak,
+    SECONDS,
+    counted_works,
+    main_work,
+    ops_of,
+    peak_of,
+    per_second,
     wgmma_peak,
 )
-from fiprof.model.run import Run
+from fiprof.model.run import Launch, Run
 from fiprof.text import escape_control, shorten
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
 vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floating-point work at all."""
 
-LEVELS = ("DRAM", "L2", "L1")
-
-NOT_ENOUGH = "not enough evidence"
-
-MOST_REMARKS = 8
-"""About launches, that people are shown."""
-
 WIDEST_KERNEL = 40
-"""Cells."""
+"""Cells of a kernel's name in an error."""
 
-Basis = Literal["counted", "model", "none"]
-"""Where a launch's operations come from: ncu's counters, the workload's cost model, or nowhere."""
+MODEL = "model"
+"""The kind of work whose operations the cost model tells."""
+
+
+class Level(StrEnum):
+    """A memory with a roof."""
+
+    DRAM = "DRAM"
+    L2 = "L2"
+    L1 = "L1"
+
+
+TRAFFIC: dict[Level, tuple[Expression, Expression]] = {
+    Level.DRAM: (DRAM_BYTES_PER_S, DRAM_PEAK),
+    Level.L2: (L2_BYTES_PER_S, L2_PEAK),
+    Level.L1: (L1_BYTES_PER_S, L1_PEAK),
+}
+"""Memory -> its bytes a second, and the most of them."""
+
+
+class Basis(StrEnum):
+    """Where a launch's operations come from."""
+
+    COUNTED = "counted"
+    """ncu's counters."""
+    MODEL = "model"
+    """The workload's cost model."""
+    NONE = "none"
+
+
+class RooflineRemark(StrEnum):
+    """Why a launch has no point, or what is particular about it."""
+
+    MMA = "mma"
+    """Its roof is that of a warp's instructions: roof_tflops, wgmma_tflops (a warpgroup's), wgmma_share (reached)."""
+    MOVES_MEMORY = "moves_memory"
+    """Hardly any work: flop_per_byte of the busiest traffic; level, and its share of the peak."""
+    NOTHING_COLLECTED = "nothing_collected"
+    NO_ROOF = "no_roof"
+    BY_MODEL = "by_model"
+    """No operations were counted; those of the cost model are held against the memory roofs."""
+    NO_MODEL = "no_model"
+    """None were counted, and no cost model tells them."""
+    MODEL_OF_SEVERAL = "model_of_several"
+    """None were counted, and the cost model tells those of all kernels of the case together."""
+    NO_DURATION = "no_duration"
 
 
 @dataclass(frozen=True)
@@ -63,6 +106,11 @@ class Work:
     """At the clock measured during the launch; None where it was not collected."""
 
     @property
+    def tensor(self) -> bool:
+        """Whether the tensor cores did it."""
+        return self.kind.startswith("tensor")
+
+    @property
     def share(self) -> float | None:
         """Of the peak."""
         return ratio(self.ops_per_second, self.peak_ops_per_second)
@@ -72,8 +120,7 @@ class Work:
 class MemoryRoof:
     """A memory's traffic during a launch, and its roof."""
 
-    level: str
-    """DRAM, L2 or L1."""
+    level: Level
     bytes_per_second: float
     """DRAM: read and written. L2: sent towards the multiprocessors. L1: written back to registers; TMA bypasses it."""
     peak_bytes_per_second: float
@@ -95,18 +142,9 @@ class MemoryRoof:
 
 
 @dataclass(frozen=True)
-class LaunchRoofline:
+class LaunchRoofline(OfLaunch):
     """A kernel launch on the roofs."""
 
-    launch: int
-    case: str | None
-    """Case id; None outside the cases' ranges."""
-    label: str
-    """The case in short."""
-    iteration: int | None
-    kernel: str
-    duration_us: float | None
-    """By ncu."""
     basis: Basis
     work: Work | None
     """The work whose roof is used most: the launch's main work, which the intensities are of."""
@@ -118,8 +156,8 @@ class LaunchRoofline:
     """Of the launch's case as a whole, all its kernels together, by the workload's cost model."""
     floats_counted: bool
     """Whether operations outside the tensor cores were counted; if not, only roofs of the tensor cores are known."""
-    remark: str = ""
-    """Why there is no point, or what is particular about it."""
+    remark: Finding | None = None
+    """A RooflineRemark."""
 
     @property
     def roofs(self) -> dict[str, float]:
@@ -148,7 +186,7 @@ class LaunchRoofline:
         """Achieved over attainable."""
         return None if self.work is None else ratio(self.work.ops_per_second, self.attainable_ops_per_second)
 
-    def memory(self, level: str) -> MemoryRoof | None:
+    def memory(self, level: Level) -> MemoryRoof | None:
         return next((memory for memory in self.memories if memory.level == level), None)
 
 
@@ -201,14 +239,14 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
             f"{run.manifest.name} has no counters for a roofline: {run.why_missing('ncu')}",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
         )
-    kept = [row for row in run.launches if names_kernel_or_case(row, run.labels(row["case"]), kernel)]
+    kept = [launch for launch in run.launches if names_kernel_or_case(launch, launch.label, kernel)]
     if not kept:
-        names = sorted({row["kernel"] or "" for row in run.launches})
+        names = sorted({launch.kernel for launch in run.launches})
         raise FiprofError(
             f"{run.manifest.name} has no launch with kernel {kernel!r}",
             f"it has the kernels {', '.join(shorten(escape_control(name), WIDEST_KERNEL) for name in names)}",
         )
-    launches = tuple(_launch(row, run) for row in kept)
+    launches = tuple(place(launch, run) for launch in kept)
     ids = {item.case for item in launches}
     cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
     return Rooflines(
@@ -219,135 +257,84 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
     )
 
 
-def _launch(row: Row, run: Run) -> LaunchRoofline:
-    case = run.case(row["case"]) if row["case"] else None
-    works = _works(row)
-    main = _main(row, works)
-    memories = _memories(row)
-    basis: Basis = "none" if main is None else "counted"
-    remark = ""
+def place(row: Launch, run: Run) -> LaunchRoofline:
+    """A launch on the roofs."""
+    works = tuple(_work(row, kind, ops) for kind in counted_works(row) if (ops := ops_of(kind).value(row)))
+    works = works if SECONDS.value(row) else ()
+    kind = main_work(row)
+    main = next((work for work in works if work.kind == kind), None)
+    memories = tuple(
+        MemoryRoof(level, moved, most)
+        for level, (traffic, peak) in TRAFFIC.items()
+        if (moved := traffic.value(row)) is not None and (most := peak.value(row))
+    )
+    basis, remark = Basis.NONE if main is None else Basis.COUNTED, None
     if main is None:
-        main, remark = _by_model(row, case, run)
-        basis = "none" if main is None else "model"
+        main, remark = _by_model(row, run)
+        basis = Basis.NONE if main is None else Basis.MODEL
     traffic = max((memory.bytes_per_second for memory in memories), default=0.0)
     if main is not None and main.ops_per_second < LEAST_INTENSITY * traffic:
-        remark, main, basis = _moves_memory(memories, main.ops_per_second / traffic), None, "none"
-    elif main is None and not remark:
+        remark, main, basis = _moves_memory(memories, main.ops_per_second / traffic), None, Basis.NONE
+    elif main is None and remark is None:
         remark = _moves_memory(memories, 0.0)
     elif main is not None and not memories and main.peak_ops_per_second is None:
-        remark, main, basis = "no roof was collected", None, "none"
+        remark, main, basis = Finding(RooflineRemark.NO_ROOF), None, Basis.NONE
     placed = LaunchRoofline(
-        launch=row["launch"],
-        case=row["case"],
-        label=run.labels(row["case"]),
-        iteration=row["iteration"],
-        kernel=row["kernel"] or "",
-        duration_us=None if row["duration_ns"] is None else row["duration_ns"] / 1e3,
+        row,
         basis=basis,
         work=main,
         works=works,
         memories=tuple(_under(memory, main) for memory in memories),
-        model_flop_per_byte=ratio(case.flops, case.bytes_read + case.bytes_written) if case and case.flops else None,
-        floats_counted="fp32" in counted_float_ops(row),
+        model_flop_per_byte=MODEL_INTENSITY.of(run, row.case),
+        floats_counted=FLOAT_OPS["fp32"].value(row) is not None,
         remark=remark,
     )
     if main is not None and placed.roof == main.kind and main.kind.endswith(" mma"):
-        return dataclasses.replace(placed, remark=_mma_remark(row, main))
+        return dataclasses.replace(placed, remark=_mma(row, main))
     return placed
 
 
-def _works(row: Row) -> tuple[Work, ...]:
-    """Every kind of operations that was counted and is not zero."""
-    seconds = _seconds(row)
-    if not seconds:
-        return ()
-    found = []
-    for kind in metrics.TENSOR_KINDS:
-        if ops := number(row, f"tensor_ops_{kind}"):
-            name = f"tensor {kind} mma" if _slower_mma(row, kind) else f"tensor {kind}"
-            found.append(Work(name, ops, ops / seconds, tensor_peak(kind).value(row)))
-    for precision, ops in counted_float_ops(row).items():
-        if ops:
-            found.append(Work(precision, ops, ops / seconds, float_peak(precision).value(row)))
-    return tuple(found)
+def _work(row: Launch, kind: str, ops: float) -> Work:
+    return Work(kind, ops, per_second(ops_of(kind)).value(row) or 0.0, peak_of(kind).value(row))
 
 
-def _main(row: Row, works: Sequence[Work]) -> Work | None:
-    """The work that uses the largest share of its roof; None where the launch's operations are not all known.
-
-    Half additions do not count for it: conversions between half and single precision execute as HADD.
-    """
-    tensor = [work for work in works if work.kind.startswith("tensor")]
-    if "fp32" not in counted_float_ops(row) and not tensor:
-        return None
-    without_conversions = counted_float_ops({**row, "hadd_thread_insts": 0.0})
-
-    def use(work: Work) -> tuple[float, float]:
-        ops = without_conversions.get(work.kind, work.ops)
-        return (work.share or 0.0) * ops / work.ops, ops
-
-    return max(works, key=use, default=None)
-
-
-def _slower_mma(row: Row, kind: str) -> bool:
-    """Whether the launch used the tensor cores by instructions of a warp where those of a warpgroup are faster."""
-    slow = number(row, f"mma_peak_{kind}_ops_per_cycle")
-    fast = number(row, f"tensor_peak_{kind}_ops_per_cycle")
-    return slow is not None and fast is not None and slow < fast and mostly_mma(row, kind)
-
-
-def _mma_remark(row: Row, work: Work) -> str:
-    kind = work.kind.split()[1]
-    fast = wgmma_peak(kind).value(row)
+def _mma(row: Launch, work: Work) -> Finding | None:
+    fast = wgmma_peak(work.kind.split()[1]).value(row)
     if not fast or not work.peak_ops_per_second:
-        return ""
-    return (
-        f"its tensor operations are instructions of a warp (mma), whose roof is {work.peak_ops_per_second / 1e12:.1f} "
-        f"TFLOP/s; those of a warpgroup (wgmma) reach {fast / 1e12:.1f}, of which it has "
-        f"{work.ops_per_second / fast:.1%}"
+        return None
+    return Finding(
+        RooflineRemark.MMA,
+        {
+            "roof_tflops": work.peak_ops_per_second / 1e12,
+            "wgmma_tflops": fast / 1e12,
+            "wgmma_share": work.ops_per_second / fast,
+        },
     )
 
 
-def _by_model(row: Row, case: CaseEntry | None, run: Run) -> tuple[Work | None, str]:
+def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
-    if "fp32" in counted_float_ops(row):
-        return None, ""
-    missing = "no operations were counted"
+    if FLOAT_OPS["fp32"].value(row) is not None:
+        return None, None
+    case = run.case(row.case) if row.case else None
     if case is None or not case.flops:
-        return None, f"{missing}, and no cost model tells them"
+        return None, Finding(RooflineRemark.NO_MODEL)
     if run.per_iteration(case.id, lambda _: 1.0) != 1.0:
-        return None, f"{missing}, and the cost model tells those of all kernels of the case together"
-    seconds = _seconds(row)
+        return None, Finding(RooflineRemark.MODEL_OF_SEVERAL)
+    seconds = SECONDS.value(row)
     if not seconds:
-        return None, "its duration was not collected"
-    return (
-        Work("model", case.flops, case.flops / seconds, None),
-        f"{missing}: they are those of the cost model, held against the memory roofs alone",
-    )
+        return None, Finding(RooflineRemark.NO_DURATION)
+    return Work(MODEL, case.flops, case.flops / seconds, None), Finding(RooflineRemark.BY_MODEL)
 
 
-def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> str:
+def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> Finding:
     """Why a launch without work has no point, and what it does instead."""
     if not memories:
-        return "neither floating-point work nor traffic was collected"
+        return Finding(RooflineRemark.NOTHING_COLLECTED)
     busiest = max(memories, key=lambda memory: memory.share)
-    return (
-        f"hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte), so no point on the roofline; "
-        f"it moves data at {busiest.share:.1%} of the {busiest.level} roof"
+    return Finding(
+        RooflineRemark.MOVES_MEMORY, {"flop_per_byte": flop_per_byte, "level": busiest.level, "share": busiest.share}
     )
-
-
-def _memories(row: Row) -> tuple[MemoryRoof, ...]:
-    dram = number(row, "dram_bytes_per_second")
-    seconds = _seconds(row)
-    if dram is None and seconds:
-        dram = ratio(DRAM_BYTES.value(row), seconds)
-    levels: tuple[tuple[str, float | None, float | None], ...] = (
-        ("DRAM", dram, DRAM_PEAK.value(row)),
-        ("L2", number(row, "l2_bytes_per_second"), L2_PEAK.value(row)),
-        ("L1", number(row, "l1_bytes_per_second"), L1_PEAK.value(row)),
-    )
-    return tuple(MemoryRoof(level, moved, peak) for level, moved, peak in levels if moved is not None and peak)
 
 
 def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
@@ -362,36 +349,28 @@ def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
 
 
 def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
-    moved = case.bytes_read + case.bytes_written
-    duration_ns = run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
-    if not case.flops or not moved or not duration_ns:
+    intensity, duration_us = MODEL_INTENSITY.of(run, case.id), NCU.of(run, case.id)
+    if not intensity or not duration_us:
         return None
-    longest = max(run.launches_of(case.id), key=lambda row: row["duration_ns"] or 0.0)
-    intensity = case.flops / moved
-    roofs = {}
-    main = _main(longest, _works(longest))
-    if main is not None and main.peak_ops_per_second is not None:
-        roofs[main.kind] = main.peak_ops_per_second
-    bandwidth = DRAM_PEAK.value(longest)
+    longest = max(run.launches_of(case.id), key=lambda launch: launch.duration_us or 0.0)
+    kind, bandwidth = main_work(longest), DRAM_PEAK.value(longest)
+    roofs: dict[str, float] = {}
+    if kind is not None and (peak := peak_of(kind).value(longest)) is not None:
+        roofs[kind] = peak
     if bandwidth is not None:
-        roofs["DRAM"] = bandwidth * intensity
+        roofs[Level.DRAM] = bandwidth * intensity
     return CaseRoofline(
         case=case.id,
         label=run.labels(case.id),
-        kernels=round(run.per_iteration(case.id, lambda _: 1.0) or 0),
-        duration_us=duration_ns / 1e3,
+        kernels=kernels(run, case.id) or 0,
+        duration_us=duration_us,
         flops=case.flops,
-        moved_bytes=moved,
+        moved_bytes=case.bytes_read + case.bytes_written,
         flop_per_byte=intensity,
-        ops_per_second=case.flops / duration_ns * 1e9,
+        ops_per_second=case.flops / duration_us * 1e6,
         roof=min(roofs, key=roofs.__getitem__, default=None),
         attainable_ops_per_second=min(roofs.values(), default=None),
     )
-
-
-def _seconds(row: Row) -> float | None:
-    duration_ns = number(row, "duration_ns")
-    return None if duration_ns is None else duration_ns / 1e9
 
 
 def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:
@@ -407,10 +386,10 @@ def compute_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, 
     return {kind: (min(roofs[kind]), max(roofs[kind])) for kind in sorted(roofs, key=lambda kind: -max(roofs[kind]))}
 
 
-def memory_roofs(launches: Iterable[LaunchRoofline]) -> dict[str, tuple[float, float]]:
+def memory_roofs(launches: Iterable[LaunchRoofline]) -> dict[Level, tuple[float, float]]:
     """Memory -> the lowest and highest roof of the launches, in bytes a second."""
-    roofs: dict[str, list[float]] = {}
+    roofs: dict[Level, list[float]] = {}
     for item in launches:
         for memory in item.memories:
             roofs.setdefault(memory.level, []).append(memory.peak_bytes_per_second)
-    return {level: (min(roofs[level]), max(roofs[level])) for level in LEVELS if level in roofs}
+    return {level: (min(roofs[level]), max(roofs[level])) for level in Level if level in roofs}

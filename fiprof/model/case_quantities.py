@@ -5,14 +5,24 @@ Each is a function of a run and a case id that gives a traced number, or None wh
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from fiprof.model.expressions import Expression
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.quantities import DURATION, FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, Key
-from fiprof.model.run import Run
+from fiprof.model.quantities import (
+    DRAM_PEAK,
+    DURATION,
+    FLOAT_OPS_WITHOUT_CONVERSIONS,
+    TENSOR_OPS,
+    Key,
+    main_work,
+    peak_of,
+)
+from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
 
 
@@ -65,11 +75,17 @@ def _traced_times(run: Run, case: str) -> Times | None:
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
-    launches = run.launches_of(case)
-    if not launches or len({launch.iteration for launch in launches}) > 1:
-        return None
-    durations = [launch.traced(DURATION) for launch in launches]
-    return None if None in durations else total([each for each in durations if each is not None])
+    seen: dict[int | None, list[TracedNumber]] = defaultdict(list)
+    for launch in run.launches_of(case):
+        duration = launch.traced(DURATION)
+        if duration is None:
+            return None
+        seen[launch.iteration].append(duration)
+    totals = [found for durations in seen.values() if (found := total(durations)) is not None]
+    if len(totals) < 2:
+        return totals[0] if totals else None
+    source = Provenance("facts", "median(parts)", parts=tuple(each.source for each in totals))
+    return TracedNumber(median(each.value for each in totals), source, totals[0].spec, totals[0].unit)
 
 
 PLAIN = CaseQuantity(
@@ -96,12 +112,103 @@ NSYS_SPREAD = CaseQuantity(
     "(p90 - p10) / median of the iterations' kernel times under nsys.",
     lambda run, case: _spread(_traced_times(run, case), _nsys(case)),
 )
-NCU = CaseQuantity("case_ncu_us", "µs", "Kernel time of an iteration under ncu, where ncu saw one.", _under_ncu)
+NCU = CaseQuantity(
+    "case_ncu_us", "µs", "Kernel time of an iteration under ncu, the median of those that it saw.", _under_ncu
+)
 KERNEL_TIME = CaseQuantity(
     "case_kernel_us",
     "µs",
     "Kernel time of an iteration: by nsys, else by ncu.",
     lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case),
+)
+
+
+def kernels(run: Run, case: str) -> int | None:
+    """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
+    traced = run.trace.cases.get(case)
+    found = run.per_iteration(case, lambda _: 1.0) or (traced.executions if traced else None)
+    return None if found is None else round(found)
+
+
+# What a case needs at the least, by its workload's cost model
+
+
+def _least(run: Run, case: str, *names: str) -> TracedNumber | None:
+    entry = run.case(case)
+    if entry is None:
+        return None
+    return TracedNumber(
+        sum(getattr(entry, name) for name in names), Provenance("run.json", " + ".join(names), case=case), ",.0f"
+    )
+
+
+def _rate(amount: TracedNumber | None, run: Run, case: str, scale: str, unit: str) -> TracedNumber | None:
+    time = NCU.traced(run, case) or NSYS.traced(run, case)
+    if amount is None or not amount.value or time is None or not time.value:
+        return None
+    source = Provenance("facts", f"a / b / {scale}", parts=(amount.source, time.source))
+    return TracedNumber(amount.value / time.value / float(scale), source, ",.2f", unit)
+
+
+def _of_roof(
+    rate: TracedNumber | None, run: Run, case: str, roof: Callable[[Launch], Expression | None], scale: str
+) -> TracedNumber | None:
+    """A rate of the case over a roof of the launch that took most time."""
+    longest = max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
+    peak = roof(longest) if longest is not None else None
+    if rate is None or longest is None or peak is None or not (most := peak.value(longest)):
+        return None
+    parts = (rate.source, Provenance("ncu", longest.formula(peak), launch=longest.launch))
+    return TracedNumber(rate.value * float(scale) / most, Provenance("facts", f"a * {scale} / b", parts=parts), ".1%")
+
+
+def _compute_roof(launch: Launch) -> Expression | None:
+    work = main_work(launch)
+    return None if work is None else peak_of(work)
+
+
+def _intensity(ops: TracedNumber | None, moved: TracedNumber | None) -> TracedNumber | None:
+    return ops / moved if ops is not None and ops.value and moved is not None and moved.value else None
+
+
+MODEL_FLOPS = CaseQuantity(
+    "case_model_flops", "", "Operations that the case needs at the least.", lambda run, case: _least(run, case, "flops")
+)
+MODEL_BYTES = CaseQuantity(
+    "case_model_bytes",
+    "bytes",
+    "Bytes that it has to move.",
+    lambda run, case: _least(run, case, "bytes_read", "bytes_written"),
+)
+MODEL_TFLOPS = CaseQuantity(
+    "case_model_tflops",
+    "TFLOP/s",
+    "Least operations over the case's kernel time: by ncu, else by nsys.",
+    lambda run, case: _rate(MODEL_FLOPS.traced(run, case), run, case, "1e6", " TFLOP/s"),
+)
+MODEL_TFLOPS_SHARE = CaseQuantity(
+    "case_model_tflops_roof_share",
+    "",
+    "Of the compute roof of the kernel that took most time, 0 to 1.",
+    lambda run, case: _of_roof(MODEL_TFLOPS.traced(run, case), run, case, _compute_roof, "1e12"),
+)
+MODEL_GB_PER_S = CaseQuantity(
+    "case_model_gb_per_s",
+    "GB/s",
+    "Least bytes over the case's kernel time: by ncu, else by nsys.",
+    lambda run, case: _rate(MODEL_BYTES.traced(run, case), run, case, "1e3", " GB/s"),
+)
+MODEL_GB_PER_S_SHARE = CaseQuantity(
+    "case_model_gb_per_s_roof_share",
+    "",
+    "Of DRAM's roof, 0 to 1.",
+    lambda run, case: _of_roof(MODEL_GB_PER_S.traced(run, case), run, case, lambda _: DRAM_PEAK, "1e9"),
+)
+MODEL_INTENSITY = CaseQuantity(
+    "model_flop_per_byte",
+    "FLOP/byte",
+    "Intensity of the case by the workload's cost model.",
+    lambda run, case: _intensity(MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)),
 )
 
 

@@ -44,8 +44,7 @@ _ROOFLINE = _keys(
     ("roof", "", "The roof that binds at the launch's intensity: the lowest."),
     ("attainable_tflops", "TFLOP/s", "What that roof allows."),
     ("roof_share", "", "Achieved over attainable, 0 to 1."),
-    ("remark", "", "Why there is no point, or what is particular about it."),
-    ("model_flop_per_byte", "FLOP/byte", "Intensity of the case by the workload's cost model."),
+    ("remark", "", "Why there is no point, or what is particular about it: id and its numbers; null for nothing."),
     *(
         spec
         for level, words in (("dram", "DRAM"), ("l2", "L2"), ("l1", "L1"))
@@ -62,12 +61,6 @@ _ROOFLINE = _keys(
             (f"{kind}_roof_tflops", "TFLOP/s", f"Most {kind} operations in a second."),
         )
     ),
-    ("case_model_flops", "", "Operations that the case needs at the least."),
-    ("case_model_bytes", "bytes", "Bytes that it has to move."),
-    ("case_model_tflops", "TFLOP/s", "Least operations over the case's kernel time."),
-    ("case_model_tflops_roof_share", "", "Of the compute roof of the kernel that took most time, 0 to 1."),
-    ("case_model_gb_per_s", "GB/s", "Least bytes over the case's kernel time."),
-    ("case_model_gb_per_s_roof_share", "", "Of DRAM's roof, 0 to 1."),
     ("case_model_roof", "", "The roof that binds the case by its cost model."),
     ("case_model_attainable_tflops", "TFLOP/s", "What that roof allows."),
     ("case_model_roof_share", "", "Achieved over attainable; above 1 where L2 kept what the model takes from DRAM."),
@@ -88,7 +81,11 @@ _OCCUPANCY = _keys(
     ("lifted_blocks", "blocks", "Blocks on a multiprocessor if they did not limit."),
     ("lifted_occupancy_pct", "%", "Theoretical occupancy then."),
     ("lifted_then", "", "What limits then."),
-    ("occupancy_steps", "", "What makes room for one more block, by resource: allowed blocks and the most of it then."),
+    (
+        "occupancy_steps",
+        "",
+        "What makes room for one more block: id, resource, blocks (that fit then), needed and now of it, in unit.",
+    ),
     ("wave_blocks", "blocks", "Blocks that fit on the GPU at once."),
     ("full_waves", "", "Full waves of the grid."),
     ("last_wave_blocks", "blocks", "Blocks of the partial wave after them."),
@@ -110,10 +107,6 @@ _ACCESSES = _keys(
             ),
             (f"{name}_ideal_high", "", "The same of the widest instruction."),
         )
-    ),
-    *(
-        (f"{name}_passes_per_needed", "", "Passes through shared memory for each one needed: 1 is ideal.")
-        for name in ("shared_loads", "shared_stores")
     ),
 )
 

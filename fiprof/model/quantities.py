@@ -267,17 +267,32 @@ def _sectors(kind: str) -> Quantity:
 
 
 def _conflicts(kind: str) -> Quantity:
+    conflicts = Metric(f"shared_{kind}_bank_conflicts")
     return Quantity(
         f"shared_{kind}s_conflict_share",
         "",
         f"Passes of shared memory {kind}s that bank conflicts added, of all of them, 0 to 1.",
-        Metric(f"shared_{kind}_bank_conflicts") / Metric(f"shared_{kind}_wavefronts"),
+        First((conflicts / Metric(f"shared_{kind}_wavefronts"), conflicts)),
         ".1%",
+    )
+
+
+def _passes(kind: str) -> Quantity:
+    """ncu's rule SharedMemoryConflicts divides by the requests instead, so that a 16-byte load, which needs four
+    passes, is a 4-way conflict to it."""
+    passes = Metric(f"shared_{kind}_wavefronts")
+    return Quantity(
+        f"shared_{kind}s_passes_per_needed",
+        "",
+        f"Passes of shared memory {kind}s for each one needed without bank conflicts: 1 is ideal.",
+        passes / (passes - Metric(f"shared_{kind}_bank_conflicts")),
+        ".2f",
     )
 
 
 GLOBAL_LOADS_SECTORS, GLOBAL_STORES_SECTORS = _sectors("load"), _sectors("store")
 SHARED_LOADS_CONFLICTS, SHARED_STORES_CONFLICTS = _conflicts("load"), _conflicts("store")
+SHARED_LOADS_PASSES, SHARED_STORES_PASSES = _passes("load"), _passes("store")
 BANK_CONFLICTS = Quantity(
     "shared_conflict_share",
     "",
@@ -360,7 +375,40 @@ def peak_of(work: str) -> Expression:
     """Most of them in a second: the peak of a warp's instructions where the kind ends in ``mma``."""
     if not work.startswith("tensor"):
         return float_peak(work)
-    return mma_peak(_kind(work)) if work.endswith(" mma") else wgmma_peak(_kind(work))
+    return mma_peak(_kind(work)) if work.endswith(" mma") else tensor_peak(_kind(work))
+
+
+def counted_works(row: Row) -> tuple[str, ...]:
+    """The kinds of work that ncu counted in a launch, as far as they are not zero."""
+    tensor = [
+        f"tensor {kind} mma" if _slower_mma(row, kind) else f"tensor {kind}"
+        for kind in TENSOR_KINDS
+        if number(row, f"tensor_ops_{kind}")
+    ]
+    return (*tensor, *(precision for precision, ops in counted_float_ops(row).items() if ops))
+
+
+def main_work(row: Row) -> str | None:
+    """The kind of work that uses the largest share of its roof; None where the operations are not all known.
+
+    Half additions do not count for it: conversions between half and single precision execute as HADD.
+    """
+    works = counted_works(row)
+    if FLOAT_OPS["fp32"].value(row) is None and not any(work.startswith("tensor") for work in works):
+        return None
+
+    def use(work: str) -> tuple[float, float]:
+        ops = float_ops(work, conversions=False) if work in FLOAT_OPS else ops_of(work)
+        return (per_second(ops) / peak_of(work)).value(row) or 0.0, ops.value(row) or 0.0
+
+    return max(works, key=use, default=None) if number(row, "duration_ns") else None
+
+
+def _slower_mma(row: Row, kind: str) -> bool:
+    """Whether the launch used the tensor cores by instructions of a warp where those of a warpgroup are faster."""
+    slow = number(row, f"mma_peak_{kind}_ops_per_cycle")
+    fast = number(row, f"tensor_peak_{kind}_ops_per_cycle")
+    return slow is not None and fast is not None and slow < fast and mostly_mma(row, kind)
 
 
 def work_rate(work: str) -> Quantity:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fiprof.analysis.roofline import Rooflines, compute_roofs, memory_roofs
+from fiprof.analysis.roofline import Level, Rooflines, compute_roofs, memory_roofs
 from fiprof.reports.headings import first_numbers
+from fiprof.reports.words import phrase
 
 CHART_COLUMNS = 100
 CHART_ROWS = 22
@@ -27,7 +28,7 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     points = [
         (item, memory.flop_per_byte, item.work.ops_per_second)
         for item in rooflines.launches
-        if item.work and (memory := item.memory("DRAM")) and memory.flop_per_byte
+        if item.work and (memory := item.memory(Level.DRAM)) and memory.flop_per_byte
     ]
     if not points:
         return ""
@@ -56,13 +57,10 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         plot.label_slope(level, bandwidth, until=top)
     for kind, roof in works.items():
         plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
-    lines = [
-        "Roofline: achieved work over its intensity at DRAM, both logarithmic; each launch is its number",
-        *plot.text(),
-    ]
+    lines = [phrase("roofline.chart"), *plot.text()]
     if together:
-        shared = ", ".join(f"{first} also {first_numbers(rest)}" for first, rest in together.items())
-        lines.append(f"one cell: {shared}")
+        shared = [phrase("roofline.under", first=one, others=first_numbers(rest)) for one, rest in together.items()]
+        lines.append(phrase("roofline.one_cell", launches=", ".join(shared)))
     return "\n".join(lines)
 
 

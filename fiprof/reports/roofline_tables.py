@@ -1,233 +1,199 @@
-"""``fiprof roofline`` as tables, with what they say in words."""
+"""``fiprof roofline`` as tables."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 from fiprof.analysis.roofline import (
-    LEVELS,
-    MOST_REMARKS,
-    NOT_ENOUGH,
     Basis,
     CaseRoofline,
     LaunchRoofline,
-    MemoryRoof,
+    Level,
     Rooflines,
     Work,
     compute_roofs,
     memory_roofs,
 )
 from fiprof.model.expressions import ratio
+from fiprof.model.quantities import (
+    DRAM_GB_PER_S,
+    DRAM_ROOF,
+    DRAM_SHARE,
+    DURATION,
+    L1_GB_PER_S,
+    L1_ROOF,
+    L2_GB_PER_S,
+    L2_ROOF,
+)
+from fiprof.reports.columns import Cell, Cells, attribute, filled, measured, once
 from fiprof.reports.headings import label_cells, numbered
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.view import Column, Document, Value
+from fiprof.reports.words import phrase, worded
+
+MOST_REMARKS = 8
+"""About launches, that people are shown."""
 
 
-@dataclass(frozen=True)
-class LaunchRow:
-    """A launch as JSON and CSV have it, flat; people see some of it."""
-
-    launch: int
-    case: str | None
-    label: str
-    iteration: int | None
-    kernel: str
-    duration_us: float | None
-    basis: Basis
-    work: str | None
-    """Kind of the main work; it and the next eight: see :class:`LaunchRoofline`."""
-    ops: float | None
-    tflops: float | None
-    compute_roof_tflops: float | None
-    attainable_tflops: float | None
-    share: float | None
-    roof: str | None
-    model_flop_per_byte: float | None
-    remark: str
-    dram_flop_per_byte: float | None
-    """Of the main work; it and the next three for each memory: see :class:`MemoryRoof`."""
-    dram_ridge_flop_per_byte: float | None
-    dram_gb_per_s: float | None
-    dram_roof_gb_per_s: float | None
-    l2_flop_per_byte: float | None
-    l2_ridge_flop_per_byte: float | None
-    l2_gb_per_s: float | None
-    l2_roof_gb_per_s: float | None
-    l1_flop_per_byte: float | None
-    l1_ridge_flop_per_byte: float | None
-    l1_gb_per_s: float | None
-    l1_roof_gb_per_s: float | None
-    tensor_tflops: float | None
-    """Of the tensor kind with most operations; it and the rest: each kind of work and its roof."""
-    tensor_roof_tflops: float | None
-    fp32_tflops: float | None
-    fp32_roof_tflops: float | None
-    fp16_tflops: float | None
-    fp16_roof_tflops: float | None
-    fp64_tflops: float | None
-    fp64_roof_tflops: float | None
-    case_kernels: int | None
-    """Kernels of an iteration of its case; it and the rest: see :class:`CaseRoofline`."""
-    case_model_tflops: float | None
-    case_model_attainable_tflops: float | None
-    case_model_share: float | None
-    case_model_roof: str | None
-
-    @property
-    def shown_roof(self) -> str:
-        """The roof as people read it."""
-        if self.roof is None:
-            return NOT_ENOUGH
-        return f"{self.roof} (model)" if self.basis == "model" else self.roof
+def tera(key: str, of: str, title: str = "") -> Cell:
+    """A column of operations a second in 10^12. of: the attribute's path."""
+    column, value = attribute(key, title, "TFLOP/s", ".2f", of=of)
+    return column, lambda item: ratio(value(item), 1e12)  # type: ignore[arg-type]
 
 
-_SHOWN = (
-    Column("launch", "#"),
-    Column("label", "case"),
-    Column("kernel", "kernel"),
-    Column("dram_flop_per_byte", "DRAM", "FLOP/B", ",.2f"),
-    Column("l2_flop_per_byte", "L2", "FLOP/B", ",.2f"),
-    Column("model_flop_per_byte", "model", "FLOP/B", ",.2f"),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", "", ".1%"),
-    Column("shown_roof", "roof"),
+def _memory(level: Level, title: str = "") -> Cells:
+    def of(name: str) -> Callable[[LaunchRoofline], Value]:
+        return lambda item: getattr(item.memory(level), name, None)
+
+    key = level.lower()
+    return (
+        (Column(f"{key}_flop_per_byte", title, "FLOP/B", ",.2f"), of("flop_per_byte")),
+        (Column(f"{key}_ridge_flop_per_byte"), of("ridge_flop_per_byte")),
+    )
+
+
+def _works(name: str, find: Callable[[LaunchRoofline], Work | None]) -> Cells:
+    def rate(item: LaunchRoofline) -> Value:
+        work = find(item)
+        return None if work is None else work.ops_per_second / 1e12
+
+    def roof(item: LaunchRoofline) -> Value:
+        work = find(item)
+        return None if work is None else ratio(work.peak_ops_per_second, 1e12)
+
+    return (Column(f"{name}_tflops"), rate), (Column(f"{name}_roof_tflops"), roof)
+
+
+def _tensor(item: LaunchRoofline) -> Work | None:
+    """The tensor kind with most operations."""
+    return max((work for work in item.works if work.tensor), key=lambda work: work.ops, default=None)
+
+
+def _of_kind(kind: str) -> Callable[[LaunchRoofline], Work | None]:
+    return lambda item: next((work for work in item.works if work.kind == kind), None)
+
+
+def _shown_roof(item: LaunchRoofline) -> str:
+    if item.roof is None:
+        return phrase("roofline.not_enough")
+    return phrase("roofline.by_model", roof=item.roof) if item.basis == Basis.MODEL else item.roof
+
+
+_WHO: Cells = (attribute("launch", "#"), attribute("label", "case"), attribute("kernel", "kernel"))
+_ITERATION, _L1 = attribute("iteration", "iter"), _memory(Level.L1, "L1")
+_INTENSITY: Cells = (*_memory(Level.DRAM, "DRAM"), *_memory(Level.L2, "L2"))
+_PLACE: Cells = (
+    attribute("model_flop_per_byte", "model", "FLOP/B", ",.2f"),
+    tera("tflops", "work.ops_per_second", "achieved"),
+    tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
+    attribute("roof_share", "share", "", ".1%", of="share"),
+)
+MAIN_WORK: Cells = (
+    attribute("basis"),
+    attribute("work", of="work.kind"),
+    attribute("ops", of="work.ops"),
+    tera("compute_roof_tflops", "work.peak_ops_per_second"),
+    attribute("compute_roof_share", of="work.share"),
+)
+_HIDDEN: Cells = (
+    attribute("case"),
+    _ITERATION,
+    measured(DURATION),
+    *MAIN_WORK,
+    attribute("roof"),
+    attribute("remark"),
+    *_L1,
+    *map(measured, (DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE, L2_GB_PER_S, L2_ROOF, L1_GB_PER_S, L1_ROOF)),
+    *_works("tensor", _tensor),
+    *(cell for kind in ("fp32", "fp16", "fp64") for cell in _works(kind, _of_kind(kind))),
 )
 
-_MODEL = (
-    Column("label", "case"),
-    Column("kernels", "kernels"),
-    Column("duration_us", "time", "µs", ".2f"),
-    Column("gflop", "work", "GFLOP", ",.2f"),
-    Column("moved_mb", "bytes", "MB", ",.1f"),
-    Column("flop_per_byte", "model", "FLOP/B", ",.2f"),
-    Column("tflops", "achieved", "TFLOP/s", ".2f"),
-    Column("attainable_tflops", "at roof", "TFLOP/s", ".2f"),
-    Column("share", "share", "", ".1%"),
-    Column("roof", "roof"),
-)
-
-_NOTES = (
-    "DRAM, L2: operations of the launch's main work (that which uses most of its roof) over the bytes that the memory "
-    "moved, as ncu counted both (L1: --format json); model: by the workload's cost model, for its case as a whole. "
-    "roof: the lowest of the compute roof and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; "
-    "share: achieved of that. Loads by TMA bypass what L1 counts.",
+_CASES: Cells = (
+    attribute("label", "case"),
+    attribute("kernels", "kernels"),
+    attribute("duration_us", "time", "µs", ".2f"),
+    (Column("gflop", "work", "GFLOP", ",.2f"), lambda case: case.flops / 1e9),
+    (Column("moved_mb", "bytes", "MB", ",.1f"), lambda case: case.moved_bytes / 1e6),
+    attribute("flop_per_byte", "model", "FLOP/B", ",.2f"),
+    tera("tflops", "ops_per_second", "achieved"),
+    tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
+    attribute("share", "share", "", ".1%"),
+    (Column("roof", "roof"), lambda case: case.roof or phrase("roofline.not_enough")),
 )
 
 
 def document(rooflines: Rooflines) -> Document:
     """The roofs in words, a table of the launches, and one of the cases by their cost model; one row a launch for
     programs."""
-    rows = [_row(item, rooflines.cases) for item in rooflines.launches]
+    launches = rooflines.launches
+    least = label_cells(item.label for item in launches)
     shown = [
-        view_of(
-            _columns(rows),
-            rows,
-            title="Launches on the roofline, as counted",
+        filled(
+            _columns(launches, least),
+            launches,
+            title=phrase("roofline.launches"),
             summary=_roof_sentences(rooflines),
-            notes=_remarks(rooflines.launches),
+            notes=_remarks(launches),
         )
     ]
     if rooflines.cases:
-        shown.append(
-            View(
-                _fitted(_MODEL, rows),
-                tuple(_model_cells(case) for case in rooflines.cases),
-                title="An iteration of each case by its cost model: the least work and bytes, over DRAM",
-            )
-        )
-    columns = tuple(Column(field.name) for field in dataclasses.fields(LaunchRow))
-    return Document(data=view_of(columns, rows), shown=tuple(shown), warnings=rooflines.warnings, notes=_NOTES)
+        shown.append(filled(_wide(_CASES, least), rooflines.cases, title=phrase("roofline.cases")))
+    data = filled(once(*_WHO, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
+    return Document(data, tuple(shown), warnings=rooflines.warnings, notes=(phrase("roofline.how_to_read"),))
 
 
-def _row(item: LaunchRoofline, cases: Sequence[CaseRoofline]) -> LaunchRow:
-    case = next((case for case in cases if case.case == item.case), None)
-    dram, l2, l1 = (_memory_cells(item.memory(level)) for level in LEVELS)
-    tensor = max((w for w in item.works if w.kind.startswith("tensor")), key=lambda w: w.ops, default=None)
-    fp32, fp16, fp64 = (next((w for w in item.works if w.kind == kind), None) for kind in ("fp32", "fp16", "fp64"))
-    return LaunchRow(
-        item.launch, item.case, item.label, item.iteration, item.kernel, item.duration_us,
-        item.basis,
-        item.work.kind if item.work else None,
-        item.work.ops if item.work else None,
-        *_work_cells(item.work),
-        _tera(item.attainable_ops_per_second), item.share, item.roof,
-        item.model_flop_per_byte, item.remark,
-        *dram, *l2, *l1,
-        *_work_cells(tensor), *_work_cells(fp32), *_work_cells(fp16), *_work_cells(fp64),
-        case.kernels if case else None,
-        _tera(case.ops_per_second) if case else None,
-        _tera(case.attainable_ops_per_second) if case else None,
-        case.share if case else None,
-        case.roof if case else None,
-    )  # fmt: skip
+def _of_case(cases: Sequence[CaseRoofline]) -> Cells:
+    by_id = {case.case: case for case in cases}
 
+    def cell(key: str, value: Cell) -> Cell:
+        return Column(key), lambda item: value[1](by_id.get(item.case or ""))
 
-def _work_cells(work: Work | None) -> tuple[float | None, float | None]:
-    """TFLOP/s and their roof."""
-    return (None, None) if work is None else (_tera(work.ops_per_second), _tera(work.peak_ops_per_second))
-
-
-def _memory_cells(memory: MemoryRoof | None) -> tuple[float | None, float | None, float | None, float | None]:
-    """Intensity, ridge point, GB/s and their roof."""
-    if memory is None:
-        return None, None, None, None
     return (
-        memory.flop_per_byte,
-        memory.ridge_flop_per_byte,
-        memory.bytes_per_second / 1e9,
-        memory.peak_bytes_per_second / 1e9,
+        cell("case_kernels", attribute("kernels")),
+        cell("case_model_tflops", tera("", "ops_per_second")),
+        cell("case_model_attainable_tflops", tera("", "attainable_ops_per_second")),
+        cell("case_model_roof_share", attribute("share")),
+        cell("case_model_roof", attribute("roof")),
     )
 
 
-def _model_cells(case: CaseRoofline) -> tuple[str | int | float | None, ...]:
-    return (
-        case.label, case.kernels, case.duration_us, case.flops / 1e9, case.moved_bytes / 1e6, case.flop_per_byte,
-        _tera(case.ops_per_second), _tera(case.attainable_ops_per_second), case.share,
-        case.roof or NOT_ENOUGH,
-    )  # fmt: skip
+def _wide(cells: Cells, label: int) -> Cells:
+    """The cases' labels as wide as they are: kernels' names are shortened before them."""
+    return [(dataclasses.replace(column, least=label), value) if column.key == "label" else (column, value)
+            for column, value in cells]  # fmt: skip
 
 
-def _fitted(columns: Sequence[Column], rows: Sequence[LaunchRow]) -> tuple[Column, ...]:
-    """The columns, the cases' labels and the roofs as wide as they are: kernels' names are shortened before them."""
-    least = {
-        "label": label_cells(row.label for row in rows),
-        "shown_roof": max((len(row.shown_roof) for row in rows), default=0),
-    }
-    return tuple(dataclasses.replace(column, least=least.get(column.key, column.least)) for column in columns)
-
-
-def _columns(rows: Sequence[LaunchRow]) -> tuple[Column, ...]:
+def _columns(launches: Sequence[LaunchRoofline], label: int) -> Cells:
     """What people see: the intensity at L1 only where L1 binds, the iteration only where there are several."""
-    columns = list(_SHOWN)
-    if any(row.roof == "L1" for row in rows):
-        columns.insert(5, Column("l1_flop_per_byte", "L1", "FLOP/B", ",.2f"))
-    if len({row.iteration for row in rows}) > 1:
-        columns.insert(3, Column("iteration", "iter"))
-    return _fitted(columns, rows)
+    roofs = max((len(_shown_roof(item)) for item in launches), default=0)
+    return (
+        *_wide(_WHO, label),
+        *([_ITERATION] if len({item.iteration for item in launches}) > 1 else []),
+        *_INTENSITY,
+        *(_L1 if any(item.roof == Level.L1 for item in launches) else ()),
+        *_PLACE,
+        (Column("roof", "roof", least=roofs), _shown_roof),
+    )
 
 
 def _remarks(launches: Sequence[LaunchRoofline]) -> tuple[str, ...]:
     """Each remark once, with the launches that it is about; of many the first."""
     about: dict[str, list[int]] = {}
     for item in launches:
-        if item.remark:
-            about.setdefault(item.remark, []).append(item.launch)
-    sentences = [f"{numbered(numbers)}: {remark}" for remark, numbers in about.items()]
-    if len(sentences) > MOST_REMARKS:
-        sentences[MOST_REMARKS:] = [f"{len(sentences) - MOST_REMARKS} more remarks: --format json has them"]
-    return tuple(sentences)
+        if item.remark is not None:
+            about.setdefault(worded(item.remark), []).append(item.launch)
+    notes = [phrase("roofline.about", launches=numbered(numbers), remark=remark) for remark, numbers in about.items()]
+    if len(notes) > MOST_REMARKS:
+        notes[MOST_REMARKS:] = [phrase("roofline.more_remarks", count=len(notes) - MOST_REMARKS)]
+    return tuple(notes)
 
 
 def _roof_sentences(rooflines: Rooflines) -> tuple[str, ...]:
     """The roofs at the measured clocks, and their ridge points."""
     memories, works = memory_roofs(rooflines.launches), compute_roofs(rooflines.launches)
-    sentences = []
-    parts = [f"{level} {_span(span, '.2f')} TB/s" for level, span in memories.items()]
-    parts += [f"{kind} {_span(span, '.1f')} TFLOP/s" for kind, span in works.items()]
-    if parts:
-        sentences.append(f"Roofs at the clocks measured: {', '.join(parts)}.")
+    parts = [phrase("roofline.bandwidth", level=level, span=_span(span, ".2f")) for level, span in memories.items()]
+    parts += [phrase("roofline.compute", work=kind, span=_span(span, ".1f")) for kind, span in works.items()]
+    sentences = [phrase("roofline.roofs", roofs=", ".join(parts))] if parts else []
     points = []
     for kind in works:
         ridges = [
@@ -235,29 +201,21 @@ def _roof_sentences(rooflines: Rooflines) -> tuple[str, ...]:
             for level in memories
             if (found := [*_ridges(rooflines.launches, kind, level)])
         ]
-        points.append(f"{kind} at {', '.join(ridges)}")
+        points.append(phrase("roofline.ridge", work=kind, ridges=", ".join(ridges)))
     if points and memories:
-        sentences.append(f"Ridge points, FLOP/byte: {'; '.join(points)}.")
+        sentences.append(phrase("roofline.ridges", points="; ".join(points)))
     if not all(item.floats_counted for item in rooflines.launches):
-        sentences.append(
-            "FP32, FP16 and FP64 operations and their roofs were not collected for every launch (--set full has them): "
-            "there, the compute roofs are those of the tensor cores alone."
-        )
+        sentences.append(phrase("roofline.floats_missing"))
     return tuple(sentences)
 
 
-def _ridges(launches: Iterable[LaunchRoofline], kind: str, level: str) -> Iterable[float]:
+def _ridges(launches: Iterable[LaunchRoofline], kind: str, level: Level) -> Iterable[float]:
     for item in launches:
-        memory, work = item.memory(level), next((work for work in item.works if work.kind == kind), None)
+        memory, work = item.memory(level), _of_kind(kind)(item)
         if memory and work and work.peak_ops_per_second:
             yield work.peak_ops_per_second / memory.peak_bytes_per_second
 
 
 def _span(span: tuple[float, float], spec: str, unit: float = 1e12) -> str:
     low, high = (format(value / unit, spec) for value in span)
-    return low if low == high else f"{low} to {high}"
-
-
-def _tera(value: float | None) -> float | None:
-    """In units of 10^12."""
-    return ratio(value, 1e12)
+    return low if low == high else phrase("roofline.span", low=low, high=high)

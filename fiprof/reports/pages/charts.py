@@ -92,11 +92,11 @@ def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
         traces.append(_roof(kind, f"{roof / 1e12:.1f} TFLOP/s", [max(left, start), right], [roof, roof]))
     kernels = colours([item.kernel for item in placed])
     for name, (colour, _) in kernels.items():
-        mine = [point for point in points if point[1].level == "DRAM" and point[0].kernel == name]
+        mine = [point for point in points if point[1].level == roofline.Level.DRAM and point[0].kernel == name]
         traces.append(_points(mine, label(name), [colour] * len(mine), "circle", numbered=len(placed) <= MOST_NUMBERED))
-    for level, symbol in (("L2", "square-open"), ("L1", "diamond-open")):
-        mine = [point for point in points if point[1].level == level]
-        traces.append(_points(mine, f"over {level}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
+    for other, symbol in ((roofline.Level.L2, "square-open"), (roofline.Level.L1, "diamond-open")):
+        mine = [point for point in points if point[1].level == other]
+        traces.append(_points(mine, f"over {other}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
     return figure(
         traces,
         height=560,

@@ -1,0 +1,56 @@
+"""Columns with what stands in them: one list makes a table for people and the flat rows for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from fiprof.model.expressions import Row
+from fiprof.model.quantities import Quantity
+from fiprof.reports.view import Column, Value, View
+
+Cell = tuple[Column, Callable[[Any], Value]]
+Cells = Sequence[Cell]
+
+
+class HasRow(Protocol):
+    """Something about a launch."""
+
+    @property
+    def row(self) -> Row: ...
+
+
+def attribute(key: str, title: str = "", unit: str = "", spec: str = "", least: int = 0, *, of: str = "") -> Cell:
+    """A column that shows an attribute: that of its key's name, or the one at the path ``of``, e.g. ``work.ops``.
+
+    Without a title it is for programs alone. None where something on the path is.
+    """
+    path = (of or key).split(".")
+
+    def value(item: Any) -> Value:
+        for name in path:
+            item = None if item is None else getattr(item, name)
+        return item  # type: ignore[no-any-return]
+
+    return Column(key, title, unit, spec, least=least), value
+
+
+def measured(quantity: Quantity, title: str = "", unit: str = "", spec: str = "") -> Cell:
+    """A column of a quantity of the launch. unit, spec: as people read it here, where not as usual."""
+    column = Column(quantity.key, title, unit or quantity.unit, spec or quantity.spec, quantity.meaning)
+
+    def value(item: HasRow) -> Value:
+        return quantity.of(item.row)
+
+    return column, value
+
+
+def filled(cells: Cells, items: Iterable[object], **texts: Any) -> View:
+    """The table of these columns, a row an item. texts: the view's title, warnings, summary and notes."""
+    rows = tuple(tuple(value(item) for _, value in cells) for item in items)
+    return View(tuple(column for column, _ in cells), rows, **texts)
+
+
+def once(*cells: Cell) -> Cells:
+    """The columns, each key once."""
+    return tuple({column.key: (column, value) for column, value in reversed(cells)}.values())[::-1]
