@@ -1,7 +1,9 @@
-"""fiprof/reports/checks.py and check_rules.py: how sure the numbers of a run are."""
+"""fiprof/analysis/checks.py and check_rules.py: how sure the numbers of a run are."""
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,10 +11,11 @@ from typing import Any
 import pytest
 
 from fiprof.analysis import checks
-from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
+from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check, NotChecked
 from fiprof.model import tables
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
+from fiprof.reports.words import worded
 from tests.reports_fixture import GPU_STATE, case, make_run, record_run
 
 ID = "mine[rows=8]"
@@ -44,10 +47,21 @@ def test_the_recorded_run(recorded: Run) -> None:
     assert round(values["nsys_vs_plain", "prefill"], 3) == 0.993
     (failed,) = checks.failed(recorded)
     assert (failed.check, failed.launch, failed.case) == ("stall_sum", 2, recorded.manifest.cases[1].id)
-    assert failed.message == (
-        "the stalls add up to 12.46 cycles, the warp latency is 11.05: ncu takes them in different replays, and the "
-        "shares are no surer than these agree"
-    )
+    assert failed.outcome == "too_high"
+    assert {name: round(float(str(value)), 2) for name, value in failed.values.items()} == {
+        "stall_cycles": 12.46,
+        "warp_latency_cycles": 11.05,
+    }
+
+
+def test_every_check_has_words_for_every_outcome(recorded: Run) -> None:
+    for check in checks.evaluate(recorded):
+        assert worded(check.finding)
+        values = (check.value, check.low and check.low - 1, check.high is not None and check.high + 1)
+        for value in filter(None, values):
+            passed = value == check.value
+            assert worded(dataclasses.replace(check, passed=passed, value=value).finding)
+    assert all(map(worded, NotChecked))
 
 
 def test_written_checks_are_read_and_not_made_again(recorded: Run, tmp_path: Path) -> None:
@@ -56,7 +70,16 @@ def test_written_checks_are_read_and_not_made_again(recorded: Run, tmp_path: Pat
     run = make_run(tmp_path / "written", launches=launch(stall_dropped_bytes=8.0))
     tables.write(run.tables_path, "checks", tables.empty("checks"))
     assert checks.failed(run) == []
-    assert checks.failed(recorded) == [each for each in checks.evaluate(recorded) if each.passed is False]
+    assert list(checks.every(recorded)) == checks.evaluate(recorded)
+
+
+def test_a_table_of_checks_of_an_older_version_is_made_again_in_memory(recorded: Run, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    shutil.copytree(recorded.path, tmp_path / "old")
+    path = tmp_path / "old/tables/checks.parquet"
+    pq.write_table(pq.read_table(path).rename_columns({"values": "message"}), path)
+    assert checks.every(Run(tmp_path / "old")) == checks.every(recorded)
 
 
 # Each check on made-up runs
@@ -181,18 +204,14 @@ def test_flops_add_up_over_the_kernels_of_an_iteration(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "cache_control", "passed", "words"),
-    [
-        (1000.0, "all", True, "1.00 times"),
-        (800.0, "all", False, "although the caches were flushed"),
-        (800.0, "none", False, "part of the data was in L2 already"),
-    ],
+    ("read", "cache_control", "passed", "caches"),
+    [(1000.0, "all", True, "flushed"), (800.0, "all", False, "flushed"), (800.0, "none", False, "kept")],
 )
-def test_dram_reads(tmp_path: Path, read: float, cache_control: str, passed: bool, words: str) -> None:
+def test_dram_reads(tmp_path: Path, read: float, cache_control: str, passed: bool, caches: str) -> None:
     run = make_run(tmp_path / "run", launches=launch(dram_read_bytes=read), settings={"cache_control": cache_control})
     found = check(run, "dram_reads")
     assert found.passed is passed
-    assert words in found.message
+    assert found.values == {"caches": caches}
 
 
 @pytest.mark.parametrize(
@@ -229,9 +248,12 @@ def test_other_processes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "shared", environment={"gpu_state": {"before": GPU_STATE, "after": after}})
     found = check(run, "other_processes")
     assert found.passed is False
-    assert checks.of_run(checks.failed(run)) == (
-        "something else was on the GPU: 4711 (python3): it may have disturbed times and counters",
-    )
+    (finding,) = checks.of_run(checks.failed(run))
+    assert finding.fields() == {
+        "id": "other_processes", "outcome": "too_high", "value": 1, "high": 0, "unit": "processes",
+        "processes": ["4711 (python3)"],
+    }  # fmt: skip
+    assert "4711 (python3)" in worded(finding)
 
 
 @pytest.mark.parametrize(("error", "passed"), [(1e-4, True), (3e-3, False)])
@@ -250,7 +272,7 @@ def test_without_measurements_every_check_is_open_and_says_why(tmp_path: Path) -
     for each in found:
         assert each.passed is (True if each.check == "profiled" else None), each
         assert each.value is None or each.check == "profiled"
-        assert each.message
+        assert each.check == "profiled" or isinstance(each.values["why"], NotChecked)
     assert checks.failed(run) == []
 
 
@@ -258,7 +280,6 @@ def test_a_case_that_ncu_has_nothing_of(tmp_path: Path) -> None:
     cases = [case(), case("a[x=1]")]
     (failed,) = checks.failed(make_run(tmp_path / "run", cases=cases, launches=launch()))
     assert (failed.check, failed.case, failed.value, failed.low) == ("profiled", "a[x=1]", 0, 1)
-    assert failed.message == "ncu has 0 launches of it: it failed under ncu, or ncu's pages are not whole"
 
 
 def test_a_run_without_tables_can_be_checked(tmp_path: Path) -> None:
@@ -269,8 +290,16 @@ def test_every_case_has_its_own(tmp_path: Path) -> None:
     cases: list[CaseEntry] = [case("a[x=1]"), case("a[x=2]")]
     run = make_run(tmp_path / "run", cases=cases, gpu_us={"a[x=1]": [1.0, 5.0, 9.0], "a[x=2]": [5.0, 5.0, 5.0]})
     (failed,) = checks.failed(run)
-    assert failed.case == "a[x=1]"
-    assert failed.message == (
-        "3 iterations without a profiler spread by 128.0% ((p90 - p10) / median): "
-        "differences smaller than that mean nothing"
+    assert (failed.case, failed.values["timed"]) == ("a[x=1]", "plain")
+    assert failed.value == pytest.approx(1.28)
+
+
+def test_checks_that_fail_alike_are_told_together(tmp_path: Path) -> None:
+    rows = [{**launch(stall_dropped_bytes=8.0)[0], "launch": number} for number in range(3)]
+    run = make_run(tmp_path / "run", launches=rows)
+    (finding,) = checks.summarized(checks.failed(run), run)
+    assert (finding.kind, finding.values["launch"], finding.values["others"]) == ("launches", 0, (1, 2))
+    assert worded(finding) == (
+        "launch 0 (mine): ncu dropped 8 bytes of samples: the sampled shares are of the kernel's beginning; "
+        "likewise launches 1 and 2"
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.analysis import checks
 from fiprof.analysis.show import Figures, LaunchFigures, show
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Action
@@ -194,13 +195,12 @@ def test_a_kernel_that_is_not_there(recorded: Run) -> None:
 
 def test_warnings_alike_are_one(tmp_path: Path) -> None:
     run = counted_run("decode", tmp_path)
-    alike = [text for text in map(str, show(run).warnings) if "the stalls add up" in text]
-    assert len(alike) == 1
-    assert alike[0].startswith("launch 0 (decode batch=1): the stalls add up to 3.73 cycles")
-    assert alike[0].endswith("; likewise launches 1, 3, 4, 5, 7, 9 and 10")
-    flops = [text for text in map(str, show(run).warnings) if "4.12 times" in text]
-    assert [text.partition(":")[0] for text in flops] == ["decode batch=1 tensor_cores"]
-    assert flops[0].endswith("; likewise 3 more cases")
+    told = checks.summarized(checks.failed(run), run)
+    assert all(finding in show(run).warnings for finding in told)
+    found = {fields["check"]["id"]: fields for fields in (finding.fields() for finding in told)}
+    stalls, flops = found["stall_sum"], found["flops"]
+    assert (stalls["launch"], stalls["label"], stalls["others"]) == (0, "decode batch=1", [1, 3, 4, 5, 7, 9, 10])
+    assert (flops["label"], flops["others"]) == ("decode batch=1 tensor_cores", 3)
 
 
 def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ The thresholds are fiprof's own choice, wide enough for what healthy runs on an 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 
 from fiprof.model.expressions import Row, number
+from fiprof.model.finding import Finding, Value
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import TENSOR_OPS, work_ops
+from fiprof.model.quantities import DURATION, TENSOR_OPS, work_ops
 from fiprof.model.run import Run
 
 PLAIN_TOLERANCE = 0.10
@@ -34,16 +37,85 @@ CLOCK_LOW = 0.8
 """Multiprocessor clock during a launch over the highest."""
 
 
+class CheckName(StrEnum):
+    """The checks; which numbers each has beside its value stands at its function."""
+
+    OTHER_PROCESSES = "other_processes"
+    REFERENCE = "reference"
+    NSYS_VS_PLAIN = "nsys_vs_plain"
+    SPREAD = "spread"
+    PROFILED = "profiled"
+    FLOPS = "flops"
+    DRAM_READS = "dram_reads"
+    DRAM_WRITES = "dram_writes"
+    NCU_VS_NSYS = "ncu_vs_nsys"
+    STALL_SUM = "stall_sum"
+    SAMPLE_SUM = "sample_sum"
+    DROPPED_SAMPLES = "dropped_samples"
+    SM_CLOCK = "sm_clock"
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASSED = "passed"
+    TOO_LOW = "too_low"
+    TOO_HIGH = "too_high"
+    UNKNOWN = "unknown"
+    """There was not enough to tell."""
+
+
+class NotChecked(StrEnum):
+    """Why a check could not be made."""
+
+    NO_GPU_STATE = "no_gpu_state"
+    NO_REFERENCE = "no_reference"
+    NO_PLAIN_TIME = "no_plain_time"
+    NO_NSYS_TIME = "no_nsys_time"
+    FEW_ITERATIONS = "few_iterations"
+    NOTHING_PROFILED = "nothing_profiled"
+    CASE_NOT_PROFILED = "case_not_profiled"
+    NO_OPERATIONS = "no_operations"
+    NO_DRAM_READS = "no_dram_reads"
+    NO_DRAM_WRITES = "no_dram_writes"
+    NO_L2_SIZE = "no_l2_size"
+    FITS_IN_L2 = "fits_in_l2"
+    NO_KERNEL_TIME = "no_kernel_time"
+    NO_STALLS = "no_stalls"
+    NOT_SAMPLED = "not_sampled"
+    NO_CLOCK = "no_clock"
+
+
+class Operations(StrEnum):
+    """Which operations were counted."""
+
+    TENSOR = "tensor"
+    OTHER = "other"
+    """Of the other pipes."""
+
+
+class Timed(StrEnum):
+    """What iterations were timed with."""
+
+    NSYS = "nsys"
+    PLAIN = "plain"
+    """No profiler."""
+
+
+class Caches(StrEnum):
+    """What ncu did with the caches before each kernel."""
+
+    FLUSHED = "flushed"
+    KEPT = "kept"
+
+
 @dataclass(frozen=True)
 class Check:
     """One check, a row of the table ``checks``."""
 
-    check: str
-    """Short name."""
-    message: str
-    """A sentence for the reader."""
+    check: CheckName
     passed: bool | None = None
-    """None where there was not enough to tell; the message says what was missing."""
+    """None where there was not enough to tell."""
     value: float | None = None
     """What was found."""
     low: float | None = None
@@ -56,280 +128,217 @@ class Check:
     """Case id; None where it is about the whole run."""
     launch: int | None = None
     """ncu's launch ID; None where it is about more."""
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """What else goes into its words; ``why``, a NotChecked, where there was not enough to tell."""
+
+    @property
+    def outcome(self) -> Outcome:
+        if self.passed is None:
+            return Outcome.UNKNOWN
+        if self.passed:
+            return Outcome.PASSED
+        below = self.low is not None and self.value is not None and self.value < self.low
+        return Outcome.TOO_LOW if below else Outcome.TOO_HIGH
+
+    @property
+    def finding(self) -> Finding:
+        """For words and for JSON: of the kind of the check, with its outcome; else of the kind of what was missing."""
+        why = self.values.get("why")
+        if isinstance(why, NotChecked):
+            return Finding(why, {"check": self.check})
+        own = {name: getattr(self, name) for name in ("outcome", "value", "low", "high", "unit", "case", "launch")}
+        return Finding(self.check, {**{name: value for name, value in own.items() if value is not None}, **self.values})
 
 
 def _judge(
-    check: str,
+    check: CheckName,
     value: float,
-    message: str,
     *,
     low: float | None = None,
     high: float | None = None,
     unit: str = "",
-    below: str = "",
-    above: str = "",
+    **values: Value,
 ) -> Check:
-    """below, above: what to think of a value out of range, put after the message."""
-    too_low, too_high = low is not None and value < low, high is not None and value > high
-    thought = below if too_low else above if too_high else ""
-    message = f"{message}: {thought}" if thought else message
-    return Check(check, message, not (too_low or too_high), value, low, high, unit)
+    passed = (low is None or value >= low) and (high is None or value <= high)
+    return Check(check, passed, value, low, high, unit, values=values)
+
+
+def _unknown(check: CheckName, why: NotChecked) -> Check:
+    return Check(check, values={"why": why})
 
 
 # About the run
 
 
 def other_processes(run: Run) -> Check:
-    """Whether something else was on the GPU before or after the run."""
-    name = "other_processes"
+    """Whether something else was on the GPU before or after the run. processes: what."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
-        return Check(name, "the driver did not say what else was on the GPU")
-    others = sorted({process for processes in known for process in processes})
-    if not others:
-        return _judge(name, 0, "nothing else was on the GPU", high=0, unit="processes")
-    return _judge(
-        name,
-        len(others),
-        f"something else was on the GPU: {', '.join(others)}",
-        high=0,
-        unit="processes",
-        above="it may have disturbed times and counters",
-    )
+        return _unknown(CheckName.OTHER_PROCESSES, NotChecked.NO_GPU_STATE)
+    others = tuple(sorted({process for processes in known for process in processes}))
+    return _judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
 
 
 # About a case
 
 
 def reference(run: Run, case: CaseEntry) -> Check:
-    """The result against the float32 reference."""
-    name = "reference"
+    """The result against the float32 reference: the relative error."""
     baseline = run.baseline.get(case.id)
     if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
-        return Check(name, "the result was not compared with a reference")
-    return _judge(
-        name,
-        baseline.relative_error,
-        f"the result is {baseline.relative_error:.1e} from the float32 reference (relative)",
-        high=baseline.tolerance,
-        above=f"{baseline.tolerance:.1e} is allowed, so the kernel computes something else",
-    )
+        return _unknown(CheckName.REFERENCE, NotChecked.NO_REFERENCE)
+    return _judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
 
 
 def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
     """Kernel time under nsys over an iteration's time without a profiler.
 
     Events and gaps make the plain time longer: PLAIN_OVERHEAD_US a kernel is allowed, or PLAIN_TOLERANCE.
+    nsys_us, plain_us: the two.
     """
-    name = "nsys_vs_plain"
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if plain is None or traced is None:
-        return Check(name, f"there is no time {'without a profiler' if plain is None else 'under nsys'} to compare")
+        why = NotChecked.NO_PLAIN_TIME if plain is None else NotChecked.NO_NSYS_TIME
+        return _unknown(CheckName.NSYS_VS_PLAIN, why)
     gap = max(PLAIN_TOLERANCE, PLAIN_OVERHEAD_US * max(traced.executions, 1.0) / plain.median_us)
-    kernels_us, plain_us = traced.iteration.median_us, plain.median_us
     return _judge(
-        name,
-        kernels_us / plain_us,
-        f"the kernels took {kernels_us:.1f} µs under nsys, an iteration without a profiler {plain_us:.1f} µs",
+        CheckName.NSYS_VS_PLAIN,
+        traced.iteration.median_us / plain.median_us,
         low=1 - gap,
         high=1 + PLAIN_TOLERANCE,
-        below="for the rest the GPU waited between kernels, or the clocks differed",
-        above="nsys slowed it down, or the clocks differed",
+        nsys_us=traced.iteration.median_us,
+        plain_us=plain.median_us,
     )
 
 
 def spread(run: Run, case: CaseEntry) -> Check:
-    """(p90 - p10) / median over the iterations, by nsys, else without a profiler."""
-    name = "spread"
+    """(p90 - p10) / median over the iterations, by nsys, else without a profiler. iterations: how many."""
     traced = run.trace.cases.get(case.id)
-    times, where = (traced.iteration, "under nsys") if traced else (run.plain.get(case.id), "without a profiler")
+    times = traced.iteration if traced else run.plain.get(case.id)
     if times is None or times.count < 3:
-        return Check(name, "fewer than three iterations were timed")
+        return _unknown(CheckName.SPREAD, NotChecked.FEW_ITERATIONS)
     return _judge(
-        name,
+        CheckName.SPREAD,
         times.spread,
-        f"{times.count} iterations {where} spread by {times.spread:.1%} ((p90 - p10) / median)",
         high=max(SPREAD_HIGH, SPREAD_ALLOWANCE_US / times.median_us),
-        above="differences smaller than that mean nothing",
+        iterations=times.count,
+        timed=Timed.NSYS if traced else Timed.PLAIN,
     )
 
 
 def profiled(run: Run, case: CaseEntry) -> Check:
     """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
-    name = "profiled"
     if not run.launches:
-        return Check(name, "ncu profiled nothing in this run")
-    return _judge(
-        name,
-        len(run.launches_of(case.id)),
-        f"ncu has {len(run.launches_of(case.id))} launches of it",
-        low=1,
-        unit="launches",
-        below="it failed under ncu, or ncu's pages are not whole",
-    )
+        return _unknown(CheckName.PROFILED, NotChecked.NOTHING_PROFILED)
+    return _judge(CheckName.PROFILED, len(run.launches_of(case.id)), low=1, unit="launches")
 
 
 def flops(run: Run, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
-    name = "flops"
     if not run.launches_of(case.id):
-        return Check(name, "ncu did not profile this case")
-    counted, kind = run.per_iteration(case.id, TENSOR_OPS.value), "tensor operations"
+        return _unknown(CheckName.FLOPS, NotChecked.CASE_NOT_PROFILED)
+    counted, operations = run.per_iteration(case.id, TENSOR_OPS.value), Operations.TENSOR
     if not counted:
-        counted, kind = run.per_iteration(case.id, work_ops), "operations outside the tensor cores"
+        counted, operations = run.per_iteration(case.id, work_ops), Operations.OTHER
     if counted is None or not case.flops:
-        return Check(name, "ncu counted no operations, or the case has no cost model")
-    factor = counted / case.flops
-    return _judge(
-        name,
-        factor,
-        f"ncu counted {factor:.2f} times the {kind} that the algorithm needs",
-        low=FLOPS_LOW,
-        high=FLOPS_HIGH,
-        below="less than the least, so the cost model or the counters are wrong for this kernel",
-        above="masked, padded or repeated work, or the cost model is wrong for this kernel",
-    )
+        return _unknown(CheckName.FLOPS, NotChecked.NO_OPERATIONS)
+    return _judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
 
 
 def dram_reads(run: Run, case: CaseEntry) -> Check:
     """Bytes read from DRAM over the input bytes."""
-    name = "dram_reads"
     read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
-        return Check(name, "ncu counted no DRAM reads, or the case has no cost model")
-    factor = read / case.bytes_read
-    cold = run.manifest.settings.get("cache_control", "all") == "all"
-    return _judge(
-        name,
-        factor,
-        f"ncu counted {factor:.2f} times the DRAM reads that the algorithm needs",
-        low=DRAM_LOW,
-        below="although the caches were flushed; the cost model is wrong for this kernel, or an earlier one filled L2"
-        if cold
-        else "part of the data was in L2 already, so DRAM is not this kernel's roof",
-    )
+        return _unknown(CheckName.DRAM_READS, NotChecked.NO_DRAM_READS)
+    flushed = run.manifest.settings.get("cache_control", "all") == "all"
+    caches = Caches.FLUSHED if flushed else Caches.KEPT
+    return _judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
 
 
 def dram_writes(run: Run, case: CaseEntry) -> Check:
     """Bytes written to DRAM over the output bytes; L2 may keep as many as it holds beyond the kernel's end."""
-    name = "dram_writes"
     written = run.per_iteration(case.id, lambda row: number(row, "dram_write_bytes"))
     l2_bytes = run.environment("gpu", "l2_bytes")
     if written is None or not case.bytes_written:
-        return Check(name, "ncu counted no DRAM writes, or the case has no cost model")
+        return _unknown(CheckName.DRAM_WRITES, NotChecked.NO_DRAM_WRITES)
     if not isinstance(l2_bytes, int | float):
-        return Check(name, "the size of L2 is not known, and it may hold what was written")
+        return _unknown(CheckName.DRAM_WRITES, NotChecked.NO_L2_SIZE)
     if case.bytes_written * DRAM_LOW <= l2_bytes:
-        return Check(name, "what the case writes fits in L2 and need not reach DRAM while it runs")
-    factor = written / case.bytes_written
-    return _judge(
-        name,
-        factor,
-        f"ncu counted {factor:.2f} times the DRAM writes that the algorithm needs",
-        low=DRAM_LOW - l2_bytes / case.bytes_written,
-        below="less than L2 can have kept, so the cost model is wrong",
-    )
+        return _unknown(CheckName.DRAM_WRITES, NotChecked.FITS_IN_L2)
+    return _judge(CheckName.DRAM_WRITES, written / case.bytes_written, low=DRAM_LOW - l2_bytes / case.bytes_written)
 
 
 # About a launch
 
 
 def ncu_against_nsys(run: Run, launch: Row) -> Check:
-    """ncu's duration over nsys's median of the same kernel in the same case."""
-    name = "ncu_vs_nsys"
-    traced = run.trace.kernels.get((launch["case"], launch["kernel"]))
-    if traced is None or launch["duration_ns"] is None or not traced.median_us:
-        return Check(name, "nsys has no time of this kernel in this case")
-    ncu_us, nsys_us = launch["duration_ns"] / 1e3, traced.median_us
+    """ncu's duration over nsys's median of the same kernel in the same case. ncu_us, nsys_us: the two."""
+    traced, ncu_us = run.trace.kernels.get((launch["case"], launch["kernel"])), DURATION.of(launch)
+    if traced is None or ncu_us is None or not traced.median_us:
+        return _unknown(CheckName.NCU_VS_NSYS, NotChecked.NO_KERNEL_TIME)
+    nsys_us, settings = traced.median_us, run.manifest.settings
     allowance = NCU_ALLOWANCE_US / nsys_us
-    settings = run.manifest.settings
-    how = f"clock control {settings.get('clock_control', '?')}, cache control {settings.get('cache_control', '?')}"
     return _judge(
-        name,
+        CheckName.NCU_VS_NSYS,
         ncu_us / nsys_us,
-        f"ncu measured {ncu_us:.1f} µs, nsys {nsys_us:.1f} µs",
         low=min(NCU_LOW, 1 - allowance),
         high=max(NCU_HIGH, 1 + allowance),
-        below=f"ncu's figures are of a faster kernel than the one in use ({how})",
-        above=f"ncu's figures are of a slower kernel than the one in use ({how})",
+        ncu_us=ncu_us,
+        nsys_us=nsys_us,
+        clock_control=settings.get("clock_control", "?"),
+        cache_control=settings.get("cache_control", "?"),
     )
 
 
 def stall_sum(run: Run, launch: Row) -> Check:
-    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own."""
-    name = "stall_sum"
+    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own.
+
+    stall_cycles, warp_latency_cycles: the two.
+    """
     ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
     known = [ratio for ratio in ratios if ratio is not None]
     latency = launch["warp_latency_cycles"]
     if not known or not latency:
-        return Check(name, "ncu did not collect the stall ratios and the warp latency")
-    total = sum(known)
-    differs = "ncu takes them in different replays, and the shares are no surer than these agree"
+        return _unknown(CheckName.STALL_SUM, NotChecked.NO_STALLS)
     return _judge(
-        name,
-        total / latency,
-        f"the stalls add up to {total:.2f} cycles, the warp latency is {latency:.2f}",
+        CheckName.STALL_SUM,
+        sum(known) / latency,
         low=1 - LATENCY_TOLERANCE,
         high=1 + LATENCY_TOLERANCE,
-        below=differs,
-        above=differs,
+        stall_cycles=sum(known),
+        warp_latency_cycles=latency,
     )
 
 
 def sample_sum(run: Run, launch: Row) -> Check:
     """The samples of all stall reasons against ncu's count of samples."""
-    name = "sample_sum"
     samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
     expected = launch["stall_samples"]
     if not samples or expected is None:
-        return Check(name, "ncu did not sample the warps")
-    different = "a reason is missing or counted twice"
-    return _judge(
-        name,
-        sum(samples),
-        f"the reasons have {sum(samples):,} samples, ncu took {expected:,.0f}",
-        low=expected,
-        high=expected,
-        unit="samples",
-        below=different,
-        above=different,
-    )
+        return _unknown(CheckName.SAMPLE_SUM, NotChecked.NOT_SAMPLED)
+    return _judge(CheckName.SAMPLE_SUM, sum(samples), low=expected, high=expected, unit="samples")
 
 
 def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
     """Samples that ncu lost because its buffer was full."""
-    name = "dropped_samples"
     dropped = launch["stall_dropped_bytes"]
     if dropped is None:
-        return Check(name, "ncu did not sample the warps")
-    return _judge(
-        name,
-        dropped,
-        f"ncu dropped {dropped:,.0f} bytes of samples",
-        high=0,
-        unit="bytes",
-        above="the sampled shares are of the kernel's beginning",
-    )
+        return _unknown(CheckName.DROPPED_SAMPLES, NotChecked.NOT_SAMPLED)
+    return _judge(CheckName.DROPPED_SAMPLES, dropped, high=0, unit="bytes")
 
 
 def sm_clock(run: Run, launch: Row) -> Check:
-    """The multiprocessors' clock during the launch against the highest that the driver names."""
-    name = "sm_clock"
+    """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
     if not isinstance(highest, int | float) or not highest or launch["sm_clock_hz"] is None:
-        return Check(name, "the clock during the launch or the highest one is not known")
-    clock = launch["sm_clock_hz"] / 1e6
-    return _judge(
-        name,
-        clock,
-        f"the multiprocessors ran at {clock:,.0f} of at most {highest:,.0f} MHz",
-        low=CLOCK_LOW * highest,
-        unit="MHz",
-        below="locked by ncu, limited by power or heat, or not yet up to speed",
-    )
+        return _unknown(CheckName.SM_CLOCK, NotChecked.NO_CLOCK)
+    clock_mhz = launch["sm_clock_hz"] / 1e6
+    return _judge(CheckName.SM_CLOCK, clock_mhz, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
 
 
 RUN_CHECKS = (other_processes,)
 CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
 LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
+SAMPLING = (CheckName.SAMPLE_SUM, CheckName.DROPPED_SAMPLES)
+"""Those about a launch's warp samples."""

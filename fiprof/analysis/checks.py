@@ -1,18 +1,52 @@
-"""How sure the numbers of a run are: its checks on itself, and the sentences about those that failed."""
+"""How sure the numbers of a run are: its checks on itself."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check
+from fiprof.analysis.check_rules import (
+    CASE_CHECKS,
+    LAUNCH_CHECKS,
+    RUN_CHECKS,
+    Caches,
+    Check,
+    CheckName,
+    NotChecked,
+    Operations,
+    Timed,
+)
 from fiprof.model import tables
+from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_ENUMS: dict[str, type[StrEnum]] = {
+    "why": NotChecked,
+    "operations": Operations,
+    "timed": Timed,
+    "caches": Caches,
+}
+"""Which of a check's values are members of which enum."""
+
+
+class FailedCheck(StrEnum):
+    """What a failed check is about; with check, its finding, and others, what it failed for besides.
+
+    others: launches' IDs, or the number of further cases.
+    """
+
+    RUN = "run"
+    CASE = "case"
+    CASES = "cases"
+    LAUNCH = "launch"
+    LAUNCHES = "launches"
 
 
 def compute(run: Run) -> pa.Table:
@@ -23,7 +57,10 @@ def compute(run: Run) -> pa.Table:
     """
     import pyarrow as pa
 
-    rows = [dataclasses.asdict(check) for check in evaluate(run)]
+    rows = [
+        {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
+        for check in evaluate(run)
+    ]
     return pa.Table.from_pylist(rows, schema=tables.schema("checks"))
 
 
@@ -33,35 +70,73 @@ def evaluate(run: Run) -> list[Check]:
         *(check(run) for check in RUN_CHECKS),
         *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
         *(
-            dataclasses.replace(check(run, launch), case=launch["case"], launch=launch["launch"])
+            dataclasses.replace(check(run, launch), case=launch.case, launch=launch.launch)
             for launch in run.launches
             for check in LAUNCH_CHECKS
         ),
     ]
 
 
-def failed(run: Run) -> list[Check]:
-    """The checks that failed: from the table ``checks`` where the run has one, else made now.
+def every(run: Run) -> tuple[Check, ...]:
+    """Every check: from the table ``checks`` where the run has one of this version, else made now.
 
     Raises FiprofError for a table that cannot be read.
     """
-    if run.has("checks"):
-        fields = [field.name for field in dataclasses.fields(Check)]
-        checks = [Check(**row) for row in run.rows("checks", fields)]
-    else:
-        checks = evaluate(run)
-    return [check for check in checks if check.passed is False]
+    return run.once(_every)
 
 
-def of_run(checks: Sequence[Check]) -> tuple[str, ...]:
-    """The sentences about the whole run."""
-    return tuple(check.message for check in checks if check.case is None and check.launch is None)
+def _every(run: Run) -> tuple[Check, ...]:
+    fields = [field.name for field in dataclasses.fields(Check)]
+    rows = run.rows("checks", fields)
+    if not run.has("checks") or any(row["values"] is None for row in rows):
+        return tuple(evaluate(run))
+    return tuple(
+        Check(**{**row, "check": CheckName(row["check"]), "values": _values(json.loads(row["values"]))}) for row in rows
+    )
 
 
-def by_launch(checks: Sequence[Check]) -> dict[int, tuple[str, ...]]:
-    """Launch -> the sentences about it."""
-    found: dict[int, list[str]] = defaultdict(list)
+def _values(found: dict[str, Any]) -> Mapping[str, Value]:
+    return {
+        name: _ENUMS[name](value) if name in _ENUMS else tuple(value) if isinstance(value, list) else value
+        for name, value in found.items()
+    }
+
+
+def failed(run: Run) -> list[Check]:
+    """The checks that failed. Raises FiprofError for a table that cannot be read."""
+    return [check for check in every(run) if check.passed is False]
+
+
+def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:
+    """What there is to say about the whole run."""
+    return tuple(check.finding for check in checks if check.case is None and check.launch is None)
+
+
+def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
+    """Launch -> what there is to say about it."""
+    found: dict[int, tuple[Finding, ...]] = defaultdict(tuple)
     for check in checks:
         if check.launch is not None:
-            found[check.launch].append(check.message)
-    return {launch: tuple(texts) for launch, texts in found.items()}
+            found[check.launch] += (check.finding,)
+    return dict(found)
+
+
+def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
+    """A FailedCheck for each kind of check: what it found first, and what else it found it for."""
+    alike: dict[CheckName, list[Check]] = defaultdict(list)
+    for check in checks:
+        alike[check.check].append(check)
+    return tuple(_summary(first, rest, run) for first, *rest in alike.values())
+
+
+def _summary(first: Check, rest: Sequence[Check], run: Run) -> Finding:
+    values: dict[str, Value] = {"check": first.finding}
+    if first.case is None and first.launch is None:
+        return Finding(FailedCheck.RUN, values)
+    values["label"] = run.labels(first.case)
+    if first.launch is None:
+        more = {"others": len(rest)} if rest else {}
+        return Finding(FailedCheck.CASES if rest else FailedCheck.CASE, {**values, **more})
+    values["launch"] = first.launch
+    launches = {"others": tuple(check.launch for check in rest)} if rest else {}
+    return Finding(FailedCheck.LAUNCHES if rest else FailedCheck.LAUNCH, {**values, **launches})

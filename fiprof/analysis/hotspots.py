@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
-from fiprof.analysis.check_rules import Check
+from fiprof.analysis.check_rules import SAMPLING
 from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.errors import FiprofError
@@ -115,8 +115,7 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
     labels = Labels(run.manifest.cases)
     wanted = {row["launch"]: row for row in launches if names_kernel_or_case(row, labels(row["case"]), kernel)}
     times = Counter((row["case"], row["kernel"]) for row in launches)
-    failed = checks.failed(run)
-    doubts = _doubts(failed)
+    doubts = checks.by_launch(check for check in checks.failed(run) if check.check in SAMPLING)
     found = [
         LaunchHotspots(
             launch=launch,
@@ -149,11 +148,6 @@ _LAUNCH_COLUMNS = ("launch", "case", "iteration", "kernel", "kernel_full", "dura
 _COLUMNS = (
     "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "source_file", "source_line",
 )  # fmt: skip
-
-
-def _doubts(failed: Sequence[Check]) -> dict[int, tuple[str, ...]]:
-    """Launch -> what makes its samples doubtful; the other checks are about counters and times."""
-    return checks.by_launch([check for check in failed if check.check in ("dropped_samples", "sample_sum")])
 
 
 def _table(run: Run) -> pa.Table:

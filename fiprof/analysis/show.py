@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fiprof.analysis import checks
 from fiprof.analysis.accesses import Accesses, accesses, widths_by_launch
-from fiprof.analysis.check_rules import Check
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row, number, ratio
 from fiprof.model.finding import Finding
-from fiprof.model.labels import NO_CASE, names_kernel_or_case
+from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
@@ -28,8 +26,7 @@ from fiprof.model.quantities import (
     tensor_peak,
 )
 from fiprof.model.run import Run
-from fiprof.reports.headings import numbered
-from fiprof.text import short_kernel, shorten
+from fiprof.text import short_kernel
 
 
 @dataclass(frozen=True)
@@ -189,26 +186,17 @@ def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
     )
 
 
-LONGEST_CASE = 60
-"""Cells of a case's label in a sentence."""
-
-
-def _doubts(run: Run, kept: Sequence[LaunchFigures] | None) -> Iterable[str]:
-    """A sentence for each check that failed: what it found first, and where else. kept: only what is about these."""
-    numbers = None if kept is None else {item.launch for item in kept}
-    cases = None if kept is None else {item.case for item in kept}
-    alike: dict[str, list[Check]] = defaultdict(list)
-    for check in checks.failed(run):
-        about_kept = numbers is None or cases is None or check.launch is None or check.launch in numbers
-        if about_kept and (cases is None or check.case is None or check.case in cases):
-            alike[check.check].append(check)
-    for first, *rest in alike.values():
-        case = "" if first.case is None else shorten(run.labels(first.case), LONGEST_CASE)
-        about = case if first.launch is None else f"launch {first.launch} ({case or NO_CASE})"
-        text = f"{about}: {first.message}" if about else first.message
-        launches = [check.launch for check in rest if check.launch is not None]
-        others = numbered(launches) if launches else f"{len(rest)} more case{'s' if len(rest) > 1 else ''}"
-        yield f"{text}; likewise {others}" if rest else text
+def _doubts(run: Run, kept: Sequence[LaunchFigures] | None) -> Iterable[Finding]:
+    """The checks that failed, alike ones together. kept: only what is about these."""
+    failed = checks.failed(run)
+    if kept is not None:
+        numbers, cases = {item.launch for item in kept}, {item.case for item in kept}
+        failed = [
+            check
+            for check in failed
+            if (check.launch is None or check.launch in numbers) and (check.case is None or check.case in cases)
+        ]
+    return checks.summarized(failed, run)
 
 
 def _missing(run: Run) -> Iterable[str]:

@@ -9,9 +9,6 @@ from typing import Any
 
 from fiprof.model.provenance import TracedNumber
 
-Value = TracedNumber | float | int | bool | str | StrEnum | None | tuple[Any, ...]
-"""A number (with its unit in the name of its key), a name from the run, an enum, another finding, or several."""
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -27,6 +24,10 @@ class Finding:
     def fields(self) -> dict[str, Any]:
         """For JSON: ``{"id": …, …}`` with plain numbers and enum values."""
         return {"id": self.kind.value, **{name: plain(value) for name, value in self.values.items()}}
+
+
+Value = TracedNumber | float | int | bool | str | StrEnum | Finding | None | tuple[Any, ...]
+"""A number (with its unit in the name of its key), a name from the run, an enum, another finding, or several."""
 
 
 def plain(value: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
@@ -27,6 +27,8 @@ from fiprof.model.times import Times, TraceTimes, summarize, trace_times
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+
+T = TypeVar("T")
 
 
 class RunWarning(StrEnum):
@@ -176,6 +178,17 @@ class Run:
         if table not in self._tables:
             self._tables[table] = tables.Reader(self.tables_path, table)
         return self._tables[table].columns
+
+    @functools.cached_property
+    def _made(self) -> dict[Callable[[Run], Any], Any]:
+        return {}
+
+    def once(self, make: Callable[[Run], T]) -> T:
+        """What a function of a module makes of this run, made when it is first asked for."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        found: T = self._made[make]
+        return found
 
     # Cases
 

@@ -237,7 +237,7 @@ TABLES: dict[str, Table] = {
                 ("high", "float64", "largest value that passes; null for none"),
                 ("unit", "category", "of value, low and high"),
                 ("passed", "bool", "null where there was not enough to tell"),
-                ("message", "string", "a sentence for the reader"),
+                ("values", "string", "JSON: what else was found, and why there was not enough to tell"),
             ),
         ),
     )

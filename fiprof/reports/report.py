@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
+from fiprof.analysis.checks import every
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
@@ -70,7 +71,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
-    measured, checks = Analyses(run), checklist.all_checks(run)
+    measured, checks = Analyses(run), every(run)
     told, judged = story.story(measured), verdicts.of_run(run)
     sections = [
         summary.section(measured, checks, judged),

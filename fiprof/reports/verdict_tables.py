@@ -11,6 +11,7 @@ from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Verdicts
 from fiprof.reports.headings import heading, label_cells
 from fiprof.reports.view import Column, Document, Value, View
+from fiprof.reports.words import worded
 from fiprof.text import short_kernel
 
 _DATA = tuple(
@@ -113,7 +114,7 @@ def _launch_view(item: LaunchVerdict) -> View:
     summary = [f"{item.reason}."]
     if item.runner_up:
         summary.append(f"Runner-up: {item.runner_up}.")
-    summary.append(f"How sure: {item.sure}{', because ' + '; '.join(item.doubts) if item.doubts else ''}.")
+    summary.append(f"How sure: {item.sure}{', because ' + '; '.join(map(worded, item.doubts)) if item.doubts else ''}.")
     notes = [f"{number}. {step.said()}" for number, step in enumerate(item.steps, 1)]
     notes += [_rule_words(rule) for rule in item.rules[:MOST_RULES]]
     notes += [f"{note}." for note in item.judgement.notes]

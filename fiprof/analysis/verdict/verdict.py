@@ -64,7 +64,7 @@ class LaunchVerdict:
     judgement: Judgement
     """The verdict, its readings and the runner-up."""
     sure: Sure
-    doubts: tuple[str, ...]
+    doubts: tuple[Finding | str, ...]
     """Why it is not surer."""
     steps: tuple[Step, ...]
     """What to do next, the largest gain first; at most three."""
@@ -193,7 +193,9 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
 class _Judge:
     """Judges the launches of a run."""
 
-    def __init__(self, measured: Analyses, cases: dict[str, CaseVerdict], doubts: dict[int, tuple[str, ...]]) -> None:
+    def __init__(
+        self, measured: Analyses, cases: dict[str, CaseVerdict], doubts: dict[int, tuple[Finding, ...]]
+    ) -> None:
         self.measured = measured
         self.cases = cases
         self.doubts = doubts
@@ -313,10 +315,10 @@ def _times_100(of: Provenance) -> Provenance:
     return Provenance(of.origin, f"100 * ({of.formula})", launch=of.launch, case=of.case)
 
 
-def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[str]) -> list[str]:
+def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[Finding]) -> list[Finding | str]:
     """Why a verdict is not surer."""
     # Counters are no evidence of what happens between kernels.
-    found = [] if judgement.kind == "launch" else list(failed)
+    found: list[Finding | str] = [] if judgement.kind == "launch" else list(failed)
     if judgement.kind == "unknown":
         found.append("what was collected does not tell the verdicts apart")
     if judgement.margin is not None and 0 <= judgement.margin < CLOSE_POINTS and judgement.runner_up is not None:
@@ -331,7 +333,7 @@ def _doubts(judgement: Judgement, duration_us: float | None, failed: Sequence[st
     return found
 
 
-def _sure(judgement: Judgement, doubts: Sequence[str]) -> Sure:
+def _sure(judgement: Judgement, doubts: Sequence[Finding | str]) -> Sure:
     """low: it might as well be another; fair: something speaks against it or is missing; high: nothing does."""
     if judgement.kind == "unknown" or (judgement.margin is not None and 0 <= judgement.margin < BARELY_POINTS):
         return "low"

@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.analysis.check_rules import Check
-from fiprof.analysis.checks import evaluate
+from fiprof.analysis.check_rules import Check, CheckName
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
+from fiprof.reports.words import phrase, worded
 
-WHAT = {
-    "other_processes": "nothing else used the GPU",
-    "reference": "the result agrees with the float32 reference",
-    "nsys_vs_plain": "kernels under nsys take as long as without a profiler",
-    "spread": "iterations take the same time",
-    "flops": "counted operations are those of the algorithm",
-    "dram_reads": "counted DRAM reads are those of the algorithm",
-    "dram_writes": "counted DRAM writes are those of the algorithm",
-    "ncu_vs_nsys": "a kernel takes as long under ncu as under nsys",
-    "stall_sum": "the stalls add up to the warp latency",
-    "sample_sum": "the samples of the reasons add up",
-    "dropped_samples": "no samples were lost",
-    "sm_clock": "the clocks were up",
-}
-"""Check -> what it holds, as the report says it."""
 MOST_ALIKE = 3
-
-
-def all_checks(run: Run) -> list[Check]:
-    """Every check: from the table ``checks`` where the run has one, else made now.
-
-    Raises FiprofError for a table that cannot be read.
-    """
-    if not run.has("checks"):
-        return evaluate(run)
-    fields = [field.name for field in dataclasses.fields(Check)]
-    return [Check(**row) for row in run.rows("checks", fields)]
 
 
 def section(run: Run, found: Sequence[Check]) -> Section:
@@ -77,24 +50,29 @@ _SUMMARY = (
 )
 
 
+def _holds(check: CheckName) -> str:
+    """What a check holds."""
+    return phrase(f"check_name.{check.name.lower()}.holds")
+
+
 def _summary(found: Sequence[Check]) -> Table:
     names = dict.fromkeys(check.check for check in found)
     rows: list[list[Cell]] = []
     for name in names:
         own = [check for check in found if check.check == name]
         counts = [len(_of(own, outcome)) for outcome in (True, False, None)]
-        rows.append([WHAT.get(name, name), *counts, name])
+        rows.append([_holds(name), *counts, name.value])
     return table(_SUMMARY, rows, anchor="sure-checks", title="Checks")
 
 
 def _sentences(failed: Sequence[Check], labels: Labels) -> list[str]:
     """A sentence for each failed check, with what it is about; of many alike the first."""
-    alike: dict[str, list[Check]] = defaultdict(list)
+    alike: dict[CheckName, list[Check]] = defaultdict(list)
     for check in failed:
         alike[check.check].append(check)
     told = []
     for name, checks in alike.items():
-        told += [f"{_subject(check, labels)}{check.message}." for check in checks[:MOST_ALIKE]]
+        told += [f"{_subject(check, labels)}{worded(check.finding)}." for check in checks[:MOST_ALIKE]]
         if len(checks) > MOST_ALIKE:
             told.append(f"{len(checks) - MOST_ALIKE} more like this: check {name} in the appendix.")
     return told
@@ -103,7 +81,7 @@ def _sentences(failed: Sequence[Check], labels: Labels) -> list[str]:
 def _reasons(unknown: Sequence[Check]) -> list[str]:
     alike: dict[tuple[str, str], int] = defaultdict(int)
     for check in unknown:
-        alike[WHAT.get(check.check, check.check), check.message] += 1
+        alike[_holds(check.check), worded(check.finding)] += 1
     return [f"{what}: {why}" + (f" ({count} times)." if count > 1 else ".") for (what, why), count in alike.items()]
 
 
@@ -129,7 +107,7 @@ def checks_table(run: Run, found: Sequence[Check]) -> Table | None:
     labels = Labels(run.manifest.cases)
     rows: list[list[Cell]] = [
         [
-            check.check,
+            check.check.value,
             _subject(check, labels).removesuffix(": ") or "the run",
             check.value,
             check.low,
@@ -172,23 +150,25 @@ def checklist(items: Sequence[Item]) -> Section:
 def items_of_checks(found: Sequence[Check]) -> list[Item]:
     """The lines of the checklist that the run's own checks answer."""
     return [
-        _item("the result was compared with a reference", found, "reference"),
-        _item("iterations took the same time", found, "spread"),
-        _item("the clocks were up during every launch", found, "sm_clock"),
-        _item("nothing else used the GPU", found, "other_processes"),
-        _item("the profilers did not slow the kernels down", found, "nsys_vs_plain"),
-        _item("ncu measured the kernels that are in use", found, "ncu_vs_nsys"),
-        _item("counted operations are those of the algorithm", found, "flops"),
-        _item("the stall mix is consistent", found, "stall_sum", "sample_sum", "dropped_samples"),
+        _item("the result was compared with a reference", found, CheckName.REFERENCE),
+        _item("iterations took the same time", found, CheckName.SPREAD),
+        _item("the clocks were up during every launch", found, CheckName.SM_CLOCK),
+        _item("nothing else used the GPU", found, CheckName.OTHER_PROCESSES),
+        _item("the profilers did not slow the kernels down", found, CheckName.NSYS_VS_PLAIN),
+        _item("ncu measured the kernels that are in use", found, CheckName.NCU_VS_NSYS),
+        _item("counted operations are those of the algorithm", found, CheckName.FLOPS),
+        _item(
+            "the stall mix is consistent", found, CheckName.STALL_SUM, CheckName.SAMPLE_SUM, CheckName.DROPPED_SAMPLES
+        ),
     ]
 
 
-def _item(what: str, found: Sequence[Check], *names: str) -> Item:
+def _item(what: str, found: Sequence[Check], *names: CheckName) -> Item:
     own = [check for check in found if check.check in names]
     known = [check for check in own if check.passed is not None]
     failed = _of(own, False)
     if not known:
-        return Item(what, None, own[0].message if own else "the run has no such check")
+        return Item(what, None, worded(own[0].finding) if own else "the run has no such check")
     if failed:
         return Item(what, False, f"{len(failed)} of {len(known)} checks failed")
     return Item(what, True, f"{len(known)} check{'s' * (len(known) > 1)} passed")

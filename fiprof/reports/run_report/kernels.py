@@ -31,6 +31,7 @@ from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Sec
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.view import Column
+from fiprof.reports.words import worded
 from fiprof.text import escape_control, short_kernel, shorten
 
 MOST_KERNELS = 16
@@ -184,7 +185,7 @@ class _Writer:
         items = [Text((sentence("{}: {}", name, text),)) for name, text in found if text]
         if hot := self._hot_spot(group):
             items.append(Text(("Hot spot: ", *hot)))
-        return [*(Caution(text) for text in self._doubts.get(group.launch, ())), Bullets(tuple(items))]
+        return [*(Caution(worded(doubt)) for doubt in self._doubts.get(group.launch, ())), Bullets(tuple(items))]
 
     def _time(self, group: Group) -> TracedText:
         ncu, nsys = group.median.traced(DURATION), kernel_median(self.measured.run, group.case, group.kernel)

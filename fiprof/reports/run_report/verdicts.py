@@ -18,6 +18,7 @@ from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Bullets, Link, Observation, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
+from fiprof.reports.words import worded
 from fiprof.text import short_kernel
 
 MOST_RULES = 2
@@ -53,7 +54,7 @@ def head(verdict: LaunchVerdict) -> list[Block]:
         evidence.append(join("; ", ruled_out))
     if verdict.runner_up:
         evidence.append(sentence("runner-up: {}", verdict.runner_up))
-    why = "; ".join((SURE_WORDS[verdict.sure], *verdict.doubts))
+    why = "; ".join((SURE_WORDS[verdict.sure], *map(worded, verdict.doubts)))
     blocks: list[Block] = [
         Observation(
             anchor=f"verdict-{verdict.launch}",

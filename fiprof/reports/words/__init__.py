@@ -7,7 +7,12 @@ template is a ``str.format`` string over the finding's values::
     close = "borderline: {margin:.0f} points from {runner_up}"
 
 A traced number without a format is written in its own way, with its unit. ``{count:launch|launches}`` is ``1 launch``
-or ``3 launches``; several values are joined as ``a, b and c``. Nothing reads a sentence back.
+or ``3 launches``, and of several values ``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and
+c``, of many the first and how many more there are.
+
+Where the wording depends on how something ended, the finding has an enum ``outcome`` among its values, and the entry
+of its kind is a table with a template an outcome; ``{measured}`` in it is the entry ``measured`` of the same table.
+Nothing reads a sentence back.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import functools
 import re
 import string
 import tomllib
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -25,18 +31,29 @@ from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
 from fiprof.text import join_words
 
 FOLDER = Path(__file__).parent
+MOST_VALUES = 8
+"""Values that a sentence names before it counts the rest."""
 
 
 @functools.cache
 def templates() -> dict[str, str]:
-    """``table.key`` -> template, of all files."""
+    """``table.key`` or ``table.key.outcome`` -> template, of all files."""
     found: dict[str, str] = {}
     for path in sorted(FOLDER.glob("*.toml")):
         for table, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            for key, template in entries.items():
+            for key, template in _flat(entries):
                 assert f"{table}.{key}" not in found, f"{path.name}: {table}.{key} is worded twice"
                 found[f"{table}.{key}"] = template
     return found
+
+
+def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for key, entry in entries.items():
+        if isinstance(entry, str):
+            yield key, entry
+            continue
+        for outcome, template in entry.items():
+            yield f"{key}.{outcome}", template.replace("{measured}", entry.get("measured", ""))
 
 
 def table_of(kind: type[StrEnum]) -> str:
@@ -52,7 +69,10 @@ def phrase(key: str, /, **values: Any) -> TracedText:
 def worded(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
     if isinstance(what, Finding):
-        return phrase(f"{table_of(type(what.kind))}.{what.kind.name.lower()}", **what.values)
+        key = f"{table_of(type(what.kind))}.{what.kind.name.lower()}"
+        if key not in templates() and isinstance(outcome := what.values.get("outcome"), StrEnum):
+            key = f"{key}.{outcome.name.lower()}"
+        return phrase(key, **what.values)
     if isinstance(what, StrEnum):
         return phrase(f"{table_of(type(what))}.{what.name.lower()}")
     return what
@@ -73,8 +93,13 @@ class _Formatter(string.Formatter):
         if isinstance(value, Finding | StrEnum):
             value = worded(value)
         elif isinstance(value, tuple | list):
+            head = ""
+            if "|" in format_spec:
+                head, format_spec = f"{format_spec.split('|')[len(value) != 1]} ", ""
             parts = [self.format_field(item, format_spec) for item in value]
-            return join_words(parts)
+            if len(parts) > MOST_VALUES:
+                return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
+            return head + join_words(parts)
         self.numbers += numbers_of(value)
         if "|" in format_spec:
             one, many = format_spec.split("|")
