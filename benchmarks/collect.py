@@ -17,12 +17,14 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from fiprof.model.layout import Page
+from fiprof.model.settings import Settings
 from fiprof.orchestrator import ncu
 from fiprof.orchestrator.steps import runner_argv
 from fiprof.orchestrator.tools import find_tool
 
 KERNELS = ("prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "rope")
-PAGES: tuple[ncu.Page, ...] = ("raw", "details")
+PAGES: tuple[Page, ...] = ("raw", "details")
 BARS = {"full": 0.35, "quick": 0.22}
 
 
@@ -67,9 +69,7 @@ def by_hand(python: str, folder: Path) -> float:
             tool,
             report,
             [*traced, "--measure-iterations=1", "--warmup=1"],
-            ncu_set="full",
-            clock_control="none",
-            cache_control="all",
+            Settings(),
         )
         run(workload)
         run([nsys, "profile", f"--output={folder / kernel}", "--trace=cuda,nvtx", "--force-overwrite=true", *traced])

@@ -20,9 +20,9 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     import os
     from pathlib import Path
 
+    from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.parse import has_raw_files, parse_all
-    from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.reports.notebook import OpenedRun
 
     found = OpenedRun(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))

@@ -91,7 +91,11 @@ def test_env_names_the_remedies(fiprof: Fiprof, fakes: dict[str, str]) -> None:
         (["collect"], 2, "fiprof: which kernel?\n"),
         (["collect", "--kernel", "prefil"], 2, "fiprof: there is no workload 'prefil'\n"),
         (["collect", "--kernel", "rope", "--batch", "3"], 2, "fiprof: rope has no parameter --batch\n"),
-        (["collect", "--kernel", "rope", "--tool", "perf"], 2, "fiprof: --tool perf: not nsys, ncu or nsys,ncu\n"),
+        (
+            ["collect", "--kernel", "rope", "--tool", "perf"],
+            2,
+            "Invalid value for '--tool': perf is not a comma list of nsys, ncu\n",
+        ),
         (["collect", "--kernel", "rope", "--replay", "latest"], 2, "fiprof: --replay takes its cases from the run\n"),
         (["collect", "--workload", "x.py:mine"], 2, "fiprof: x.py: there is no such file\n"),
     ],

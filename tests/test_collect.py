@@ -179,13 +179,15 @@ def test_real_nsys(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, nsys_p
 def test_a_workload_that_fails_under_real_nsys(
     fakes: dict[str, str], tmp_path: Path, nsys_path: Path, behaviour: str, status: int
 ) -> None:
+    from fiprof.model.layout import NSYS_REPORT
+    from fiprof.model.settings import Settings
     from fiprof.orchestrator import nsys
     from fiprof.orchestrator.process import Command, Supervisor
-    from fiprof.orchestrator.steps import NSYS_REPORT, check_trace
+    from fiprof.orchestrator.steps import check_trace
 
     workload = (fakes["FIPROF_PYTHON"], "x", "run", "--case", "rmsnorm")
     report = tmp_path / NSYS_REPORT
-    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, workload, gpu_metrics_hz=0)
+    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, workload, Settings(gpu_metrics_hz=0))
     command = Command("nsys", argv, tmp_path / "nsys.log", {**fakes, "FAKE_WORKLOAD": behaviour}, makes=(report,))
     finished = Supervisor().start(command).wait()
     assert (finished.outcome, finished.exit_status) == ("failed", status)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
+from fiprof.files import write_whole
 from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator import archive as archives
-from fiprof.orchestrator.archive import UNFINISHED, Archive, Journal, write_whole
+from fiprof.orchestrator.archive import UNFINISHED, Archive, Journal
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
+from fiprof.model.layout import Page
+from fiprof.model.settings import Settings
 from fiprof.orchestrator import ncu
 
 WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
 
 
 def test_full_set() -> None:
-    argv = ncu.profile_argv(
-        Path("ncu"), Path("r/profile.ncu-rep"), WORKLOAD, ncu_set="full", clock_control="none", cache_control="all"
-    )
+    argv = ncu.profile_argv(Path("ncu"), Path("r/profile.ncu-rep"), WORKLOAD, Settings())
     assert argv == (
         "ncu",
         "--set",
@@ -38,9 +38,8 @@ def test_full_set() -> None:
 
 
 def test_quick_set_names_its_sections() -> None:
-    argv = ncu.profile_argv(
-        Path("ncu"), Path("p.ncu-rep"), (), ncu_set="quick", clock_control="base", cache_control="none"
-    )
+    settings = Settings(ncu_set="quick", clock_control="base", cache_control="none")
+    argv = ncu.profile_argv(Path("ncu"), Path("p.ncu-rep"), (), settings)
     assert "--set" not in argv
     assert [after for before, after in itertools.pairwise(argv) if before == "--section"] == [
         "SpeedOfLight",
@@ -65,7 +64,7 @@ def test_quick_set_names_its_sections() -> None:
         ("source", ("--csv", "--page", "source", "--print-source", "sass", "--print-units", "base")),
     ],
 )
-def test_export_argv(page: ncu.Page, tail: tuple[str, ...]) -> None:
+def test_export_argv(page: Page, tail: tuple[str, ...]) -> None:
     assert ncu.export_argv(Path("ncu"), Path("p.ncu-rep"), page) == ("ncu", "--import", "p.ncu-rep", *tail)
 
 

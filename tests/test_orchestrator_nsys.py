@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
+from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys
 
 WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
 
 
 def test_profile_argv() -> None:
-    argv = nsys.profile_argv(Path("nsys"), (2025, 3, 1), Path("r/trace.nsys-rep"), WORKLOAD, gpu_metrics_hz=10_000)
+    argv = nsys.profile_argv(
+        Path("nsys"), (2025, 3, 1), Path("r/trace.nsys-rep"), WORKLOAD, Settings(gpu_metrics_hz=10_000)
+    )
     assert argv == (
         "nsys",
         "profile",
@@ -31,12 +34,12 @@ def test_profile_argv() -> None:
 
 
 def test_older_versions_know_the_singular_switch() -> None:
-    argv = nsys.profile_argv(Path("nsys"), (2022, 4, 2), Path("t"), WORKLOAD, gpu_metrics_hz=1000)
+    argv = nsys.profile_argv(Path("nsys"), (2022, 4, 2), Path("t"), WORKLOAD, Settings(gpu_metrics_hz=1000))
     assert "--gpu-metrics-device=cuda-visible" in argv
 
 
 def test_no_gpu_metrics() -> None:
-    argv = nsys.profile_argv(Path("nsys"), (2025, 3, 1), Path("t"), WORKLOAD, gpu_metrics_hz=0)
+    argv = nsys.profile_argv(Path("nsys"), (2025, 3, 1), Path("t"), WORKLOAD, Settings(gpu_metrics_hz=0))
     assert not [word for word in argv if "metrics" in word]
 
 

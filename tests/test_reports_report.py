@@ -463,15 +463,15 @@ def test_settings_that_differ_are_options(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", cases=cases("other[rows=8]"), settings=settings)
     (collect,) = guide.collects(run.manifest, DEFAULTS)
     assert collect.command.split()[4:] == [
-        "--tool",
-        "ncu",
         "--set",
         "quick",
         "--seed",
         "7",
+        "--no-check",
         "--gpu-metrics-hz",
         "0",
-        "--no-check",
+        "--tool",
+        "ncu",
     ]
 
 

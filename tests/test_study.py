@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,10 +13,11 @@ from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.model.results import JitResults, read
+from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.study import runner as study_conduct
-from fiprof.orchestrator.study.definition import Settings, load
+from fiprof.orchestrator.study.definition import load
 from fiprof.orchestrator.study.folder import mixed, read_study
 from fiprof.orchestrator.study.plan import batches, label, make_plan
 from fiprof.orchestrator.study.runner import Where, conduct, entries, request_for
@@ -121,8 +122,8 @@ CELLS = '[[cells]]\nworkload = "rope"\n'
         ('name = "x"\n' + CELLS + "tokens = {a = 1}", "[[cells]] 1: tokens is neither a value nor a list of values"),
         ('name = "x"\n[[cells]]\nworkload = "sort"', "[[cells]] 1: there is no workload 'sort'"),
         ('name = "x"\n[settings]\nrounds = "6"\n' + CELLS, "[settings]: Expected `int`, got `str` - at `$.rounds`"),
-        ('name = "x"\n[settings]\nrounds = 0\n' + CELLS, "[settings]: rounds is not above 0"),
-        ('name = "x"\n[quick]\nround = 1\n' + CELLS, "quick has no round; it has rounds, iterations"),
+        ('name = "x"\n[settings]\nrounds = 0\n' + CELLS, "[settings]: rounds is below 1"),
+        ('name = "x"\n[quick]\nround = 1\n' + CELLS, "quick has no round; it has ncu_set, iterations"),
         ('name = "x"\n[quick]\ncache_control = "warm"\n' + CELLS, "[quick]: cache_control is none of all, none"),
         ('name = "x"\njit = ["prefill[backend=fa9]"]\n' + CELLS, "--backend: 'fa9' is not valid (auto|fa2|fa3)"),
     ],
@@ -212,12 +213,10 @@ def test_runs_that_differ_in_what_matters_are_named() -> None:
 
 def test_the_documentation(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs/study.md").read_text()
-    for field in dataclasses.fields(Settings):
-        (row,) = [
-            line for line in text.splitlines() if line.startswith("| `") and f"`{field.name}`" in line.split("|")[1]
-        ]
-        default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-        assert default in row.split("|")[2]
+    rows = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", text, re.MULTILINE))
+    common = {each.name: each.default for each in settings_of(Settings)}
+    own = {each.name: each.default for each in settings_of(StudySettings) if common.get(each.name, "") != each.default}
+    assert rows == {name: str(default).lower() for name, default in own.items()}
     (tmp_path / "norms.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
     study = load(str(tmp_path / "norms.toml"))
     assert (len(study.cells), study.settings.ncu_set, [case.workload for case in study.jit]) == (

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.settings import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, PYTHON_VARIABLE
+from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from fiprof.model.run import Run
+    from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Document, Format, View
 
@@ -71,10 +72,7 @@ def run_argument(function: F) -> F:
     @folder_argument
     @functools.wraps(function)
     def wrapped(*args: Any, folder: Path, **kwargs: Any) -> Any:
-        from fiprof.model.run import Run
-
-        run = Run(folder)
-        problems = 0 if run.parsed else _make_tables(folder)
+        run, problems = open_run(folder)
         if kwargs.get("format_") == "table":
             click.echo(_what_it_is(run), err=True)
         shown = function(*args, run=run, **kwargs)
@@ -99,28 +97,90 @@ def _what_it_is(run: Run) -> str:
     return f"{run.path}: {', '.join(filter(None, facts))}"
 
 
-def _make_tables(folder: Path) -> int:
-    """Make the tables of a run that has none. Returns the number of problems, which are printed."""
+def open_run(folder: Path) -> tuple[Run, int]:
+    """A run, its tables made where it has none but raw files; and the number of problems with that, which are printed.
+
+    Raises FiprofError where the folder is no run.
+    """
+    from fiprof.model.run import Run
     from fiprof.orchestrator.parse import has_raw_files, parse_all
 
-    if not has_raw_files(folder):
-        return 0
+    run = Run(folder)
+    # Read now: a damaged manifest is no reason to make tables first.
+    _ = run.manifest
+    if run.parsed or not has_raw_files(folder):
+        return run, 0
     click.echo(f"making the tables of {folder}", err=True)
     problems = parse_all(folder).problems
     for problem in problems:
         click.echo(f"fiprof: {problem}", err=True)
-    return len(problems)
+    return run, len(problems)
 
 
-def python_option(function: F) -> F:
-    """``--python``, the workload's interpreter, given to the command as ``python``."""
-    return click.option(
-        "--python",
-        default=sys.executable,
-        envvar=PYTHON_VARIABLE,
-        metavar="PATH",
-        help="Interpreter that has torch and flashinfer [default: fiprof's own].",
-    )(function)
+def setting_option(setting: Setting) -> click.Option:
+    """The option that a setting's declaration makes, given to the command under the setting's name."""
+    about = setting.declared
+    names = f"{setting.option}/{setting.option.replace('--', '--no-', 1)}" if setting.type is bool else setting.option
+    return click.Option(
+        [names, setting.name],
+        type=_type_of(setting),
+        default=",".join(setting.default) if setting.several else setting.default,
+        envvar=about.variable or None,
+        show_default=not about.otherwise,
+        metavar=about.metavar or ("LIST" if setting.several else None),
+        help=f"{about.help} [default: {about.otherwise}]." if about.otherwise else about.help,
+    )
+
+
+def _type_of(setting: Setting) -> Any:
+    about = setting.declared
+    if setting.several:
+        return _comma_list(setting.choices)
+    if setting.choices:
+        return click.Choice(setting.choices)
+    if setting.type is bool:
+        return click.BOOL
+    if setting.type is float:
+        return click.FloatRange(about.low if about.above is None else about.above, about.high, about.above is not None)
+    if setting.type is int and about.low is not None:
+        return click.IntRange(int(about.low), None if about.high is None else int(about.high))
+    if setting.type is int:
+        return click.INT
+    return click.STRING
+
+
+def _comma_list(choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+    """Takes a comma list of the choices, and puts it into their order."""
+
+    def convert(text: str) -> tuple[str, ...]:
+        words = split(text)
+        if not words or not set(words) <= set(choices):
+            raise click.BadParameter(f"{text} is not a comma list of {', '.join(choices)}")
+        return tuple(choice for choice in choices if choice in words)
+
+    return convert
+
+
+def split(text: str) -> list[str]:
+    """The words of a comma list."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def setting_options(*names: str) -> Callable[[F], F]:
+    """Options of settings of a collect, for a command that takes only some."""
+
+    def decorated(function: F) -> F:
+        from fiprof.model.settings import CollectSettings, settings_of
+
+        found = [setting_option(each) for each in settings_of(CollectSettings) if each.name in names]
+        function.__click_params__ = [*reversed(found), *getattr(function, "__click_params__", [])]  # type: ignore[attr-defined]
+        return function
+
+    return decorated
+
+
+python_option = setting_options("python")
+"""``--python``, the workload's interpreter, given to the command as ``python``."""
 
 
 def format_option(function: F) -> F:

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fiprof.errors import FiprofError
+from fiprof.files import file_errors
 from fiprof.model.manifest import read_manifest
-from fiprof.orchestrator.archive import file_errors
 
 SUFFIX = ".xz"
 COPY_BYTES = 1 << 20

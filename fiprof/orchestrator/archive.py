@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
-from fiprof.files import atomic_write
+from fiprof.files import file_errors, write_whole
+from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
-from fiprof.orchestrator.settings import ARCHIVE_VARIABLE, STUDY_FILE
 
 PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
@@ -128,36 +127,11 @@ class RunFolder:
         return self.root / self.name
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Replace a file's contents in one step: a reader sees the old or the new, also when the disk is full."""
-    with file_errors(path), atomic_write(path) as partial:
-        partial.write_bytes(data)
-
-
 def file_entry(folder: Path, path: Path) -> FileEntry:
     """Size and checksum of a file in a run folder."""
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
     return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest())
-
-
-@contextlib.contextmanager
-def file_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals around a block into FiprofErrors with a remedy."""
-    try:
-        yield
-    except FileExistsError:
-        raise
-    except OSError as error:
-        where = error.filename or path
-        if error.errno == errno.ENOSPC:
-            raise FiprofError(f"{where}: the disk is full", "free some space; what was collected is kept") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise FiprofError(
-                f"{where}: no permission to write",
-                f"choose another archive with --artifacts DIR or {ARCHIVE_VARIABLE}",
-            ) from error
-        raise FiprofError(f"{where}: {error.strerror}") from error
 
 
 def new_manifest(name: str) -> Manifest:

@@ -10,8 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, Page
 from fiprof.model.manifest import CaseEntry, Status, read_manifest
 from fiprof.model.run import case_errors
+from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
@@ -84,7 +86,7 @@ def start(
     journal = Journal(folder)
     journal.set(
         cases=cases,
-        settings=request.settings(),
+        settings=recorded(request),
         environment={**run_environment(tools), "gpu_state": {"before": before}},
     )
     if request.gpu_metrics_hz and counters_permitted() is False:
@@ -100,9 +102,7 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
     Raises FiprofError when the source is no run.
     """
     archived = read_manifest(source)
-    known = {field.name for field in dataclasses.fields(CollectRequest)} - {"cases"}
-    settings = {name: value for name, value in archived.settings.items() if name in known}
-    request = CollectRequest(cases=(), **{**settings, "tools": tuple(settings.get("tools", ()))})
+    request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
     folder = archive.create(archived.name.split("-", 2)[-1])
     journal = Journal(folder)
     journal.set(
@@ -170,7 +170,7 @@ class Collection:
             with gate(session.path / "logs" / ".gate") as held:
                 _plain(session, self._commands)
                 self._started = True
-                self._leave_out(steps.BASELINE)
+                self._leave_out(BASELINE)
                 profiling = _start_ncu(session, self._commands, held.env) if "ncu" in request.tools else None
                 if "nsys" in request.tools:
                     with _collecting(self._problems):
@@ -182,9 +182,9 @@ class Collection:
                         _profile(session, profiling, self._traced)
                         self._profiled = True
             if "nsys" in request.tools:
-                self._leave_out(steps.NSYS_CASES)
+                self._leave_out(NSYS_CASES)
             if "ncu" in request.tools:
-                self._leave_out(steps.NCU_CASES)
+                self._leave_out(NCU_CASES)
             if session.journal.manifest.replayed_from is None:
                 _note_gpu_afterwards(session)
 
@@ -258,7 +258,7 @@ def _plain(session: Session, commands: steps.Commands) -> None:
     try:
         session.run(commands.plain(), steps.check_plain(session.path, case_ids), _watch(session, "plain"))
     finally:
-        session.journal.note_environment(workload_environment(session.path / steps.BASELINE))
+        session.journal.note_environment(workload_environment(session.path / BASELINE))
 
 
 def _trace(session: Session, commands: steps.Commands) -> None:
@@ -326,7 +326,7 @@ def _profile(session: Session, profiling: Started, traced: Future[int] | None) -
 def _profile_tables(session: Session, commands: steps.Commands, pool: ThreadPoolExecutor) -> None:
     """Export ncu's pages side by side, then parse them."""
 
-    def export(page: ncu.Page) -> None:
+    def export(page: Page) -> None:
         command = commands.page(page)
         assert command.stdout is not None
         session.run(command, steps.check_made(command.stdout))

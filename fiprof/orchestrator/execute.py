@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.files import file_errors
 from fiprof.model import packing
 from fiprof.model.manifest import Manifest, read_manifest
-from fiprof.orchestrator.archive import file_entry, file_errors
+from fiprof.orchestrator.archive import file_entry
 from fiprof.orchestrator.process import Command, Finished, Supervisor
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
 

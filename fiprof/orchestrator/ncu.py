@@ -6,13 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from fiprof.errors import FiprofError
+from fiprof.model.layout import Page
+from fiprof.model.settings import Settings, tool_words
 from fiprof.orchestrator.nsys import last_line
-from fiprof.orchestrator.request import NcuSet
-
-Page = Literal["raw", "details", "source"]
 
 # Counted tensor operations stand in this section alone; not every version's full set has it.
 TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
@@ -41,18 +39,10 @@ PERMISSION_REMEDY = (
 )
 
 
-def profile_argv(
-    ncu: Path,
-    report: Path,
-    workload: Sequence[str],
-    *,
-    ncu_set: NcuSet,
-    clock_control: str,
-    cache_control: str,
-) -> tuple[str, ...]:
+def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Settings) -> tuple[str, ...]:
     """``ncu`` over a workload: only the kernels launched inside its measure ranges. report ends in .ncu-rep."""
     sections: tuple[str, ...] = ("--set", "full", "--section", TENSOR_ROOFLINE)
-    if ncu_set == "quick":
+    if settings.ncu_set == "quick":
         sections = (
             *(word for section in QUICK_SECTIONS for word in ("--section", section)),
             "--metrics",
@@ -64,10 +54,7 @@ def profile_argv(
         "--nvtx",
         "--nvtx-include",
         MEASURE_RANGE,
-        "--clock-control",
-        clock_control,
-        "--cache-control",
-        cache_control,
+        *tool_words(settings, "ncu"),
         "--force-overwrite",
         "--export",
         str(report),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
+from fiprof.model.settings import Settings, tool_words
 
 # 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
 PLURAL_GPU_METRICS = (2024, 5)
@@ -16,21 +17,16 @@ NVTX_REMEDY = "pip install nvtx==0.2.11 in the workload's interpreter, or use ns
 
 
 def profile_argv(
-    nsys: Path,
-    version: tuple[int, ...],
-    report: Path,
-    workload: Sequence[str],
-    *,
-    gpu_metrics_hz: int,
+    nsys: Path, version: tuple[int, ...], report: Path, workload: Sequence[str], settings: Settings
 ) -> tuple[str, ...]:
     """``nsys profile`` over a workload: CUDA calls, kernels (graph nodes too), NVTX, device memory.
 
-    gpu_metrics_hz: samples a second of the GPU's metrics; 0 leaves them out (they need counter permission).
+    The GPU's metrics need counter permission.
     """
     metrics: tuple[str, ...] = ()
-    if gpu_metrics_hz:
+    if settings.gpu_metrics_hz:
         switch = "--gpu-metrics-devices" if version >= PLURAL_GPU_METRICS else "--gpu-metrics-device"
-        metrics = (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={gpu_metrics_hz}")
+        metrics = (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={settings.gpu_metrics_hz}")
     return (
         str(nsys),
         "profile",
@@ -42,6 +38,7 @@ def profile_argv(
         "--cuda-graph-trace=node",
         "--cuda-memory-usage=true",
         *metrics,
+        *tool_words(settings, "nsys"),
         *workload,
     )
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
+from fiprof.files import file_errors
 from fiprof.model import packing
-from fiprof.orchestrator.archive import file_errors
-from fiprof.orchestrator.steps import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.files import file_errors
 from fiprof.model.manifest import Action
-from fiprof.orchestrator.archive import Journal, file_entry, file_errors
+from fiprof.orchestrator.archive import Journal, file_entry
 from fiprof.orchestrator.execute import Executor, Started
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished
 from fiprof.orchestrator.progress import Progress

@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
+from fiprof.model.layout import (
+    BASELINE,
+    NCU_CASES,
+    NCU_PAGES,
+    NCU_REPORT,
+    NSYS_CASES,
+    NSYS_REPORT,
+    NSYS_SQLITE,
+    Page,
+)
 from fiprof.model.run import case_errors, read_jsonl
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.tools import Tool
-
-BASELINE = "baseline.jsonl"
-NSYS_REPORT = "nsys/trace.nsys-rep"
-NSYS_SQLITE = "nsys/trace.sqlite"
-NCU_REPORT = "ncu/profile.ncu-rep"
-NCU_PAGES: Mapping[ncu.Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
-
-NSYS_CASES = "logs/nsys.jsonl"
-NCU_CASES = "logs/ncu.jsonl"
 
 NCU_WARMUP = 1
 
@@ -46,7 +47,8 @@ class Commands:
         tool, report = self._tool(self.nsys_tool, "nsys"), self.path / NSYS_REPORT
         out = self.path / NSYS_CASES
         workload = self._workload(self.request.iterations, self.request.warmup, out, *self._turns(), profiled=True)
-        argv = nsys.profile_argv(tool.path, tool.version, report, workload, gpu_metrics_hz=gpu_metrics_hz)
+        settings = dataclasses.replace(self.request, gpu_metrics_hz=gpu_metrics_hz)
+        argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
         return self._command("nsys", argv, makes=(report,), env=self._gpu_env())
 
     def trace_export(self) -> Command:
@@ -58,17 +60,10 @@ class Commands:
         """gate_env: what holds the workload back until its turn."""
         tool, report, request = self._tool(self.ncu_tool, "ncu"), self.path / NCU_REPORT, self.request
         workload = self._workload(request.measure_iterations, NCU_WARMUP, self.path / NCU_CASES, profiled=True)
-        argv = ncu.profile_argv(
-            tool.path,
-            report,
-            workload,
-            ncu_set=request.ncu_set,
-            clock_control=request.clock_control,
-            cache_control=request.cache_control,
-        )
+        argv = ncu.profile_argv(tool.path, report, workload, request)
         return self._command("ncu", argv, makes=(report,), env={**self._gpu_env(), **gate_env})
 
-    def page(self, page: ncu.Page) -> Command:
+    def page(self, page: Page) -> Command:
         tool = self._tool(self.ncu_tool, "ncu")
         argv = ncu.export_argv(tool.path, self.path / NCU_REPORT, page)
         return self._command(f"ncu-{page}", argv, stdout=self.path / NCU_PAGES[page])
@@ -135,7 +130,7 @@ class Commands:
         return tool or Tool(Path(name), ())
 
 
-def pages(request: CollectRequest) -> tuple[ncu.Page, ...]:
+def pages(request: CollectRequest) -> tuple[Page, ...]:
     """The pages to export: the quick set has no source counters."""
     return ("raw", "details", "source") if request.ncu_set == "full" else ("raw", "details")
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiprof.errors import FiprofError
-from fiprof.files import atomic_write
+from fiprof.files import atomic_write, file_errors, write_whole
 from fiprof.model import packing
+from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
-from fiprof.orchestrator.steps import BASELINE, NCU_REPORT, NSYS_REPORT
 
 if TYPE_CHECKING:
     from fiprof.reports.pages.page import Page
@@ -23,56 +21,17 @@ RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
 ELSEWHERE = "write it elsewhere with --out DIR"
 
 
-def open_runs(folders: Sequence[Path], say: Callable[[str], None]) -> list[Run]:
-    """The runs, tables made where they have none. A run without raw files is opened all the same.
-
-    say: told what is done and what could not be read. Raises FiprofError for a folder that is no run, and (exit
-    status 2) for one that is named twice.
-    """
-    from fiprof.orchestrator.parse import has_raw_files, parse_all
-
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise FiprofError("a run is named twice", "a report compares different runs", exit_code=2)
-    runs = []
-    for folder in folders:
-        run = Run(folder)
-        # Read now: a damaged manifest is no reason to make tables first.
-        _ = run.manifest
-        if not run.parsed and has_raw_files(folder):
-            say(f"making the tables of {folder}")
-            for problem in parse_all(folder).problems:
-                say(f"fiprof: {problem}")
-        runs.append(run)
-    return runs
-
-
-def page(runs: Sequence[Run]) -> Page:
-    """The report of the runs, with what this fiprof knows of the workloads' defaults."""
-    from fiprof.reports.report import report
-    from fiprof.workloads.base import parameters
-    from fiprof.workloads.registry import builtin
-
-    defaults: dict[str, dict[str, Any]] = {
-        name: {parameter.name: parameter.default for parameter in parameters(workload)}
-        for name, workload in builtin().items()
-    }
-    return report(runs, defaults=defaults)
-
-
 def write_report(made: Page, folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """Write report.md and report.html into a folder; each appears whole or not at all. Returns their paths.
 
     suffixes: md, html or both. Raises FiprofError where the folder cannot be written.
     """
     texts = render(made, suffixes)
-    with _write_errors(folder):
+    with file_errors(folder, ELSEWHERE):
         folder.mkdir(parents=True, exist_ok=True)
-    written = []
     for name, text in texts.items():
-        with _whole(folder / name) as partial:
-            partial.write_text(text, encoding="utf-8")
-        written.append(folder / name)
-    return written
+        write_whole(folder / name, text.encode(), ELSEWHERE)
+    return [folder / name for name in texts]
 
 
 def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
@@ -95,7 +54,8 @@ def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence
     """
     texts = render(made, suffixes)
     with (
-        _whole(path, "name another file with --bundle") as partial,
+        file_errors(path, "name another file with --bundle"),
+        atomic_write(path) as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as bundle,
     ):
         for name, text in texts.items():
@@ -188,19 +148,3 @@ def _guide(made: Page, folder: str) -> str:
                 yield from guides(section.sections)
 
     return markdown.render(dataclasses.replace(made, sections=(opening, *guides(made.sections))))
-
-
-@contextlib.contextmanager
-def _whole(path: Path, remedy: str = ELSEWHERE) -> Iterator[Path]:
-    """:func:`fiprof.files.whole`. Raises FiprofError where the file cannot be written."""
-    with _write_errors(path, remedy), atomic_write(path) as partial:
-        yield partial
-
-
-@contextlib.contextmanager
-def _write_errors(path: Path, remedy: str = ELSEWHERE) -> Iterator[None]:
-    """The operating system's refusals as errors that name the way out."""
-    try:
-        yield
-    except OSError as error:
-        raise FiprofError(f"{path} cannot be written: {error.strerror}", remedy) from error

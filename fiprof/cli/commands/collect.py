@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli.options import archive_option, python_option
+from fiprof.cli.options import archive_option, setting_option, split
 from fiprof.errors import FiprofError
-from fiprof.orchestrator.settings import TOOLS
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
@@ -20,12 +19,14 @@ if TYPE_CHECKING:
 
 ALL = "all"
 WORKLOAD_FLAG = "--workload"
+SETTINGS_AT = 3
+"""Place of the settings' options among the command's own."""
 ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 """How a run that is not complete ended."""
 
 
 class CollectCommand(click.Command):
-    """The parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
+    """The settings, and the parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORKLOAD_FLAG] = [
@@ -36,7 +37,10 @@ class CollectCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from fiprof.model.settings import CollectSettings, settings_of
+
         own = super().get_params(ctx)
+        own[SETTINGS_AT:SETTINGS_AT] = [setting_option(each) for each in settings_of(CollectSettings) if each.option]
         added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
         taken = {option for parameter in own for option in parameter.opts}
         for parameter in added:
@@ -76,45 +80,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
 @click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")
-@click.option("--tool", "tools", default=",".join(TOOLS), show_default=True, metavar="LIST", help="nsys, ncu or both.")
-@click.option(
-    "--set",
-    "ncu_set",
-    type=click.Choice(["full", "quick"]),
-    default="full",
-    show_default=True,
-    help="ncu's metrics: all, or those that stalls and show need (about half the time).",
-)
-@click.option("--iterations", default=20, show_default=True, type=click.IntRange(1), help="Launches, plain and nsys.")
-@click.option("--measure-iterations", default=1, show_default=True, type=click.IntRange(1), help="Launches under ncu.")
-@click.option("--warmup", default=3, show_default=True, type=click.IntRange(0), help="Launches before the measured.")
-@click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
-@click.option("--check/--no-check", default=True, show_default=True, help="Compare with the float32 reference first.")
-@click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
-@python_option
-@click.option(
-    "--clock-control",
-    type=click.Choice(["none", "base", "boost"]),
-    default="none",
-    show_default=True,
-    help="ncu: leave the GPU's clocks alone, or lock them while it measures.",
-)
-@click.option(
-    "--cache-control",
-    type=click.Choice(["all", "none"]),
-    default="all",
-    show_default=True,
-    help="ncu: flush the caches before every pass, or leave them warm.",
-)
-@click.option("--timeout", default=1800.0, show_default=True, metavar="S", help="Seconds that each tool may take.")
-@click.option(
-    "--gpu-metrics-hz",
-    default=10_000,
-    show_default=True,
-    type=click.IntRange(0, 200_000),
-    help="nsys's GPU metric samples a second; 0 for none.",
-)
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @archive_option
@@ -123,8 +89,6 @@ def command(
     kernels: str | None,
     workloads: tuple[str, ...],
     replay: str | None,
-    tools: str,
-    timeout: float,
     wait: bool,
     dry_run: bool,
     quiet: bool,
@@ -149,11 +113,9 @@ def command(
             result = collect.replay(source, archive, progress, supervisor)
         return _conclude(result)
     own = {field: words.pop(field) for field in list(words) if field in CollectRequest.__dataclass_fields__}
-    names = [*_split(kernels or ""), *workloads]
+    names = [*split(kernels or ""), *workloads]
     request = CollectRequest(
         cases=tuple(choose_cases(names, {key: word for key, word in words.items() if word is not None})),
-        tools=_tools(tools),
-        timeout_s=timeout,
         **own,
     )
     if dry_run:
@@ -189,28 +151,19 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
     return [
         case
         for name, has in known.items()
-        for case in make_cases(name, {word: _split(text) for word, text in words.items() if word in has})
+        for case in make_cases(name, {word: split(text) for word, text in words.items() if word in has})
     ]
 
 
-def _split(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _tools(text: str) -> tuple[Any, ...]:
-    words = _split(text)
-    unknown = [word for word in words if word not in TOOLS]
-    if unknown or not words:
-        raise FiprofError(f"--tool {text}: not nsys, ncu or nsys,ncu", "for example --tool ncu", exit_code=2)
-    return tuple(tool for tool in TOOLS if tool in words)
-
-
 def _dry_run(request: CollectRequest, archive: Archive) -> None:
+    from typing import get_args
+
+    from fiprof.model.settings import Tool as ToolName
     from fiprof.orchestrator.steps import Commands
     from fiprof.orchestrator.tools import Tool, find_tool
 
     found: dict[str, Tool | None] = {}
-    for name in TOOLS:
+    for name in get_args(ToolName):
         try:
             found[name] = find_tool(name)
         except FiprofError as error:

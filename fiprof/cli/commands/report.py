@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli.options import archive_option
+from fiprof.cli.options import archive_option, open_run
+from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
@@ -45,17 +46,20 @@ def command(
 
     The paths go to standard output.
     """
-    from fiprof.reports.bundle import open_runs, page, write_bundle, write_report
+    from fiprof.reports.bundle import write_bundle, write_report
     from fiprof.reports.pages import html
-    from fiprof.reports.report import warnings
+    from fiprof.reports.report import report, warnings
 
-    opened = open_runs([archive.find(run) for run in runs], lambda text: click.echo(text, err=True))
+    folders = [archive.find(run) for run in runs]
+    if len({each.resolve() for each in folders}) < len(folders):
+        raise FiprofError("a run is named twice", "a report compares different runs", exit_code=2)
+    opened = [open_run(each)[0] for each in folders]
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     if format_ is None and (missing := html.missing()):
         click.echo(f"warning: report.md alone: {missing}", err=True)
         suffixes = ("md",)
-    made = page(opened)
+    made = report(opened, defaults=_defaults())
     for text in warnings(made):
         click.echo(f"warning: {text}", err=True)
     written = write_report(made, folder, suffixes)
@@ -63,3 +67,14 @@ def command(
         written.append(write_bundle(made, opened, bundle, suffixes))
     for path in written:
         click.echo(str(path))
+
+
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Workload -> parameter -> its default."""
+    from fiprof.workloads.base import parameters
+    from fiprof.workloads.registry import builtin
+
+    return {
+        name: {parameter.name: parameter.default for parameter in parameters(workload)}
+        for name, workload in builtin().items()
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,52 +11,13 @@ from typing import Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import packs
-from fiprof.orchestrator.request import NcuSet
+from fiprof.model.settings import StudySettings, settings_of
 from fiprof.workloads.case import Case
 
 EXAMPLE = "docs/study.md says what stands in one"
 JIT = "jit"
 KEYS = ("name", "title", "jit", "settings", "quick", "cells")
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How every cell of a study is measured."""
-
-    rounds: int = 6
-    """Turns of each cell in the plain run and under nsys; the other cells of its batch have theirs between them."""
-    iterations: int = 20
-    """Most launches in a turn."""
-    budget_ms: float = 20.0
-    """GPU time of a turn's launches, which may make them fewer, down to three."""
-    warmup: int = 3
-    """Launches before them in each turn."""
-    ncu_set: NcuSet = "full"
-    """full or quick, as fiprof collect has them; under ncu each cell has one iteration."""
-    check: bool = True
-    """Compare each cell with its float32 reference once, in the plain run."""
-    seed: int = 0
-    """Of the random inputs and of the order of the turns."""
-    clock_control: str = "none"
-    """ncu's."""
-    cache_control: str = "all"
-    """ncu's."""
-    gpu_metrics_hz: int = 0
-    """Samples a second of nsys's GPU metrics; 0 leaves them out."""
-    batch_cells: int = 120
-    """Most cells that share one process per tool. Cells of one workload stay together up to this number: what is
-    compared is to be measured in turns."""
-    timeout_s: float = 3600.0
-    """Longest time for each tool's process."""
-    jit: bool = True
-    """Measure the compilation too where no part of the study is asked for by name."""
-
-    def measuring(self) -> dict[str, Any]:
-        """Those that what was measured depends on: with others, cells do not belong to one study."""
-        settings = dataclasses.asdict(self)
-        del settings["batch_cells"], settings["timeout_s"], settings["jit"]
-        return settings
 
 
 @dataclass(frozen=True)
@@ -70,7 +30,7 @@ class Definition:
     """The packaged study's name, or the file."""
     cells: tuple[Case, ...]
     """Every cell once, in the declared order of the workloads, those of a workload in the order of its parameters."""
-    settings: Settings
+    settings: StudySettings
     quick: bool
     jit: tuple[Case, ...]
     """What to study the compilation of."""
@@ -193,20 +153,21 @@ def _jit(texts: Any) -> Iterable[Case]:
     return [parse_case(text) for text in texts]
 
 
-def _settings(given: Mapping[str, Any], where: str) -> Settings:
+def _settings(given: Mapping[str, Any], where: str) -> StudySettings:
     import msgspec
 
-    _known(given, [field.name for field in dataclasses.fields(Settings)], where)
+    declared = settings_of(StudySettings)
+    _known(given, [each.name for each in declared], where)
+    for each in declared:
+        if each.name in given and each.choices and (problem := each.problem(given[each.name])):
+            raise _WrongError(f"[{where}]: {each.name} {problem}")
     try:
-        settings = msgspec.convert(dict(given), Settings)
+        settings = msgspec.convert(dict(given), StudySettings)
     except msgspec.ValidationError as error:
         raise _WrongError(f"[{where}]: {error}") from error
-    for key in ("rounds", "iterations", "budget_ms", "batch_cells", "timeout_s"):
-        if getattr(settings, key) <= 0:
-            raise _WrongError(f"[{where}]: {key} is not above 0")
-    for key, choices in (("clock_control", ("none", "base", "boost")), ("cache_control", ("all", "none"))):
-        if getattr(settings, key) not in choices:
-            raise _WrongError(f"[{where}]: {key} is none of {', '.join(choices)}")
+    for each in declared:
+        if problem := each.problem(getattr(settings, each.name)):
+            raise _WrongError(f"[{where}]: {each.name} {problem}")
     return settings
 
 

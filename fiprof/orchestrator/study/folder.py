@@ -14,11 +14,12 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
+from fiprof.files import file_errors, write_whole
+from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.versioned import decode, encode
-from fiprof.orchestrator.archive import Archive, file_errors, write_whole
+from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.process import end_orphans
-from fiprof.orchestrator.settings import STUDY_FILE
 from fiprof.orchestrator.study.definition import Definition
 
 MANIFEST = STUDY_FILE

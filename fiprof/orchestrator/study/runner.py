@@ -13,10 +13,12 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model import results
+from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.results import EnvironmentInfo
 from fiprof.model.run import case_errors
-from fiprof.orchestrator import collect, steps
+from fiprof.model.settings import shared
+from fiprof.orchestrator import collect
 from fiprof.orchestrator.gpu import gpu_state, visible_gpu
 from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
@@ -32,7 +34,7 @@ from fiprof.workloads.case import Case
 MOST_FAILURES = 3
 """Batches that may fail one after the other, each by a cell that took its process with it, before the study ends."""
 
-RESULT_FILES = {"plain": steps.BASELINE, "nsys": steps.NSYS_CASES, "ncu": steps.NCU_CASES}
+RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
 
 
 @dataclass(frozen=True)
@@ -49,23 +51,8 @@ class Where:
 
 def request_for(definition: Definition, cases: Sequence[Case], where: Where) -> CollectRequest:
     """The run of a batch."""
-    settings = definition.settings
     return CollectRequest(
-        cases=tuple(cases),
-        ncu_set=settings.ncu_set,
-        iterations=settings.iterations,
-        warmup=settings.warmup,
-        seed=settings.seed,
-        check=settings.check,
-        gpu=where.gpu,
-        python=where.python,
-        clock_control=settings.clock_control,
-        cache_control=settings.cache_control,
-        timeout_s=settings.timeout_s,
-        gpu_metrics_hz=settings.gpu_metrics_hz,
-        rounds=settings.rounds,
-        budget_ms=settings.budget_ms,
-        keep_going=True,
+        cases=tuple(cases), gpu=where.gpu, python=where.python, keep_going=True, **shared(definition.settings)
     )
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 import fiprof
+from fiprof.files import file_errors
 from fiprof.model import results
 from fiprof.model.manifest import CaseEntry, Manifest
 from fiprof.model.results import Cell, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
-from fiprof.orchestrator.archive import file_errors
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.orchestrator.study.folder import RESULTS, StudyFolder, mixed
 from fiprof.workloads.case import short_name

@@ -9,7 +9,9 @@ from itertools import product
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.case_quantities import NCU, NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, CaseEntry, Manifest
+from fiprof.model.settings import collect_words
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
 from fiprof.reports.run_report.settings import Defaults
@@ -25,25 +27,8 @@ BY_HAND = "by-hand"
 MOST_CASES = 12
 """That each command of the log says in full; of more they are said once."""
 
-NCU_RAW, NSYS_SQLITE = "ncu/raw.csv", "nsys/trace.sqlite"
-"""What a replay reads."""
-VIEWERS: Mapping[str, str] = {"ncu-ui": "ncu/profile.ncu-rep", "nsys-ui": "nsys/trace.nsys-rep"}
+VIEWERS: Mapping[str, str] = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
 """Viewer -> the raw report that it opens."""
-
-_OPTIONS: Mapping[str, Value] = {
-    "ncu_set": "full",
-    "iterations": 20,
-    "measure_iterations": 1,
-    "warmup": 3,
-    "seed": 0,
-    "clock_control": "none",
-    "cache_control": "all",
-    "gpu_metrics_hz": 10_000,
-}
-"""Settings that are options of ``fiprof collect`` -> their defaults."""
-_FLAGS = {"ncu_set": "--set"}
-"""Those whose option is not spelled as they are."""
-
 
 # What was done
 
@@ -136,7 +121,7 @@ def collects(manifest: Manifest, defaults: Defaults) -> tuple[Collect, ...]:
     for case in manifest.cases:
         workloads.setdefault(case.workload, []).append(case)
     together = {name: _choices(cases, defaults.get(name)) for name, cases in workloads.items()}
-    settings = _setting_words(manifest)
+    settings = [_quoted(word) for word in collect_words(manifest.settings)]
     merged: dict[str, tuple[str, ...]] = {}
     for choices in together.values():
         merged.update(choices or {})
@@ -209,19 +194,6 @@ def _collect(names: Sequence[str], choices: Mapping[str, tuple[str, ...]], defau
     return [*map(_quoted, words)]
 
 
-def _setting_words(manifest: Manifest) -> list[str]:
-    settings, words = manifest.settings, []
-    tools = settings.get("tools")
-    if isinstance(tools, list) and tools != ["nsys", "ncu"]:
-        words += ["--tool", ",".join(map(str, tools))]
-    for key, default in _OPTIONS.items():
-        if key in settings and settings[key] != default:
-            words += [_FLAGS.get(key, f"--{key.replace('_', '-')}"), str(settings[key])]
-    if settings.get("check") is False:
-        words.append("--no-check")
-    return [_quoted(word) for word in words]
-
-
 def _word(value: object) -> str:
     """A parameter's value as a case id writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -247,7 +219,7 @@ def guide_section(measured: Analyses, defaults: Defaults) -> Section:
             blocks.append(_expect(measured))
     name = shlex.quote(escape_control(manifest.name))
     made = {file.path for action in manifest.actions for file in action.files}
-    if made & {NCU_RAW, NSYS_SQLITE}:
+    if made & {NCU_PAGES["raw"], NSYS_SQLITE}:
         blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
         blocks.append(Code(f"fiprof collect --replay {name}\nfiprof report latest"))
     if by_hand := _by_hand(manifest):

@@ -9,9 +9,11 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.model.manifest import CaseEntry, Manifest
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
+from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
 from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
 from fiprof.reports.view import Column, Value
+from fiprof.reports.words import phrase, templates
 from fiprof.text import escape_control, shorten
 
 Defaults = Mapping[str, Mapping[str, Value]]
@@ -108,7 +110,7 @@ def asked_section(measured: Analyses, defaults: Defaults) -> Section:
     else:
         blocks.append(Caution("the run names no case: kernels are shown as the tools saw them"))
     if manifest.settings:
-        rows = [(name, value, meaning) for name, value, meaning in _settings(manifest) if value]
+        rows = [(name, value, meaning) for name, value, meaning in _settings(manifest)]
         columns = (Column("setting", "setting"), Column("value", "value"))
         blocks.append(table(columns, [row[:2] for row in rows], anchor="asked-settings", title="How it was measured"))
         blocks.append(Bullets(tuple(Text((meaning,)) for _, _, meaning in rows if meaning)))
@@ -181,61 +183,21 @@ def _costs(measured: Analyses) -> Block:
 
 def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:
     """Name, value, and what it means for the numbers (empty where it means nothing)."""
-    settings = manifest.settings
+    tools = manifest.settings.get("tools") or ()
+    for each in settings_of(CollectSettings):
+        value, about = manifest.settings.get(each.name), each.declared
+        if not about.title or value is None or (about.tool and about.tool not in tools):
+            continue
+        if each.name == "tools":
+            value = ["plain run", *value]
+        shown = ", ".join(map(str, value)) if each.several else f"{value:,}" if about.unit else str(_plain(value))
+        yield about.title, " ".join(filter(None, (shown, about.unit))), _meaning(each.name, value, "ncu" in tools)
 
-    def of(key: str) -> str:
-        value = settings.get(key)
-        return "" if value is None else str(_plain(value))
 
-    tools = settings.get("tools")
-    names = [str(tool) for tool in tools] if isinstance(tools, list) else []
-    yield "tools", ", ".join(["plain run", *names]), ""
-    yield "iterations, plain and nsys", of("iterations"), ""
-    yield "iterations, ncu", of("measure_iterations") if "ncu" in names else "", ""
-    yield "warm-up iterations", of("warmup"), ""
-    yield "seed of the inputs", of("seed"), ""
-    if "nsys" in names:
-        hz = settings.get("gpu_metrics_hz")
-        if isinstance(hz, int | float) and hz:
-            yield (
-                "GPU metric samples",
-                f"{hz:,} a second",
-                (
-                    f"nsys samples the hardware every {1e6 / hz:,.0f} µs: a kernel shorter than that has no sample of "
-                    "its own" + (", and ncu's counters stand for it." if "ncu" in names else ".")
-                ),
-            )
-        elif hz == 0:
-            yield "GPU metric samples", "none", "nsys sampled no hardware levels: they were not asked for."
-    if "ncu" not in names:
-        return
-    yield (
-        "ncu set",
-        of("ncu_set"),
-        {
-            "quick": "ncu's quick set leaves out the source counters (no hot spots), the sampled stalls and the "
-            "operations outside the tensor cores: what needs them is missing below.",
-        }.get(of("ncu_set"), ""),
-    )
-    yield (
-        "ncu clock control",
-        of("clock_control"),
-        {
-            "none": "ncu leaves the clocks alone: its times can be held against nsys's and the plain run's, and vary "
-            "with the clock, which is measured for each launch and used for every roof.",
-            "base": "ncu locks the clocks to base: its times are longer than nsys's and the plain run's, and steadier. "
-            "Roofs are at the locked clock.",
-            "boost": "ncu locks the clocks to boost: its times may differ from nsys's and the plain run's. Roofs are "
-            "at the locked clock.",
-        }.get(of("clock_control"), ""),
-    )
-    yield (
-        "ncu cache control",
-        of("cache_control"),
-        {
-            "all": "ncu flushes the caches before each of its passes: its kernels find their data in DRAM, those of "
-            "the plain run and nsys may find it in L2. Hit rates and DRAM traffic are of the cold case.",
-            "none": "ncu leaves the caches as they are: each pass finds what the one before left there. Hit rates are "
-            "of the warm case, and DRAM traffic may be less than the algorithm's data.",
-        }.get(of("cache_control"), ""),
-    )
+def _meaning(name: str, value: object, with_ncu: bool) -> str:
+    key = f"setting.{name}_{_plain(value)}"
+    if key in templates():
+        return phrase(key)
+    if name == "gpu_metrics_hz" and isinstance(value, int | float):
+        return phrase(f"setting.{name}{'_with_ncu' * with_ncu}", interval_us=1e6 / value)
+    return ""

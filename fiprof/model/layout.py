@@ -1,0 +1,19 @@
+"""Where the files of a run folder lie, relative to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+Page = Literal["raw", "details", "source"]
+
+BASELINE = "baseline.jsonl"
+NSYS_REPORT = "nsys/trace.nsys-rep"
+NSYS_SQLITE = "nsys/trace.sqlite"
+NCU_REPORT = "ncu/profile.ncu-rep"
+NCU_PAGES: Mapping[Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.csv", "source": "ncu/source.csv"}
+NSYS_CASES = "logs/nsys.jsonl"
+"""The runner's records under nsys."""
+NCU_CASES = "logs/ncu.jsonl"
+STUDY_FILE = "study.json"
+"""The manifest of a study, in its folder."""

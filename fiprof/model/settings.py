@@ -1,0 +1,250 @@
+"""The settings of a measurement, each declared once.
+
+A declaration makes the option of ``fiprof collect``, the key of a study's ``[settings]``, the field of the request and
+of ``run.json``, the row of a report's settings and the words of its reproduction guide. A setting that only goes on to
+a tool names the tool's option here, and no other file knows of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+Tool = Literal["nsys", "ncu"]
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What is declared of a setting beside its type and default."""
+
+    help: str
+    """What it is, for the command line."""
+    option: str = ""
+    """Of ``fiprof collect``; empty for ``--`` and the setting's name, ``-`` for none."""
+    metavar: str = ""
+    otherwise: str = ""
+    """The default in words, where its value says nothing."""
+    variable: str = ""
+    """Environment variable that the option is taken from otherwise."""
+    low: float | None = None
+    """Least value."""
+    above: float | None = None
+    """Bound that the value is above."""
+    high: float | None = None
+    """Largest value."""
+    title: str = ""
+    """What a report calls it; empty where it shows it not."""
+    unit: str = ""
+    """Behind the value in a report."""
+    tool: Tool | None = None
+    """The tool without which it means nothing."""
+    passed_as: str = ""
+    """The tool's option that takes the value; it is left out where the value is None."""
+    measuring: bool = True
+    """Whether what is measured depends on it: a guide repeats it, and the cells of one study share it."""
+
+
+def declare(default: T, help: str, **declared: Any) -> T:
+    """A field of a dataclass of settings. declared: further fields of :class:`Declared`."""
+    field: T = dataclasses.field(default=default, metadata={"declared": Declared(help, **declared)})
+    return field
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a collect and a study have in common."""
+
+    ncu_set: Literal["full", "quick"] = declare(
+        "full",
+        "ncu's metrics: all, or those that stalls and show need (about half the time).",
+        option="--set",
+        title="ncu set",
+        tool="ncu",
+    )
+    iterations: int = declare(20, "Launches, plain and nsys.", low=1, title="iterations, plain and nsys")
+    warmup: int = declare(3, "Launches before the measured; one under ncu.", low=0, title="warm-up iterations")
+    seed: int = declare(0, "Seed of the random inputs.", title="seed of the inputs")
+    check: bool = declare(True, "Compare with the float32 reference first.")
+    clock_control: Literal["none", "base", "boost"] = declare(
+        "none",
+        "ncu: leave the GPU's clocks alone, or lock them while it measures.",
+        title="ncu clock control",
+        tool="ncu",
+        passed_as="--clock-control",
+    )
+    cache_control: Literal["all", "none"] = declare(
+        "all",
+        "ncu: flush the caches before every pass, or leave them warm.",
+        title="ncu cache control",
+        tool="ncu",
+        passed_as="--cache-control",
+    )
+    timeout_s: float = declare(
+        1800.0, "Seconds that each tool may take.", option="--timeout", metavar="S", above=0, measuring=False
+    )
+    gpu_metrics_hz: int = declare(
+        10_000,
+        "nsys's GPU metric samples a second; 0 for none.",
+        low=0,
+        high=200_000,
+        title="GPU metric samples",
+        unit="a second",
+        tool="nsys",
+    )
+    rounds: int = declare(1, "Turns of each case in the plain run and under nsys.", option="-", low=1)
+    budget_ms: float | None = declare(
+        None, "GPU time of a turn's launches, which may make them fewer, down to three.", option="-", above=0
+    )
+
+
+@dataclass(frozen=True)
+class CollectSettings(Settings):
+    """How ``fiprof collect`` measures."""
+
+    tools: tuple[Tool, ...] = declare(("nsys", "ncu"), "nsys, ncu or both.", option="--tool", title="tools")
+    measure_iterations: int = declare(1, "Launches under ncu.", low=1, title="iterations, ncu", tool="ncu")
+    gpu: int | None = declare(None, "GPU as nvidia-smi counts", otherwise="the first visible", low=0, measuring=False)
+    python: str = declare(
+        sys.executable,
+        "Interpreter that has torch and flashinfer",
+        otherwise="fiprof's own",
+        variable="FIPROF_PYTHON",
+        metavar="PATH",
+        measuring=False,
+    )
+    keep_going: bool = declare(
+        False,
+        "A case that fails by itself is left out and named, instead of failing the run.",
+        option="-",
+        measuring=False,
+    )
+
+
+def _changed(name: str, default: T) -> T:
+    """A setting of :class:`Settings` with another default."""
+    field: T = dataclasses.field(default=default, metadata=Settings.__dataclass_fields__[name].metadata)
+    return field
+
+
+@dataclass(frozen=True)
+class StudySettings(Settings):
+    """How every case of a study is measured: ``[settings]`` in its file."""
+
+    rounds: int = _changed("rounds", 6)
+    budget_ms: float = _changed("budget_ms", 20.0)
+    gpu_metrics_hz: int = _changed("gpu_metrics_hz", 0)
+    timeout_s: float = _changed("timeout_s", 3600.0)
+    batch_cells: int = declare(120, "Most cases that share one process per tool.", low=1, measuring=False)
+    jit: bool = declare(True, "Measure the compilation too where no part of the study is asked for.", measuring=False)
+
+    def measuring(self) -> dict[str, Any]:
+        """Name -> value of what the measurements depend on: with others, cases do not belong to one study."""
+        declared = settings_of(type(self))
+        return {each.name: getattr(self, each.name) for each in declared if each.declared.measuring}
+
+
+# What a declaration tells
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of one of the classes above."""
+
+    name: str
+    type: type
+    """Of its value, or of each of several."""
+    several: bool
+    """It takes a list."""
+    choices: tuple[str, ...]
+    """Empty where any value of the type will do."""
+    default: Any
+    declared: Declared
+
+    @property
+    def option(self) -> str:
+        """The command line's; empty for none."""
+        return {"-": "", "": f"--{self.name.replace('_', '-')}"}.get(self.declared.option, self.declared.option)
+
+    def words(self, value: Any) -> list[str]:
+        """The option and the value, as the command line has them."""
+        if self.type is bool:
+            return [self.option if value else self.option.replace("--", "--no-", 1)]
+        return [self.option, ",".join(map(str, value)) if self.several else str(value)]
+
+    def problem(self, value: Any) -> str:
+        """What is wrong with a value of the right type; empty for nothing."""
+        about = self.declared
+        if self.choices and value not in self.choices:
+            return f"is none of {', '.join(self.choices)}"
+        if about.above is not None and value is not None and value <= about.above:
+            return f"is not above {about.above:g}"
+        if about.low is not None and value is not None and value < about.low:
+            return f"is below {about.low:g}"
+        if about.high is not None and value is not None and value > about.high:
+            return f"is above {about.high:g}"
+        return ""
+
+
+def settings_of(kind: type[Settings]) -> tuple[Setting, ...]:
+    """Every setting of a class, in the declared order."""
+    hints = get_type_hints(kind)
+    return tuple(
+        _setting(field, hints[field.name]) for field in dataclasses.fields(kind) if "declared" in field.metadata
+    )
+
+
+def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
+    several = get_origin(hint) is tuple
+    each = get_args(hint)[0] if several else hint
+    choices = get_args(each) if get_origin(each) is Literal else ()
+    plain = [part for part in get_args(each) if part is not NoneType] or [each]
+    return Setting(
+        field.name, str if choices else plain[0], several, choices, field.default, field.metadata["declared"]
+    )
+
+
+def recorded(settings: Settings) -> dict[str, Any]:
+    """Name -> value, for a manifest."""
+    values = {each.name: getattr(settings, each.name) for each in settings_of(type(settings))}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def from_manifest(values: Mapping[str, Any]) -> CollectSettings:
+    """The settings of a recorded run; the default where it says nothing."""
+    known: dict[str, Any] = {
+        each.name: tuple(values[each.name]) if each.several else values[each.name]
+        for each in settings_of(CollectSettings)
+        if each.name in values
+    }
+    return CollectSettings(**known)
+
+
+def shared(settings: Settings) -> dict[str, Any]:
+    """Name -> value of what a collect and a study have in common."""
+    return {each.name: getattr(settings, each.name) for each in settings_of(Settings)}
+
+
+def tool_words(settings: Settings, tool: Tool) -> tuple[str, ...]:
+    """The words of a tool's command line that come from declarations alone."""
+    return tuple(
+        word
+        for each in settings_of(type(settings))
+        if each.declared.tool == tool and each.declared.passed_as
+        if (value := getattr(settings, each.name)) is not None
+        for word in (each.declared.passed_as, str(value))
+    )
+
+
+def collect_words(values: Mapping[str, Any]) -> Iterable[str]:
+    """The options of ``fiprof collect`` that ask for a recorded run's settings, those at their default left out."""
+    for each in settings_of(CollectSettings):
+        value = values.get(each.name, each.default)
+        same = (tuple(value) if each.several else value) == each.default
+        if each.option and each.declared.measuring and not same:
+            yield from each.words(value)
