@@ -30,15 +30,16 @@ def cell_width(text: str) -> int:
     """Terminal cells of a printable text."""
     if text.isascii():
         return len(text)
-    return sum(map(_char_width, text))
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def _char_width(char: str) -> int:
-    import unicodedata
+    from rich.cells import cell_len
 
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    # It may make the one before it wider.
+    return 1 if char == "\ufe0f" else cell_len(char)
 
 
 def _take(text: Iterable[str], cells: int) -> str:

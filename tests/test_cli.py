@@ -151,7 +151,7 @@ HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "ric
 
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
-    [(["--help"], ()), (["collect", "--help"], ()), (["stalls", "RUN"], ("pyarrow", "numpy"))],
+    [(["--help"], ()), (["collect", "--help"], ()), (["stalls", "RUN"], ("pyarrow", "numpy", "rich"))],
 )
 def test_heavy_packages_are_imported_where_they_are_used(
     recorded: Path, arguments: list[str], allowed: tuple[str, ...]

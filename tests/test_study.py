@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
 from fiprof.model.results import JitResults, read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.study import runner as study_conduct
 from fiprof.orchestrator.study.definition import load
 from fiprof.orchestrator.study.folder import mixed, read_study
@@ -189,7 +189,7 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     study = load("flashinfer", quick=True)
     for _ in range(2):
         info = conduct(
-            study, tmp_path, Where("python", None, wait=True), Progress(quiet=True), Supervisor(), only=["jit"]
+            study, tmp_path, Where("python", None, wait=True), TerminalProgress(quiet=True), Supervisor(), only=["jit"]
         )
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5

@@ -1,82 +1,22 @@
-"""The progress line: on a terminal one that lives, elsewhere a line a step."""
+"""What the orchestrator tells while it works; the command line shows it."""
 
 from __future__ import annotations
 
-import copy
-import sys
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-REFRESHES_PER_S = 8
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 
-class Progress:
-    """What is going on, on stderr. Safe to call from several threads."""
+class Progress(Protocol):
+    """Told what is going on; may be told from several threads at once."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._lock = threading.Lock()
-        self._steps: dict[str, str] = {}
-        self._begin = time.monotonic()
-        self._console: Console | None = None
+    def step(self, name: str, /) -> AbstractContextManager[None]:
+        """A step for the length of a block; several may be under way at once."""
 
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Keep the line on the terminal for the length of a block."""
-        if self._quiet or not sys.stderr.isatty():
-            yield
-            return
-        from rich.console import Console
-        from rich.live import Live
+    def detail(self, name: str, text: str, /) -> None:
+        """What the step is at just now."""
 
-        self._console = Console(stderr=True)
-        with Live(console=self._console, get_renderable=self._line, refresh_per_second=REFRESHES_PER_S, transient=True):
-            yield
-        self._console = None
+    def say(self, text: str, /) -> None:
+        """A line that stays."""
 
     def without_lines(self) -> Progress:
-        """The same live line, for work that says nothing to stay: whoever started it sums it up."""
-        silent = copy.copy(self)
-        silent._quiet = True
-        return silent
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """A step for the length of a block; several may be under way at once."""
-        begin = time.monotonic()
-        self.detail(name, "")
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._steps.pop(name, None)
-            self.say(f"{name}: {time.monotonic() - begin:.1f} s")
-
-    def detail(self, name: str, text: str) -> None:
-        """What the step is at just now."""
-        with self._lock:
-            self._steps[name] = text
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        if self._quiet:
-            return
-        if self._console is not None:
-            self._console.print(text, markup=False, highlight=False)
-        else:
-            print(text, file=sys.stderr, flush=True)  # noqa: T201
-
-    def _line(self) -> RenderableType:
-        from rich.spinner import Spinner
-        from rich.text import Text
-
-        with self._lock:
-            under_way = " · ".join(f"{name} {text}".strip() for name, text in self._steps.items())
-        line = Text(f" {time.monotonic() - self._begin:4.0f} s  {under_way}", no_wrap=True, overflow="ellipsis")
-        return Spinner("dots", text=line)
+        """The same, for work that says nothing to stay: whoever started it sums it up."""

@@ -99,15 +99,15 @@ def command(
     The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
     lists; every combination becomes a case, and all cases share one process per tool.
     """
+    from fiprof.cli.progress import TerminalProgress
     from fiprof.orchestrator import collect
     from fiprof.orchestrator.process import Supervisor, stop_on_signals
-    from fiprof.orchestrator.progress import Progress
     from fiprof.orchestrator.request import CollectRequest
 
     if replay is not None:
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
-        source, supervisor, progress = archive.find(replay), Supervisor(), Progress(quiet=quiet)
+        source, supervisor, progress = archive.find(replay), Supervisor(), TerminalProgress(quiet=quiet)
         stop_on_signals(supervisor)
         with progress.shown():
             result = collect.replay(source, archive, progress, supervisor)
@@ -120,7 +120,7 @@ def command(
     )
     if dry_run:
         return _dry_run(request, archive)
-    supervisor, progress = Supervisor(), Progress(quiet=quiet)
+    supervisor, progress = Supervisor(), TerminalProgress(quiet=quiet)
     stop_on_signals(supervisor)
     with progress.shown():
         result = collect.collect(request, archive, progress, supervisor, wait=wait)

@@ -82,10 +82,10 @@ def command(
         return
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
+    from fiprof.cli.progress import TerminalProgress
     from fiprof.orchestrator.process import Supervisor, stop_on_signals
-    from fiprof.orchestrator.progress import Progress
 
-    supervisor, progress = Supervisor(), Progress(quiet=quiet)
+    supervisor, progress = Supervisor(), TerminalProgress(quiet=quiet)
     stop_on_signals(supervisor)
     with progress.shown():
         found = jit.measure(request, progress, supervisor, wait=wait)

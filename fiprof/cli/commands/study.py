@@ -54,8 +54,8 @@ def command(
     """
     from pathlib import Path
 
+    from fiprof.cli.progress import TerminalProgress
     from fiprof.orchestrator.process import Supervisor, stop_on_signals
-    from fiprof.orchestrator.progress import Progress
     from fiprof.orchestrator.study import definition
     from fiprof.orchestrator.study import runner as conduct
 
@@ -65,7 +65,7 @@ def command(
     where = conduct.Where(python=python, gpu=gpu, wait=wait)
     if dry_run:
         return _dry_run(study, folder, words, where)
-    progress, supervisor = Progress(quiet=quiet), Supervisor()
+    progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
     if results_only:
         _write_results(name, folder)
     else:

@@ -25,8 +25,10 @@ from fiprof.reports.pages.page import (
     Text,
     target,
 )
-from fiprof.reports.view import View, markdown_text, shown_columns, table_lines
+from fiprof.reports.view import View, shown_columns
 from fiprof.reports.words import worded
+from fiprof.reports.writers.markdown import markdown_text
+from fiprof.reports.writers.terminal import table_lines
 from fiprof.text import cell_width, escape_control, shorten
 
 WIDTH = 100

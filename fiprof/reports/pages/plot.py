@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.reports.view import Column, View, table_lines
+from fiprof.reports.view import Column, View
+from fiprof.reports.writers.terminal import table_lines
 from fiprof.text import cell_width, escape_control, shorten
 
 WIDTH = 100

@@ -1,0 +1,51 @@
+"""A report as the Markdown of GitHub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from fiprof.reports.view import Document, Sayable, View, is_number, shown_columns, word
+from fiprof.reports.words import worded
+from fiprof.text import escape_control, shorten
+
+LONGEST_TEXT = 80
+_ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+def markdown_text(text: str) -> str:
+    """Text that GitHub shows as it is. An underscore inside a word is one there."""
+    escaped = escape_control(text).translate(_ESCAPES)
+    return re.sub(r"(?<!\w)_+|_+(?!\w)", lambda run: "\\_" * len(run[0]), escaped)
+
+
+def write(document: Document) -> str:
+    """The report as text."""
+    blocks = _warnings(document.warnings)
+    for view in document.shown:
+        blocks += _view(view)
+    return "\n\n".join(blocks + _said(document.notes))
+
+
+def _said(texts: Iterable[Sayable]) -> list[str]:
+    return [markdown_text(worded(text)) for text in texts]
+
+
+def _warnings(texts: Iterable[Sayable]) -> list[str]:
+    return [f"> **Warning:** {text}" for text in _said(texts)]
+
+
+def _view(view: View) -> list[str]:
+    blocks = [f"### {markdown_text(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
+    blocks += _warnings(view.warnings) + _said(view.summary)
+    shown = shown_columns(view, bars=False)
+    if view.rows and shown:
+        heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
+        rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
+        cells = [
+            [markdown_text(shorten(word(value, column.spec), LONGEST_TEXT)) for value in values]
+            for column, values in shown
+        ]
+        rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]
+        blocks.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    return blocks + _said(view.notes)
