@@ -1,4 +1,4 @@
-"""fiprof/reports/hotspots.py: the instructions that hold most warp samples; sass.py: what they probably wait for."""
+"""fiprof/analysis/hotspots.py: the instructions that hold most warp samples; sass.py: what they probably wait for."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis import checks
-from fiprof.analysis.hotspots import HotspotReport, document, hotspots
+from fiprof.analysis.hotspots import HotspotReport, hotspots
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.parsers import ncu
+from fiprof.reports.hotspots import document
 from fiprof.reports.view import render, warnings
 from tests.conftest import REPOSITORY, Fiprof
 from tests.recorded_runs import RUNS
@@ -56,7 +57,7 @@ def recorded(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_recorded_rope_launch(recorded: Run) -> None:
     (launch,) = hotspots(recorded, kernel="rope").launches
-    assert (launch.launch, launch.label, launch.kernel) == (5, "rope", "BatchQKApplyRotaryKernel")
+    assert (launch.at.launch, launch.at.label, launch.at.kernel) == (5, "rope", "BatchQKApplyRotaryKernel")
     assert (launch.instructions, launch.samples) == (1024, 10980)
     rows = [
         (hex(line.offset), line.sass, line.samples, line.samples_not_issued, line.top_reason)
@@ -83,7 +84,7 @@ def test_the_recorded_rope_launch(recorded: Run) -> None:
 def test_the_hottest_of_every_recorded_launch(recorded: Run) -> None:
     found = [
         (
-            launch.kernel[:12],
+            launch.at.kernel[:12],
             launch.instructions,
             launch.samples,
             hex(line.offset),
@@ -138,7 +139,7 @@ def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: 
             row["offset"]: listing[row["offset"]] for row in mine
         }
         assert [row["samples"] for row in mine] == sorted((cells[1] for cells in listing.values()), reverse=True)[:20]
-        assert [row["share"] for row in mine] == [
+        assert [row["sample_share"] for row in mine] == [
             pytest.approx(row["samples"] / sum(cells[1] for cells in listing.values())) for row in mine
         ]
 
@@ -153,7 +154,7 @@ def test_printed(recorded: Run) -> None:
     table = render(document(hotspots(recorded, kernel="rope", top=2, context=1)), "table", width=120)
     assert "\n".join(line for line in table.splitlines() if not line.startswith(("#:", "  "))) + "\n" == (
         "launch 5 · rope · BatchQKApplyRotaryKernel · 92.42 µs\n"
-        "The 2 hottest of 1,024 instructions hold 62% of 10,980 samples.\n"
+        "The hottest 2 instructions of 1,024: 62% of 10,980 samples.\n"
         "#  offset  instruction                    samples  share  not issued  top reason        probably waits for\n"
         "2  0x2b70  HADD2.F32 R24, -RZ, R12.H0_H0    3,334  30.4%       1,958  long_scoreboard   0x2b50 LDG.E.128 R12\n"
         "1  0x3250  HADD2.F32 R24, -RZ, R12.H0_H0    3,421  31.2%       2,032  long_scoreboard   0x3230 LDG.E.128 R12\n"
@@ -167,10 +168,10 @@ def test_csv_is_flat(recorded: Run) -> None:
     text = render(document(hotspots(recorded, kernel="RMSNorm", top=1)), "csv")
     header, *rows = csv.reader(io.StringIO(text))
     assert header == [
-        "launch", "case", "kernel", "offset", "sass", "samples", "share", "samples_not_issued", "top_reason",
-        "source_file", "source_line", "waits_for_offset", "waits_for_sass",
+        "launch", "case", "label", "kernel", "offset", "sass", "samples", "sample_share", "samples_not_issued",
+        "top_reason", "source_file", "source_line", "waits_for_offset", "waits_for_sass",
     ]  # fmt: skip
-    assert [row[2:6] for row in rows] == [
+    assert [row[3:7] for row in rows] == [
         ["FusedAddRMSNormKernel", "0xdf0", "HADD2.F32 R5, -RZ, R8.H0_H0", "1367"],
         ["RMSNormKernel", "0xc10", "HADD2.F32 R15, -RZ, R8.H0_H0", "671"],
     ]
@@ -178,8 +179,10 @@ def test_csv_is_flat(recorded: Run) -> None:
 
 
 def test_an_mbarrier_is_not_taken_for_a_load(recorded: Run) -> None:
-    (view,) = document(hotspots(recorded, kernel="prefill", top=1)).shown
-    assert [note for note in view.notes if str(note).startswith("SYNCS: an mbarrier is tested")]
+    (launch,) = hotspots(recorded, kernel="prefill", top=1).launches
+    assert [note.fields() for note in launch.meanings if note.kind == "mbarrier"] == [
+        {"id": "mbarrier", "opcode": "SYNCS"}
+    ]
 
 
 def test_no_instruction_is_printed_twice(recorded: Run) -> None:
@@ -263,13 +266,13 @@ def test_neighbours_are_merged(tmp_path: Path) -> None:
 
 
 def test_few_samples_are_said(tmp_path: Path) -> None:
-    few = document(hotspots(made(tmp_path / "few", [("NOP", 100, None)]))).shown[0].summary
-    assert few == (
-        "The hottest of 1 instructions holds 100% of 100 samples.",
-        "Only 100 samples: shares are uncertain by up to 10 points.",
-    )
-    enough = document(hotspots(made(tmp_path / "enough", [("NOP", 200, None)]))).shown[0].summary
-    assert enough == ("The hottest of 1 instructions holds 100% of 200 samples.",)
+    (few,) = hotspots(made(tmp_path / "few", [("NOP", 100, None)])).launches
+    assert [finding.fields() for finding in few.summary] == [
+        {"id": "hottest", "count": 1, "instructions": 1, "samples": 100, "sample_share": 1.0},
+        {"id": "few_samples", "samples": 100, "points": 10.0},
+    ]
+    (enough,) = hotspots(made(tmp_path / "enough", [("NOP", 200, None)])).launches
+    assert [finding.kind for finding in enough.summary] == ["hottest"]
 
 
 @pytest.mark.parametrize("samples", [0, None])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import SAMPLING
 from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.sass import Code, brief, parse
+from fiprof.analysis.sass import Code, parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.labels import Labels, names_kernel_or_case
-from fiprof.model.run import Run
-from fiprof.reports.headings import heading
-from fiprof.reports.view import Column, Document, Value, View, view_of
+from fiprof.model.labels import names_kernel_or_case
+from fiprof.model.run import Launch, Run
 from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
@@ -33,6 +32,27 @@ FEW_SAMPLES = 200
 
 LONGEST_SASS = 1000
 """Characters of an instruction that are shown or written at most."""
+
+
+class HotspotNote(StrEnum):
+    """What there is to say of a launch's hotspots."""
+
+    HOTTEST = "hottest"
+    """How much they hold together: count of instructions, samples, share."""
+    NO_SAMPLES = "no_samples"
+    """None of so many instructions has any."""
+    FEW_SAMPLES = "few_samples"
+    """So few samples that shares are uncertain by so many points."""
+    STALL = "stall"
+    """A reason that warps at them wait for."""
+    MBARRIER = "mbarrier"
+    """They wait for an mbarrier's test."""
+    ASYNC_COPIES = "async_copies"
+    """They wait for asynchronous copies that were started before."""
+
+
+_CAUSES = {"SYNCS": HotspotNote.MBARRIER, "DEPBAR": HotspotNote.ASYNC_COPIES}
+"""Opcodes whose waits ncu counts as long_scoreboard, though the instruction loads nothing itself."""
 
 
 @dataclass(frozen=True)
@@ -65,31 +85,50 @@ class Instruction:
 class LaunchHotspots:
     """The hotspots of one kernel launch."""
 
-    launch: int
-    """ncu's launch ID."""
-    case: str | None
-    """Case id; None outside the cases' ranges."""
-    label: str
-    """The case in short."""
-    iteration: int | None
-    kernel: str
-    duration_us: float | None
-    """By ncu."""
-    repeated: bool
-    """Whether the run has this kernel of this case more than once."""
+    at: Launch
     instructions: int
     """Of the kernel."""
     samples: int
     """Of the launch, over all instructions."""
     blocks: tuple[tuple[Instruction, ...], ...]
     """Hotspots and what is around them, in the order of the code; each instruction once."""
-    warnings: tuple[Finding | str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
 
     @property
     def hotspots(self) -> tuple[Instruction, ...]:
         """The hottest first."""
         hot = (line for block in self.blocks for line in block if line.rank is not None)
         return tuple(sorted(hot, key=lambda line: line.rank or 0))
+
+    @property
+    def summary(self) -> tuple[Finding, ...]:
+        """How much of the launch the hotspots hold, and whether the samples are few."""
+        hot = self.hotspots
+        if not hot:
+            return (Finding(HotspotNote.NO_SAMPLES, {"instructions": self.instructions}),)
+        share = sum(line.share for line in hot)
+        own = {"count": len(hot), "instructions": self.instructions, "samples": self.samples, "sample_share": share}
+        found = [Finding(HotspotNote.HOTTEST, own)]
+        if self.samples < FEW_SAMPLES:
+            points = 100 * 2 * math.sqrt(0.25 / self.samples)
+            found.append(Finding(HotspotNote.FEW_SAMPLES, {"samples": self.samples, "points": points}))
+        return tuple(found)
+
+    @property
+    def meanings(self) -> tuple[Finding, ...]:
+        """The hotspots' stalls, the one with most samples first, and what some of the causes are."""
+        weights: dict[str, int] = defaultdict(int)
+        for line in self.hotspots:
+            if line.top_reason and reason_of(line.top_reason).kind == "stall":
+                weights[line.top_reason] += line.samples
+        causes = {parse(line.waits_for.sass).opcode for line in self.hotspots if line.waits_for}
+        return (
+            *(
+                Finding(HotspotNote.STALL, {"reason": name, "meaning": reason_of(name).meaning})
+                for name in sorted(weights, key=lambda name: (-weights[name], name))
+            ),
+            *(Finding(note, {"opcode": opcode}) for opcode, note in _CAUSES.items() if opcode in causes),
+        )
 
 
 @dataclass(frozen=True)
@@ -98,7 +137,7 @@ class HotspotReport:
 
     run: str
     launches: tuple[LaunchHotspots, ...]
-    warnings: tuple[Finding | str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     """About the run."""
 
 
@@ -111,40 +150,29 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
     Raises FiprofError where the run has no samples by instruction, or no launch is left.
     """
     table = _table(run)
-    launches = run.rows("launches", _LAUNCH_COLUMNS)
-    labels = Labels(run.manifest.cases)
-    wanted = {row["launch"]: row for row in launches if names_kernel_or_case(row, labels(row["case"]), kernel)}
-    times = Counter((row["case"], row["kernel"]) for row in launches)
+    wanted = {each.launch: each for each in run.launches if names_kernel_or_case(each, each.label, kernel)}
     doubts = checks.by_launch(check for check in checks.failed(run) if check.check in SAMPLING)
     found = [
         LaunchHotspots(
-            launch=launch,
-            case=row["case"],
-            label=labels(row["case"]),
-            iteration=row["iteration"],
-            kernel=row["kernel"] or "",
-            duration_us=None if row["duration_ns"] is None else row["duration_ns"] / 1e3,
-            repeated=times[row["case"], row["kernel"]] > 1,
+            at=wanted[launch],
             instructions=len(listing.code.lines),
             samples=sum(listing.samples),
             blocks=listing.blocks(top, context),
             warnings=doubts.get(launch, ()),
         )
         for launch, listing in _listings(table, wanted)
-        if (row := wanted[launch])
     ]
     if not found:
-        names = sorted({row["kernel"] or "" for row in launches})
+        names = sorted({each.kernel for each in run.launches})
         raise FiprofError(
             f"{run.manifest.name} has no launch with kernel {kernel!r} on its source page",
             f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     order = {launch: place for place, launch in enumerate(wanted)}
-    found.sort(key=lambda item: order[item.launch])
+    found.sort(key=lambda item: order[item.at.launch])
     return HotspotReport(run.manifest.name, tuple(found), run.status_warning())
 
 
-_LAUNCH_COLUMNS = ("launch", "case", "iteration", "kernel", "kernel_full", "duration_ns")
 _COLUMNS = (
     "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "source_file", "source_line",
 )  # fmt: skip
@@ -152,17 +180,11 @@ _COLUMNS = (
 
 def _table(run: Run) -> pa.Table:
     """The table ``hotspots``, with at least one row."""
-    table = run.table("hotspots") if run.has("hotspots") else None
+    table = run.table("hotspots", _COLUMNS) if run.has("hotspots") else None
     if table is None or not table.num_rows:
         raise FiprofError(
             f"{run.manifest.name} has no samples by instruction: {_why_missing(run)}",
             "fiprof collect … --set full collects them; fiprof stalls shows what each launch waits for as a whole",
-        )
-    missing = [column for column in _COLUMNS if column not in table.column_names]
-    if missing:
-        raise FiprofError(
-            f"the table hotspots of {run.manifest.name} lacks {', '.join(missing)}",
-            f"fiprof parse {run.manifest.name} makes it again from the raw files",
         )
     return table
 
@@ -222,7 +244,7 @@ def _listings(table: pa.Table, wanted: Collection[int]) -> Iterator[tuple[int, _
     # No pa.array and no to_numpy: they import pandas.
     import pyarrow.compute as pc
 
-    kept = table.select(_COLUMNS).filter(pc.is_valid(table["address"]))
+    kept = table.filter(pc.is_valid(table["address"]))
     kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()
     end = 0
     for counted in pc.value_counts(kept["launch"]).to_pylist():
@@ -233,160 +255,3 @@ def _listings(table: pa.Table, wanted: Collection[int]) -> Iterator[tuple[int, _
             code = Code(part["address"].to_pylist(), [line or "" for line in part["sass"].to_pylist()])
             samples = [count or 0 for count in part["samples"].to_pylist()]
             yield launch, _Listing(code, samples, part.select(_COLUMNS[4:]))
-
-
-# In words
-
-
-def summary(launch: LaunchHotspots) -> str:
-    """How much of the launch the hotspots hold."""
-    hot = launch.hotspots
-    if not hot:
-        return f"None of its {launch.instructions:,} instructions has a sample: the kernel is too short to be sampled."
-    share = sum(line.share for line in hot)
-    which = f"{len(hot)} hottest of {launch.instructions:,} instructions hold"
-    if len(hot) == 1:
-        which = f"hottest of {launch.instructions:,} instructions holds"
-    return f"The {which} {share:.0%} of {launch.samples:,} samples."
-
-
-def doubt(launch: LaunchHotspots) -> tuple[str, ...]:
-    """A sentence where the samples are few."""
-    if not 0 < launch.samples < FEW_SAMPLES:
-        return ()
-    points = 100 * 2 * math.sqrt(0.25 / launch.samples)
-    return (f"Only {launch.samples:,} samples: shares are uncertain by up to {points:.0f} points.",)
-
-
-def meanings(launch: LaunchHotspots) -> tuple[str, ...]:
-    """What the hotspots' stalls mean, the one with most samples first, and what two of the causes are."""
-    weights: dict[str, int] = defaultdict(int)
-    for line in launch.hotspots:
-        if line.top_reason and reason_of(line.top_reason).kind == "stall":
-            weights[line.top_reason] += line.samples
-    causes = {parse(line.waits_for.sass).opcode for line in launch.hotspots if line.waits_for}
-    return (
-        *(f"{name}: warps {reason_of(name).meaning}." for name in sorted(weights, key=lambda r: (-weights[r], r))),
-        *(f"{opcode}: {meaning}." for opcode, meaning in _CAUSES.items() if opcode in causes),
-    )
-
-
-_CAUSES = {
-    "SYNCS": "an mbarrier is tested: the wait is for what completes it, e.g. an asynchronous copy (TMA) or other warps",
-    "DEPBAR": "the wait is for asynchronous copies (LDGSTS) that were started before",
-}
-"""Opcodes whose waits ncu counts as long_scoreboard, though the instruction loads nothing itself."""
-
-
-# As tables
-
-
-@dataclass(frozen=True)
-class HotspotRow:
-    """A hotspot of a launch, as JSON and CSV have it."""
-
-    launch: int
-    case: str | None
-    kernel: str
-    offset: str
-    """Hexadecimal, as in the listing."""
-    sass: str
-    samples: int
-    share: float
-    samples_not_issued: int | None
-    top_reason: str | None
-    source_file: str | None
-    source_line: int | None
-    waits_for_offset: str | None
-    waits_for_sass: str | None
-    """The instruction that it probably waits for."""
-
-
-_DATA = tuple(Column(field.name) for field in fields(HotspotRow))
-
-_NOTE = (
-    "#: rank by samples; lines without are around. share: of the launch's warp samples, those that issued too. not "
-    "issued: samples in cycles in which the scheduler issued nothing. Offsets, of branch targets too, are bytes from "
-    "the kernel's first instruction. A stall stands at the instruction that could not issue; what it probably waits "
-    "for is read from the straight-line code before it, and left open where that does not say."
-)
-
-
-def document(report: HotspotReport) -> Document:
-    """The report as tables: a listing a launch for people, one flat table of hotspots for programs."""
-    flat = [_row(item, line) for item in report.launches for line in item.hotspots]
-    return Document(
-        data=view_of(_DATA, flat),
-        shown=tuple(_launch_view(item) for item in report.launches),
-        warnings=report.warnings,
-        notes=(_NOTE,),
-    )
-
-
-def _row(item: LaunchHotspots, line: Instruction) -> HotspotRow:
-    cause = line.waits_for
-    return HotspotRow(
-        launch=item.launch,
-        case=item.case,
-        kernel=item.kernel,
-        offset=hex(line.offset),
-        sass=line.sass,
-        samples=line.samples,
-        share=line.share,
-        samples_not_issued=line.samples_not_issued,
-        top_reason=line.top_reason,
-        source_file=line.source_file,
-        source_line=line.source_line,
-        waits_for_offset=None if cause is None else hex(cause.offset),
-        waits_for_sass=None if cause is None else cause.sass,
-    )
-
-
-def _launch_view(item: LaunchHotspots) -> View:
-    lines = [line for block in item.blocks for line in block]
-    columns = [
-        Column("rank", "#", spec="d"),
-        Column("offset", "offset", spec="x"),
-        Column("sass", "instruction"),
-        Column("samples", "samples", spec=",d"),
-        Column("share", "share", spec=".1%"),
-        Column("samples_not_issued", "not issued", spec=",d"),
-        Column("top_reason", "top reason", least=len("short_scoreboard")),
-    ]
-    if any(line.waits_for for line in lines):
-        columns.append(Column("waits_for", "probably waits for"))
-    if any(line.source_file for line in lines):
-        columns.append(Column("source", "source"))
-    rows: list[tuple[Value, ...]] = []
-    for block in item.blocks:
-        if rows:
-            rows.append(tuple("…" if column.key == "sass" else "" for column in columns))
-        rows += [tuple(_cells(line)[column.key] for column in columns) for line in block]
-    return View(
-        tuple(columns),
-        tuple(rows),
-        title=heading(item),
-        warnings=item.warnings,
-        summary=(summary(item), *doubt(item)),
-        notes=meanings(item),
-    )
-
-
-def _cells(line: Instruction) -> dict[str, Value]:
-    cause = line.waits_for
-    return {
-        "rank": "" if line.rank is None else line.rank,
-        "offset": hex(line.offset),
-        "sass": line.shown,
-        "samples": line.samples,
-        "share": line.share,
-        "samples_not_issued": line.samples_not_issued,
-        "top_reason": line.top_reason or "",
-        "waits_for": "" if cause is None else f"{hex(cause.offset)} {brief(cause.sass)}",
-        "source": "" if line.source_file is None else _place(line.source_file, line.source_line),
-    }
-
-
-def _place(file: str, line: int | None) -> str:
-    name = file.replace("\\", "/").rpartition("/")[2]
-    return name if line is None else f"{name}:{line}"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 @run_argument
 def command(run: Run, kernel: str, top: int, context: int, format_: Format) -> None:
     """The instructions of every launch that hold most warp samples, why, and what they probably wait for."""
-    from fiprof.analysis import hotspots
+    from fiprof.analysis.hotspots import hotspots
+    from fiprof.reports.hotspots import document
 
-    show(hotspots.document(hotspots.hotspots(run, kernel=kernel, top=top, context=context)), format_, run=run)
+    show(document(hotspots(run, kernel=kernel, top=top, context=context)), format_, run=run)

@@ -171,7 +171,7 @@ class _Writer:
         except FiprofError:
             # The run has the table and no samples in it.
             return {}
-        return {item.launch: item for item in report.launches}
+        return {item.at.launch: item for item in report.launches}
 
     def part(self, group: Group, *, judged: bool) -> list[Block]:
         """judged: whether a verdict with its steps stands above it."""
@@ -354,7 +354,7 @@ class _Writer:
         if item is None:
             return ()
         if not item.hotspots:
-            return (hotspots.summary(item),)
+            return (worded(item.summary[0]),)
         if item.samples < LEAST_SAMPLES:
             return (f"too few samples to name one: {item.samples}.",)
         line = item.hotspots[0]
