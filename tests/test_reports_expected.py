@@ -1,4 +1,4 @@
-"""fiprof/reports/expected.py and expectations.py: what is expected beside what was measured."""
+"""fiprof/analysis/expected.py and expectations.py: what is expected beside what was measured."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.expectations import Family, check_workloads, combined, read_expectations
-from fiprof.analysis.expected import CaseComparison, Expected, ExpectedValue, document, expected, findings, summary
+from fiprof.analysis.expected import CaseExpected, Expectation, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
 from fiprof.model.run import Run
+from fiprof.reports.expected import cells, document
 from fiprof.reports.view import render
+from fiprof.reports.words import worded
 from tests.conftest import Fiprof
 from tests.recorded_runs import counted_run
 from tests.reports_fixture import case, make_run
@@ -39,14 +41,22 @@ def prefill_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return counted_run("prefill-decode-rope", tmp_path_factory.mktemp("runs"))
 
 
-def of(report: Expected, label: str) -> CaseComparison:
-    return next(item for item in report.cases if item.label == label)
+def of(report: Expected, label: str) -> CaseExpected:
+    return next(item for item in report.cases if item.at.label == label)
 
 
-def outcomes(item: CaseComparison) -> dict[str, tuple[float | None, str]]:
+def outcomes(item: CaseExpected) -> dict[str, tuple[float | None, str]]:
     return {
         each.quantity: (None if each.measured is None else round(each.measured, 2), each.outcome)
-        for each in item.comparisons
+        for each in item.values
+    }
+
+
+def remarks(item: ExpectedValue) -> dict[str, dict[str, Any]]:
+    """Id -> numbers of each remark, to three digits."""
+    return {
+        finding.kind.value: {k: round(v, 3) if isinstance(v, float) else v for k, v in finding.values.items()}
+        for finding in item.remarks
     }
 
 
@@ -88,8 +98,8 @@ def test_decode_on_cuda_cores_waits_for_other_things_than_expected(decode: Expec
         "long_scoreboard": (5.42, "below"),
         "barrier": (15.72, "as expected"),
         "short_scoreboard": (10.70, "as expected"),
-        "share of the DRAM roof": (63.36, "below"),
-        "DRAM bandwidth": (3.05, "below"),
+        "dram_share": (63.36, "below"),
+        "dram_gb_per_s": (3.05, "below"),
     }
 
 
@@ -99,79 +109,95 @@ def test_decode_on_tensor_cores_is_nearly_what_is_expected(decode: Expected) -> 
         "long_scoreboard": (59.19, "as expected"),
         "barrier": (7.66, "below"),
         "short_scoreboard": (7.11, "as expected"),
-        "share of the DRAM roof": (88.60, "as expected"),
-        "DRAM bandwidth": (4.26, "as expected"),
+        "dram_share": (88.60, "as expected"),
+        "dram_gb_per_s": (4.26, "as expected"),
     }
-    assert findings(item)[0] == "barrier is 7.7% of the warps' time, 7.3 points below what is expected (15–25)."
-
-
-def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -> None:
-    found = of(decode, "decode batch=32").comparisons[-1]
-    assert (found.unit, found.high, found.stated) == ("TB/s", None, 1.6)
-    # 1.6 of the A100's 2.039 TB/s; H200: 1504 bytes a cycle at the DRAM clock that ncu measured.
-    assert found.low == pytest.approx(1.6 / 2.039 * 4.810, rel=0.001)
-    assert found.remark == (
-        "1.6 of the 2.039 TB/s of NVIDIA A100 80 GB SXM are as much as 3.77 of this GPU's 4.81; "
-        "the 1.6 themselves are reached"
+    assert [(each.kind, each.fields().get("quantity")) for each in item.deviations] == [
+        ("stall", "barrier"),
+        ("other_stalls", None),
+    ]
+    assert worded(item.deviations[0]) == (
+        "barrier is 7.7% of the warps' time, 7.3 points below what is expected (15–25)."
     )
 
 
+def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -> None:
+    found = of(decode, "decode batch=32").values[-1]
+    assert (found.unit, found.high, found.stated) == ("TB/s", None, 1.6)
+    # 1.6 of the A100's 2.039 TB/s; H200: 1504 bytes a cycle at the DRAM clock that ncu measured.
+    assert found.low == pytest.approx(1.6 / 2.039 * 4.810, rel=0.001)
+    assert remarks(found) == {
+        "same_share": {
+            "stated_tb_per_s": 1.6,
+            "source_roof_tb_per_s": 2.039,
+            "source_gpu": "NVIDIA A100 80 GB SXM",
+            "tb_per_s": 3.774,
+            "roof_tb_per_s": 4.81,
+        },
+        "stated_is_reached": {"stated_tb_per_s": 1.6},
+    }
+
+
 def test_the_nearest_batch_is_named(decode: Expected) -> None:
-    share = of(decode, "decode batch=8").comparisons[3]
+    share = of(decode, "decode batch=8").values[3]
     assert (share.stated, share.low, share.high) == (80, 75, 85)
-    assert share.remark == "batch is 8, the nearest figure is for 32"
-    assert of(decode, "decode batch=128").comparisons[3].stated == 87
-    assert of(decode, "decode batch=128").comparisons[3].remark == ""
+    assert remarks(share) == {"other_size": {"size": "batch", "value": 8, "nearest": 32, "ratio": 4}}
+    assert of(decode, "decode batch=128").values[3].stated == 87
+    assert of(decode, "decode batch=128").values[3].remarks == ()
 
 
 def test_prefill_is_on_the_roof_of_the_instructions_that_it_used(prefill_run: Run) -> None:
     report = expected(prefill_run, kernel="prefill")
     fa2, fa3 = of(report, "prefill backend=fa2"), of(report, "prefill backend=fa3")
-    assert outcomes(fa2)["share of the tensor fp16 mma roof"] == (49.88, "below")
-    assert outcomes(fa3)["share of the tensor fp16 roof"] == (52.62, "below")
+    assert outcomes(fa2)["compute_roof_share"] == (49.88, "below")
+    assert outcomes(fa3)["compute_roof_share"] == (52.62, "below")
+    assert (fa2.values[3].work, fa3.values[3].work) == ("tensor fp16 mma", "tensor fp16")
     assert outcomes(fa3)["short_scoreboard"] == (5.69, "below")
     assert outcomes(fa3)["long_scoreboard"] == (14.88, "as expected")
-    assert fa2.comparisons[3].remark == (
-        "batch is 4, the nearest figure is for 1; the roof is that of its warp instructions (mma), 641 TFLOP/s; of the "
-        "962 of the GPU's fastest it has 33.3%"
-    )
-    assert findings(fa2)[-1] == (
-        "What is not expected takes the warps' time too: wait 37.1%, selected 20.3% and math_pipe_throttle 12.4%."
-    )
+    assert remarks(fa2.values[3]) == {
+        "other_size": {"size": "batch", "value": 4, "nearest": 1, "ratio": 4},
+        "mma": {"roof_tflops": 641.276, "wgmma_tflops": 961.913, "wgmma_share": 0.333},
+    }
+    assert [(each.fields()["reason"], round(each.fields()["share_pct"], 1)) for each in fa2.instead] == [
+        ("wait", 37.1),
+        ("selected", 20.3),
+        ("math_pipe_throttle", 12.4),
+    ]
 
 
 def test_expectations_that_exclude_each_other_are_told(kernels: Expected) -> None:
-    remark = of(kernels, "prefill").comparisons[-1].remark
     # 167.8 MB over 137.5 GFLOP at 927 TFLOP/s
-    assert "the least bytes of this case are 1.13 even at the tensor roof" in remark
-    assert "exclude each other" not in of(kernels, "decode").comparisons[-1].remark
+    assert remarks(of(kernels, "prefill").values[-1])["excludes_roof"] == {"tb_per_s": 1.131}
+    assert "excludes_roof" not in remarks(of(kernels, "decode").values[-1])
 
 
 def test_a_size_far_from_the_figures_and_bytes_that_l2_held_are_told(kernels: Expected) -> None:
-    share, bandwidth = of(kernels, "rmsnorm").comparisons
-    assert share.remark == (
-        "rows is 4096, the nearest figure is for 128, 32 times away: they say little about each other"
-    )
-    assert bandwidth.remark.endswith("the bytes that the algorithm needs make 3.00, L2 held some of them")
+    share, bandwidth = of(kernels, "rmsnorm").values
+    assert remarks(share) == {"far_size": {"size": "rows", "value": 4096, "nearest": 128, "ratio": 32}}
+    assert remarks(bandwidth)["l2_held"] == {"tb_per_s": 3.005}
 
 
 def test_a_case_of_two_kernels_is_held_against_its_longest(kernels: Expected) -> None:
     item = of(kernels, "decode")
-    assert (item.launch, item.kernel) == (0, "BatchDecodeWithPagedKVCacheKernel")
+    assert (item.at.launch, item.at.kernel) == (0, "BatchDecodeWithPagedKVCacheKernel")
 
 
 def test_the_family_is_the_workload_s_not_the_kernel_s(decode: Expected) -> None:
     item = of(decode, "decode batch=32 tensor_cores")
-    assert (item.kernel, item.family) == ("BatchPrefillWithPagedKVCacheKernel", "decode")
+    assert (item.at.kernel, item.family) == ("BatchPrefillWithPagedKVCacheKernel", "decode")
 
 
 def test_the_summary_says_that_the_gpu_is_another_one(kernels: Expected) -> None:
-    held, other = summary(kernels)
-    assert held == "3 of 16 expectations hold."
-    assert other.startswith(
-        "They are figures of NVIDIA A100 80 GB SXM (compute capability 8.0), and this run is of NVIDIA H200 (9.0)."
-    )
-    assert summary(dataclasses.replace(kernels, compute_capability="8.0")) == (held,)
+    held, other = kernels.summary
+    assert held.fields() == {"id": "held", "held": 3, "measured": 16}
+    assert other.fields() == {
+        "id": "other_gpu",
+        "source_gpu": "NVIDIA A100 80 GB SXM",
+        "source_compute_capability": "8.0",
+        "gpu": "NVIDIA H200",
+        "compute_capability": "9.0",
+    }
+    assert dataclasses.replace(kernels, compute_capability="8.0").summary == (held,)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -204,13 +230,13 @@ def test_what_programs_get(kernels: Expected) -> None:
     ],
 )
 def test_a_range_of_stalls_holds_within_a_point(measured: float | None, outcome: str, words: str) -> None:
-    found = ExpectedValue("long_scoreboard", "%", 60, 70, measured)
-    assert (found.outcome, found.words) == (outcome, words)
+    found = ExpectedValue(Expectation.STALL, "long_scoreboard", 60, 70, measured)
+    assert (found.outcome, cells(found)[-1]) == (outcome, words)
 
 
 def test_a_share_of_a_roof_holds_within_its_tolerance_alone() -> None:
-    found = ExpectedValue("share of the DRAM roof", "%", 75, 85, 85.1, 80)
-    assert (found.outcome, found.expected) == ("above", "80 ± 5")
+    found = ExpectedValue(Expectation.DRAM_ROOF, "dram_share", 75, 85, 85.1, 80)
+    assert (found.outcome, cells(found)[2]) == ("above", "80 ± 5")
 
 
 # Runs that lack something
@@ -235,10 +261,13 @@ def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
     mine = dataclasses.replace(mine, params={"batch": 32, "kv_len": 4096})
     rows = [{"launch": 0, "case": mine.id, "kernel": "K", "duration_ns": 1000.0}]
     report = expected(make_run(tmp_path / "run", launches=rows, cases=[mine, case("other[rows=1]")]))
-    assert {item.outcome for item in report.comparisons} == {"not measured"}
-    assert summary(report)[0] == "0 of 0 expectations hold."
-    assert report.cases[0].differs == ("the figures are for kv_len=2048, the case has 4096",)
-    assert "long_scoreboard was not measured; 60–70% of the warps' time is expected." in findings(report.cases[0])
+    assert {item.outcome for item in report.cases[0].values} == {"not measured"}
+    assert report.summary[0].fields() == {"id": "held", "held": 0, "measured": 0}
+    assert [each.fields() for each in report.cases[0].differs] == [
+        {"id": "differs", "name": "kv_len", "expected": 2048, "value": 4096}
+    ]
+    assert [each.kind for each in report.cases[0].deviations] == ["stall"] * 3 + ["dram_roof", "bandwidth"]
+    assert all(map(worded, report.cases[0].deviations))
 
 
 def test_iterations_are_held_against_by_their_median(tmp_path: Path) -> None:
@@ -249,7 +278,7 @@ def test_iterations_are_held_against_by_their_median(tmp_path: Path) -> None:
         for i, ns in enumerate([3000.0, 1000.0, 2000.0])
     ]
     (item,) = expected(make_run(tmp_path / "run", launches=rows, cases=[mine])).cases
-    assert (item.launch, item.repeated, item.duration_us) == (2, True, 2.0)
+    assert (item.at.launch, item.at.repeated, item.at.duration_us) == (2, True, 2.0)
 
 
 # Files of users
@@ -283,11 +312,14 @@ def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Pa
     item = of(report, "rmsnorm")
     assert outcomes(item) == {
         "long_scoreboard": (28.56, "as expected"),
-        "share of the DRAM roof": (43.88, "as expected"),
-        "DRAM bandwidth": (2.11, "as expected"),
+        "dram_share": (43.88, "as expected"),
+        "dram_gb_per_s": (2.11, "as expected"),
     }
     alone = expected(run, families=families[:1], kernel="RMSNormKernel")
-    assert summary(alone) == ("3 of 3 expectations hold.", "Nothing is expected of fused_add_rmsnorm.")
+    assert [each.fields() for each in alone.summary] == [
+        {"id": "held", "held": 3, "measured": 3},
+        {"id": "without", "cases": ["fused_add_rmsnorm"]},
+    ]
 
 
 @pytest.mark.parametrize(

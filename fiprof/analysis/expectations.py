@@ -7,8 +7,9 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from fiprof.analysis.reasons import REASONS
 from fiprof.errors import FiprofError
@@ -17,8 +18,12 @@ from fiprof.model import packs
 EXAMPLE = "the file expectations.toml of fiprof's folder flashinfer is an example"
 """The expectations that fiprof brings along; its head describes the form of such files."""
 
-RoofKind = Literal["tensor", "dram"]
-ROOF_KINDS: tuple[RoofKind, ...] = ("tensor", "dram")
+
+class RoofKind(StrEnum):
+    """Whose roof a share is of."""
+
+    TENSOR = "tensor"
+    DRAM = "dram"
 
 
 @dataclass(frozen=True)
@@ -226,9 +231,9 @@ def _stalls(part: _Part) -> dict[str, tuple[float, float]]:
 
 def _roof(part: _Part) -> Roof:
     part.only("kind", "shares")
-    kind = next((kind for kind in ROOF_KINDS if kind == part.data.get("kind")), None)
+    kind = next((kind for kind in RoofKind if kind == part.data.get("kind")), None)
     if kind is None:
-        raise part.wrong(f"kind = {part.data.get('kind')!r} is no roof", f"roofs are {', '.join(ROOF_KINDS)}")
+        raise part.wrong(f"kind = {part.data.get('kind')!r} is no roof", f"roofs are {', '.join(RoofKind)}")
     shares = part.table("shares")
     found = {}
     for key in shares.data:

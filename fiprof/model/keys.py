@@ -161,7 +161,7 @@ _EXPECTED = _keys(
     ("outcome", "", "as expected, below, above or not measured."),
     ("deviation", "", "Measured minus the nearest end of what is expected."),
     ("remarks", "", "What limits the comparison: id and its numbers."),
-    ("differs", "", "Parameters for which the figures are not: name, expected, value."),
+    ("differs", "", "Parameters for which the figures are not: id, name, expected, value."),
     ("source", "", "Who states the figures."),
     ("source_gpu", "", "The GPU that they are of."),
 )

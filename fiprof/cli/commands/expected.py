@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 @run_argument
 def command(run: Run, kernel: str, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case beside what is expected of its kernel family."""
-    from fiprof.analysis import expected
     from fiprof.analysis.expectations import check_workloads, combined, read_expectations
+    from fiprof.analysis.expected import expected
+    from fiprof.reports.expected import document
     from fiprof.workloads import registry
 
     if expectations is not None:
         known = {*registry.available(), *(case.workload for case in run.manifest.cases)}
         check_workloads(read_expectations(expectations), known)
-    show(expected.document(expected.expected(run, families=combined(expectations), kernel=kernel)), format_, run=run)
+    show(document(expected(run, families=combined(expectations), kernel=kernel)), format_, run=run)

@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from fiprof.analysis import expected
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import FLOPS_HIGH
+from fiprof.analysis.expected import expected
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
 from fiprof.model.provenance import TracedNumber, TracedText, more, sentence
 from fiprof.model.quantities import DURATION
+from fiprof.reports.expected import SHOWN, cells
 from fiprof.reports.pages.page import Block, Observation, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.run_report.story import IDLE_SHARE, Story, share_idle
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import worded
 from fiprof.text import short_kernel
 
 LEAST_SHARE = 0.01
@@ -240,33 +242,22 @@ def cold(measured: Analyses) -> Iterable[Observation]:
 def _expected(measured: Analyses) -> Iterable[Section]:
     """What is expected of the kernel families beside what was measured."""
     try:
-        found = expected.expected(measured.run)
+        found = expected(measured.run)
     except FiprofError as error:
         if not measured.run.launches:
             return
         text = f"{error.message[:1].upper()}{error.message[1:]}."
         yield Section("expected", "Against what is expected", (Text((text,)),))
         return
-    columns = (
-        Column("case", "case"),
-        Column("quantity", "what"),
-        Column("unit", "in"),
-        Column("expected", "expected"),
-        Column("measured", "measured", spec=".2f"),
-        Column("words", "outcome"),
-    )
-    rows = tuple(
-        (case.label, item.quantity, item.unit, item.expected, item.measured, item.words)
-        for case in found.cases
-        for item in case.comparisons
-    )
+    columns = (Column("case", "case"), *SHOWN)
+    rows = tuple((case.at.label, *cells(item)) for case in found.cases for item in case.values)
     families = defaultdict(list)
     for case in found.cases:
         families[case.source.title].append(case.family)
     notes = tuple(f"Expected of {', '.join(dict.fromkeys(names))}: {title}." for title, names in families.items())
     view = View(columns, rows, notes=notes)
     blocks: list[Block] = [
-        Text((" ".join(expected.summary(found)),)),
+        Text((" ".join(map(worded, found.summary)),)),
         Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE),
     ]
     yield Section("expected", "Against what is expected", tuple(blocks))

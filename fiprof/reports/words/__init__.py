@@ -53,7 +53,7 @@ def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, entry
             continue
         for outcome, template in entry.items():
-            yield f"{key}.{outcome}", template.replace("{measured}", entry.get("measured", ""))
+            yield f"{key}.{outcome}", template.replace("{measured}", entry.get("measured", "{measured}"))
 
 
 def table_of(kind: type[StrEnum]) -> str:
