@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import shlex
@@ -15,6 +16,7 @@ import click
 import pytest
 
 from fiprof.cli.main import cli
+from fiprof.model.keys import KEYS
 from tests.conftest import Fiprof, python_path
 
 COMMANDS = cli.list_commands(click.Context(cli))
@@ -114,14 +116,20 @@ def test_data_goes_to_stdout_alone(fiprof: Fiprof, recorded: Path, command: str,
     done = fiprof(command, str(recorded), "--format", format_)
     assert done.returncode == 0, done.stderr
     if format_ == "json":
-        import json
-
         assert json.loads(done.stdout)
     if format_ == "csv":
         lines = done.stdout.splitlines()
         assert len(lines) > 5
         assert lines[0].startswith("launch,")
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("command", ["env", "kernels", "runs"])
+def test_json_has_documented_keys_under_the_envelope(fiprof: Fiprof, recorded: Path, command: str) -> None:
+    where = ["--artifacts", str(recorded.parent)] if command == "runs" else []
+    found = json.loads(fiprof(command, *where, "--format", "json").stdout)
+    assert (found["schema"], found["run"], found["gpu"]) == (f"{command}/1", None, None)
+    assert found["rows"] and {key for row in found["rows"] for key in row} <= KEYS.keys()
 
 
 def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:

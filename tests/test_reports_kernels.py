@@ -37,7 +37,7 @@ def test_a_table_a_workload() -> None:
 def test_a_row_a_parameter_for_programs() -> None:
     rows = list(csv.reader(io.StringIO(render(kernels(FOUND), "csv"))))
     assert rows == [
-        ["kernel", "summary", "option", "default", "valid", "help"],
+        ["workload", "summary", "option", "default", "valid", "help"],
         ["rope", "rotary embedding", "--tokens", "16384", "at least 1", "tokens in all"],
         ["rope", "rotary embedding", "--dtype", "fp16", "fp16|bf16", "element type"],
         ["noop", "nothing", "", "", "", ""],

@@ -19,8 +19,8 @@ def test_runs_whole_failed_and_damaged(tmp_path: Path) -> None:
     view = runs([*found, (tmp_path / "20261121-120000-x", "run.json is damaged")])
     assert render(view, "table") == "\n".join(
         [
-            "! 20261121-110000-rope: ncu failed",
-            "! 20261121-120000-x: run.json is damaged",
+            "! the run 20261121-110000-rope failed: ncu failed",
+            "! the run 20261121-120000-x cannot be read: run.json is damaged",
             "run                   status    started           took  cases             GPU          fiprof",
             "                                                     s",
             "20261121-104500-all   complete  2026-11-21 10:45  31.2  2 × decode, rope  NVIDIA H200  0.1.0",

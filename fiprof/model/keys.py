@@ -184,7 +184,7 @@ _TIMELINE = _keys(
 
 _RUNS = _keys(
     ("name", "", "The run's folder."),
-    ("status", "", "complete, failed or interrupted."),
+    ("status", "", "complete, failed, interrupted, or damaged where its manifest cannot be read."),
     ("started", "", "ISO 8601 with offset."),
     ("duration_s", "s", "From the first command to the last table."),
     ("gpu", "", "Name of the GPU."),
@@ -202,6 +202,7 @@ _ENVIRONMENT = _keys(
     ("state", "", "ok, warning or missing."),
     ("found", "", "What is there."),
     ("remedy", "", "What to do about it."),
+    ("workload", "", "Name as --kernel takes it."),
     ("summary", "", "What the workload does."),
     ("option", "", "The parameter as an option of fiprof collect."),
     ("default", "", "Its default."),

@@ -36,6 +36,7 @@ class RunWarning(StrEnum):
 
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
 
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}

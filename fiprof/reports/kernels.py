@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from fiprof.reports.view import Column, Document, View
 
@@ -37,25 +37,24 @@ _PARAMETER = (
     Column("help", "meaning"),
 )
 
-COLUMNS = (Column("kernel"), Column("summary"), *_PARAMETER)
+COLUMNS = (Column("workload"), Column("summary"), *_PARAMETER)
 
 
 def kernels(found: Sequence[Kernel]) -> Document:
     """A table a workload for people; one row a parameter for programs, and one for a workload without any."""
     nothing = (None,) * len(_PARAMETER)
-    rows = tuple(
-        (kernel.name, kernel.summary, *cells)
-        for kernel in found
-        for cells in (*map(_cells, kernel.parameters),) or (nothing,)
-    )
+    cells = [[astuple(parameter) for parameter in kernel.parameters] for kernel in found]
     return Document(
-        data=View(COLUMNS, rows),
+        data=View(
+            COLUMNS,
+            tuple(
+                (kernel.name, kernel.summary, *row)
+                for kernel, rows in zip(found, cells, strict=True)
+                for row in rows or [nothing]
+            ),
+        ),
         shown=tuple(
-            View(_PARAMETER, tuple(map(_cells, kernel.parameters)), title=f"{kernel.name}: {kernel.summary}")
-            for kernel in found
+            View(_PARAMETER, tuple(rows), title=f"{kernel.name}: {kernel.summary}")
+            for kernel, rows in zip(found, cells, strict=True)
         ),
     )
-
-
-def _cells(parameter: Parameter) -> tuple[str, str, str, str]:
-    return parameter.option, parameter.default, parameter.valid, parameter.help

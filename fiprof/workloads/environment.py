@@ -51,16 +51,16 @@ def gpu_facts() -> dict[str, Any]:
 
 def describe() -> dict[str, Any]:
     """For ``fiprof env``: packages, CUDA, GPU, FlashInfer's cache; what is missing is said, never raised."""
-    found: dict[str, Any] = {"packages": package_versions(), "problems": []}
+    found: dict[str, Any] = {"packages": package_versions(), "problems": {}}
     try:
         import torch
 
         if torch.cuda.is_available():
             found["gpu"] = gpu_facts()
         else:
-            found["problems"].append("torch sees no CUDA device")
+            found["problems"]["torch"] = "torch sees no CUDA device"
     except Exception as error:
-        found["problems"].append(f"torch cannot be imported: {error!r}")
+        found["problems"]["torch"] = f"torch cannot be imported: {error!r}"
     try:
         from flashinfer.jit import env
 
@@ -72,5 +72,5 @@ def describe() -> dict[str, Any]:
             "bytes": sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()),
         }
     except Exception as error:
-        found["problems"].append(f"flashinfer cannot be imported: {error!r}")
+        found["problems"]["flashinfer-python"] = f"flashinfer cannot be imported: {error!r}"
     return found

@@ -20,10 +20,11 @@ def command(python: str, format_: Format) -> None:
 
     Exit status 1 when something that collect needs is missing.
     """
+    from fiprof.model.requirement import State
     from fiprof.orchestrator.diagnose import diagnose
     from fiprof.reports import env
 
-    findings = diagnose(python)
-    show(env.env(findings), format_)
-    if any(finding.state == "missing" for finding in findings):
+    found = diagnose(python)
+    show(env.env(found), format_)
+    if any(each.state is State.MISSING for each in found):
         click.get_current_context().exit(1)
