@@ -11,6 +11,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_BYTES, DRAM_PEAK
 from fiprof.model.results import Cell, Kernel
 from fiprof.model.run import Run
+from fiprof.reports import verdict_words
 
 
 def cells(run: Run) -> list[Cell]:
@@ -125,9 +126,9 @@ class _Measured:
             l2_hit_pct=number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
             roof_share=placed.share if placed else None,
-            verdict=verdict.title if verdict else "",
-            verdict_evidence=[str(reading.said()) for reading in verdict.judgement.readings] if verdict else [],
-            runner_up=verdict.runner_up if verdict else "",
+            verdict=str(verdict_words.title(verdict)) if verdict else "",
+            verdict_evidence=[str(verdict_words.comparison(each)) for each in verdict.evidence] if verdict else [],
+            runner_up=str(verdict_words.runner_up(verdict)) if verdict else "",
         )
 
 

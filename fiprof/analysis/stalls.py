@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis import checks
 from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.thresholds import DOMINANT_STALL
 from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
@@ -18,9 +19,6 @@ from fiprof.model.run import Run
 from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import short_kernel
-
-DOMINANT_SHARE = 0.30
-"""A reason below it does not dominate. ncu's own rule on warp stalls speaks at 30.5 % and is silent at 29.4 %."""
 
 BUSY_ISSUE_PCT = 75.0
 """Schedulers that issue in more of their cycles have little to gain from shorter waits."""
@@ -193,12 +191,12 @@ def verdict(launch: LaunchStalls) -> tuple[str, ...]:
             + (": shorter waits would gain little." if busy else ".")
         )
     ready = sum(stall.weight for stall in launch.stalls if reason_of(stall.reason).kind == "ready")
-    if ready >= DOMINANT_SHARE:
+    if ready >= DOMINANT_STALL.share:
         sentences.append(f"{ready:.0%} of the warps' time they were ready, and another one was taken (not_selected).")
     if not waiting:
         return (" ".join([*sentences, "The warps did not stall."]),)
     top, reason = waiting[0], reason_of(waiting[0].reason)
-    if top.weight >= DOMINANT_SHARE:
+    if top.weight >= DOMINANT_STALL.share:
         sentences.append(f"{top.reason} dominates with {top.weight:.0%}: warps {reason.meaning}.")
     else:
         rest = ", ".join(f"{stall.reason} {stall.weight:.0%}" for stall in waiting[1:3])

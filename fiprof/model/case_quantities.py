@@ -14,6 +14,7 @@ from fiprof.model.expressions import Expression
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.quantities import (
+    DRAM_BYTES,
     DRAM_PEAK,
     DURATION,
     FLOAT_OPS_WITHOUT_CONVERSIONS,
@@ -212,6 +213,33 @@ MODEL_INTENSITY = CaseQuantity(
 )
 
 
+def _wall(run: Run, case: str) -> TracedNumber | None:
+    baseline = run.baseline.get(case)
+    if baseline is None or baseline.wall_us != baseline.wall_us:
+        return None
+    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case), ",.2f", " µs")
+
+
+def _waiting(run: Run, case: str) -> TracedNumber | None:
+    kernels, wall = KERNEL_TIME.traced(run, case), WALL.traced(run, case)
+    if kernels is None or wall is None or wall.value <= 0:
+        return None
+    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(kernels.source, wall.source))
+    return TracedNumber(min(max(100 * (1 - kernels.value / wall.value), 0.0), 100.0), source, ".1f", "%")
+
+
+WALL = CaseQuantity(
+    "case_wall_us", "µs", "Host time of an iteration, back to back with the others, without a profiler.", _wall
+)
+WAITING = CaseQuantity(
+    "case_waiting_pct",
+    "%",
+    "Part of an iteration in which no kernel ran, as a loop without a profiler sees it. Kernels that run side by side, "
+    "or start before the last has ended, make it smaller than it is.",
+    _waiting,
+)
+
+
 def iterations(run: Run, case: str) -> TracedNumber | None:
     """Iterations of a case that nsys saw."""
     times, of = _traced_times(run, case), _nsys(case)
@@ -250,3 +278,17 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
     parts = [Provenance("ncu", launch.formula(counted), launch=launch.launch) for launch in launches]
     source = Provenance("facts", RATIO, parts=(*parts, Provenance("run.json", "flops", case=case.id)))
     return TracedNumber(sum(known) / case.flops, source)
+
+
+def excess_ops(run: Run, case: CaseEntry) -> float | None:
+    """Operations that ncu counted in an iteration over those that the case needs: tensor operations where there are
+    any, else those of the other pipes without half additions. None where one is not known."""
+    counted = run.per_iteration(case.id, TENSOR_OPS.value)
+    counted = counted or run.per_iteration(case.id, FLOAT_OPS_WITHOUT_CONVERSIONS.value)
+    return counted / case.flops if counted and case.flops else None
+
+
+def excess_bytes(run: Run, case: CaseEntry) -> float | None:
+    """DRAM bytes likewise."""
+    moved, least = run.per_iteration(case.id, DRAM_BYTES.value), case.bytes_read + case.bytes_written
+    return moved / least if moved is not None and least else None

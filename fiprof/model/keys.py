@@ -131,23 +131,30 @@ _HOTSPOTS = _keys(
 
 _VERDICT = _keys(
     ("kind", "", "compute, memory, latency, launch, imbalance or unknown."),
-    ("part", "", "Which resource or imbalance binds; empty where the kind says all."),
+    ("part", "", "Which resource or imbalance binds, e.g. dram; null where the kind says all."),
     (
         "evidence",
         "",
-        "Comparisons, the deciding one first: quantity, value, unit, test, threshold, origin, provenance.",
+        "Comparisons, the deciding one first: quantity (a key), of (the resource whose use it is, or the stall "
+        "reason), value, unit, test (at_least, below), threshold, origin (who chose it), provenance.",
     ),
-    ("runner_up", "", "What the verdict would be otherwise: kind, part, value."),
-    ("margin_points", "%", "Points until the runner-up would be the verdict; negative where it feeds what binds."),
+    ("runner_up", "", "What the verdict would be otherwise: kind, part, value (percent of time)."),
+    ("margin_points", "points", "Until the runner-up would be the verdict; negative where it feeds what binds."),
     ("confidence", "", "high, medium or low."),
     ("doubts", "", "What makes it less sure: id and its numbers."),
     (
         "steps",
         "",
-        "What to do next: id, bound_pct (the most that it saves, null without a bound), of, and what it rests on.",
+        "What to do next: id and its numbers, bound_pct (the most that it saves, null without a bound), of (launch, "
+        "iteration), basis (id and numbers), rules (of ncu, that say the same).",
     ),
-    ("rules", "", "ncu's rules with an estimate, and why fiprof does not take one as a step."),
-    ("notes", "", "Findings about the counters."),
+    (
+        "rules",
+        "",
+        "ncu's rules: section, rule, kind, message (ncu's words), speedup_kind (global, local), speedup_pct, rejected "
+        "(why fiprof does not take it as a step; null where it does).",
+    ),
+    ("notes", "", "Findings about the counters: id and its numbers."),
 )
 
 _EXPECTED = _keys(
@@ -214,7 +221,7 @@ KEYS: dict[str, Key] = {
     key.key: key
     for key in (
         *_WHO, *_TIMES, *_ROOFLINE, *_OCCUPANCY, *_ACCESSES, *_STALLS, *_HOTSPOTS, *_VERDICT, *_EXPECTED, *_TIMELINE,
-        *_RUNS, *_ENVIRONMENT, *quantities.QUANTITIES.values(),
+        quantities.STALL_SHARE, *_RUNS, *_ENVIRONMENT, *quantities.QUANTITIES.values(),
         *(found for found in vars(case_quantities).values() if isinstance(found, case_quantities.CaseQuantity)),
     )
 }  # fmt: skip

@@ -434,6 +434,14 @@ def stall_provenance(row: Row, reason: str, *, percent: bool = False) -> Provena
     return Provenance("ncu", f"100 * ({share})" if percent else share, launch=row.get("launch"))
 
 
+STALL_SHARE = Key("stall_share_pct", "%", "Part of the warps' time in a stall reason, by ncu's counters.")
+
+
+def stall_share(row: Row, reason: str, share: float) -> TracedNumber:
+    """STALL_SHARE of a reason. share: of the table ``stalls``, 0 to 1."""
+    return TracedNumber(100 * share, stall_provenance(row, reason, percent=True), ".0f", "%")
+
+
 QUANTITIES: dict[str, Quantity] = {
     **METRIC_QUANTITIES,
     **{found.key: found for found in list(globals().values()) if isinstance(found, Quantity)},

@@ -9,6 +9,7 @@ from typing import TypeVar
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.checks import every
+from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
@@ -146,7 +147,7 @@ def _items(measured: Analyses, sections: Sequence[Section], checks: Sequence[Che
     found = [each for section in sections for each in of_page(Page("", (section,)))]
     numbers = len(found)
     due = len(measured.run.launches)
-    given = sum(verdict.judgement.kind != verdicts.UNKNOWN for verdict in judged.launches)
+    given = sum(verdict.kind is not Kind.UNKNOWN for verdict in judged.launches)
     return [
         Item(
             "every section is there",

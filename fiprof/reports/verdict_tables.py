@@ -6,20 +6,20 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 
-from fiprof.analysis.verdict.model import Comparison, title
-from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Verdicts
+from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Comparison, Kind, Part
+from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
+from fiprof.model.finding import Finding
+from fiprof.reports import verdict_words as words
 from fiprof.reports.headings import heading, label_cells
 from fiprof.reports.view import Column, Document, Value, View
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase
 from fiprof.text import short_kernel
 
 _DATA = tuple(
     Column(key)
     for key in (
-        "launch", "case", "iteration", "kernel", "grid", "duration_us", "share", "verdict", "kind", "part", "value",
-        "unit", "test", "threshold", "metric", "runner_up", "margin_points", "sure", "doubts", "evidence", "steps",
-        "rules", "notes",
+        "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share", "kind", "part",
+        "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
     )
 )  # fmt: skip
 
@@ -29,9 +29,9 @@ _SUMMARY = (
     Column("label", "case"),
     Column("kernel", "kernel"),
     Column("duration_us", "duration", "µs", spec=",.2f"),
-    Column("share", "of iter.", spec=".0%"),
+    Column("iteration_share", "of iter.", spec=".0%"),
     Column("verdict", "verdict", least=len("compute-bound (issue slots)")),
-    Column("sure", "sure"),
+    Column("confidence", "confidence"),
 )
 
 _EVIDENCE = (
@@ -40,27 +40,20 @@ _EVIDENCE = (
     Column("unit", "unit"),
     Column("test", "held against"),
     Column("origin", "threshold of"),
-    Column("metric", "measured as"),
+    Column("provenance", "measured as"),
 )
 
 _CASES = (
     Column("label", "case"),
-    Column("kernels", "kernels", spec=".3g"),
-    Column("kernel_us", "kernel time", "µs", spec=",.2f"),
-    Column("wall_us", "iteration", "µs", spec=",.2f"),
-    Column("waiting", "GPU waits", "%", spec=".1f"),
+    Column("case_kernels", "kernels", spec=".3g"),
+    Column("case_kernel_us", "kernel time", "µs", spec=",.2f"),
+    Column("case_wall_us", "iteration", "µs", spec=",.2f"),
+    Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
     Column("verdict", "verdict"),
 )
 
 MOST_RULES = 4
 """Of a launch, that people are shown."""
-
-_NOTE = (
-    "x: launches alike, of which the one of median time is shown; of iter.: of the kernels' time in an iteration. "
-    "Percentages are of time: a resource used to half of its peak needs half of the launch's time at the least. Steps "
-    "say the most that they can save. sure: high where nothing speaks against the verdict, fair where something does "
-    "or is missing, low where it might as well be the runner-up."
-)
 
 
 def document(found: Verdicts) -> Document:
@@ -69,96 +62,77 @@ def document(found: Verdicts) -> Document:
     Launches of one kernel in one case with the same verdict are one for people: the one with the median time.
     """
     groups = _groups(found.launches)
-    cells = label_cells(item.label for item in found.launches)
+    cells = label_cells(item.of.label for item in found.launches)
     columns = tuple(dataclasses.replace(each, least=cells) if each.key == "label" else each for each in _SUMMARY)
     shown = [View(columns, tuple(_summary_row(members) for members in groups), title="Verdicts")] if groups else []
     shown += [_launch_view(_median(members)) for members in groups]
     if found.cases:
         rows = tuple(_case_row(case) for case in found.cases)
-        notes = tuple(f"{case.label}: {case.sentence}" for case in found.cases if case.launch_bound is not False)
+        notes = tuple(words.case(case) for case in found.cases if case.bound is not CaseBound.KERNELS)
         shown.append(View(_CASES, rows, title="Cases", notes=notes))
     return Document(
         data=View(_DATA, tuple(_data_row(item) for item in found.launches)),
         shown=tuple(shown),
         warnings=found.warnings,
-        notes=(_NOTE,) if groups else (),
+        notes=(phrase("verdict_table.note"),) if groups else (),
     )
 
 
 def _groups(launches: Sequence[LaunchVerdict]) -> list[list[LaunchVerdict]]:
-    found: dict[tuple[str | None, str, str, str], list[LaunchVerdict]] = defaultdict(list)
+    found: dict[tuple[str | None, str, str, Kind, Part | None], list[LaunchVerdict]] = defaultdict(list)
     for item in launches:
-        found[item.case, item.kernel, item.grid, item.title].append(item)
+        found[item.of.case, item.of.kernel, item.of.grid, item.kind, item.part].append(item)
     return list(found.values())
 
 
 def _median(members: Sequence[LaunchVerdict]) -> LaunchVerdict:
-    return sorted(members, key=lambda item: item.duration_us or 0.0)[(len(members) - 1) // 2]
+    return sorted(members, key=lambda item: item.of.duration_us or 0.0)[(len(members) - 1) // 2]
 
 
 def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
     item = _median(members)
     return (
-        item.launch, len(members), item.label, short_kernel(item.kernel), item.duration_us, item.share, item.title,
-        item.sure,
+        item.launch, len(members), item.of.label, short_kernel(item.of.kernel), item.of.duration_us,
+        item.iteration_share, words.title(item), item.confidence.value,
     )  # fmt: skip
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
-    waiting = case.waiting.value if case.waiting else None
-    words = {True: title("launch"), False: "bound by its kernels", None: title("unknown")}[case.launch_bound]
-    return (case.label, case.kernels, case.kernel_us, case.wall_us, waiting, words)
+    times = [None if each is None else each.value for each in (case.kernel_time, case.wall_time, case.waiting)]
+    return (case.label, case.kernels, *times, words.case_kind(case))
 
 
 def _launch_view(item: LaunchVerdict) -> View:
-    summary = [f"{item.reason}."]
+    summary = [phrase("verdict_table.reason", reason=words.reason(item))]
     if item.runner_up:
-        summary.append(f"Runner-up: {item.runner_up}.")
-    summary.append(f"How sure: {item.sure}{', because ' + '; '.join(map(worded, item.doubts)) if item.doubts else ''}.")
-    notes = [f"{number}. {step.said()}" for number, step in enumerate(item.steps, 1)]
-    notes += [_rule_words(rule) for rule in item.rules[:MOST_RULES]]
-    notes += [f"{note}." for note in item.judgement.notes]
+        summary.append(phrase("verdict_table.runner_up", runner_up=words.runner_up(item)))
+    summary.append(phrase("verdict_table.confidence", confidence=words.confidence(item)))
+    notes: list[Finding | str] = [f"{number}. {words.step(step)}" for number, step in enumerate(item.steps, 1)]
+    notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
     return View(
         _EVIDENCE,
-        tuple(_reading_row(reading) for reading in item.judgement.readings),
-        title=heading(item),
+        tuple(_evidence_row(comparison) for comparison in item.evidence),
+        title=heading(item.of),
         summary=tuple(summary),
-        notes=tuple(notes),
+        notes=(*notes, *item.notes),
     )
 
 
-def _rule_words(rule: QuotedRule) -> str:
-    estimate = f", {rule.estimate}" if rule.estimate else ""
-    return f"ncu's rule {rule.rule}{estimate}: " + (f"no step, {rule.why_not}" if rule.why_not else rule.message)
-
-
-def _reading_row(reading: Comparison) -> tuple[Value, ...]:
-    limit = "" if reading.threshold is None else f"{reading.test} {reading.threshold:g}{reading.fact.unit}"
-    unit = reading.fact.unit.strip()
-    return (reading.what, reading.value, unit, limit, reading.origin, _measured_as(reading))
-
-
-def _measured_as(reading: Comparison) -> str:
-    """ncu's name or the formula; of what was computed from several tools, with their names."""
-    of = reading.fact.source
-    return str(of) if of.origin == "facts" else of.formula
+def _evidence_row(of: Comparison) -> tuple[Value, ...]:
+    source = of.number.source
+    measured_as = str(source) if source.origin == "facts" else source.formula
+    return (words.what(of), of.value, of.number.unit.strip(), words.limit(of), words.origin(of), measured_as)
 
 
 def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
-    found = item.judgement
-    first = found.readings[0] if found.readings else None
+    of = item.of
     return (
-        item.launch, item.case, item.iteration, item.kernel, item.grid, item.duration_us, item.share, item.title,
-        found.kind, found.part or None,
-        first.value if first else None,
-        first.fact.unit.strip() if first else None,
-        (first.test or None) if first else None,
-        first.threshold if first else None,
-        _measured_as(first) if first else None,
-        found.runner_up.title if found.runner_up else None,
-        found.margin, item.sure, item.doubts,
-        tuple(str(reading.said()) for reading in found.readings),
-        tuple(str(step.said()) for step in item.steps),
-        tuple(_rule_words(rule) for rule in item.rules),
-        found.notes,
+        of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
+        item.kind.value, item.part.value if item.part else None,
+        tuple(each.fields() for each in item.evidence),
+        item.runner_up.fields() if item.runner_up else None,
+        item.margin_points, item.confidence.value, item.doubts,
+        tuple(each.fields() for each in item.steps),
+        tuple(each.fields() for each in item.rules),
+        item.notes,
     )  # fmt: skip

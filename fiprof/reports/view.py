@@ -18,7 +18,10 @@ from fiprof.text import escape_control
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 
-Value = str | int | float | bool | Finding | tuple[str | Finding, ...] | None
+Record = dict[str, Any]
+"""What has fields of its own: for programs only, in no table for people."""
+
+Value = str | int | float | bool | Finding | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
 
 
@@ -145,7 +148,7 @@ def word(value: Value, spec: str = "") -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return escape_control(", ".join(map(worded, value))) or "–"
+        return escape_control(", ".join(worded(each) for each in value if not isinstance(each, dict))) or "–"
     return escape_control(worded(value)) if isinstance(value, str | Finding) else format(value, spec)
 
 

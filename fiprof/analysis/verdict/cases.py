@@ -1,10 +1,12 @@
-"""How the host launches the kernels of a case, by nsys."""
+"""What the iterations of a case wait for: their kernels, or the host that launches them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.model import tables
+from fiprof.analysis.thresholds import WAITING
+from fiprof.analysis.verdict.model import CaseVerdict, compare
+from fiprof.model import case_quantities
 from fiprof.model.run import Run
 
 
@@ -18,6 +20,31 @@ class CaseLaunches:
     """Time of the launch calls in an iteration, on average; None where the calls were not traced."""
 
 
+def cases(run: Run) -> list[CaseVerdict]:
+    """Every case of the run that was measured. Raises FiprofError for a table that cannot be read."""
+    traced = launches_of(run)
+    found = []
+    for case in run.cases:
+        kernel_time = case_quantities.KERNEL_TIME.traced(run, case.id)
+        if kernel_time is None and case.id not in run.baseline:
+            continue
+        calls, executions = traced.get(case.id), run.trace.cases.get(case.id)
+        waiting = case_quantities.WAITING.traced(run, case.id)
+        found.append(
+            CaseVerdict(
+                case=case.id,
+                label=run.labels(case.id),
+                kernels=executions.executions if executions else None,
+                kernel_time=kernel_time,
+                wall_time=case_quantities.WALL.traced(run, case.id),
+                launch_us=calls.call_us if calls else None,
+                graph=calls.graph if calls else False,
+                waiting=compare(case_quantities.WAITING, waiting, WAITING) if waiting else None,
+            )
+        )
+    return found
+
+
 def launches_of(run: Run) -> dict[str, CaseLaunches]:
     """Case id -> its launches; empty without nsys.
 
@@ -27,8 +54,7 @@ def launches_of(run: Run) -> dict[str, CaseLaunches]:
 
     if not run.has("kernels"):
         return {}
-    columns = ["phase", "case", "iteration", "graph_node", "launch_call_ns", "pid", "correlation"]
-    kernels = tables.read(run.tables_path, "kernels", columns)
+    kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns", "pid", "correlation"])
     inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
     kernels = kernels.filter(inside).unify_dictionaries()
     if not kernels.num_rows:

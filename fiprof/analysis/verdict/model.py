@@ -2,72 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
+from typing import Any
 
-from fiprof.model.provenance import TracedNumber, TracedText, sentence
+from fiprof.analysis.thresholds import CLOSE, WAITING, Threshold, ThresholdOrigin
+from fiprof.model.finding import Finding, plain
+from fiprof.model.provenance import TracedNumber
+from fiprof.model.quantities import Key
 
-Kind = Literal["compute", "memory", "latency", "launch", "imbalance", "unknown"]
-Test = Literal["at least", "below", ""]
 
-CLOSE_POINTS = 10.0
-"""A margin below it is called close: so far apart are compute and memory that ncu's rule SOLBottleneck does not call
-balanced."""
+class Kind(StrEnum):
+    """What binds a launch, by kind."""
 
-IDLE = "idle time of the multiprocessors"
-WAITING = "time in which the GPU waits"
-RULED_OUT = {IDLE: "imbalanced", WAITING: "launch-bound"}
-"""What a reading is of -> the verdict that it rules out where it is below its threshold."""
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    LATENCY = "latency"
+    LAUNCH = "launch"
+    IMBALANCE = "imbalance"
+    UNKNOWN = "unknown"
 
-_WORDS: dict[Kind, str] = {
-    "compute": "compute-bound",
-    "memory": "memory-bound",
-    "latency": "latency-bound",
-    "launch": "launch-bound",
-    "imbalance": "imbalanced",
-    "unknown": "not enough evidence",
-}
+
+class Part(StrEnum):
+    """Which resource binds, or which imbalance."""
+
+    TENSOR_CORES = "tensor_cores"
+    FMA_PIPE = "fma_pipe"
+    ALU_PIPE = "alu_pipe"
+    XU_PIPE = "xu_pipe"
+    FP64_PIPE = "fp64_pipe"
+    LSU_PIPE = "lsu_pipe"
+    ISSUE_SLOTS = "issue_slots"
+    OTHER_COMPUTE = "other_compute"
+    """A part of the multiprocessors that has no metric here."""
+    DRAM = "dram"
+    L2 = "l2"
+    L1_DATA = "l1_data"
+    SHARED_MEMORY = "shared_memory"
+    SHARED_MEMORY_OR_L1 = "shared_memory_or_l1"
+    """Where it was not collected which of the two passes the data stage."""
+    OTHER_MEMORY = "other_memory"
+    """A part of the memory system that has no metric here."""
+    TOO_FEW_BLOCKS = "too_few_blocks"
+    TAIL = "tail"
+    UNEVEN_WORK = "uneven_work"
+
+
+class Test(StrEnum):
+    """How a number compares with its threshold."""
+
+    AT_LEAST = "at_least"
+    BELOW = "below"
+
+    __test__ = False
+
+
+class Confidence(StrEnum):
+    """high: nothing speaks against the verdict; medium: something does, or is missing; low: it might as well be the
+    runner-up."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Doubt(StrEnum):
+    """What makes a verdict less sure."""
+
+    UNKNOWN = "unknown"
+    BARELY = "barely"
+    """With margin_points and the runner_up."""
+    CLOSE = "close"
+    """Likewise."""
+    NOT_SATURATED = "not_saturated"
+    """With the use of what binds."""
+    SHORT = "short"
+    """With the launch's duration."""
+    MISSING = "missing"
+    """With the columns that would have told more."""
+
+
+class Note(StrEnum):
+    """What is particular about the counters."""
+
+    HIDDEN_L2_PART = "hidden_l2_part"
+    """With ncu's figure for L2, and what lookups and transfers use."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A measured value, and what it was held against."""
+    """A measured number, and what it was held against."""
 
-    what: str
-    """What it says, e.g. ``use of DRAM``."""
-    column: str
-    """Of ``launches``; empty for what was computed from several."""
-    fact: TracedNumber
-    """The value with its unit, and ncu's or nsys's names for it (``fact.source.formula``)."""
-    test: Test = ""
-    """How it compares with the threshold; empty where there is none."""
+    quantity: Key
+    """What it is."""
+    number: TracedNumber
+    test: Test | None = None
+    """None where it was held against nothing."""
     threshold: float | None = None
-    """In the value's unit."""
-    origin: str = ""
-    """Where the threshold comes from."""
+    """In the number's unit."""
+    origin: ThresholdOrigin | None = None
+    of: Part | str | None = None
+    """The resource whose use it is, or the stall reason whose share it is."""
 
     @property
     def value(self) -> float:
-        return self.fact.value
+        return self.number.value
 
     @property
     def holds(self) -> bool:
-        """Whether the value compares with the threshold as it says."""
-        if not self.test or self.threshold is None:
+        """Whether the number compares with the threshold as it says."""
+        if self.threshold is None:
             return True
-        return self.value >= self.threshold if self.test == "at least" else self.value < self.threshold
+        return self.value >= self.threshold if self.test is Test.AT_LEAST else self.value < self.threshold
 
-    @property
-    def rules_out(self) -> str:
-        """The verdict that it rules out, where it is there for that only; else empty."""
-        return RULED_OUT.get(self.what, "") if self.test == "below" else ""
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "quantity": self.quantity.key, "of": plain(self.of), "value": self.value, "unit": self.number.unit.strip(),
+            "test": plain(self.test), "threshold": self.threshold, "origin": plain(self.origin),
+            "provenance": str(self.number.source),
+        }  # fmt: skip
 
-    def said(self) -> TracedText:
-        """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-        if not self.test or self.threshold is None:
-            return sentence("{} {}", self.what, self.fact)
-        limit = f"{self.threshold:g}{self.fact.unit}"
-        return sentence("{} {}, {} {} ({})", self.what, self.fact, self.test, limit, self.origin)
+
+def compare(quantity: Key, number: TracedNumber, threshold: Threshold, of: Part | str | None = None) -> Comparison:
+    """A number held against a threshold."""
+    test = Test.AT_LEAST if number.value >= threshold.value else Test.BELOW
+    return Comparison(quantity, number, test, threshold.value, threshold.origin, of)
 
 
 @dataclass(frozen=True)
@@ -75,56 +136,138 @@ class Bottleneck:
     """Something that may bind a launch."""
 
     kind: Kind
-    part: str
-    """Which resource, or which imbalance; empty where the kind says all."""
+    part: Part | None
+    """None where the kind says all."""
     value: float
-    """Percent of time; see the module. Of latency: what the busiest resource leaves."""
-    reading: Comparison | None = None
-    """The value itself; None for latency, which is the absence of the others."""
+    """Percent of time. Of latency: what the busiest resource leaves."""
+    comparison: Comparison | None = None
+    """The number itself; None for latency, which is the absence of the others."""
 
     @property
-    def title(self) -> str:
-        """E.g. ``memory-bound (DRAM)``."""
-        return title(self.kind, self.part)
+    def finding(self) -> Finding:
+        """What its title is made from."""
+        return named(self.kind, self.part)
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"kind": self.kind.value, "part": plain(self.part), "value": self.value}
 
 
-@dataclass(frozen=True)
-class Judgement:
+def named(kind: Kind, part: Part | None) -> Finding:
+    """A kind with its part, as sentences name it."""
+    return Finding(kind, {} if part is None else {"part": part})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
     """What binds a launch, and why."""
 
     kind: Kind
-    part: str
-    readings: tuple[Comparison, ...]
-    """The evidence, the deciding one first; each holds."""
+    part: Part | None = None
+    """None where the kind says all."""
+    evidence: tuple[Comparison, ...] = ()
+    """The deciding one first; each holds."""
     runner_up: Bottleneck | None = None
-    margin: float | None = None
-    """Points of a percent by which the readings would have to change for the runner-up; negative where it is ahead and
+    """What the verdict would be otherwise."""
+    margin_points: float | None = None
+    """Points of a percent by which the evidence would have to change for the runner-up; negative where it is ahead and
     merely feeds what binds."""
     resources: tuple[Bottleneck, ...] = ()
     """Every resource that was measured, the busiest first."""
-    idle_pct: float | None = None
-    """Of the time of the multiprocessor that worked longest, what the average one was idle."""
+    idle: TracedNumber | None = None
+    """Percent of the time of the multiprocessor that worked longest in which the average one was idle."""
     missing: tuple[str, ...] = ()
     """Columns that would have told more."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
-    def title(self) -> str:
-        return title(self.kind, self.part)
+    def finding(self) -> Finding:
+        """What its title is made from."""
+        return named(self.kind, self.part)
 
     @property
     def close(self) -> bool:
         """Whether it might as well be the runner-up."""
-        return self.margin is not None and self.margin < CLOSE_POINTS
+        return self.margin_points is not None and self.margin_points < CLOSE.value
 
     @property
     def busiest(self) -> Bottleneck | None:
         return self.resources[0] if self.resources else None
 
-    def resource(self, part: str) -> Bottleneck | None:
+    def resource(self, part: Part) -> Bottleneck | None:
         return next((found for found in self.resources if found.part == part), None)
 
 
-def title(kind: Kind, part: str = "") -> str:
-    """The verdict in words."""
-    return f"{_WORDS[kind]} ({part})" if part else _WORDS[kind]
+# Cases
+
+
+class CaseBound(StrEnum):
+    """What an iteration of a case waits for."""
+
+    HOST = "host"
+    KERNELS = "kernels"
+    NO_KERNEL_TIME = "no_kernel_time"
+    NO_PLAIN_TIME = "no_plain_time"
+
+
+class Host(StrEnum):
+    """How the host launches an iteration; with the time of an iteration, its kernels and its launch calls."""
+
+    KERNELS = "kernels"
+    KERNELS_TRACED = "kernels_traced"
+    GRAPH = "graph"
+    GRAPH_TRACED = "graph_traced"
+
+
+@dataclass(frozen=True)
+class CaseVerdict:
+    """What an iteration of a case waits for: its kernels, or the host that launches them."""
+
+    case: str
+    """Case id."""
+    label: str
+    kernels: float | None = None
+    """Kernels an iteration under nsys."""
+    kernel_time: TracedNumber | None = None
+    """Of an iteration, µs: by nsys, else by ncu."""
+    wall_time: TracedNumber | None = None
+    """Of an iteration as a loop sees it, µs, without a profiler."""
+    launch_us: float | None = None
+    """Host time of the CUDA calls that launch an iteration's kernels, under nsys."""
+    graph: bool = False
+    """Whether its kernels were launched from a CUDA graph."""
+    waiting: Comparison | None = None
+    """Percent of an iteration in which the GPU waits; None where it cannot be told."""
+
+    @property
+    def bound(self) -> CaseBound:
+        if self.kernel_time is None:
+            return CaseBound.NO_KERNEL_TIME
+        if self.waiting is None:
+            return CaseBound.NO_PLAIN_TIME
+        return CaseBound.HOST if self.waiting.value >= WAITING.value else CaseBound.KERNELS
+
+    @property
+    def finding(self) -> Finding:
+        """What the iteration waits for, with the numbers."""
+        if self.waiting is None:
+            return Finding(self.bound)
+        return Finding(self.bound, {"waiting": self.waiting.number, "host": self.host})
+
+    @property
+    def host(self) -> Finding:
+        """How the host launches an iteration."""
+        kinds: Mapping[tuple[bool, bool], Host] = {
+            (False, False): Host.KERNELS,
+            (False, True): Host.KERNELS_TRACED,
+            (True, False): Host.GRAPH,
+            (True, True): Host.GRAPH_TRACED,
+        }
+        return Finding(
+            kinds[self.graph, self.launch_us is not None],
+            {
+                "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
+                "kernels": self.kernel_time and self.kernel_time.as_(".1f", " µs"),
+                "calls_us": self.launch_us,
+            },
+        )

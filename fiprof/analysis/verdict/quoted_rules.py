@@ -7,25 +7,48 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.verdict.model import Judgement
-from fiprof.analysis.verdict.rules import DRAM, ISSUE, L1_DATA, L2, SHARED, SHARED_OR_L1, TENSOR
+from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
+from fiprof.analysis.verdict.model import Kind, Part, Verdict
 from fiprof.model.expressions import Row, number
-from fiprof.model.quantities import dominant_tensor_kind, mostly_mma
+from fiprof.model.finding import Finding, plain
+from fiprof.model.quantities import BANK_CONFLICTS, dominant_tensor_kind, mostly_mma
 from fiprof.model.run import Run
 
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""
-LEAST_GAIN_PCT = 1.0
-"""An estimate from which something is a step."""
-CONFLICT_SHARE = 0.1
-"""Of the passes through shared memory, from which bank conflicts are one: that of ncu's rule SharedMemoryConflicts,
-which takes loads and stores each for itself, so that it speaks of stores that are one pass in a hundred."""
-UNUSED_PCT = 1.0
-"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7%."""
-EXCESS = 1.1
-"""Counted over needed work or bytes, likewise: fiprof's choice."""
+
+
+class Subject(StrEnum):
+    """What a rule may be about that is no part of the GPU."""
+
+    LATENCY = Kind.LATENCY.value
+    IMBALANCE = Kind.IMBALANCE.value
+
+
+class Rejected(StrEnum):
+    """Why a rule of ncu is no step."""
+
+    COMPRESSION = "compression"
+    RESTATES = "restates"
+    ROOFLINE = "roofline"
+    SAMPLING = "sampling"
+    HOST = "host"
+    SMALL = "small"
+    """With the least_pct that a step saves."""
+    FEW_CONFLICTS = "few_conflicts"
+    """With their share of the passes."""
+    NO_EXCESS = "no_excess"
+    """With the DRAM bytes over those that are needed."""
+    WARPGROUPS = "warpgroups"
+    SMALL_GRID = "small_grid"
+    OTHER_BOTTLENECK = "other_bottleneck"
+    """With what the rule is about, and the verdict."""
+    LOCAL = "local"
+    BETTER_STEPS = "better_steps"
 
 
 @dataclass(frozen=True)
@@ -42,59 +65,53 @@ class QuotedRule:
     """``global``: of the kernel; ``local``: of the section's share. None without an estimate."""
     speedup_pct: float | None
     """Its estimate of the time that could be saved, percent."""
-    why_not: str = ""
-    """Why it is no step; empty where it is one, or may be."""
+    rejected: Finding | None = None
+    """Why it is no step; None where it is one, or may be."""
 
     @property
     def restates(self) -> bool:
         """Whether it says about every launch what it says about this one."""
         return self.rule in _NEVER
 
-    @property
-    def estimate(self) -> str:
-        """``27% (global)``; empty without one."""
-        return "" if self.speedup_pct is None else f"{self.speedup_pct:.3g}% ({self.speedup_kind})"
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**vars(self), "rejected": plain(self.rejected)}
 
 
-_COMPRESSION = (
-    "only memory allocated as compressible can be compressed, which frameworks do not do; the estimate is how much "
-    "L2 is used, not what compression would save"
-)
-_RESTATES = "this is how busy a unit is, which the verdict rests on already"
-
-_NEVER: Mapping[str, str] = {
-    "MemoryL2Compression": _COMPRESSION,
-    "HighPipeUtilization": _RESTATES,
-    "IssueSlotUtilization": _RESTATES,
-    "SOLBottleneck": _RESTATES,
-    "SOLFPRoofline": "it places the launch on a roofline; see fiprof roofline",
-    "PMSamplingData": "it is about ncu's sampling in time, which nothing here uses",
+_NEVER: Mapping[str, Rejected] = {
+    "MemoryL2Compression": Rejected.COMPRESSION,
+    "HighPipeUtilization": Rejected.RESTATES,
+    "IssueSlotUtilization": Rejected.RESTATES,
+    "SOLBottleneck": Rejected.RESTATES,
+    "SOLFPRoofline": Rejected.ROOFLINE,
+    "PMSamplingData": Rejected.SAMPLING,
 }
 
-_CONFLICTS = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
+CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
+BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 _SECTORS = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
 
-_PIPES = ("FMA pipe", "ALU pipe", "XU pipe", "FP64 pipe", "LSU pipe", ISSUE)
-_LATENCY, _IMBALANCE = "latency", "imbalance"
+_PIPES = (Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ISSUE_SLOTS)
+_PASSES = (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
 
-_ABOUT: Mapping[str, tuple[str, ...]] = {
-    # Rule -> the parts (or latency, imbalance) that it is about.
-    "MemoryCacheAccessPattern": (DRAM, L2, L1_DATA),
-    "UncoalescedGlobalAccess": (DRAM, L2, L1_DATA),
-    "SharedMemoryConflicts": (SHARED, L1_DATA, SHARED_OR_L1),
-    "UncoalescedSharedAccess": (SHARED, L1_DATA, SHARED_OR_L1),
-    "LocalMemoryUsage": (DRAM, L2, L1_DATA, "LSU pipe"),
-    "FPInstructions": ("FMA pipe", "FP64 pipe", ISSUE),
+_ABOUT: Mapping[str, tuple[Part | Subject, ...]] = {
+    "MemoryCacheAccessPattern": (Part.DRAM, Part.L2, Part.L1_DATA),
+    "UncoalescedGlobalAccess": (Part.DRAM, Part.L2, Part.L1_DATA),
+    "SharedMemoryConflicts": _PASSES,
+    "UncoalescedSharedAccess": _PASSES,
+    "LocalMemoryUsage": (Part.DRAM, Part.L2, Part.L1_DATA, Part.LSU_PIPE),
+    "FPInstructions": (Part.FMA_PIPE, Part.FP64_PIPE, Part.ISSUE_SLOTS),
     "ThreadDivergence": _PIPES,
     "SlowPipeLimiter": _PIPES,
     "HotPipe": _PIPES,
-    "TensorUsage": (TENSOR, *_PIPES),
-    "CPIStall": (_LATENCY,),
-    "AchievedOccupancy": (_LATENCY,),
-    "TheoreticalOccupancy": (_LATENCY,),
-    "LaunchConfiguration": (_IMBALANCE,),
-    "WorkloadImbalance": (_IMBALANCE,),
+    "TensorUsage": (Part.TENSOR_CORES, *_PIPES),
+    "CPIStall": (Subject.LATENCY,),
+    "AchievedOccupancy": (Subject.LATENCY,),
+    "TheoreticalOccupancy": (Subject.LATENCY,),
+    "LaunchConfiguration": (Subject.IMBALANCE,),
+    "WorkloadImbalance": (Subject.IMBALANCE,),
 }
+"""Rule -> what it is about."""
 
 
 def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
@@ -119,7 +136,7 @@ def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
 
 
 def weighed(
-    rules: tuple[QuotedRule, ...], judgement: Judgement, row: Row, excess_bytes: float | None = None
+    rules: tuple[QuotedRule, ...], verdict: Verdict, row: Row, excess_bytes: float | None = None
 ) -> tuple[QuotedRule, ...]:
     """The rules with an estimate or about the whole, the largest estimate first, each with why it is no step.
 
@@ -131,14 +148,8 @@ def weighed(
     for rule in sorted(kept, key=lambda rule: -(rule.speedup_pct or 0.0)):
         once.setdefault(rule.rule, rule)
     return tuple(
-        dataclasses.replace(rule, why_not=_why_not(rule, judgement, row, excess_bytes)) for rule in once.values()
+        dataclasses.replace(rule, rejected=_rejected(rule, verdict, row, excess_bytes)) for rule in once.values()
     )
-
-
-def conflict_share(row: Row) -> float | None:
-    """Of the passes through shared memory, those that bank conflicts added, 0 to 1; None where not collected."""
-    passes, conflicts = number(row, "shared_wavefronts"), number(row, "shared_bank_conflicts")
-    return None if not passes or passes < 0 or conflicts is None else min(max(conflicts / passes, 0.0), 1.0)
 
 
 def by_warpgroups(row: Row) -> bool:
@@ -146,46 +157,43 @@ def by_warpgroups(row: Row) -> bool:
     kind = dominant_tensor_kind(row)
     if kind is None or number(row, f"tensor_peak_{kind}_ops_per_cycle") is None:
         return False
-    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED_PCT and not mostly_mma(row, kind)
+    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED.value and not mostly_mma(row, kind)
 
 
-def _why_not(rule: QuotedRule, judgement: Judgement, row: Row, excess_bytes: float | None) -> str:
+def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float | None) -> Finding | None:
     if rule.rule in _NEVER:
-        return _NEVER[rule.rule]
-    if judgement.kind == "launch":
-        return "it is about the kernel, and the GPU waits for the host"
-    if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN_PCT:
-        return f"its estimate is below {LEAST_GAIN_PCT:g}%"
-    conflicts = conflict_share(row)
-    if rule.rule in _CONFLICTS and conflicts is not None and conflicts < CONFLICT_SHARE:
-        return f"bank conflicts are {conflicts:.1%} of all passes through shared memory"
-    if rule.rule in _SECTORS and DRAM in bound_by(judgement) and excess_bytes is not None and excess_bytes < EXCESS:
-        return f"DRAM moves {excess_bytes:.2f} times the bytes that the algorithm needs: no sectors are wasted there"
-    if rule.rule == "TheoreticalOccupancy" and by_warpgroups(row):
-        return "products by warpgroups (wgmma) run beside their warps: pipelines hide their latency, not warps"
-    if rule.rule == "TheoreticalOccupancy" and (waves := occupancy(row).waves) is not None and not waves.full:
-        return "the grid has fewer blocks than fit at once already: more room on a multiprocessor does nothing for it"
+        return Finding(_NEVER[rule.rule])
+    if verdict.kind is Kind.LAUNCH:
+        return Finding(Rejected.HOST)
+    if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN.value:
+        return Finding(Rejected.SMALL, {"least_pct": LEAST_GAIN.value})
+    bound = bound_by(verdict)
+    conflicts = BANK_CONFLICTS.of(row)
+    if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS.share:
+        return Finding(Rejected.FEW_CONFLICTS, {"share": conflicts})
+    if rule.rule in _SECTORS and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS.value:
+        return Finding(Rejected.NO_EXCESS, {"factor": excess_bytes})
+    if rule.rule == "TheoreticalOccupancy":
+        if by_warpgroups(row):
+            return Finding(Rejected.WARPGROUPS)
+        if (waves := occupancy(row).waves) is not None and not waves.full:
+            return Finding(Rejected.SMALL_GRID)
     about = _ABOUT.get(rule.rule)
     if about is None:
-        return ""
-    bound = bound_by(judgement)
-    if not bound & set(about):
-        return f"it is about {_list(about)}, and this launch is {judgement.title}"
-    if rule.speedup_kind == "local":
-        return "its estimate is of the section's part, not of the launch's time"
-    return ""
+        return None
+    if bound.isdisjoint(about):
+        named = tuple(part for part in about if part is not Part.SHARED_MEMORY_OR_L1)
+        return Finding(Rejected.OTHER_BOTTLENECK, {"about": named, "verdict": verdict.finding})
+    return Finding(Rejected.LOCAL) if rule.speedup_kind == "local" else None
 
 
-def bound_by(judgement: Judgement) -> set[str]:
-    """The parts that bind; the runner-up's too where it is close."""
-    found = {judgement.part, judgement.kind}
-    if judgement.close and judgement.runner_up is not None:
-        found |= {judgement.runner_up.part, judgement.runner_up.kind}
-    return found - {""}
-
-
-def _list(about: tuple[str, ...]) -> str:
-    return " or ".join(part for part in about if part != SHARED_OR_L1)
+def bound_by(verdict: Verdict) -> set[Part | Subject]:
+    """What binds that a rule may be about; the runner-up too where it is close."""
+    found = [(verdict.kind, verdict.part)]
+    if verdict.close and verdict.runner_up is not None:
+        found.append((verdict.runner_up.kind, verdict.runner_up.part))
+    subjects = {Kind.LATENCY: Subject.LATENCY, Kind.IMBALANCE: Subject.IMBALANCE}
+    return {each for kind, part in found for each in (subjects.get(kind), part) if each is not None}
 
 
 def _beginning(message: str) -> str:

@@ -7,78 +7,155 @@ others, so a step that touches all but that one saves at most 100 - r percent.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
 
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.verdict.model import Comparison, Judgement
-from fiprof.analysis.verdict.quoted_rules import (
-    CONFLICT_SHARE,
+from fiprof.analysis.thresholds import (
+    CONFLICTS,
+    DOMINANT_STALL,
+    EMPTY,
     EXCESS,
-    LEAST_GAIN_PCT,
-    UNUSED_PCT,
-    QuotedRule,
-    by_warpgroups,
-    conflict_share,
+    FMA_OF_ISSUE,
+    KEPT,
+    LEAST_GAIN,
+    OVERHEAD,
+    SATURATED,
+    SOME_WAITING,
+    UNUSED,
 )
-from fiprof.analysis.verdict.rules import (
-    DRAM,
-    ISSUE,
-    L1_DATA,
-    L2,
-    OTHER_COMPUTE,
-    SATURATED_PCT,
-    SHARED,
-    SHARED_OR_L1,
-    STALL_SHARE_PCT,
-    TENSOR,
-)
-from fiprof.model.expressions import Row, number
-from fiprof.model.provenance import TracedText, sentence
-from fiprof.model.quantities import counted_float_ops, dominant_tensor_kind, mostly_mma
+from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Kind, Part, Verdict
+from fiprof.analysis.verdict.quoted_rules import BALANCE_RULES, CONFLICT_RULES, QuotedRule, Rejected, by_warpgroups
+from fiprof.model import quantities
+from fiprof.model.expressions import Names, Row, number
+from fiprof.model.finding import Finding, Value
+from fiprof.model.provenance import TracedNumber
+from fiprof.model.quantities import counted_float_ops, dominant_tensor_kind, metric, mostly_mma
 
 MOST_STEPS = 3
-OVERHEAD_PCT = 20.0
-"""Of a launch's cycles without a warp on any multiprocessor, from which it is called too short: fiprof's choice."""
-FMA_OF_ISSUE = 0.5
-"""Of the issue slots used, the part that goes to the FMA pipe, from which a kernel is mostly arithmetic and worth a
-look for products of matrices: fiprof's choice."""
-EMPTY_SHARE = 0.2
-"""Of the places for blocks, from which a grid is called small: fiprof's choice."""
-SOME_WAITING_PCT = 10.0
-"""Of an iteration in which the GPU waits, from which it is a step beside the kernel's own: fiprof's choice."""
+
+
+class StepId(StrEnum):
+    """Something to do."""
+
+    USE_GRAPH = "use_graph"
+    LARGER_GRAPH = "larger_graph"
+    LARGER_LAUNCHES = "larger_launches"
+    MORE_BLOCKS = "more_blocks"
+    """With the blocks and the multiprocessors."""
+    FULLER_LAST_WAVE = "fuller_last_wave"
+    EVEN_WORK = "even_work"
+    LONGER_LAUNCH = "longer_launch"
+    LESS_STALL = "less_stall"
+    """With the reason and its share."""
+    READ_HOTSPOTS = "read_hotspots"
+    OVERLAP_WGMMA = "overlap_wgmma"
+    OVERLAP_MMA = "overlap_mma"
+    FILL_WAVE = "fill_wave"
+    """With the grid's blocks and those that fit at once."""
+    MORE_WARPS = "more_warps"
+    """With the changes, and the percentage of warps that fits now and then."""
+    LESS_WASTED_WORK = "less_wasted_work"
+    USE_WGMMA = "use_wgmma"
+    USE_FP8 = "use_fp8"
+    """With the operands' type."""
+    CLOSE_TENSOR_GAPS = "close_tensor_gaps"
+    FEWER_INSTRUCTIONS = "fewer_instructions"
+    LESS_FMA = "less_fma"
+    LESS_ALU = "less_alu"
+    LESS_XU = "less_xu"
+    SINGLE_PRECISION = "single_precision"
+    WIDER_ACCESSES = "wider_accesses"
+    FIND_UNIT = "find_unit"
+    FIND_MEMORY_PART = "find_memory_part"
+    PACKED_HALVES = "packed_halves"
+    USE_TENSOR_CORES = "use_tensor_cores"
+    MOVE_FEWER_BYTES = "move_fewer_bytes"
+    NEED_FEWER_BYTES = "need_fewer_bytes"
+    SHORTER_RAMP = "shorter_ramp"
+    MORE_LOADS = "more_loads"
+    LESS_L2 = "less_l2"
+    NO_BANK_CONFLICTS = "no_bank_conflicts"
+    FEWER_L1_PASSES = "fewer_l1_passes"
+    FEWER_SHARED_PASSES = "fewer_shared_passes"
+    FUSE_MULTIPLY_ADD = "fuse_multiply_add"
+    NCU_RULE = "ncu_rule"
+    """With the rule's message."""
+
+
+class Basis(StrEnum):
+    """What a step and its bound rest on."""
+
+    WAITS = "waits"
+    WAITS_FIRST = "waits_first"
+    IDLE = "idle"
+    OVERHEAD = "overhead"
+    STALL_SHARE = "stall_share"
+    LONGEST_WAITS = "longest_waits"
+    WAIT = "wait"
+    USED = "used"
+    NOTHING_USED = "nothing_used"
+    DISTANCE = "distance"
+    DISTANCE_AND_WAIT = "distance_and_wait"
+    EMPTY_PLACES = "empty_places"
+    MORE_WAIT = "more_wait"
+    EXCESS_OPS = "excess_ops"
+    PEAKS = "peaks"
+    PEAKS_AND_USE = "peaks_and_use"
+    STAYS = "stays"
+    HALF = "half"
+    TENSOR_CORES_WOULD = "tensor_cores_would"
+    STAYS_BESIDE_TENSOR_CORES = "stays_beside_tensor_cores"
+    EXCESS_BYTES = "excess_bytes"
+    BYTES_BIND = "bytes_bind"
+    BYTES_MOVED = "bytes_moved"
+    BYTES_KEPT = "bytes_kept"
+    CONFLICTS = "conflicts"
+    NCU_ESTIMATE = "ncu_estimate"
+    NCU_ESTIMATE_OF = "ncu_estimate_of"
+
+
+class TimeOf(StrEnum):
+    """Whose time a bound is of."""
+
+    LAUNCH = "launch"
+    ITERATION = "iteration"
 
 
 @dataclass(frozen=True)
 class Step:
     """Something to do next."""
 
-    action: str
-    """What, as a sentence."""
-    gain_pct: float | None
+    action: Finding
+    """A StepId, with the numbers that its wording needs."""
+    bound_pct: float | None
     """The most that it saves, percent of the time of ``of``; None where nothing bounds it but the work itself."""
-    basis: str
-    """Where the estimate comes from."""
-    of: str = "the launch"
-    """Whose time: the launch's or an iteration's."""
-    rule: str = ""
-    """ncu's rule whose estimate it is; empty where it is fiprof's."""
+    basis: Finding
+    """A Basis, with its numbers."""
+    of: TimeOf = TimeOf.LAUNCH
+    rules: tuple[QuotedRule, ...] = ()
+    """ncu's rules that the step restates; of NCU_RULE and FUSE_MULTIPLY_ADD the one whose estimate it is."""
 
-    def said(self) -> TracedText:
-        """The whole, e.g. ``… (saves at most 12% of the launch: …)``."""
-        gain = "no estimate" if self.gain_pct is None else f"saves at most {self.gain_pct:.3g}% of {self.of}"
-        return sentence("{} ({}: {})", self.action, gain, self.basis)
+    @property
+    def id(self) -> StepId:
+        assert isinstance(self.action.kind, StepId)
+        return self.action.kind
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        action = self.action.fields()
+        return {
+            "id": action.pop("id"), "bound_pct": self.bound_pct, "of": self.of.value, **action,
+            "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
+        }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Reason:
-    """A state of a launch's warps."""
-
-    name: str
-    share_pct: float
-    """Of the warps' time."""
-    reading: Comparison
+def _step(
+    kind: StepId, bound: TracedNumber | float | None, basis: Finding, values: Mapping[str, Value] | None = None
+) -> Step:
+    return Step(Finding(kind, values or {}), bound.value if isinstance(bound, TracedNumber) else bound, basis)
 
 
 @dataclass(frozen=True)
@@ -86,380 +163,289 @@ class Situation:
     """What steps are made from."""
 
     row: Row
-    judgement: Judgement
-    reasons: tuple[Reason, ...] = ()
-    """Those that are stalls, the largest first."""
+    names: Names
+    """ncu's names of the columns."""
+    verdict: Verdict
+    stalls: tuple[Comparison, ...] = ()
+    """Percent of the warps' time in each stall reason, the largest first."""
     rules: tuple[QuotedRule, ...] = ()
     """Weighed: with why they are no step."""
     excess_ops: float | None = None
     """Operations that ncu counted over those that the case needs; None where that is not known."""
     excess_bytes: float | None = None
     """DRAM bytes likewise."""
-    waiting_pct: float | None = None
-    """Of an iteration of its case, the time in which the GPU waits; None where that is not known."""
-    host: str = ""
-    """How the host launches an iteration, in words: what the launch calls and the kernels take."""
-    graph: bool = False
-    """Whether the case's kernels come from a CUDA graph."""
+    case: CaseVerdict | None = None
 
-    def use(self, part: str) -> float:
-        found = self.judgement.resource(part)
+    def use(self, part: Part) -> float:
+        found = self.verdict.resource(part)
         return found.value if found else 0.0
 
-    def next_after(self, *parts: str) -> tuple[str, float]:
-        """The busiest resource but these."""
-        rest = [item for item in self.judgement.resources if item.part not in parts]
-        return (rest[0].part, rest[0].value) if rest else ("nothing else", 0.0)
+    def use_of(self, part: Part | None) -> dict[str, Value]:
+        """The part, and its use where it was measured."""
+        found = self.verdict.resource(part) if part else None
+        return {"part": part, "use": found.comparison.number if found and found.comparison else None}
+
+    def next_after(self, *parts: Part) -> tuple[float, Finding]:
+        """The busiest resource but these: percent of the time that it would still need, and that as a basis."""
+        rest = next((item for item in self.verdict.resources if item.part not in parts), None)
+        return (rest.value, self.stays(rest.part)) if rest else (0.0, Finding(Basis.NOTHING_USED))
+
+    def stays(self, part: Part | None) -> Finding:
+        """What a resource would still need, as a basis."""
+        used = self.use_of(part)
+        return Finding(Basis.NOTHING_USED) if used["use"] is None else Finding(Basis.STAYS, used)
+
+    def distance(self, kind: StepId, part: Part, of: Basis = Basis.DISTANCE, **values: Value) -> Step:
+        """A step that may at most bring a resource to its roof."""
+        return _step(kind, 100 - self.use(part), Finding(of, {**self.use_of(part), **values}))
+
+    def estimated(self, *names: str) -> tuple[QuotedRule, ...]:
+        """ncu's rules of these names that estimate something."""
+        return tuple(rule for rule in self.rules if rule.rule in names and rule.speedup_pct is not None)
+
+    def traced(self, quantity: quantities.Quantity) -> TracedNumber | None:
+        return quantity.traced(self.row, self.names)
 
 
 def steps(situation: Situation) -> tuple[Step, ...]:
     """The two or three steps that follow, the largest gain first; those without an estimate come last."""
-    kind = situation.judgement.kind
-    if kind == "unknown":
+    verdict, case = situation.verdict, situation.case
+    if verdict.kind is Kind.UNKNOWN:
         return ()
-    found = [*_STEPS.get(situation.judgement.part, _STEPS[kind])(situation)]
-    if kind != "launch":
+    by_part = _BY_PART.get(verdict.part) if verdict.part else None
+    found = [*(by_part or _BY_KIND[verdict.kind])(situation)]
+    if verdict.kind is not Kind.LAUNCH:
         found += [*_by_rules(situation)]
-        if (situation.waiting_pct or 0.0) >= SOME_WAITING_PCT:
+        if case and case.waiting and case.waiting.value >= SOME_WAITING.value:
             found += [*_launch(situation)][:1]
     # Counters of different replays may read a little more than all of the time.
     bounded = [
-        step if step.gain_pct is None else dataclasses.replace(step, gain_pct=min(step.gain_pct, 100.0))
+        step if step.bound_pct is None else dataclasses.replace(step, bound_pct=min(step.bound_pct, 100.0))
         for step in found
     ]
-    worth = [step for step in bounded if step.gain_pct is None or step.gain_pct >= LEAST_GAIN_PCT]
-    return tuple(sorted(worth, key=lambda step: 1.0 if step.gain_pct is None else -step.gain_pct)[:MOST_STEPS])
+    worth = [step for step in bounded if step.bound_pct is None or step.bound_pct >= LEAST_GAIN.value]
+    return tuple(sorted(worth, key=lambda step: 1.0 if step.bound_pct is None else -step.bound_pct)[:MOST_STEPS])
 
 
 def _launch(s: Situation) -> Iterator[Step]:
-    waiting = s.waiting_pct or 0.0
-    basis = f"the GPU waits for {waiting:.1f}% of it" + (f"; {s.host}" if s.host else "")
-    if s.graph:
-        action = (
-            "Put more of the iteration, or several iterations, into one CUDA graph: the GPU waits for the host between "
-            "its replays"
-        )
-    else:
-        action = "Launch the iteration from a CUDA graph: one call, without the program's own work around each kernel"
-    yield Step(action, waiting, basis, "an iteration")
-    yield Step(
-        "Do more in a launch: fuse the kernels, or make the batch larger",
-        waiting,
-        f"{basis}; a faster kernel saves nothing until then",
-        "an iteration",
-    )
+    if s.case is None or s.case.waiting is None:
+        return
+    values: dict[str, Value] = {"waiting": s.case.waiting.number, "host": s.case.host}
+    graph = StepId.LARGER_GRAPH if s.case.graph else StepId.USE_GRAPH
+    for kind, basis in ((graph, Basis.WAITS), (StepId.LARGER_LAUNCHES, Basis.WAITS_FIRST)):
+        step = _step(kind, s.case.waiting.number, Finding(basis, values))
+        yield dataclasses.replace(step, of=TimeOf.ITERATION)
 
 
 def _imbalance(s: Situation) -> Iterator[Step]:
-    idle = s.judgement.idle_pct or 0.0
-    basis = f"the multiprocessors were idle for {idle:.1f}% of the time of the longest{_also(s, *_BALANCE_RULES)}"
-    blocks, multiprocessors = number(s.row, "blocks") or 0.0, number(s.row, "multiprocessors") or 0.0
-    if s.judgement.part == "too few blocks":
-        action = (
-            f"Split the work into more blocks, for {blocks:.0f} of {multiprocessors:.0f} multiprocessors have one: "
-            "smaller tiles, or a split of the long dimension with a merge after it"
-        )
-    elif s.judgement.part == "tail":
-        action = (
-            "Make the last wave fuller: another number of blocks, or as many as fit at once, each taking the next "
-            "piece of work until none is left"
-        )
-    else:
-        action = (
-            "Share the work out evenly: split long pieces, start the longest first, or let blocks take the next piece "
-            "when they are done with one"
-        )
-    yield Step(action, idle, basis)
-
-
-_BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
+    kinds = {Part.TOO_FEW_BLOCKS: StepId.MORE_BLOCKS, Part.TAIL: StepId.FULLER_LAST_WAVE}
+    kind = kinds.get(s.verdict.part, StepId.EVEN_WORK) if s.verdict.part else StepId.EVEN_WORK
+    values: dict[str, Value] = {}
+    if kind is StepId.MORE_BLOCKS:
+        values = {"blocks": number(s.row, "blocks") or 0.0, "multiprocessors": number(s.row, "multiprocessors") or 0.0}
+    step = _step(kind, s.verdict.idle, Finding(Basis.IDLE, {"idle": s.verdict.idle}), values)
+    yield dataclasses.replace(step, rules=s.estimated(*BALANCE_RULES))
 
 
 def _latency(s: Situation) -> Iterator[Step]:
-    busiest = s.judgement.busiest
-    used = busiest.value if busiest else 0.0
-    room = f"use of {busiest.part} is {used:.1f}%" if busiest else "nothing else is used"
-    overhead = _overhead(s.row)
-    if overhead >= OVERHEAD_PCT:
-        yield Step(
-            "Do more in the launch, or fuse it with its neighbour: it is too short for its start and end",
-            overhead,
-            f"no multiprocessor had a warp in {overhead:.0f}% of its cycles",
-        )
-    if s.reasons and s.reasons[0].share_pct >= STALL_SHARE_PCT:
-        top = s.reasons[0]
-        yield Step(
-            f"Spend less time in {top.name}, {top.share_pct:.0f}% of the warps' time: {reason_of(top.name).helps}",
-            min(top.share_pct, 100 - used),
-            f"its share of the warps' time, and {room}{_also(s, 'CPIStall')}",
-        )
-    elif s.reasons:
-        named = ", ".join(f"{reason.name} {reason.share_pct:.0f}%" for reason in s.reasons[:3])
-        yield Step(
-            "Look where the samples are (fiprof hotspots): no wait dominates, so it is the chain of instructions",
-            None,
-            f"the longest waits are {named} of the warps' time",
-        )
-    if busiest is not None and busiest.part == TENSOR:
-        yield Step(
-            "Overlap the products with everything else: deeper pipelines with more tiles in flight, or "
-            + (
-                "ping-pong warpgroups, one's other arithmetic (softmax, conversions) during the other's wgmma"
-                if by_warpgroups(s.row)
-                else "the next tile's loads and mma between this tile's other arithmetic"
-            ),
-            100 - used,
-            f"the distance of the tensor cores, used to {used:.1f}%, to their roof",
-        )
+    busiest = s.verdict.busiest
+    part, used = (busiest.part, busiest.value) if busiest else (None, 0.0)
+    room = Finding(Basis.USED, s.use_of(part)) if busiest else Finding(Basis.NOTHING_USED)
+    overhead = s.traced(quantities.OVERHEAD)
+    if overhead is not None and overhead.value >= OVERHEAD.value:
+        yield _step(StepId.LONGER_LAUNCH, overhead, Finding(Basis.OVERHEAD, {"overhead": overhead}))
+    if s.stalls and s.stalls[0].value >= DOMINANT_STALL.value:
+        top = s.stalls[0]
+        basis = Finding(Basis.STALL_SHARE, {"room": room})
+        step = _step(StepId.LESS_STALL, min(top.value, 100 - used), basis, {"reason": top.of, "share": top.number})
+        yield dataclasses.replace(step, rules=s.estimated("CPIStall"))
+    elif s.stalls:
+        waits = tuple(Finding(Basis.WAIT, {"reason": each.of, "share": each.number}) for each in s.stalls[:3])
+        yield _step(StepId.READ_HOTSPOTS, None, Finding(Basis.LONGEST_WAITS, {"waits": waits}))
+    if part is Part.TENSOR_CORES:
+        yield s.distance(StepId.OVERLAP_WGMMA if by_warpgroups(s.row) else StepId.OVERLAP_MMA, part)
         yield from _less_work(s)
     if not by_warpgroups(s.row):
         yield from _more_warps(s, 100 - used, room)
 
 
-def _overhead(row: Row) -> float:
-    """Percent of the launch's cycles in which no multiprocessor had a warp; 0 where it cannot be told."""
-    active, cycles = number(row, "sm_active_cycles_max"), number(row, "sm_cycles")
-    return 0.0 if active is None or not cycles or cycles < 0 else min(max(100 * (1 - active / cycles), 0.0), 100.0)
-
-
-def _more_warps(s: Situation, most: float, room: str) -> Iterator[Step]:
+def _more_warps(s: Situation, most: float, room: Finding) -> Iterator[Step]:
     """More warps to wait at the same time, where the grid has them and something holds them down."""
     found = occupancy(s.row)
-    also = _also(s, "TheoreticalOccupancy")
     if found.waves is not None and not found.waves.full:
-        if found.waves.idle_share >= EMPTY_SHARE:
-            yield Step(
-                f"Split the work into more blocks: the grid has {found.waves.last_blocks:,} of the "
-                f"{found.waves.wave_blocks:,} that fit at once",
-                min(most, found.waves.idle_share * (100 - _overhead(s.row))),
-                f"{found.waves.idle_share:.0%} of the places for blocks are empty, and {room}",
+        if found.waves.idle_share >= EMPTY.share:
+            with_warps = 100 - (quantities.OVERHEAD.of(s.row) or 0.0)
+            yield _step(
+                StepId.FILL_WAVE,
+                min(most, found.waves.idle_share * with_warps),
+                Finding(Basis.EMPTY_PLACES, {"empty": found.waves.idle_share, "room": room}),
+                {"blocks": found.waves.last_blocks, "wave_blocks": found.waves.wave_blocks},
             )
-    elif (
-        found.steps
-        and found.theoretical_pct
-        and found.blocks
-        and found.lift
-        and len(found.steps) == len(found.lift.resources)
-    ):
-        blocks = min(step.blocks for step in found.steps)
-        then = min(100.0, found.theoretical_pct * blocks / found.blocks)
+        return
+    lifted = found.lift is not None and len(found.steps) == len(found.lift.resources)
+    if found.steps and found.theoretical_pct and found.blocks and lifted:
+        then = min(100.0, found.theoretical_pct * min(step.blocks for step in found.steps) / found.blocks)
         if then > found.theoretical_pct:
-            yield Step(
-                f"Make room for more warps: {' and '.join(step.change for step in found.steps)} lets {then:.4g}% of "
-                f"them fit instead of {found.theoretical_pct:.4g}%",
+            changes = tuple(step.change for step in found.steps)
+            step = _step(
+                StepId.MORE_WARPS,
                 min(most, 100 * (1 - found.theoretical_pct / then)),
-                f"so many more warps wait at the same time, and {room}{also}",
+                Finding(Basis.MORE_WAIT, {"room": room}),
+                {"changes": changes, "occupancy_pct": found.theoretical_pct, "then_pct": then},
             )
+            yield dataclasses.replace(step, rules=s.estimated("TheoreticalOccupancy"))
 
 
 def _less_work(s: Situation) -> Iterator[Step]:
-    if s.excess_ops is not None and s.excess_ops >= EXCESS:
-        yield Step(
-            "Do less work that is thrown away: skip tiles that are masked out, or use smaller tiles at the diagonal "
-            "and the edges",
-            100 * (1 - 1 / s.excess_ops),
-            f"ncu counted {s.excess_ops:.2f} times the operations that the algorithm needs",
-        )
+    if s.excess_ops is not None and s.excess_ops >= EXCESS.value:
+        basis = Finding(Basis.EXCESS_OPS, {"factor": s.excess_ops})
+        yield _step(StepId.LESS_WASTED_WORK, 100 * (1 - 1 / s.excess_ops), basis)
 
 
 def _tensor(s: Situation) -> Iterator[Step]:
-    use = s.use(TENSOR)
+    use = s.use(Part.TENSOR_CORES)
     yield from _less_work(s)
     kind = dominant_tensor_kind(s.row)
     peak = number(s.row, f"tensor_peak_{kind}_ops_per_cycle")
     if kind is not None and peak is not None and mostly_mma(s.row, kind):
         slow = number(s.row, f"mma_peak_{kind}_ops_per_cycle")
         if slow is not None and peak > slow > 0:
-            yield Step(
-                "Use the instructions of a warpgroup (wgmma) instead of those of a warp (mma)",
-                use * (1 - slow / peak),
-                f"their peak is {peak / slow:.2f} times as high",
-            )
+            yield _step(StepId.USE_WGMMA, use * (1 - slow / peak), Finding(Basis.PEAKS, {"ratio": peak / slow}))
     smaller = number(s.row, "tensor_peak_fp8_ops_per_cycle")
     if smaller is not None and peak is not None and kind in ("fp16", "bf16") and smaller > peak > 0:
-        yield Step(
-            f"Use fp8 operands instead of {kind}, where the accuracy allows it",
-            use * (1 - peak / smaller),
-            f"their peak is {smaller / peak:.3g} times as high, and use of the tensor cores {use:.1f}%",
-        )
-    yield _closer(TENSOR, use, "Close the gaps between the tensor cores' work: deeper pipelines, copies further ahead")
+        basis = Finding(Basis.PEAKS_AND_USE, {"ratio": smaller / peak, **s.use_of(Part.TENSOR_CORES)})
+        yield _step(StepId.USE_FP8, use * (1 - peak / smaller), basis, {"operands": kind})
+    yield s.distance(StepId.CLOSE_TENSOR_GAPS, Part.TENSOR_CORES)
 
 
-_FEWER = {
-    ISSUE: "Issue fewer instructions for the same work: wider loads, packed arithmetic (two halves at once), addresses "
-    "computed once, unrolled loops",
-    "FMA pipe": "Do fewer multiplications and additions: fused ones, common factors, packed halves",
-    "ALU pipe": "Do less integer and logic work: addresses computed once, fewer conversions and comparisons",
-    "XU pipe": "Use fewer special functions and conversions: exp2 instead of exp, polynomials on the FMA pipe, results "
-    "kept instead of computed again",
-    "FP64 pipe": "Compute in single precision where the accuracy allows it",
-    "LSU pipe": "Use fewer and wider loads and stores: 16 bytes a thread",
-    OTHER_COMPUTE: "Find out which unit it is: Compute Workload Analysis in ncu's report lists them all",
+_FEWER: Mapping[Part, StepId] = {
+    Part.ISSUE_SLOTS: StepId.FEWER_INSTRUCTIONS,
+    Part.FMA_PIPE: StepId.LESS_FMA,
+    Part.ALU_PIPE: StepId.LESS_ALU,
+    Part.XU_PIPE: StepId.LESS_XU,
+    Part.FP64_PIPE: StepId.SINGLE_PRECISION,
+    Part.LSU_PIPE: StepId.WIDER_ACCESSES,
+    Part.OTHER_COMPUTE: StepId.FIND_UNIT,
 }
 
 
 def _instructions(s: Situation) -> Iterator[Step]:
     """A pipe, or the schedulers' issue slots."""
-    part = s.judgement.part
-    following, rest = s.next_after(part, ISSUE)
+    part = s.verdict.part
+    assert part is not None
+    rest, stays = s.next_after(part, Part.ISSUE_SLOTS)
     ops = counted_float_ops(s.row)
-    if part == "FMA pipe" and ops and max(ops, key=ops.__getitem__) == "fp32":
-        yield Step(
-            "Do two multiply-adds in one instruction, with packed halves (HFMA2), where the accuracy allows it",
-            min(s.use(part) / 2, 100 - rest),
-            f"half the instructions, of a pipe used to {s.use(part):.1f}%",
-        )
+    if part is Part.FMA_PIPE and ops and max(ops, key=ops.__getitem__) == "fp32":
+        bound = min(s.use(part) / 2, 100 - rest)
+        yield _step(StepId.PACKED_HALVES, bound, Finding(Basis.HALF, s.use_of(part)))
     else:
-        yield Step(_FEWER[part], 100 - rest, _stays(following, rest))
-    tensor, fma = number(s.row, "tensor_active_pct"), number(s.row, "fma_pct")
-    unused = tensor is not None and tensor < UNUSED_PCT
-    if part in (ISSUE, "FMA pipe") and unused and fma is not None and fma >= FMA_OF_ISSUE * s.use(ISSUE):
+        yield _step(_FEWER[part], 100 - rest, stays)
+    tensor, fma = number(s.row, "tensor_active_pct"), s.traced(metric("fma_pct"))
+    unused = tensor is not None and tensor < UNUSED.value
+    arithmetic = fma is not None and fma.value >= FMA_OF_ISSUE.share * s.use(Part.ISSUE_SLOTS)
+    if part in (Part.ISSUE_SLOTS, Part.FMA_PIPE) and unused and arithmetic and fma is not None:
         slow, fast = number(s.row, "fp32_peak_ops_per_cycle"), number(s.row, "tensor_peak_tf32_ops_per_cycle")
-        there = fma * slow / fast if slow and fast and fast > slow > 0 else 0.0
-        dram = s.use(DRAM)
-        yield Step(
-            "If this arithmetic is a product of matrices, move it to the tensor cores, which the kernel does not use: "
-            "one instruction does the work of many",
-            100 - max(dram, there),
-            f"the tensor cores would do in {there:.1f}%, in tf32, what uses the FMA pipe to {fma:.1f}%"
-            if there > dram
-            else f"{_stays(DRAM, dram)}"
-            + (f"; the tensor cores {there:.1f}%, in tf32, for what uses the FMA pipe to {fma:.1f}%" if there else ""),
-        )
-
-
-_NEAR = "Shorten its ramp-up and its tail, which are most of what is left between it and the roof"
+        there = fma.value * slow / fast if slow and fast and fast > slow > 0 else 0.0
+        dram = s.use(Part.DRAM)
+        basis = s.stays(Part.DRAM)
+        if there:
+            kind = Basis.TENSOR_CORES_WOULD if there > dram else Basis.STAYS_BESIDE_TENSOR_CORES
+            basis = Finding(kind, {**s.use_of(Part.DRAM), "tensor_pct": there, "fma": fma})
+        yield _step(StepId.USE_TENSOR_CORES, 100 - max(dram, there), basis)
 
 
 def _dram(s: Situation) -> Iterator[Step]:
-    use = s.use(DRAM)
-    if s.excess_bytes is not None and s.excess_bytes >= EXCESS:
-        yield Step(
-            "Move fewer bytes: keep in registers, shared memory or L2 what is read more than once",
-            use * (1 - 1 / s.excess_bytes),
-            f"ncu counted {s.excess_bytes:.2f} times the DRAM bytes that the algorithm needs, at {use:.1f}% use",
-        )
+    use, excess = s.use(Part.DRAM), s.excess_bytes
+    if excess is not None and excess >= EXCESS.value:
+        basis = Finding(Basis.EXCESS_BYTES, {"factor": excess, **s.use_of(Part.DRAM)})
+        yield _step(StepId.MOVE_FEWER_BYTES, use * (1 - 1 / excess), basis)
+    elif excess is not None:
+        kind = Basis.BYTES_KEPT if excess < KEPT.value else Basis.BYTES_MOVED
+        yield _step(StepId.NEED_FEWER_BYTES, None, Finding(kind, {"factor": excess}))
     else:
-        kept = " (L2 kept some)" if s.excess_bytes is not None and s.excess_bytes < 0.95 else ""
-        least = "" if s.excess_bytes is None else f"DRAM moved {s.excess_bytes:.2f} times the least{kept}; "
-        yield Step(
-            "Need fewer bytes: smaller element types, or fusion with the kernel before or after it",
-            None,
-            f"{least}as far as DRAM binds, each byte less is time less",
-        )
-    if use >= SATURATED_PCT:
-        yield _closer(DRAM, use, _NEAR)
+        yield _step(StepId.NEED_FEWER_BYTES, None, Finding(Basis.BYTES_BIND))
+    if use >= SATURATED.value:
+        yield s.distance(StepId.SHORTER_RAMP, Part.DRAM)
         return
-    top = s.reasons[0] if s.reasons else None
-    wait = (
-        f": {top.share_pct:.0f}% of the warps' time is {top.name}"
-        if top is not None and top.name == "long_scoreboard" and top.share_pct >= STALL_SHARE_PCT
-        else ""
-    )
-    closer = _closer(DRAM, use, f"Keep more loads in flight, several independent and wide ones a thread{wait}")
-    yield dataclasses.replace(closer, basis=closer.basis + (_also(s, "CPIStall") if wait else ""))
-    yield from _more_warps(s, 100 - use, f"use of DRAM is {use:.1f}%")
+    top = s.stalls[0] if s.stalls else None
+    if top is not None and top.of == "long_scoreboard" and top.value >= DOMINANT_STALL.value:
+        step = s.distance(StepId.MORE_LOADS, Part.DRAM, Basis.DISTANCE_AND_WAIT, reason=top.of, share=top.number)
+        yield dataclasses.replace(step, rules=s.estimated("CPIStall"))
+    else:
+        yield s.distance(StepId.MORE_LOADS, Part.DRAM)
+    yield from _more_warps(s, 100 - use, Finding(Basis.USED, s.use_of(Part.DRAM)))
 
 
 def _l2(s: Situation) -> Iterator[Step]:
-    yield Step(
-        "Ask L2 for less: larger tiles in shared memory or registers, loads that L1 may keep, clusters that share "
-        "what they load",
-        100 - s.next_after(L2)[1],
-        _stays(*s.next_after(L2)),
-    )
-    yield _closer(L2, s.use(L2), _NEAR)
+    rest, stays = s.next_after(Part.L2)
+    yield _step(StepId.LESS_L2, 100 - rest, stays)
+    yield s.distance(StepId.SHORTER_RAMP, Part.L2)
 
 
 def _l1(s: Situation) -> Iterator[Step]:
     """The data stage of L1 and shared memory."""
-    part = s.judgement.part
-    use, (following, rest) = s.use(part), s.next_after(part)
-    conflicts = conflict_share(s.row)
-    if conflicts is not None and conflicts >= CONFLICT_SHARE:
-        yield Step(
-            "Remove the bank conflicts: pad or swizzle the rows, so that the lanes of a warp hit different banks",
-            min(use * conflicts, max(use - rest, 0.0)),
-            f"{conflicts:.1%} of the passes through shared memory are conflicts; {_stays(following, rest)}"
-            + _also(s, *_CONFLICT_RULES),
-        )
+    part = s.verdict.part
+    assert part is not None
+    use, (rest, stays) = s.use(part), s.next_after(part)
+    conflicts = s.traced(quantities.BANK_CONFLICTS)
+    if conflicts is not None and conflicts.value >= CONFLICTS.share:
+        basis = Finding(Basis.CONFLICTS, {"share": conflicts, "rest": stays})
+        step = _step(StepId.NO_BANK_CONFLICTS, min(use * conflicts.value, max(use - rest, 0.0)), basis)
+        yield dataclasses.replace(step, rules=s.estimated(*CONFLICT_RULES))
         return
-    yield Step(
-        "Make fewer passes through L1: coalesced and wider loads, values kept in registers"
-        if part == L1_DATA
-        else "Make fewer passes through shared memory: 16 bytes a thread, values kept in registers, shuffles",
-        100 - rest,
-        _stays(following, rest),
-    )
-
-
-_CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
+    kind = StepId.FEWER_L1_PASSES if part is Part.L1_DATA else StepId.FEWER_SHARED_PASSES
+    yield _step(kind, 100 - rest, stays)
 
 
 def _memory(s: Situation) -> Iterator[Step]:
     """A part of the memory system that has no column."""
-    following, rest = s.next_after(s.judgement.part)
-    yield Step(
-        "Find out which part it is: Memory Workload Analysis in ncu's report lists them all",
-        100 - rest,
-        _stays(following, rest),
-    )
+    rest, stays = s.next_after(*([s.verdict.part] if s.verdict.part else []))
+    yield _step(StepId.FIND_MEMORY_PART, 100 - rest, stays)
 
 
-_STEPS: dict[str, Callable[[Situation], Iterator[Step]]] = {
-    # By part, else by kind.
-    "launch": _launch,
-    "imbalance": _imbalance,
-    "latency": _latency,
-    "compute": _instructions,
-    "memory": _memory,
-    TENSOR: _tensor,
-    DRAM: _dram,
-    L2: _l2,
-    L1_DATA: _l1,
-    SHARED: _l1,
-    SHARED_OR_L1: _l1,
+Steps = Callable[[Situation], Iterator[Step]]
+_BY_KIND: Mapping[Kind, Steps] = {
+    Kind.LAUNCH: _launch,
+    Kind.IMBALANCE: _imbalance,
+    Kind.LATENCY: _latency,
+    Kind.COMPUTE: _instructions,
+    Kind.MEMORY: _memory,
 }
+_BY_PART: Mapping[Part, Steps] = {
+    Part.TENSOR_CORES: _tensor,
+    Part.DRAM: _dram,
+    Part.L2: _l2,
+    Part.L1_DATA: _l1,
+    Part.SHARED_MEMORY: _l1,
+    Part.SHARED_MEMORY_OR_L1: _l1,
+}
+"""Before those by kind."""
 
-
-def _stays(part: str, value: float) -> str:
-    return f"{part} would still need {value:.1f}% of the time"
-
-
-def _closer(part: str, use: float, action: str) -> Step:
-    return Step(action, 100 - use, f"the distance of {part}, used to {use:.1f}%, to its roof")
-
-
-def _also(s: Situation, *names: str) -> str:
-    """What ncu's rules of these names estimate, to put behind fiprof's own estimate; empty where they say nothing."""
-    found = [f"{rule.rule} {rule.estimate}" for rule in s.rules if rule.rule in names and rule.speedup_pct is not None]
-    return f"; ncu's rule: {', '.join(found)}" if found else ""
-
-
-_RESTATED = ("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *_BALANCE_RULES)
+_RESTATED = ("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *BALANCE_RULES, *CONFLICT_RULES)
 """Rules whose step is among fiprof's own, with their estimate beside it."""
-
-
-_SAID = {"FPInstructions": "Fuse multiplications and additions into FMA instructions"}
-"""Rules that describe what they see: what to do about it."""
 
 
 def _by_rules(s: Situation) -> Iterator[Step]:
     """ncu's rules that are about what binds."""
     for rule in s.rules:
-        if not rule.why_not and rule.speedup_pct is not None and rule.rule not in (*_RESTATED, *_CONFLICT_RULES):
-            action, basis = f"ncu says: {rule.message}", f"ncu's estimate ({rule.speedup_kind})"
-            if rule.rule in _SAID:
-                action, basis = _SAID[rule.rule], f"{basis}; {rule.message.rstrip('.')}"
-            yield Step(action, rule.speedup_pct, basis, rule=rule.rule)
+        if rule.rejected is not None or rule.speedup_pct is None or rule.rule in _RESTATED:
+            continue
+        message = rule.message.rstrip(".")
+        if rule.rule == "FPInstructions":
+            basis = Finding(Basis.NCU_ESTIMATE_OF, {"estimate": rule.speedup_kind, "message": message})
+            step = _step(StepId.FUSE_MULTIPLY_ADD, rule.speedup_pct, basis)
+        else:
+            basis = Finding(Basis.NCU_ESTIMATE, {"estimate": rule.speedup_kind})
+            step = _step(StepId.NCU_RULE, rule.speedup_pct, basis, {"message": message})
+        yield dataclasses.replace(step, rules=(rule,))
 
 
-def with_rules(found: tuple[Step, ...], rules: tuple[QuotedRule, ...]) -> tuple[QuotedRule, ...]:
-    """The rules, with a reason for those that are about what binds and yet neither a step nor named beside one."""
-    named = " ".join([step.rule for step in found] + [step.basis for step in found])
+def with_steps(rules: tuple[QuotedRule, ...], found: tuple[Step, ...]) -> tuple[QuotedRule, ...]:
+    """The rules, with a reason for those that are about what binds and yet no step rests on."""
+    taken = {rule.rule for step in found for rule in step.rules}
     return tuple(
         rule
-        if rule.why_not or rule.rule in named
-        else dataclasses.replace(rule, why_not="the steps save more, or do not rest on it")
+        if rule.rejected or rule.rule in taken
+        else dataclasses.replace(rule, rejected=Finding(Rejected.BETTER_STEPS))
         for rule in rules
     )

@@ -10,7 +10,8 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.occupancy import sentences as occupancy_sentences
 from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.stalls import BUSY_ISSUE_PCT, DOMINANT_SHARE, LaunchStalls, Stall
+from fiprof.analysis.stalls import BUSY_ISSUE_PCT, LaunchStalls, Stall
+from fiprof.analysis.thresholds import APART, BUSY, DOMINANT_STALL, SATURATED
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import kernel_median, kernel_spread
@@ -37,12 +38,6 @@ from fiprof.text import escape_control, short_kernel, shorten
 MOST_KERNELS = 16
 """That get a part of their own: those with most time of an iteration."""
 MOST_ROWS = 60
-NEAR_PCT = 80.0
-"""From here on a unit is called near its limit: ncu's rule SOLBottleneck takes 80% too."""
-LOW_PCT = 60.0
-"""Below it in compute and memory alike, ncu's rule SOLBottleneck says latency."""
-APART = 1.10
-"""ncu's time over nsys's from which the sentence says that ncu saw another kernel than the loop runs."""
 CONFLICT_WAYS = 1.1
 """Passes for each one needed, from which bank conflicts are named."""
 LEAST_REASON = 0.05
@@ -202,7 +197,7 @@ class _Writer:
         spread = kernel_spread(self.measured.run, group.case, group.kernel)
         head = sentence("{}; {} under nsys, spread {}", head, nsys, spread or "–")
         ratio = ncu / nsys
-        if ratio.value >= APART:
+        if ratio.value >= APART.value:
             cold = self.measured.run.manifest.settings.get("cache_control", "all") == "all"
             why = "its caches are flushed first" if cold else "clocks or replays differ"
             return sentence(
@@ -248,8 +243,8 @@ class _Writer:
             ranked = sorted(known, key=lambda name: -known[name].value)
             top = known[ranked[0]]
             says = (
-                "near its limit" if top.value >= NEAR_PCT
-                else "the one to relieve first" if top.value >= LOW_PCT
+                "near its limit" if top.value >= SATURATED.value
+                else "the one to relieve first" if top.value >= BUSY.value
                 else "so that no pipe is near its limit"
             )  # fmt: skip
             rest = join(", ", [sentence("{} {}", name, known[name]) for name in ranked[1:3]])
@@ -277,9 +272,9 @@ class _Writer:
             told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
             return join(" ", told)
         if rate is not None and share is not None:
-            if share.value * 100 >= NEAR_PCT:
+            if share.value * 100 >= SATURATED.value:
                 means = "at its roof, where only fewer bytes help"
-            elif share.value * 100 >= LOW_PCT:
+            elif share.value * 100 >= BUSY.value:
                 means = "well used, and not yet at its roof"
             else:
                 means = "not what limits it"
@@ -328,13 +323,13 @@ class _Writer:
         latency = group.median.traced(metric("warp_latency_cycles"), spec=".1f")
         head = sentence("between two instructions of a warp lie {} cycles. ", latency) if latency else sentence("")
         top, why = waiting[0], reason_of(waiting[0].reason)
-        dominates = top.weight >= DOMINANT_SHARE
+        dominates = top.weight >= DOMINANT_STALL.share
         most = sentence("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
         rest = [sentence("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
         then = sentence("; then {}", join(", ", rest)) if rest else sentence("")
         ready = next((stall for stall in mix.stalls if reason_of(stall.reason).kind == "ready"), None)
         spare = sentence("")
-        if ready is not None and ready.weight >= DOMINANT_SHARE:
+        if ready is not None and ready.weight >= DOMINANT_STALL.share:
             spare = sentence(
                 " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
             )

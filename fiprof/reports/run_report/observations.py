@@ -9,17 +9,19 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import FLOPS_HIGH
 from fiprof.analysis.expected import expected
 from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.thresholds import APART, SOME_WAITING
+from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
 from fiprof.model.provenance import TracedNumber, TracedText, more, sentence
 from fiprof.model.quantities import DURATION
+from fiprof.reports import verdict_words
 from fiprof.reports.expected import SHOWN, cells
 from fiprof.reports.pages.page import Block, Observation, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
-from fiprof.reports.run_report import verdicts as report_verdicts
-from fiprof.reports.run_report.story import IDLE_SHARE, Story, share_idle
+from fiprof.reports.run_report.story import Story, share_idle
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import worded
 from fiprof.text import short_kernel
@@ -28,8 +30,6 @@ LEAST_SHARE = 0.01
 """Of an iteration's kernel time, from which a second kernel is worth a word."""
 MUCH_WORK = 1.25
 """Counted over needed operations from which they are worth a word."""
-APART = 1.10
-"""ncu's time over nsys's, likewise."""
 TAIL_LOSS = 0.05
 """Of the run time that a partial last wave may cost, likewise."""
 SMALL_GRID = 0.5
@@ -67,10 +67,10 @@ def waiting(measured: Analyses, told: Story, found: Verdicts) -> Iterable[Observ
     idle = {
         scene.chapter.steps[0].case or "": scene.chapter
         for scene in sorted(told.measured, key=lambda scene: scene.chapter.busy)
-        if scene.chapter.steps and scene.chapter.steps[0].case and scene.chapter.busy < 1 - IDLE_SHARE
+        if scene.chapter.steps and scene.chapter.steps[0].case and scene.chapter.busy < 1 - SOME_WAITING.share
     }
     traced = {case: share_idle(chapter) for case, chapter in idle.items()}
-    plain = report_verdicts.waiting(found, IDLE_SHARE * 100)
+    plain = verdict_words.waiting(found)
     if plain:
         label, most = plain[0][0].label, sentence("{}", plain[0][1])
         evidence = [
@@ -191,9 +191,9 @@ def extra_work(measured: Analyses, verdicts: Verdicts) -> Iterable[Observation]:
         factor = work_factor(measured.run, case)
         main = next((group for group in measured.longest if group.case == case.id), None)
         verdict = verdicts.of(main.launch) if main is not None else None
-        costs = verdict is not None and verdict.judgement.kind in ("compute", "latency")
+        costs = verdict is not None and verdict.kind in (Kind.COMPUTE, Kind.LATENCY)
         if factor is not None and factor.value >= (MUCH_WORK if costs else FLOPS_HIGH):
-            bound = f", {verdict.title}" if verdict is not None else ""
+            bound = f", {verdict_words.title(verdict)}" if verdict is not None else ""
             found.append((factor, measured.run.labels(case.id), bound))
     if not found:
         return
@@ -215,7 +215,7 @@ def cold(measured: Analyses) -> Iterable[Observation]:
     found: list[tuple[TracedNumber, Group, TracedText]] = []
     for group in measured.longest:
         ncu, nsys = group.median.traced(DURATION), kernel_median(measured.run, group.case, group.kernel)
-        if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART:
+        if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART.value:
             found.append((ratio, group, sentence("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
     if not found:
         return

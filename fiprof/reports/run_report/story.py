@@ -9,6 +9,7 @@ from typing import Literal
 
 from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses, Group
+from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, timeline
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.model.quantities import SM_ACTIVE, metric
@@ -24,8 +25,6 @@ LEAST_SAMPLES = 3
 MOST_EVENTS = 40
 """Rows of the table of kernels: those that take most time, in order of time."""
 MOST_PHASES = 60
-IDLE_SHARE = 0.10
-"""Of a phase without a kernel: more of it, and the sentence says what the GPU waited for."""
 MOST_SCENES = 24
 """Cases that get a paragraph: those that took longest."""
 MOST_CALLS = 3
@@ -180,7 +179,7 @@ def section(told: Story) -> Section:
         blocks.append(Bullets(tuple(Text(_scene(scene)) for scene in scenes if scene in told_of)))
         if len(scenes) > len(told_of):
             blocks.append(Text((f"These are the {len(told_of)} longest of {len(scenes)}.",)))
-        if any(scene.chapter.busy >= 1 - IDLE_SHARE for scene in scenes):
+        if any(scene.chapter.busy >= 1 - SOME_WAITING.share for scene in scenes):
             blocks.append(
                 Text(("Where the GPU was busy throughout, the host launched ahead of it: the kernels set the pace.",))
             )
@@ -342,7 +341,7 @@ def _state(event: Event) -> TracedText | None:
 
 def _waits(chapter: CasePhase) -> TracedText:
     """What the GPU waited for; nothing where it was busy."""
-    if chapter.busy >= 1 - IDLE_SHARE:
+    if chapter.busy >= 1 - SOME_WAITING.share:
         return sentence("")
     idle = share_idle(chapter)
     launches = sum(call.count for call in chapter.calls if "Launch" in call.name)

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import Check
-from fiprof.analysis.verdict.rules import WAITING_PCT
+from fiprof.analysis.thresholds import WAITING
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.model.case_quantities import kernel_median, total
 from fiprof.model.labels import NO_CASE
-from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, more, sentence
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, more, numbers_of, sentence
 from fiprof.model.quantities import DRAM_SHARE, DURATION, work_share
+from fiprof.reports import verdict_words
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
 
 MOST_NAMED = 3
@@ -135,9 +136,11 @@ def _bound(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     return (_link(group), " ", verdicts.bound(verdict) if verdict else _roofs(measured, group))
 
 
-def _lower(text: str) -> str:
+def _lower(text: str) -> TracedText:
     """A sentence in the middle of another; a name keeps its capitals."""
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
+    lowered = TracedText(text[:1].lower() + text[1:] if text[1:2].islower() else text)
+    lowered.facts = numbers_of(text)
+    return lowered
 
 
 def _link(group: Group) -> Link:
@@ -156,25 +159,20 @@ def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     if choice is not None:
         told.append(sentence("To do first: {}.", choice))
     elif first is not None:
-        of = "an iteration" if first.group.case else "a launch"
-        gain = f"{first.step.gain_pct:.0f}% of its time, {first.saves_us:,.1f} µs {of}"
-        told += [
-            "To do first, in ",
-            _link(first.group),
-            f": {_lower(first.step.action.rstrip('.'))}. It saves at most {gain} ({first.step.basis}).",
-        ]
-    idle = verdicts.waiting(found, WAITING_PCT)
-    if idle:
-        others = f", and half or more in {more(len(idle) - 1, 'case')}" if len(idle) > 1 else ""
-        case, share = idle[0]
-        told.append(
-            sentence(
-                " In {} the GPU waits {} of the time for the host{}: no faster kernel helps there.",
-                case.label,
-                share,
-                others,
-            )
+        what = phrase(
+            "verdict_page.first",
+            step=_lower(verdict_words.action(first.step)),
+            bound=first.step.bound_pct,
+            saves_us=first.saves_us,
+            of="an iteration" if first.group.case else "a launch",
+            basis=verdict_words.basis(first.step),
         )
+        told += [phrase("verdict_page.first_in"), _link(first.group), what]
+    idle = verdict_words.waiting(found, WAITING.value)
+    if idle:
+        case, share = idle[0]
+        key, others = "waits_too" if len(idle) > 1 else "waits", more(len(idle) - 1, "case")
+        told.append(phrase(f"verdict_page.{key}", label=case.label, share=share, others=others))
     return tuple(told)
 
 

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.verdict.quoted_rules import LEAST_GAIN_PCT
-from fiprof.analysis.verdict.steps import Step
-from fiprof.analysis.verdict.verdict import CaseVerdict, LaunchVerdict, Sure, Verdicts, verdicts
-from fiprof.errors import FiprofError
+from fiprof.analysis.thresholds import LEAST_GAIN
+from fiprof.analysis.verdict.model import Kind
+from fiprof.analysis.verdict.quoted_rules import QuotedRule
+from fiprof.analysis.verdict.steps import Step, TimeOf
+from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model.case_quantities import kernel_median
-from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import TracedText, join, sentence
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
+from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Block, Bullets, Link, Observation, Table, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
 
 MOST_RULES = 2
 """Of ncu's own that are quoted in a kernel's part; the appendix has all."""
-SURE_WORDS: dict[Sure, str] = {"high": "sure", "fair": "fairly sure", "low": "not sure"}
-UNKNOWN = "unknown"
-"""Kind of a verdict that says «not enough evidence»."""
 
 
 def of_run(run: Run) -> Verdicts:
@@ -33,66 +32,54 @@ def of_run(run: Run) -> Verdicts:
 
     Raises FiprofError for a table that cannot be read.
     """
-    if not run.has("launches") and not run.has("kernels"):
-        return Verdicts(run.manifest.name, (), ())
-    try:
+    if run.launches or run.trace.cases:
         return verdicts(run)
-    except FiprofError:
-        if any(run.has(name) and run.table(name).num_rows for name in ("launches", "kernels")):
-            measured = Analyses(run)
-            if measured.run.launches or measured.run.trace.cases:
-                raise
-        return Verdicts(run.manifest.name, (), ())
+    return Verdicts(run.manifest.name, (), ())
 
 
 def head(verdict: LaunchVerdict) -> list[Block]:
     """What stands at the head of a kernel's part: the verdict, the next steps, what ncu's rules say beside it."""
-    found = verdict.judgement
-    evidence = [reading.said() for reading in found.readings if not reading.rules_out]
-    ruled_out = [sentence("not {}: {}", each.rules_out, each.said()) for each in found.readings if each.rules_out]
+    evidence = [words.comparison(each) for each in verdict.evidence if words.ruled_out(each) is None]
+    ruled_out = [said for each in verdict.evidence if (said := words.ruled_out(each)) is not None]
     if ruled_out:
         evidence.append(join("; ", ruled_out))
     if verdict.runner_up:
-        evidence.append(sentence("runner-up: {}", verdict.runner_up))
-    why = "; ".join((SURE_WORDS[verdict.sure], *map(worded, verdict.doubts)))
+        evidence.append(phrase("verdict_page.runner_up", runner_up=words.runner_up(verdict)))
+    first, *rest = verdict.steps or (None,)
     blocks: list[Block] = [
         Observation(
             anchor=f"verdict-{verdict.launch}",
-            observation=sentence("{}.", _capital(verdict.title)),
+            observation=sentence("{}.", _capital(words.title(verdict))),
             evidence=tuple(evidence),
-            implication=step_words(verdict.steps[0]) if verdict.steps else "no step follows from this evidence.",
-            sure=f"{why}.",
+            implication=words.step(first, sentences=True) if first else phrase("verdict_page.no_step"),
+            sure=phrase("verdict_page.confidence", confidence=words.confidence(verdict)),
         )
     ]
-    rest = [Text((sentence("Then: {}", step_words(step)),)) for step in verdict.steps[1:]]
-    notes = [Text((f"{note}.",)) for note in found.notes]
-    worth = [rule for rule in verdict.rules if (rule.speedup_pct or 0.0) >= LEAST_GAIN_PCT]
-    quoted = [
-        Text(
-            (
-                f"ncu's {rule.rule}, {rule.estimate}: {rule.message}"
-                + (f" No step: {rule.why_not}." if rule.why_not else ""),
-            )
-        )
-        for rule in [rule for rule in worth if not rule.restates][:MOST_RULES]
-    ]
-    restating: dict[str, list[str]] = defaultdict(list)
-    for rule in worth:
-        if rule.restates:
-            restating[rule.why_not].append(f"{rule.rule}, {rule.estimate}")
-    quoted += [Text((f"ncu's {' and '.join(rules)}: no step, {why}.",)) for why, rules in restating.items()]
-    if rest or quoted or notes:
-        blocks.append(Bullets((*rest, *quoted, *notes)))
+    lines = [phrase("verdict_page.then", step=words.step(step, sentences=True)) for step in rest if step]
+    lines += [*_quoted(verdict), *(sentence("{}", worded(note)) for note in verdict.notes)]
+    if lines:
+        blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
     return blocks
 
 
-def step_words(step: Step) -> TracedText:
-    """``Issue fewer instructions … It saves at most 33% of the launch: shared memory would still need …``."""
-    if step.gain_pct is None:
-        return sentence("{}. No estimate: {}.", step.action.rstrip("."), step.basis)
-    return sentence(
-        "{}. It saves at most {}% of {}: {}.", step.action.rstrip("."), f"{step.gain_pct:.0f}", step.of, step.basis
-    )
+def _quoted(verdict: LaunchVerdict) -> list[TracedText]:
+    """ncu's rules: the largest estimates about this launch; those that restate what is known share a line."""
+    worth = [rule for rule in verdict.rules if (rule.speedup_pct or 0.0) >= LEAST_GAIN.value]
+    lines = [
+        phrase(
+            "verdict_page.rejected" if rule.rejected else "verdict_page.quoted",
+            rule=words.rule_head(rule), message=rule.message, rejected=rule.rejected,
+        )
+        for rule in [rule for rule in worth if not rule.restates][:MOST_RULES]
+    ]  # fmt: skip
+    restating: dict[str, tuple[Finding, list[QuotedRule]]] = {}
+    for rule in worth:
+        if rule.restates and rule.rejected is not None:
+            restating.setdefault(rule.rejected.kind, (rule.rejected, []))[1].append(rule)
+    for rejected, rules in restating.values():
+        named = tuple(words.rule_head(rule) for rule in rules)
+        lines.append(phrase("verdict_page.restate", rules=named, rejected=rejected))
+    return lines
 
 
 def _capital(text: str) -> str:
@@ -104,33 +91,31 @@ _COLUMNS = (
     Column("case", "case"),
     Column("kernel", "kernel"),
     Column("verdict", "what binds it"),
-    Column("sure", "sure"),
+    Column("confidence", "confidence"),
     Column("margin", "margin", "points", ".1f"),
 )
 
 
 def overview(found: Verdicts, groups: Iterable[Group], widest: int) -> Table | None:
     """Every kernel's verdict in a line; None without any. widest: cells of the cases' labels."""
-    from dataclasses import replace
-
     rows: list[list[Cell]] = []
+    fed = False
     for group in groups:
         verdict = found.of(group.launch)
         if verdict is not None:
             kernel = Link(short_kernel(group.kernel), f"#{group.anchor}")
-            margin = verdict.judgement.margin
-            rows.append([group.launch, group.label, kernel, verdict.title, verdict.sure, margin])
+            margin = verdict.margin_points
+            fed = fed or (margin is not None and margin < 0)
+            rows.append([group.launch, group.label, kernel, words.title(verdict), verdict.confidence.value, margin])
     if not rows:
         return None
     columns = [replace(each, least=widest) if each.key == "case" else each for each in _COLUMNS]
-    notes = ["margin: by how much the evidence would have to differ for the runner-up; fiprof verdict says all of it."]
-    if any(isinstance(row[-1], float) and row[-1] < 0 for row in rows):
-        notes.append("A negative margin: the runner-up is busier, but with feeding what binds.")
+    notes = [phrase("verdict_page.margin"), *([phrase("verdict_page.negative_margin")] if fed else [])]
     return table(columns, rows, anchor="kernels-verdicts", title="What binds each kernel", notes=tuple(notes))
 
 
 @dataclass(frozen=True)
-class First:
+class FirstStep:
     """The step with the largest gain of a run."""
 
     group: Group
@@ -139,43 +124,27 @@ class First:
     """At most, of an iteration."""
 
 
-def first_step(measured: Analyses, found: Verdicts) -> First | None:
+def first_step(measured: Analyses, found: Verdicts) -> FirstStep | None:
     """The step that may save most time of an iteration, of all kernels; None where no step has an estimate."""
-    best: First | None = None
+    best: FirstStep | None = None
     for group in measured.longest:
         verdict, time = found.of(group.launch), kernel_median(measured.run, group.case, group.kernel)
         time = time or group.median.traced(DURATION)
         if verdict is None or time is None:
             continue
         for step in verdict.steps:
-            if step.gain_pct is None or step.of != "the launch":
+            if step.bound_pct is None or step.of is not TimeOf.LAUNCH:
                 continue
-            saves = time.value * step.gain_pct / 100
+            saves = time.value * step.bound_pct / 100
             if best is None or saves > best.saves_us:
-                best = First(group, step, saves)
+                best = FirstStep(group, step, saves)
     return best
 
 
 def bound(verdict: LaunchVerdict) -> TracedText:
-    """``is memory-bound (DRAM): use of DRAM 66.5%, …; fairly sure, runner-up latency-bound, 6.5 points away.``"""
-    readings = verdict.judgement.readings
-    words = (
-        [sentence("is {}", verdict.title)]
-        if verdict.judgement.kind != UNKNOWN
-        else [sentence("has not enough evidence for a verdict")]
-    )
-    if readings:
-        words.append(readings[0].said())
-    text = join(": ", words)
-    runner = f", runner-up {verdict.runner_up}" if verdict.runner_up else ""
-    return sentence("{}; {}{}.", text, SURE_WORDS[verdict.sure], runner)
-
-
-def waiting(found: Verdicts, least_pct: float) -> list[tuple[CaseVerdict, TracedNumber]]:
-    """Cases of whose iteration the GPU waits for at least so many percent, the longest first."""
-    cases = [
-        (case, case.waiting.fact.as_(".0f", "%"))
-        for case in found.cases
-        if case.waiting is not None and case.waiting.value >= least_pct
-    ]
-    return sorted(cases, key=lambda pair: -pair[1].value)
+    """``is memory-bound (DRAM): use of DRAM 66.5%, …; confidence medium, runner-up latency-bound, 6.5 points away.``"""
+    known = verdict.kind is not Kind.UNKNOWN
+    return phrase(
+        f"verdict_page.{'bound' if known else 'unknown'}{'' if verdict.runner_up else '_alone'}",
+        reason=words.reason(verdict), confidence=verdict.confidence, runner_up=words.runner_up(verdict),
+    )  # fmt: skip

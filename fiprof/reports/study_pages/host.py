@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.analysis.verdict.rules import WAITING_PCT
+from fiprof.analysis.thresholds import WAITING
 from fiprof.model.results import Cell
 from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.choices import WORTH
@@ -27,7 +27,7 @@ def _waiting(study: Study) -> list[StudyFinding]:
     if not cells:
         why = "how long the GPU waits was not recorded" if study.of("decode") else study.why_absent("decode")
         return [not_measured("decode-host", "Launching decode", why, "serving")]
-    bound = [cell for cell in cells if (cell.waiting_pct or 0) >= WAITING_PCT]
+    bound = [cell for cell in cells if (cell.waiting_pct or 0) >= WAITING.value]
     twins = [(pair, _gain(pair)) for pair in pairs(study, OFF, ON) if pair[0].wall_us and pair[1].wall_us]
     evidence: list[str] = []
     shown: list[Cell] = []
@@ -73,7 +73,7 @@ def _waiting(study: Study) -> list[StudyFinding]:
     finding = Observation(
         "decode-host",
         f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the GPU waits for the host for "
-        f"{WAITING_PCT:.0f}% of the time or longer"
+        f"{WAITING.value:.0f}% of the time or longer"
         + (f"; they take up to {duration(longest)} an iteration back to back." if bound else "."),
         tuple(evidence),
         advice,
@@ -109,7 +109,7 @@ def _graph(study: Study) -> list[StudyFinding]:
             f"where the plan pads the work items for the graph: {_spread(padded)} ({count(len(padded), 'pair')}); "
             f"where both have as many: {_spread(whole)} ({count(len(whole), 'pair')})"
         )
-    large = [item for item in padded if (item[0][1].waiting_pct or 0) < WAITING_PCT and item[1].direction == "more"]
+    large = [item for item in padded if (item[0][1].waiting_pct or 0) < WAITING.value and item[1].direction == "more"]
     if large:
         last = max(large, key=lambda item: item[0][1].plain.median_us if item[0][1].plain else 0.0)
         evidence.append(_plan_words(study, *last))

@@ -54,6 +54,8 @@ def _csv_value(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, Finding):
         value = value.kind.value
+    if isinstance(value, dict) or (isinstance(value, tuple) and any(isinstance(each, dict) for each in value)):
+        value = json.dumps(_json_value(value))
     if isinstance(value, tuple):
         value = "; ".join(str(each.kind.value if isinstance(each, Finding) else each) for each in value)
     return escape_control(value) if isinstance(value, str) else repr(value)

@@ -1,0 +1,105 @@
+"""Every threshold that something is held against, once: its value, its unit, and who chose it.
+
+What is said of a threshold (``ncu's rule SOLBottleneck``) is the wording of its origin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ThresholdOrigin(StrEnum):
+    """Who chose a threshold."""
+
+    NCU_SOL_BOTTLENECK = "ncu_sol_bottleneck"
+    NCU_CPI_STALL = "ncu_cpi_stall"
+    NCU_SHARED_MEMORY_CONFLICTS = "ncu_shared_memory_conflicts"
+    AFTER_LAUNCH_CONFIGURATION = "after_launch_configuration"
+    """fiprof, after ncu's rule LaunchConfiguration."""
+    WAITS_LONGER_THAN_IT_WORKS = "waits_longer_than_it_works"
+    """fiprof: half of the time."""
+    MULTIPROCESSORS = "multiprocessors"
+    """Those of the GPU."""
+    FIPROF = "fiprof"
+    """fiprof's choice, for the reason that its docstring gives."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A limit for a number."""
+
+    value: float
+    unit: str
+    origin: ThresholdOrigin = ThresholdOrigin.FIPROF
+
+    @property
+    def share(self) -> float:
+        """A percentage as a share, 0 to 1."""
+        return self.value / 100
+
+
+# What binds a launch
+
+BUSY = Threshold(60.0, "%", ThresholdOrigin.NCU_SOL_BOTTLENECK)
+"""Use of a resource: below it in compute and memory alike the rule speaks of latency."""
+
+SATURATED = Threshold(80.0, "%", ThresholdOrigin.NCU_SOL_BOTTLENECK)
+"""Use of a resource: from it on the rule speaks of a unit used to its limit."""
+
+CLOSE = Threshold(10.0, "points", ThresholdOrigin.NCU_SOL_BOTTLENECK)
+"""A smaller margin is borderline: so far apart are compute and memory that the rule does not call balanced."""
+
+BARELY = Threshold(2.0, "points")
+"""A smaller margin decides nothing: replays of one kernel differ by as much."""
+
+ELSEWHERE = Threshold(2.0, "points")
+"""By which ncu's throughput of a side exceeds all its parts that have a metric before a part without one is named."""
+
+IDLE = Threshold(20.0, "%", ThresholdOrigin.AFTER_LAUNCH_CONFIGURATION)
+"""Idle time of the average multiprocessor; that rule speaks of a tail from a fifth of the time on."""
+
+WAITING = Threshold(50.0, "%", ThresholdOrigin.WAITS_LONGER_THAN_IT_WORKS)
+"""Time of an iteration in which the GPU waits, from which no faster kernel helps."""
+
+DOMINANT_STALL = Threshold(30.0, "%", ThresholdOrigin.NCU_CPI_STALL)
+"""A stall reason's share of the warps' time. The rule speaks at 30.5% and is silent at 29.4%."""
+
+SHORT = Threshold(10.0, "µs")
+"""A shorter launch: its start and end, some 2 µs on an H200, weigh in every counter."""
+
+# What is worth a step
+
+SOME_WAITING = Threshold(10.0, "%")
+"""Time in which the GPU waits, from which it is worth a word or a step beside the kernel's own."""
+
+OVERHEAD = Threshold(20.0, "%")
+"""Cycles of a launch without a warp on any multiprocessor, from which it is called too short."""
+
+LEAST_GAIN = Threshold(1.0, "%")
+"""What a step has to save at the least."""
+
+CONFLICTS = Threshold(10.0, "%", ThresholdOrigin.NCU_SHARED_MEMORY_CONFLICTS)
+"""Passes through shared memory that are bank conflicts. The rule takes loads and stores each for itself, so that it
+speaks of stores that are one pass in a hundred."""
+
+UNUSED = Threshold(1.0, "%")
+"""Use of the tensor cores below which a kernel does not use them: RMSNorm, which has no matrices, reads 0.7%."""
+
+EXCESS = Threshold(1.1, "")
+"""Counted over needed work or bytes."""
+
+KEPT = Threshold(0.95, "")
+"""Counted over needed bytes, below which L2 kept some."""
+
+FMA_OF_ISSUE = Threshold(50.0, "%")
+"""Issue slots in use that go to the FMA pipe, from which a kernel is mostly arithmetic and worth a look for products
+of matrices."""
+
+EMPTY = Threshold(20.0, "%")
+"""Empty places for blocks, from which a grid is called small."""
+
+# Two tools
+
+APART = Threshold(1.10, "")
+"""ncu's time over nsys's from which ncu saw another kernel than the loop runs."""

@@ -1,0 +1,136 @@
+"""Verdicts in words: one sentence a fact, for the terminal, reports and studies alike."""
+
+from __future__ import annotations
+
+from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.thresholds import SOME_WAITING
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Test, Verdict
+from fiprof.analysis.verdict.quoted_rules import QuotedRule
+from fiprof.analysis.verdict.steps import Step, StepId
+from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
+from fiprof.reports.words import phrase, worded
+
+RULES_OUT = ("idle_pct", "case_waiting_pct")
+"""Quantities that rule out a verdict where they are below their threshold."""
+
+
+def title(of: Verdict | Bottleneck) -> str:
+    """``memory-bound (DRAM)``."""
+    return worded(of.finding)
+
+
+def what(of: Comparison) -> TracedText:
+    """What was compared: ``use of DRAM``."""
+    return phrase("evidence.use" if isinstance(of.of, Part) else f"evidence.{of.quantity.key}", of=of.of)
+
+
+def limit(of: Comparison) -> str:
+    """``at least 80%``; empty where there is none."""
+    return f"{worded(of.test)} {of.threshold:g}{of.number.unit}" if of.test and of.threshold is not None else ""
+
+
+def origin(of: Comparison) -> str:
+    """Who chose the threshold; empty where there is none."""
+    return worded(of.origin) if of.origin else ""
+
+
+def comparison(of: Comparison) -> TracedText:
+    """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
+    if of.threshold is None:
+        return phrase("evidence.alone", what=what(of), number=of.number)
+    return phrase(
+        "evidence.compared",
+        what=what(of), number=of.number, test=of.test, threshold=of.threshold, unit=of.number.unit, origin=of.origin,
+    )  # fmt: skip
+
+
+def ruled_out(of: Comparison) -> TracedText | None:
+    """``not imbalanced: idle time …``, where a number is evidence for that only."""
+    if of.test is Test.BELOW and of.quantity.key in RULES_OUT:
+        kind = phrase(f"rules_out.{of.quantity.key}")
+        return phrase("evidence.rules_out", kind=kind, evidence=comparison(of))
+    return None
+
+
+def reason(of: Verdict) -> TracedText:
+    """The verdict with the number that decided it."""
+    if not of.evidence:
+        return sentence("{}", title(of))
+    return phrase("evidence.decided", verdict=of.finding, evidence=comparison(of.evidence[0]))
+
+
+def runner_up(of: Verdict) -> str:
+    """The runner-up and how close it was; empty where there is none."""
+    if of.runner_up is None or of.margin_points is None:
+        return ""
+    kind = "feeds" if of.margin_points < 0 else "close" if of.close else "away"
+    return phrase(f"runner_up.{kind}", runner_up=of.runner_up.finding, points=abs(of.margin_points))
+
+
+def confidence(of: LaunchVerdict) -> TracedText:
+    """``medium: borderline: …; short launch, …``."""
+    doubts = join("; ", [worded(each) for each in of.doubts])
+    return join(": ", [worded(of.confidence), *([doubts] if doubts else [])])
+
+
+def action(of: Step) -> str:
+    """What to do."""
+    if of.id is StepId.LESS_STALL:
+        helps = reason_of(str(of.action.values["reason"])).helps
+        return worded(Finding(of.id, {**of.action.values, "helps": helps}))
+    return worded(of.action)
+
+
+def basis(of: Step) -> str:
+    """What it rests on; with ncu's estimates where rules say the same."""
+    own = of.id in (StepId.NCU_RULE, StepId.FUSE_MULTIPLY_ADD)
+    if own or not of.rules:
+        return worded(of.basis)
+    rules = tuple(f"{rule.rule} {estimate(rule)}" for rule in of.rules)
+    return phrase("step.also", basis=of.basis, rules=rules)
+
+
+def step(of: Step, *, sentences: bool = False) -> TracedText:
+    """``… (saves at most 12% of the launch: …)``, or two sentences."""
+    key = f"step.{'unbound' if of.bound_pct is None else 'bound'}{'_sentence' if sentences else ''}"
+    return phrase(key, action=action(of), bound=of.bound_pct, of=of.of, basis=basis(of))
+
+
+def estimate(of: QuotedRule) -> str:
+    """``27% (global)``; empty without one."""
+    if of.speedup_pct is None:
+        return ""
+    return phrase("quoted_rule.estimate", pct=of.speedup_pct, kind=of.speedup_kind)
+
+
+def rule_head(of: QuotedRule) -> str:
+    """``CPIStall, 28.1% (global)``."""
+    return phrase("quoted_rule.head", rule=of.rule, estimate=estimate(of)) if estimate(of) else of.rule
+
+
+def rule(of: QuotedRule) -> str:
+    """What a rule of ncu says, or why it is no step."""
+    key = "quoted_rule.rejected" if of.rejected else "quoted_rule.quoted"
+    return phrase(key, rule=rule_head(of), rejected=of.rejected, message=of.message)
+
+
+def case_kind(of: CaseVerdict) -> str:
+    """``launch-bound``, ``bound by its kernels``."""
+    return phrase(f"case_kind.{of.bound.name.lower()}")
+
+
+def case(of: CaseVerdict) -> str:
+    """``decode: launch-bound: the GPU waits …``."""
+    return phrase("case.named", label=of.label, verdict=of.finding)
+
+
+def waiting(found: Verdicts, least_pct: float = SOME_WAITING.value) -> list[tuple[CaseVerdict, TracedNumber]]:
+    """Cases of whose iteration the GPU waits for at least so many percent, the longest first."""
+    cases = [
+        (case, case.waiting.number.as_(".0f", "%"))
+        for case in found.cases
+        if case.waiting is not None and case.waiting.value >= least_pct
+    ]
+    return sorted(cases, key=lambda pair: -pair[1].value)
