@@ -54,18 +54,6 @@ def test_export_argv() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", (2025, 3, 1)),
-        ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f", (2022, 4, 2)),
-        ("command not found", ()),
-    ],
-)
-def test_version(text: str, version: tuple[int, ...]) -> None:
-    assert nsys.parse_version(text) == version
-
-
 def test_importer_that_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "trace.qdstrm").write_bytes(b"x")
     with pytest.raises(FiprofError) as caught:

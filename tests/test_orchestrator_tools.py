@@ -1,4 +1,4 @@
-"""fiprof.orchestrator.tools: who may read the counters."""
+"""fiprof.orchestrator.tools: who may read the counters, and which version a tool is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.orchestrator.tools import counters_permitted
+from fiprof.orchestrator.tools import counters_permitted, parse_version
 
 ROOT = "Name:\tpython3\nCapEff:\t000001ffffffffff\n"
 ROOT_IN_A_CONTAINER = "Name:\tpython3\nCapEff:\t00000000a80425fb\n"
@@ -31,3 +31,16 @@ def test_the_counters_are_for_everybody_or_for_cap_sys_admin(
     if parameters is not None:
         (tmp_path / "params").write_text(parameters)
     assert counters_permitted(tmp_path / "params", tmp_path / "status") is permitted
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0", (2025, 3, 1)),
+        ("NVIDIA Nsight Systems version 2022.4.2.1-df9881f", (2022, 4, 2)),
+        ("Copyright (c) 2018-2025 NVIDIA Corporation\nVersion 2025.3.1.0 (build 36398880)", (2025, 3, 1)),
+        ("command not found", ()),
+    ],
+)
+def test_version(text: str, version: tuple[int, ...]) -> None:
+    assert parse_version(text) == version

@@ -19,11 +19,12 @@ from fiprof.orchestrator.study.definition import load
 
 @dataclass(frozen=True)
 class Declared(CollectSettings):
-    """With three further settings."""
+    """With further settings."""
 
     mode: Literal["kernel", "range"] = declare("kernel", "What ncu replays.", tool="ncu", passed_as="--replay-mode")
     interval: int | None = declare(None, "Sampling.", low=0, high=31, tool="ncu", passed_as="--interval")
     wide: bool = declare(False, "Wide.")
+    way: Literal["a", "b"] | None = declare(None, "A way, or the tool's own.")
 
 
 def parsed(*words: str) -> dict[str, object]:
@@ -38,8 +39,18 @@ def parsed(*words: str) -> dict[str, object]:
 def test_a_declaration_makes_an_option_of_its_type() -> None:
     defaults = {each.name: each.default for each in settings_of(Declared) if each.option}
     assert parsed() == defaults
-    given = parsed("--mode", "range", "--interval", "3", "--wide", "--no-check", "--tool", "ncu", "--timeout", "2.5")
-    changed = {"mode": "range", "interval": 3, "wide": True, "check": False, "tools": ("ncu",), "timeout_s": 2.5}
+    given = parsed(
+        "--mode", "range", "--interval", "3", "--wide", "--way", "b", "--no-check", "--tool", "ncu", "--timeout", "2.5"
+    )
+    changed = {
+        "mode": "range",
+        "interval": 3,
+        "wide": True,
+        "way": "b",
+        "check": False,
+        "tools": ("ncu",),
+        "timeout_s": 2.5,
+    }
     assert given == {**defaults, **changed}
 
 
@@ -71,8 +82,8 @@ def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
     """Every one that both have, and refuses what its declaration refuses."""
     cells = '[[cells]]\nworkload = "rope"\n'
     for each in settings_of(StudySettings):
-        value = json.dumps(each.default)
-        (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{each.name} = {value}\n{cells}')
+        given = "" if each.default is None else f"{each.name} = {json.dumps(each.default)}"
+        (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{given}\n{cells}')
         assert load(str(tmp_path / "study.toml")).settings == StudySettings()
         low = each.declared.low
         if low is not None:

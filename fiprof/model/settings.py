@@ -11,12 +11,12 @@ import dataclasses
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
-Tool = Literal["nsys", "ncu"]
+ToolName = Literal["nsys", "ncu"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Declared:
     """What a report calls it; empty where it shows it not."""
     unit: str = ""
     """Behind the value in a report."""
-    tool: Tool | None = None
+    tool: ToolName | None = None
     """The tool without which it means nothing."""
     passed_as: str = ""
     """The tool's option that takes the value; it is left out where the value is None."""
@@ -107,7 +107,7 @@ class Settings:
 class CollectSettings(Settings):
     """How ``fiprof collect`` measures."""
 
-    tools: tuple[Tool, ...] = declare(("nsys", "ncu"), "nsys, ncu or both.", option="--tool", title="tools")
+    tools: tuple[ToolName, ...] = declare(("nsys", "ncu"), "nsys, ncu or both.", option="--tool", title="tools")
     measure_iterations: int = declare(1, "Launches under ncu.", low=1, title="iterations, ncu", tool="ncu")
     gpu: int | None = declare(None, "GPU as nvidia-smi counts", otherwise="the first visible", low=0, measuring=False)
     python: str = declare(
@@ -180,13 +180,15 @@ class Setting:
     def problem(self, value: Any) -> str:
         """What is wrong with a value of the right type; empty for nothing."""
         about = self.declared
+        if value is None:
+            return ""
         if self.choices and value not in self.choices:
             return f"is none of {', '.join(self.choices)}"
-        if about.above is not None and value is not None and value <= about.above:
+        if about.above is not None and value <= about.above:
             return f"is not above {about.above:g}"
-        if about.low is not None and value is not None and value < about.low:
+        if about.low is not None and value < about.low:
             return f"is below {about.low:g}"
-        if about.high is not None and value is not None and value > about.high:
+        if about.high is not None and value > about.high:
             return f"is above {about.high:g}"
         return ""
 
@@ -202,11 +204,10 @@ def settings_of(kind: type[Settings]) -> tuple[Setting, ...]:
 def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
     several = get_origin(hint) is tuple
     each = get_args(hint)[0] if several else hint
+    if get_origin(each) is UnionType:
+        (each,) = (part for part in get_args(each) if part is not NoneType)
     choices = get_args(each) if get_origin(each) is Literal else ()
-    plain = [part for part in get_args(each) if part is not NoneType] or [each]
-    return Setting(
-        field.name, str if choices else plain[0], several, choices, field.default, field.metadata["declared"]
-    )
+    return Setting(field.name, str if choices else each, several, choices, field.default, field.metadata["declared"])
 
 
 def recorded(settings: Settings) -> dict[str, Any]:
@@ -230,7 +231,7 @@ def shared(settings: Settings) -> dict[str, Any]:
     return {each.name: getattr(settings, each.name) for each in settings_of(Settings)}
 
 
-def tool_words(settings: Settings, tool: Tool) -> tuple[str, ...]:
+def tool_words(settings: Settings, tool: ToolName) -> tuple[str, ...]:
     """The words of a tool's command line that come from declarations alone."""
     return tuple(
         word

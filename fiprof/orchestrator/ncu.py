@@ -68,12 +68,6 @@ def export_argv(ncu: Path, report: Path, page: Page) -> tuple[str, ...]:
     return (str(ncu), "--import", str(report), "--csv", "--page", page, *view, "--print-units", "base")
 
 
-def parse_version(text: str) -> tuple[int, ...]:
-    """(2025, 3, 1) of «Version 2025.3.1.0 (build …)»; empty where there is none."""
-    found = re.search(r"Version (20\d\d)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else ()
-
-
 def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
     """Raise FiprofError for everything that ncu reports as a failure, or hides behind exit status 0.
 

@@ -48,12 +48,6 @@ def export_argv(nsys: Path, report: Path, sqlite: Path) -> tuple[str, ...]:
     return (str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report))
 
 
-def parse_version(text: str) -> tuple[int, ...]:
-    """(2025, 3, 1) of «NVIDIA Nsight Systems version 2025.3.1.90-…»; empty where there is none."""
-    found = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
-    return tuple(int(part) for part in found.groups()) if found else ()
-
-
 def gpu_metrics_refused(log: str) -> bool:
     """Whether nsys gave up because of the GPU metrics: not permitted, not supported, or in use."""
     return bool(re.search(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", log, re.IGNORECASE))

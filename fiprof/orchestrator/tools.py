@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator import nsys
 
 OWN_STATUS = Path("/proc/self/status")
 CAP_SYS_ADMIN = 21
@@ -58,8 +58,13 @@ def find_tool(name: str) -> Tool:
         raise FiprofError(f"{path} --version does not run: {error}", REMEDIES[name]) from error
     if done.returncode:
         raise FiprofError(f"{path} --version failed: {nsys.last_line(done.stdout + done.stderr)}", REMEDIES[name])
-    parse = {"nsys": nsys.parse_version, "ncu": ncu.parse_version}[name]
-    return Tool(Path(path), parse(done.stdout))
+    return Tool(Path(path), parse_version(done.stdout))
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """(2025, 3, 1) of what nsys or ncu says of itself, e.g. «Version 2025.3.1.0»; empty where there is none."""
+    found = re.search(r"\b(20\d\d)\.(\d+)\.(\d+)", text)
+    return tuple(int(part) for part in found.groups()) if found else ()
 
 
 def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> bool | None:

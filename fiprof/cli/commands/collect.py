@@ -158,7 +158,7 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
 def _dry_run(request: CollectRequest, archive: Archive) -> None:
     from typing import get_args
 
-    from fiprof.model.settings import Tool as ToolName
+    from fiprof.model.settings import ToolName
     from fiprof.orchestrator.steps import Commands
     from fiprof.orchestrator.tools import Tool, find_tool
 

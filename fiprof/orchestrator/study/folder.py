@@ -17,6 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.settings import StudySettings
 from fiprof.model.versioned import decode, encode
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.process import end_orphans
@@ -170,11 +171,13 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
     manifest = read_study(path)
     if manifest.name != definition.name:
         raise FiprofError(f"{path} holds the study {manifest.name}", "name another folder with --out", exit_code=2)
-    changed = [key for key in settings if manifest.settings.get(key) != settings[key]]
+    # What an older fiprof had no setting for was at its default.
+    before = {**StudySettings().measuring(), **manifest.settings}
+    changed = [key for key in settings if before[key] != settings[key]]
     if changed:
         raise FiprofError(
             f"{path} was measured with another {', '.join(changed)}: "
-            + ", ".join(f"{key} {manifest.settings.get(key)}, now {settings[key]}" for key in changed),
+            + ", ".join(f"{key} {before[key]}, now {settings[key]}" for key in changed),
             "cells of one study are measured alike: name another folder with --out, or remove this one",
             exit_code=2,
         )
