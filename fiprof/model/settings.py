@@ -85,6 +85,16 @@ class Settings:
         tool="ncu",
         passed_as="--cache-control",
     )
+    warp_sampling_interval: int | None = declare(
+        None,
+        "ncu: sample the warps every 2^(5 + this) cycles; short kernels get more samples with less",
+        otherwise="ncu's choice",
+        low=0,
+        high=31,
+        title="ncu warp sampling interval",
+        tool="ncu",
+        passed_as="--warp-sampling-interval",
+    )
     timeout_s: float = declare(
         1800.0, "Seconds that each tool may take.", option="--timeout", metavar="S", above=0, measuring=False
     )
