@@ -100,6 +100,7 @@ def command(
     lists; every combination becomes a case, and all cases share one process per tool.
     """
     from fiprof.cli.progress import TerminalProgress
+    from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
     from fiprof.orchestrator.process import Supervisor, stop_on_signals
     from fiprof.orchestrator.request import CollectRequest
@@ -112,7 +113,7 @@ def command(
         with progress.shown():
             result = collect.replay(source, archive, progress, supervisor)
         return _conclude(result)
-    own = {field: words.pop(field) for field in list(words) if field in CollectRequest.__dataclass_fields__}
+    own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
     names = [*split(kernels or ""), *workloads]
     request = CollectRequest(
         cases=tuple(choose_cases(names, {key: word for key, word in words.items() if word is not None})),
