@@ -63,8 +63,13 @@ def table_lines(view: View, *, width: int, narrowest: int) -> list[list[str]]:
 
 def _drawn(what: Iterable[RenderableType], *, colour: bool = False) -> list[str]:
     """The lines that rich makes of it."""
+    # In a notebook rich would show the lines instead of writing them.
     console = Console(
-        file=io.StringIO(), width=UNLIMITED, force_terminal=colour, color_system="standard" if colour else None
+        file=io.StringIO(),
+        width=UNLIMITED,
+        force_terminal=colour,
+        force_jupyter=False,
+        color_system="standard" if colour else None,
     )
     for each in what:
         console.print(each)
