@@ -43,7 +43,7 @@ class _Measured:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.rounds = int(run.manifest.settings.get("rounds", 1))
+        self.rounds = run.settings.rounds
         self.shares: dict[int, dict[str, float]] = {}
         for row in run.rows("stalls", ("launch", "reason", "share")):
             if row["share"] is not None:

@@ -251,7 +251,7 @@ def dram_reads(run: Run, case: CaseEntry) -> Check:
     read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
         return _unknown(CheckName.DRAM_READS, NotChecked.NO_DRAM_READS)
-    flushed = run.manifest.settings.get("cache_control", "all") == "all"
+    flushed = run.settings.cache_control == "all"
     caches = Caches.FLUSHED if flushed else Caches.KEPT
     return _judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
 

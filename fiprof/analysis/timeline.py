@@ -156,7 +156,7 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
     memory, beside = _memory(run), _Beside(run)
-    turns = _turns(rows, int(run.manifest.settings.get("rounds") or 1))
+    turns = _turns(rows, run.settings.rounds)
     chapters = tuple(
         _chapter(
             group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several

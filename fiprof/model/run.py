@@ -21,6 +21,7 @@ from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import DURATION, Quantity
+from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times
 
@@ -318,6 +319,11 @@ class Run:
             return ()
         kind = RunWarning.FAILED if manifest.status == "failed" else RunWarning.INTERRUPTED
         return (Finding(kind, {"run": manifest.name, "reason": manifest.reason}),)
+
+    @functools.cached_property
+    def settings(self) -> CollectSettings:
+        """How it was measured; the default where the manifest says nothing."""
+        return from_manifest(self.manifest.settings)
 
     def environment(self, *path: str) -> Any:
         """A value of the manifest's environment by its path of keys; None where it is not there."""

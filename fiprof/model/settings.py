@@ -231,7 +231,7 @@ def from_manifest(values: Mapping[str, Any]) -> CollectSettings:
     known: dict[str, Any] = {
         each.name: tuple(values[each.name]) if each.several else values[each.name]
         for each in settings_of(CollectSettings)
-        if each.name in values
+        if values.get(each.name) is not None
     }
     return CollectSettings(**known)
 

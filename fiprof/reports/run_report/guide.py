@@ -211,7 +211,7 @@ def guide_section(measured: Analyses, defaults: Defaults) -> Section:
         blocks.append(Code("\n".join(each.command for each in commands)))
         if len(commands) > 1:
             blocks.append(Text(("Each makes a run of its own: no single one has exactly these cases.",)))
-        if (rounds := manifest.settings.get("rounds") or 1) != 1:
+        if (rounds := measured.run.settings.rounds) != 1:
             blocks.append(
                 Text((f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",))
             )

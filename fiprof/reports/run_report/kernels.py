@@ -198,7 +198,7 @@ class _Writer:
         head = sentence("{}; {} under nsys, spread {}", head, nsys, spread or "–")
         ratio = ncu / nsys
         if ratio.value >= APART.value:
-            cold = self.measured.run.manifest.settings.get("cache_control", "all") == "all"
+            cold = self.measured.run.settings.cache_control == "all"
             why = "its caches are flushed first" if cold else "clocks or replays differ"
             return sentence(
                 "{}. ncu saw it {} times as long: {}, so its rates are lower than in the loop.", head, ratio, why

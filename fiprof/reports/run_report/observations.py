@@ -224,7 +224,7 @@ def cold(measured: Analyses) -> Iterable[Observation]:
     others = (
         sentence(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
     )
-    flushed = measured.run.manifest.settings.get("cache_control", "all") == "all"
+    flushed = measured.run.settings.cache_control == "all"
     yield Observation(
         anchor="finding-cold",
         observation=sentence("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
