@@ -28,7 +28,8 @@ from fiprof.analysis.verdict.model import (
     compare,
 )
 from fiprof.analysis.verdict.rules import RESOURCES, judge
-from fiprof.analysis.verdict.steps import Basis, Situation, Step, StepId, TimeOf, steps
+from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf
+from fiprof.analysis.verdict.steps import Situation, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import case_quantities

@@ -27,7 +27,7 @@ class ThresholdOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class Threshold:
-    """A limit for a number."""
+    """A limit that a number is held against."""
 
     value: float
     unit: str

@@ -6,7 +6,7 @@ from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Test, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.steps import Step, StepId
+from fiprof.analysis.verdict.step import Step, StepId
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber, TracedText, join, sentence

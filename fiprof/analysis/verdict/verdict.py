@@ -16,7 +16,8 @@ from fiprof.analysis.verdict.cases import cases
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Doubt, Kind, Verdict, compare
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
-from fiprof.analysis.verdict.steps import Situation, Step
+from fiprof.analysis.verdict.step import Step
+from fiprof.analysis.verdict.steps import Situation
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding

@@ -9,7 +9,7 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.thresholds import LEAST_GAIN
 from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.steps import Step, TimeOf
+from fiprof.analysis.verdict.step import Step, TimeOf
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model.case_quantities import kernel_median
 from fiprof.model.finding import Finding
