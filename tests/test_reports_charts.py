@@ -13,6 +13,7 @@ from tests.recorded_runs import parsed
 pytest.importorskip("plotly")
 
 from fiprof.analysis import roofline, show, stalls
+from fiprof.analysis.analyses import Analyses
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.notebook import OpenedRun
@@ -37,7 +38,7 @@ def traces(figure: Any) -> dict[str, Any]:
 
 def test_each_chart_in_characters_is_at_most_100_columns_wide(run: Run) -> None:
     made = [
-        charts_timeline.timeline_chart(run),
+        charts_timeline.timeline_chart(Analyses(run)),
         charts_time.memory_chart(run),
         charts_time.gpu_time_chart(charts_time.gpu_time(run)),
         charts.roofline_chart(roofline.roofline(run)),
@@ -100,7 +101,7 @@ def test_memory_is_what_nsys_counted(run: Run) -> None:
 
 
 def test_the_timeline_has_every_measured_execution_and_a_window_a_case(run: Run) -> None:
-    chart = charts_timeline.timeline_chart(run)
+    chart = charts_timeline.timeline_chart(Analyses(run))
     assert chart
     figure = chart.figure()
     buttons = figure.layout.updatemenus[0].buttons
@@ -126,7 +127,7 @@ def test_the_timeline_of_very_many_executions_stays_small_and_loses_no_time(tmp_
         }
         for i in range(20_000)
     ]  # fmt: skip
-    chart = charts_timeline.timeline_chart(make_run(tmp_path / "run", kernels=kernels))
+    chart = charts_timeline.timeline_chart(Analyses(make_run(tmp_path / "run", kernels=kernels)))
     assert chart
     figure = chart.figure()
     bars = [trace for trace in figure.data if trace.type == "bar"]

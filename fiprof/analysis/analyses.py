@@ -9,6 +9,7 @@ from functools import cached_property
 from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.analysis.show import Figures, show
 from fiprof.analysis.stalls import StallReport, stalls
+from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times, summarize
 
@@ -94,6 +95,11 @@ class Analyses:
     def stalls(self) -> StallReport:
         """What ``fiprof stalls`` shows. Raises FiprofError without any."""
         return stalls(self.run)
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What nsys saw, every phase. Raises FiprofError for a table that cannot be read."""
+        return timeline(self.run, phase="all")
 
     @cached_property
     def figures(self) -> Figures:

@@ -162,6 +162,10 @@ def read(run: Run) -> dict[int, Samples]:
 
     Raises FiprofError for a table that cannot be read.
     """
+    return run.once(_read)
+
+
+def _read(run: Run) -> dict[int, Samples]:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

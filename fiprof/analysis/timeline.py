@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,12 +23,13 @@ from fiprof.text import short_kernel
 if TYPE_CHECKING:
     from fiprof.analysis.samples import Floats, Samples
 
-PHASES = ("measure", "setup", "warmup", "all")
+MEASURE = "measure"
+PHASES = (MEASURE, "setup", "warmup", "all")
 FIPROF_DOMAIN = "fiprof"
 LONGEST_CALLS = 3
 PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
-CHART_CELLS = (20, 80)
+CHART_CELLS = (20, 79)
 """Least and most of a strip; Markdown shows no more."""
 KNOWN_PCT = 5.0
 """Tensor activity below this is too little to compare ncu's with nsys's."""
@@ -126,6 +128,12 @@ class Timeline:
     period_us: float | None
     """Between two samples; None without."""
     warnings: tuple[Finding | str, ...]
+
+    @property
+    def measured(self) -> Timeline:
+        """Of the phase measure alone; all of it where nothing was measured."""
+        chapters = tuple(chapter for chapter in self.chapters if chapter.phase == MEASURE)
+        return dataclasses.replace(self, chapters=chapters) if chapters else self
 
 
 _COLUMNS = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fiprof.analysis import roofline, stalls
 from fiprof.analysis import show as show_report
+from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.verdict import verdict
 from fiprof.errors import FiprofError
 from fiprof.model.labels import Labels
@@ -43,7 +44,7 @@ class OpenedRun(Run):
 
     def timeline(self) -> Figure:
         """Kernels, calls, phases and the hardware's levels on one time axis."""
-        return _figure(self._traced(charts_timeline.timeline_chart(self), "timeline"))
+        return _figure(self._traced(charts_timeline.timeline_chart(self.once(Analyses)), "timeline"))
 
     def memory(self) -> Figure:
         """Device memory over time."""

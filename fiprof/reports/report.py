@@ -44,7 +44,7 @@ def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
         _prefixed(dataclasses.replace(part, anchor="run"), f"run{number}-") for number, part in enumerate(parts, 1)
     ]
     title = f"{len(runs)} runs: {', '.join(escape_control(run.manifest.name) for run in runs)}"
-    return Page(title, (comparison([Analyses(run) for run in runs]), *numbered))
+    return Page(title, (comparison([run.once(Analyses) for run in runs]), *numbered))
 
 
 def facts(run: Run) -> list[LocatedNumber]:
@@ -72,7 +72,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
 
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
-    measured, checks = Analyses(run), every(run)
+    measured, checks = run.once(Analyses), every(run)
     told, judged = story.story(measured), verdicts.of_run(run)
     sections = [
         summary.section(measured, checks, judged),
@@ -96,7 +96,7 @@ def _charts(measured: Analyses) -> Section:
     run = measured.run
     blocks: list[Block] = []
     makers: tuple[Callable[[], Chart | None], ...] = (
-        lambda: timeline_chart(run),
+        lambda: timeline_chart(measured),
         lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
         lambda: roofline_chart(measured.roofs),
         lambda: stalls_chart(measured.stalls),

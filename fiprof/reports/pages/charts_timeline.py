@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples, timeline
+from fiprof.analysis.analyses import Analyses
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
@@ -30,20 +32,18 @@ MOST_NAMED = 5
 """Kernels with a colour of their own: those that took most time in the windows."""
 
 
-def timeline_chart(run: Run, *, anchor: str = "chart-timeline", phase: str = "measure") -> Chart | None:
+def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Chart | None:
     """Kernels by stream, calls, phases and what nsys sampled of the hardware, on one time axis; None without kernels.
 
-    A menu leads to the window of each case. Raises FiprofError for a table that cannot be read.
+    A menu leads to the window of each measured case. Raises FiprofError for a table that cannot be read.
     """
-    found = timeline.timeline(run, phase=phase, cells=timeline_text.chart_cells(plot.WIDTH) - 8)
-    if not found.chapters and phase != "all":
-        found = timeline.timeline(run, phase="all", cells=timeline_text.chart_cells(plot.WIDTH) - 8)
+    run, found = measured.run, measured.timeline.measured
     if not found.chapters:
         return None
     longest = sorted(found.chapters, key=lambda chapter: -chapter.length_us)[:MOST_CHAPTERS]
     chapters = [chapter for chapter in found.chapters if chapter in longest]
     rest = len(found.chapters) - len(chapters)
-    views = timeline_text.document(timeline.Timeline(tuple(chapters), found.period_us, ())).shown
+    views = timeline_text.document(dataclasses.replace(found, chapters=tuple(chapters))).shown
     strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
     return Chart(
         anchor=anchor,
@@ -72,7 +72,6 @@ class _Lane:
 
 
 def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
-    import plotly.graph_objects as go
 
     lanes = [*_marked(run), *_calls(run), *_streams(run)]
     windows = [(chapter.start_us / 1e3, chapter.end_us / 1e3) for chapter in chapters]
@@ -80,35 +79,8 @@ def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
     times = [(float(lane.rows["start_ns"].min()), float(lane.rows["end_ns"].max())) for lane in lanes]
     whole = min(start for start, _ in times) / 1e6, max(end for _, end in times) / 1e6
     shown = [*windows, whole] if len(chapters) > 1 or windows[0] != whole else [whole]
-    traces: list[Any] = []
     palette = _palette(lanes, windows)
-    named: set[str] = set()
-    for lane in lanes:
-        drawn = _drawn(lane.rows, shown)
-        for name, group in drawn.groupby("name", sort=False):
-            colour = RANGE_COLOUR if lane.table == "ranges" else palette.get(str(name), GREY)
-            kernel = lane.table == "kernels" and str(name) in palette
-            traces.append(
-                go.Bar(
-                    orientation="h",
-                    y=[lane.name] * len(group),
-                    base=(group["start_ns"] / 1e6).round(6).tolist(),
-                    x=((group["end_ns"] - group["start_ns"]) / 1e6).round(6).tolist(),
-                    width=0.72,
-                    name=label(str(name)),
-                    legendgroup=escaped(str(name)),
-                    showlegend=kernel and str(name) not in named,
-                    marker={"color": colour, "line": {"width": 0}},
-                    text=[label(str(name))] * len(group) if lane.table == "ranges" else None,
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    customdata=_durations(group),
-                    hovertemplate=f"<b>{escaped(short_kernel(str(name)))}</b><br>%{{customdata}}<br>"
-                    f"start: %{{base:,.4f}} ms<br>on: {escaped(lane.name)}<extra></extra>",
-                )
-            )
-            if kernel:
-                named.add(str(name))
+    traces = [trace for lane in lanes for trace in _bars(lane, _drawn(lane.rows, shown), palette)]
     levels = list(_levels(run, shown))
     names = [lane.name for lane in lanes]
     split = 1 - 0.45 * bool(levels)
@@ -128,6 +100,34 @@ def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
         made.update_layout(yaxis2=axis("level, %", domain=[0, 1 - split], range=[0, 104], fixedrange=True))
     made.update_layout(yaxis={"fixedrange": True}, updatemenus=[_menu(chapters, shown)])
     return made
+
+
+def _bars(lane: _Lane, drawn: pd.DataFrame, palette: Mapping[str, str]) -> Iterable[Any]:
+    """A lane's bars: an object for each kernel that has a colour, and one for all the others."""
+    import plotly.graph_objects as go
+
+    of_kernels, of_ranges = lane.table == "kernels", lane.table == "ranges"
+    known = drawn["name"].where(drawn["name"].isin(list(palette)) & of_kernels, "")
+    for name, group in drawn.groupby(known, sort=False):
+        names = [str(each) for each in group["name"]]
+        coloured = {} if not name else {"name": label(str(name)), "legendgroup": escaped(str(name))}
+        yield go.Bar(
+            orientation="h",
+            y=[lane.name] * len(group),
+            base=(group["start_ns"] / 1e6).round(6).tolist(),
+            x=((group["end_ns"] - group["start_ns"]) / 1e6).round(6).tolist(),
+            width=0.72,
+            showlegend=bool(name),
+            marker={"color": RANGE_COLOUR if of_ranges else palette.get(str(name), GREY), "line": {"width": 0}},
+            text=[label(each) for each in names] if of_ranges else None,
+            textposition="inside",
+            insidetextanchor="middle",
+            hovertext=[escaped(short_kernel(each)) for each in names],
+            customdata=_durations(group),
+            hovertemplate="<b>%{hovertext}</b><br>%{customdata}<br>start: %{base:,.4f} ms<br>"
+            f"on: {escaped(lane.name)}<extra></extra>",
+            **coloured,
+        )
 
 
 def _menu(chapters: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:

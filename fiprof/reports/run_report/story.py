@@ -10,7 +10,7 @@ from typing import Literal
 from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.thresholds import SOME_WAITING
-from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, timeline
+from fiprof.analysis.timeline import CasePhase, KernelSpan
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.model.quantities import SM_ACTIVE, metric
 from fiprof.reports.headings import label_cells
@@ -85,7 +85,7 @@ def story(measured: Analyses) -> Story:
 
     Raises FiprofError for a table that cannot be read.
     """
-    told: Timeline = timeline(measured.run, phase="all")
+    told = measured.timeline
     doubted = any(NOT_SHARES in str(text) for text in told.warnings)
     groups = {(group.case, group.kernel): group for group in reversed(measured.groups)}
     scenes = tuple(
