@@ -9,6 +9,7 @@ import json
 import math
 import shutil
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.thresholds import BUSY, IDLE, SATURATED, WAITING
+from fiprof.analysis.thresholds import BUSY, IDLE, SATURATED, WAITING, ThresholdOrigin
 from fiprof.analysis.verdict.model import (
     Bottleneck,
     CaseBound,
     CaseVerdict,
     Comparison,
+    Confidence,
+    Doubt,
+    Host,
     Kind,
+    Note,
+    Part,
     Test,
     Verdict,
     compare,
 )
+from fiprof.analysis.verdict.quoted_rules import Rejected
 from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf
 from fiprof.analysis.verdict.steps import Situation, steps
@@ -40,6 +47,7 @@ from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.reports import verdict_words
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.view import render
+from fiprof.reports.words import table_of, templates
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, parsed
 from tests.reports_fixture import case, make_run
@@ -412,6 +420,14 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     for step in steps(Situation(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of)):
         assert step.bound_pct is None or 0 < step.bound_pct <= 100
         assert verdict_words.step(step)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [Kind, Part, Test, Confidence, Doubt, Note, Rejected, StepId, Basis, TimeOf, CaseBound, Host, ThresholdOrigin],
+)
+def test_everything_has_words(kinds: type[StrEnum]) -> None:
+    assert {f"{table_of(kinds)}.{each.name.lower()}" for each in kinds} <= set(templates())
 
 
 # Runs

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fiprof.model.case_quantities import counted_ops
 from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding, Value
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION, TENSOR_OPS, work_ops
+from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
 
 PLAIN_TOLERANCE = 0.10
@@ -238,11 +239,10 @@ def flops(run: Run, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
     if not run.launches_of(case.id):
         return _unknown(CheckName.FLOPS, NotChecked.CASE_NOT_PROFILED)
-    counted, operations = run.per_iteration(case.id, TENSOR_OPS.value), Operations.TENSOR
-    if not counted:
-        counted, operations = run.per_iteration(case.id, work_ops), Operations.OTHER
+    counted, tensor = counted_ops(run, case)
     if counted is None or not case.flops:
         return _unknown(CheckName.FLOPS, NotChecked.NO_OPERATIONS)
+    operations = Operations.TENSOR if tensor else Operations.OTHER
     return _judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
 
 

@@ -280,11 +280,18 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
     return TracedNumber(sum(known) / case.flops, source)
 
 
+def counted_ops(run: Run, case: CaseEntry) -> tuple[float | None, bool]:
+    """Operations that ncu counted in an iteration, and whether they are tensor operations: those where there are any,
+    else those of the other pipes without half additions. None where they were not counted."""
+    tensor = run.per_iteration(case.id, TENSOR_OPS.value)
+    if tensor:
+        return tensor, True
+    return run.per_iteration(case.id, FLOAT_OPS_WITHOUT_CONVERSIONS.value), False
+
+
 def excess_ops(run: Run, case: CaseEntry) -> float | None:
-    """Operations that ncu counted in an iteration over those that the case needs: tensor operations where there are
-    any, else those of the other pipes without half additions. None where one is not known."""
-    counted = run.per_iteration(case.id, TENSOR_OPS.value)
-    counted = counted or run.per_iteration(case.id, FLOAT_OPS_WITHOUT_CONVERSIONS.value)
+    """The same over those that the case needs; None where one is not known, or nothing was counted."""
+    counted, _ = counted_ops(run, case)
     return counted / case.flops if counted and case.flops else None
 
 

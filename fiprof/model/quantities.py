@@ -112,11 +112,6 @@ def counted_float_ops(row: Row) -> dict[str, float]:
     return {name: ops for name, each in FLOAT_OPS.items() if (ops := each.value(row)) is not None}
 
 
-def work_ops(row: Row) -> float | None:
-    """Operations outside the tensor cores without half additions: conversions execute as HADD and are no work."""
-    return FLOAT_OPS_WITHOUT_CONVERSIONS.value(row)
-
-
 # Rates and peaks, in base units (operations or bytes a second) at the clocks measured during the launch
 
 SECONDS = Metric("duration_ns") / 1e9
