@@ -1,4 +1,4 @@
-"""Made-up results of a whole study, by a simple performance model, in the schema of fiprof/parsers/results.py.
+"""Made-up results of a whole study, by a simple performance model, in the schema of fiprof/model/results.py.
 
 Not measurements: the times are least work over a part of a roof, plus a fixed cost, plus a little seeded noise. Kernel
 names, grids and stall mixes are those of the recorded H200 runs.
@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.results import (
-    Cell,
+    CaseResult,
     EnvironmentInfo,
-    JitCall,
-    JitModule,
-    JitPhase,
-    JitResults,
+    Evidence,
     Kernel,
     KernelResults,
+    KernelVerdict,
+    RunnerUp,
     Times,
     write,
 )
@@ -39,7 +39,7 @@ NORM_STALLS = {"long_scoreboard": 0.44, "barrier": 0.22, "selected": 0.34}
 ROPE_STALLS = {"long_scoreboard": 0.78, "wait": 0.08, "selected": 0.14}
 MERGE_STALLS = {"barrier": 0.18, "imc_miss": 0.46, "selected": 0.36}
 
-Change = Callable[[Cell], Cell]
+Change = Callable[[CaseResult], CaseResult]
 
 
 def times(median_us: float, *, relative: float = 0.005, rounds: int = 6, seed: str = "") -> Times:
@@ -47,6 +47,14 @@ def times(median_us: float, *, relative: float = 0.005, rounds: int = 6, seed: s
     noise = random.Random(seed)
     each = [median_us * (1 + relative * (noise.random() - 0.5)) for _ in range(rounds)]
     return Times(median_us, median_us * (1 - relative), median_us * (1 + relative), 0.97, 10 * rounds, rounds, each)
+
+
+PARTS = {"memory": "dram", "compute": "tensor_cores", "imbalance": "uneven_work"}
+
+
+def verdict(kind: str, runner_up: str = "latency") -> KernelVerdict:
+    evidence = Evidence("use_pct", "dram", 87.0, "%", "at_least", 60.0, "ncu_sol_bottleneck")
+    return KernelVerdict(kind, PARTS.get(kind), "high", [evidence], RunnerUp(runner_up, PARTS.get(runner_up)), 27.0)
 
 
 def kernel(name: str, us: float, **changes: Any) -> Kernel:
@@ -72,27 +80,26 @@ def kernel(name: str, us: float, **changes: Any) -> Kernel:
             "dram_bytes": 1e6,
             "l2_hit_pct": 50.0,
             "roof": "DRAM",
+            "roof_kind": "memory",
             "roof_share": 0.5,
-            "verdict": "memory-bound (DRAM)",
-            "verdict_evidence": ["DRAM throughput 87 % (at least 60 %, ncu's Speed of Light)"],
-            "runner_up": "latency-bound",
+            "verdict": verdict("memory"),
             **changes,
         }
     )
 
 
-def make_cell(
+def make_case(
     workload: str, params: dict[str, Any], us: float, *, work: tuple[int, int, int], run: str, **changes: Any
-) -> Cell:
-    """A measured cell. work: FLOPs, bytes read, bytes written."""
+) -> CaseResult:
+    """A measured case. work: FLOPs, bytes read, bytes written."""
     flops, read, written = work
     case = f"{workload}[{','.join(f'{k}={str(v).lower() if isinstance(v, bool) else v}' for k, v in params.items())}]"
     tokens = changes.get("tokens")
     noise = 1 + 0.004 * (random.Random(case).random() - 0.5)
     us *= noise
-    return Cell(
+    return CaseResult(
         **{
-            "case": case,
+            "id": case,
             "workload": workload,
             "params": params,
             "run": run,
@@ -119,7 +126,7 @@ def heads(kv_heads: int) -> dict[str, int]:
     return {"q_heads": 32, "kv_heads": kv_heads, "head_dim": 128, "page_size": 16}
 
 
-def prefill(batch: int, seq_len: int, kv_heads: int, backend: str) -> Cell:
+def prefill(batch: int, seq_len: int, kv_heads: int, backend: str) -> CaseResult:
     params = {
         "batch": batch,
         "seq_len": seq_len,
@@ -146,10 +153,10 @@ def prefill(batch: int, seq_len: int, kv_heads: int, backend: str) -> Cell:
         dram_bytes=float(read + written),
         roof="tensor fp16" if backend == "fa3" else "tensor fp16 mma",
         roof_share=share,
-        verdict="compute-bound (tensor)" if bound else "latency-bound",
-        runner_up="latency-bound" if bound else "compute-bound (tensor)",
+        roof_kind="compute",
+        verdict=verdict("compute") if bound else verdict("latency", runner_up="compute"),
     )
-    return make_cell(
+    return make_case(
         "prefill", params, us, work=(flops, read, written), run="20261201-100000-prefill", kernels=[only],
         tokens=batch * seq_len, plan=prefill_plan(batch, seq_len, kv_heads, backend),
     )  # fmt: skip
@@ -167,7 +174,7 @@ def prefill_plan(batch: int, seq_len: int, kv_heads: int, backend: str) -> dict[
     }  # fmt: skip
 
 
-def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_graph: bool) -> Cell:
+def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_graph: bool) -> CaseResult:
     params = {
         "batch": batch, "kv_len": kv_len, **heads(kv_heads),
         "tensor_cores": tensor_cores, "cuda_graph": cuda_graph, "dtype": "fp16",
@@ -200,20 +207,19 @@ def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_g
             dram_bytes=float(read),
             l2_hit_pct=1.2,
             roof_share=achieved,
-            verdict="memory-bound (DRAM)" if bound else "latency-bound",
-            runner_up="latency-bound" if bound else "memory-bound (DRAM)",
+            verdict=verdict("memory") if bound else verdict("latency", runner_up="memory"),
         )
     ]
     if split:
         kernels.append(
             kernel(
                 "PersistentVariableLengthMergeStatesKernel", merge_us + 1, grid=f"{132 * 4}x1x1", block="16x8x1",
-                stalls=MERGE_STALLS, waves=0.67, dram_bytes=1e6, roof_share=0.05, verdict="latency-bound",
+                stalls=MERGE_STALLS, waves=0.67, dram_bytes=1e6, roof_share=0.05, verdict=verdict("latency"),
                 launch=1, registers_per_thread=40, shared_bytes_per_block=8704,
             )
         )  # fmt: skip
     us = main_us + merge_us
-    return make_cell(
+    return make_case(
         "decode", params, us, work=(flops, read, written), run="20261201-100200-decode", kernels=kernels, tokens=batch,
         wall_us=us + 1 if cuda_graph else max(us, 21.0), waiting_pct=100 * (1 - us / (us + 1 if cuda_graph else max(us, 21.0))),
         plan={
@@ -223,7 +229,7 @@ def decode(batch: int, kv_len: int, kv_heads: int, *, tensor_cores: bool, cuda_g
     )  # fmt: skip
 
 
-def norm(workload: str, rows: int, hidden: int) -> Cell:
+def norm(workload: str, rows: int, hidden: int) -> CaseResult:
     params = {"rows": rows, "hidden": hidden, "dtype": "fp16"}
     unit = 2 * rows * hidden
     reads, writes = {"rmsnorm": (1, 1), "fused_add_rmsnorm": (2, 2), "add_then_rmsnorm": (3, 2)}[workload]
@@ -236,15 +242,15 @@ def norm(workload: str, rows: int, hidden: int) -> Cell:
             name, us * (r + w) / (reads + writes), launch=i, grid=f"{rows}x1x1", block="32x16x1", stalls=NORM_STALLS,
             achieved_occupancy_pct=89.0, theoretical_occupancy_pct=100.0, waves=round(rows / 528, 2),
             registers_per_thread=32, shared_bytes_per_block=64, dram_bytes=float(r * unit + max(w * unit - 20e6, 0)),
-            roof_share=0.66, verdict="memory-bound (DRAM)" if rows > 512 else "launch-bound",
+            roof_share=0.66, verdict=verdict("memory") if rows > 512 else verdict("launch"),
         )
         for i, (name, r, w) in enumerate(parts)
     ]  # fmt: skip
     work = (4 * rows * hidden, reads * unit, writes * unit)
-    return make_cell(workload, params, us, work=work, run="20261201-100400-norms", kernels=kernels, tokens=rows)
+    return make_case(workload, params, us, work=work, run="20261201-100400-norms", kernels=kernels, tokens=rows)
 
 
-def rope(tokens: int, variant: str) -> Cell:
+def rope(tokens: int, variant: str) -> CaseResult:
     params = {
         "tokens": tokens,
         "seq_len": 512,
@@ -262,11 +268,11 @@ def rope(tokens: int, variant: str) -> Cell:
         theoretical_occupancy_pct=62.5, waves=round(tokens / 8 / 1320, 2), dram_bytes=4.0 * elements, roof_share=0.69,
     )  # fmt: skip
     work = (3 * elements, 2 * elements, 2 * elements)
-    return make_cell("rope", params, us, work=work, run="20261201-100500-rope", kernels=[only], tokens=tokens)
+    return make_case("rope", params, us, work=work, run="20261201-100500-rope", kernels=[only], tokens=tokens)
 
 
-def whole_matrix() -> dict[str, list[Cell]]:
-    """Every cell of the packaged study, one of them skipped."""
+def whole_matrix() -> dict[str, list[CaseResult]]:
+    """Every case of the packaged study, one of them skipped."""
     variants = [(False, False), (True, False), (False, True)]
     decodes = [
         decode(batch, kv_len, kv_heads, tensor_cores=tensor, cuda_graph=graph)
@@ -276,8 +282,8 @@ def whole_matrix() -> dict[str, list[Cell]]:
         for tensor, graph in variants
     ]
     decodes = [
-        skipped(cell, "needs 34.4 GB, and 30.1 GB of the GPU's memory were free") if cell.bytes_read > 34e9 else cell
-        for cell in decodes
+        skipped(case, "needs 34.4 GB, and 30.1 GB of the GPU's memory were free") if case.bytes_read > 34e9 else case
+        for case in decodes
     ]
     sizes = [(rows, hidden) for rows in (1, 32, 128, 512, 4096) for hidden in (4096, 8192)]
     return {
@@ -300,8 +306,8 @@ def whole_matrix() -> dict[str, list[Cell]]:
     }
 
 
-def skipped(cell: Cell, why: str) -> Cell:
-    return Cell(cell.case, cell.workload, cell.params, run="", skipped=why)
+def skipped(case: CaseResult, why: str) -> CaseResult:
+    return CaseResult(case.id, case.workload, case.params, run="", skipped=why)
 
 
 JIT_RESULTS = JitResults(
@@ -329,8 +335,10 @@ INFO = EnvironmentInfo(
     started="2026-12-01T10:00:00+00:00",
     duration_s=402.0,
     status="complete",
-    cells=211,
+    cases=211,
     skipped=3,
+    missing={},
+    workloads=["prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "add_then_rmsnorm", "rope"],
     runs=["20261201-100000-prefill", "20261201-100200-decode", "20261201-100400-norms", "20261201-100500-rope"],
     settings={"quick": True, "rounds": 6, "iterations": 10, "ncu_set": "quick", "clock_control": "none", "cache_control": "all"},
     environment={
@@ -343,14 +351,15 @@ INFO = EnvironmentInfo(
         "tools": {"nsys": "2025.3.1", "ncu": "2025.3.1"},
         "host": {"system": "Linux", "machine": "x86_64", "cpus": 16},
     },
-    warnings=[],
+    mixed={},
+    run_warnings={},
     fiprof="0.1.0",
 )  # fmt: skip
 
 
 def write_study(
     folder: Path,
-    cells: dict[str, list[Cell]] | None = None,
+    cases: dict[str, list[CaseResult]] | None = None,
     *,
     change: Change | None = None,
     only: Iterable[str] | None = None,
@@ -359,27 +368,27 @@ def write_study(
 ) -> Path:
     """A study folder with results and no runs.
 
-    change: applied to every cell. only: these workloads. info: fields of environment_info.json that differ.
+    change: applied to every case. only: these workloads. info: fields of environment_info.json that differ.
     """
     results = folder / "results"
     results.mkdir(parents=True)
-    everything = whole_matrix() if cells is None else cells
-    for workload, found in everything.items():
-        if only is None or workload in set(only):
-            changed = [change(cell) if change else cell for cell in found]
-            write(results / f"{workload}.json", KernelResults(workload, "flashinfer", changed, fiprof="0.1.0"))
+    everything = whole_matrix() if cases is None else cases
+    chosen = {name: found for name, found in everything.items() if only is None or name in set(only)}
+    for workload, found in chosen.items():
+        changed = [change(case) if change else case for case in found]
+        write(results / f"{workload}.json", KernelResults(workload, "flashinfer", changed, fiprof="0.1.0"))
     if jit is not None:
         write(results / "jit_analysis.json", jit)
-    write(results / "environment_info.json", dataclasses.replace(INFO, **info))
+    write(results / "environment_info.json", dataclasses.replace(INFO, workloads=list(chosen), **info))
     return folder
 
 
-def scaled(cell: Cell, factor: float) -> Cell:
-    """The cell with its plain time multiplied."""
-    assert cell.plain is not None
-    plain = cell.plain
+def scaled(case: CaseResult, factor: float) -> CaseResult:
+    """The case with its plain time multiplied."""
+    assert case.plain is not None
+    plain = case.plain
     return dataclasses.replace(
-        cell,
+        case,
         plain=dataclasses.replace(
             plain,
             median_us=plain.median_us * factor,
@@ -390,7 +399,7 @@ def scaled(cell: Cell, factor: float) -> Cell:
     )
 
 
-def prefill_twin(cell: Cell) -> Cell:
-    """The cell with the time of its size alone, whatever the backend."""
-    size = int(cell.params["batch"]) * int(cell.params["seq_len"])
-    return dataclasses.replace(cell, plain=times(20.0 + size / 100))
+def prefill_twin(case: CaseResult) -> CaseResult:
+    """The case with the time of its size alone, whatever the backend."""
+    size = int(case.params["batch"]) * int(case.params["seq_len"])
+    return dataclasses.replace(case, plain=times(20.0 + size / 100))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -23,8 +22,8 @@ COMMANDS = cli.list_commands(click.Context(cli))
 
 
 def epilog(name: str) -> str:
-    command = importlib.import_module(f"fiprof.cli.commands.{name}").command
-    return str(command.epilog or "")
+    command = cli.get_command(click.Context(cli), name)
+    return str(command.epilog if command else "")
 
 
 def test_the_commands() -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit import records as jit_records
+from fiprof.flashinfer.results import JitCall, JitResults
 from fiprof.model import results
-from fiprof.model.results import JitResults
 from fiprof.orchestrator.process import Finished
 from tests.conftest import Fiprof, python_path
 
@@ -137,7 +137,7 @@ def test_the_warm_up_makes_every_module_and_can_be_copied(
 
 
 def test_a_module_whose_arguments_cannot_be_written_is_warmed_up_by_a_run() -> None:
-    call = results.JitCall("rope[tokens=1]", 1.0, None, None, ["rope", "other"], [])
+    call = JitCall("rope[tokens=1]", 1.0, None, None, ["rope", "other"], [])
     lines, code = jit_records.warm_up_commands(
         {"rope": {"module": "m", "function": "gen_rope_module", "args": ""}}, [call]
     )

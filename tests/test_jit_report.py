@@ -9,7 +9,7 @@ import pytest
 
 from fiprof.flashinfer.jit import cache as jit_cache
 from fiprof.flashinfer.jit import report as jit
-from fiprof.model.results import JitCall, JitPhase, JitResults
+from fiprof.flashinfer.results import JitCall, JitPhase, JitResults
 from fiprof.reports.pages.page import Caution, Code, Table
 from fiprof.reports.view import render
 from tests.fakes import jit as stand_in

@@ -9,13 +9,26 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.model.results import Cell, EnvironmentInfo, Kernel, KernelResults, Times, read, write
+from fiprof.model.results import (
+    CaseResult,
+    EnvironmentInfo,
+    Evidence,
+    Kernel,
+    KernelResults,
+    KernelVerdict,
+    RunnerUp,
+    Times,
+    read,
+    write,
+)
 from tests.conftest import REPOSITORY
 
 DOCUMENT = (REPOSITORY / "docs/results.md").read_text()
 
 
-@pytest.mark.parametrize("kind", [Cell, Times, Kernel, EnvironmentInfo, KernelResults])
+@pytest.mark.parametrize(
+    "kind", [CaseResult, Times, Kernel, KernelVerdict, RunnerUp, Evidence, EnvironmentInfo, KernelResults]
+)
 def test_every_field_is_described(kind: type) -> None:
     described = set(re.findall(r"`(\w+)`", DOCUMENT))
     assert {field.name for field in dataclasses.fields(kind)} <= described
@@ -26,7 +39,7 @@ def test_every_field_is_described(kind: type) -> None:
     [
         ("{", "is damaged or no study's result"),
         ('{"workload": "rope"}', "is damaged or no study's result"),
-        ('{"schema_version": 9}', "is of schema 9; this fiprof reads up to 1"),
+        ('{"schema_version": 9}', "is of schema 9; this fiprof reads up to 2"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:

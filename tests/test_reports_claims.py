@@ -1,4 +1,4 @@
-"""fiprof/reports/study_pages/claims.py: each verdict is a test on the recorded numbers; change them, and the sentence changes."""
+"""fiprof/analysis/claims.py with FlashInfer's claims: each verdict is a test on the recorded numbers."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.model.results import Cell, KernelResults, Times
-from fiprof.reports.study_pages.claims import CLAIMS, Limits, Result
-from fiprof.reports.study_pages.data import Study, load
-from fiprof.reports.study_pages.ratio import Ratio, number, ratio
+from fiprof.analysis.claims import Limits, Outcome, Result, claims
+from fiprof.analysis.ratio import Ratio, ratio
+from fiprof.analysis.study import Absent, Study, load
+from fiprof.flashinfer.claims import CLAIMS
+from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
 
 
-def study_of(*cells: Cell) -> Study:
-    """A study of these cells, without a folder."""
-    return Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cells)),), None)
+def study_of(*cases: CaseResult) -> Study:
+    """A study of these cases, without a folder."""
+    return Study(Path("nowhere"), fixture.INFO, (KernelResults("any", "mine", list(cases)),))
 
 
-def result(name: str, *cells: Cell) -> Result:
-    return BY_NAME[name].result(study_of(*cells))
+def result(name: str, *cases: CaseResult) -> Result:
+    return BY_NAME[name].result(study_of(*cases))
 
 
-def timed(cell: Cell, us: float, relative: float = 0.005) -> Cell:
-    return dataclasses.replace(cell, plain=fixture.times(us, relative=relative))
+def timed(case: CaseResult, us: float, relative: float = 0.005) -> CaseResult:
+    return dataclasses.replace(case, plain=fixture.times(us, relative=relative))
 
 
-def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> Cell:
+def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> CaseResult:
     return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
 
 
@@ -88,7 +88,7 @@ def test_a_pair_holds_fails_or_is_unclear_by_its_interval(value: float, width: f
 
 # Claims about times
 
-PAIRS: dict[str, tuple[Callable[[], Cell], Callable[[], Cell], float]] = {
+PAIRS: dict[str, tuple[Callable[[], CaseResult], Callable[[], CaseResult], float]] = {
     "gqa-faster": (lambda: decode(32), lambda: decode(8), 1.5),
     "cos-sin-cache-faster": (lambda: fixture.rope(4096, "inplace"), lambda: fixture.rope(4096, "cos_sin_cache"), 1.075),
     "fa3-beats-fa2": (lambda: fixture.prefill(4, 2048, 8, "fa2"), lambda: fixture.prefill(4, 2048, 8, "fa3"), 1.4),
@@ -107,68 +107,53 @@ def test_a_claimed_ratio_is_confirmed_by_that_ratio_and_refuted_by_none(name: st
     assert result(name, timed(one(), 100 * claimed), timed(other(), 100)).verdict == "confirmed"
     assert result(name, timed(one(), 90), timed(other(), 100)).verdict == "refuted"
     assert result(name, timed(one(), 100 * claimed, 0.6), timed(other(), 100, 0.6)).verdict == "undecided"
-    assert result(name, one()).verdict == "not measured"
+    assert result(name, one()).verdict == "not_measured"
 
 
 @pytest.mark.parametrize("name", PAIRS)
 @given(st.floats(10, 1000), st.floats(0.3, 6))
-def test_the_sentence_says_the_ratio_of_the_two_medians(name: str, us: float, factor: float) -> None:
+def test_the_ratio_is_that_of_the_two_medians(name: str, us: float, factor: float) -> None:
     one, other, _ = PAIRS[name]
     found = result(name, timed(one(), us * factor), timed(other(), us))
-    expected = ratio(fixture.times(us * factor), fixture.times(us))
-    assert str(expected) in found.sentence
+    assert found.ratios == [ratio(fixture.times(us * factor), fixture.times(us))]
 
 
 def test_a_claim_that_holds_for_some_sizes_is_true_in_part_and_for_few_is_refuted() -> None:
     sizes = (1, 8, 32, 64, 128, 256)
 
     def with_holding(n: int) -> Result:
-        cells = []
+        cases = []
         for i, batch in enumerate(sizes):
-            cells += [timed(decode(32, batch=batch), 150 if i < n else 390), timed(decode(8, batch=batch), 100)]
-        return result("gqa-faster", *cells)
+            cases += [timed(decode(32, batch=batch), 150 if i < n else 390), timed(decode(8, batch=batch), 100)]
+        return result("gqa-faster", *cases)
 
     assert [with_holding(n).verdict for n in (0, 1, 5, 6)] == ["refuted", "partly", "partly", "confirmed"]
-    assert "1 of 6 are 1.35x to 1.65x; 6 above 1x" in with_holding(1).sentence
-    assert (
-        "the least is 1.50x (1.49 to 1.51) at batch 1, the most 3.90x (3.87 to 3.93) at batch"
-        in with_holding(1).sentence
-    )
+    assert [with_holding(n).counted(Outcome.HOLDS) for n in (0, 1, 5, 6)] == [0, 1, 5, 6]
+    assert with_holding(1).directions == {"more": 6}
 
 
-def test_cells_that_differ_in_more_than_the_claim_are_no_pair() -> None:
-    assert result("gqa-faster", decode(32, kv_len=512), decode(8, kv_len=2048)).verdict == "not measured"
+def test_cases_that_differ_in_more_than_the_claim_are_no_pair() -> None:
+    assert result("gqa-faster", decode(32, kv_len=512), decode(8, kv_len=2048)).verdict == "not_measured"
 
 
-def test_no_difference_is_said_where_the_intervals_overlap() -> None:
-    found = result(
-        "fa3-beats-fa2", *(timed(fixture.prefill(4, 2048, 8, b), us) for b, us in (("fa2", 100.2), ("fa3", 100)))
-    )
-    assert found.verdict == "undecided"
-    other = result(
-        "fa3-beats-fa2",
-        *(
-            timed(fixture.prefill(batch, 2048, 8, backend), us)
-            for batch, us in ((4, 100.2), (8, 150))
-            for backend, us in (("fa2", us), ("fa3", 100))
-        ),
-    )
-    assert "1 above 1x and 1 with no difference seen (1x in the interval)" in other.sentence
+def test_no_difference_is_seen_where_the_intervals_overlap() -> None:
+    cases = {
+        (batch, backend): timed(fixture.prefill(batch, 2048, 8, backend), us)
+        for batch, us in ((4, 100.2), (8, 150))
+        for backend, us in (("fa2", us), ("fa3", 100))
+    }
+    assert result("fa3-beats-fa2", cases[4, "fa2"], cases[4, "fa3"]).verdict == "undecided"
+    assert result("fa3-beats-fa2", *cases.values()).directions == {"more": 1, "same": 1}
 
 
 # Claims about traffic and bounds
 
 
-def counted(workload: str, bytes_: float | None) -> Cell:
-    cell = fixture.norm(workload, 4096, 8192)
-    first, *rest = cell.kernels
-    return dataclasses.replace(
-        cell,
-        kernels=[
-            dataclasses.replace(first, dram_bytes=bytes_),
-            *(dataclasses.replace(k, dram_bytes=0.0) for k in rest),
-        ],
-    )
+def counted(workload: str, bytes_: float | None) -> CaseResult:
+    case = fixture.norm(workload, 4096, 8192)
+    first, *rest = case.kernels
+    others = (dataclasses.replace(kernel, dram_bytes=0.0) for kernel in rest)
+    return dataclasses.replace(case, kernels=[dataclasses.replace(first, dram_bytes=bytes_), *others])
 
 
 @given(st.floats(0.0, 0.9))
@@ -178,58 +163,58 @@ def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> 
     )
     if not 0.349 < saving < 0.351 and not 0.449 < saving < 0.451:
         assert found.verdict == ("confirmed" if 0.35 <= saving <= 0.45 else "refuted")
-    assert f"the counted DRAM bytes are less by {found.tested[0].measured.split()[0]}" in found.sentence
+    assert found.savings == [pytest.approx(saving)]
 
 
 def test_traffic_that_was_not_counted_is_not_measured() -> None:
     found = result("fusing-saves-traffic", counted("fused_add_rmsnorm", None), counted("add_then_rmsnorm", 1e8))
-    assert found.verdict == "not measured"
-    assert "ncu counted no DRAM bytes of 1 pair" in found.sentence
+    assert found.absence is not None and (found.absence.why, found.absence.count) == (Absent.DRAM_BYTES, 1)
 
 
 def test_traffic_of_data_that_fits_in_l2_decides_nothing() -> None:
     pair = fixture.norm("fused_add_rmsnorm", 512, 4096), fixture.norm("add_then_rmsnorm", 512, 4096)
     found = result("fusing-saves-traffic", *pair)
-    assert found.sentence.endswith("in 1 pair of cells all data fits in L2, and DRAM sees little of it.")
+    assert found.absence is not None and (found.absence.why, found.absence.count) == (Absent.IN_L2, 1)
 
 
-def judged(cell: Cell, verdict: str) -> Cell:
-    return dataclasses.replace(cell, kernels=[dataclasses.replace(k, verdict=verdict) for k in cell.kernels])
+def judged(case: CaseResult, kind: str) -> CaseResult:
+    verdict = fixture.verdict(kind) if kind else None
+    return dataclasses.replace(case, kernels=[dataclasses.replace(k, verdict=verdict) for k in case.kernels])
 
 
-def test_one_cell_refutes_always_but_not_from() -> None:
-    memory, latency = judged(decode(batch=64), "memory-bound (DRAM)"), judged(decode(batch=1), "latency-bound")
+def test_one_case_refutes_always_but_not_from() -> None:
+    memory, latency = judged(decode(batch=64), "memory"), judged(decode(batch=1), "latency")
     assert result("decode-memory-bound", memory).verdict == "confirmed"
     assert result("decode-memory-bound", memory, latency).verdict == "refuted"
-    sizes = [judged(fixture.prefill(4, n, 8, "fa3"), v) for n, v in ((1024, "latency-bound"), (2048, "compute-bound"))]
+    sizes = [judged(fixture.prefill(4, n, 8, "fa3"), v) for n, v in ((1024, "latency"), (2048, "compute"))]
     assert result("prefill-compute-bound", *sizes).verdict == "partly"
     assert result("prefill-compute-bound", sizes[0]).verdict == "partly"
-    under_dram = [dataclasses.replace(kernel, roof="DRAM") for kernel in sizes[0].kernels]
+    under_dram = [dataclasses.replace(kernel, roof="DRAM", roof_kind="memory") for kernel in sizes[0].kernels]
     assert result("prefill-compute-bound", dataclasses.replace(sizes[0], kernels=under_dram)).verdict == "refuted"
     assert result("prefill-compute-bound", sizes[1]).verdict == "confirmed"
 
 
-def test_cells_below_the_claimed_size_are_not_asked() -> None:
-    small = judged(fixture.prefill(4, 512, 8, "fa3"), "latency-bound")
-    large = judged(fixture.prefill(4, 1024, 8, "fa3"), "compute-bound (tensor)")
+def test_cases_below_the_claimed_size_are_not_asked() -> None:
+    small = judged(fixture.prefill(4, 512, 8, "fa3"), "latency")
+    large = judged(fixture.prefill(4, 1024, 8, "fa3"), "compute")
     assert result("prefill-compute-bound", small, large).verdict == "confirmed"
 
 
 def test_not_enough_evidence_decides_nothing() -> None:
-    assert result("decode-memory-bound", judged(decode(), "not enough evidence")).verdict == "undecided"
-    assert result("decode-memory-bound", judged(decode(), "")).verdict == "not measured"
+    assert result("decode-memory-bound", judged(decode(), "unknown")).verdict == "undecided"
+    assert result("decode-memory-bound", judged(decode(), "")).verdict == "not_measured"
 
 
 # The whole
 
 
 def recomputed(folder: Path, workload: str, name: str, one: object, other: object) -> list[tuple[float, float, float]]:
-    """Ratio, low and high of the plain times of all cells that differ in one parameter alone, from the JSON alone."""
+    """Ratio, low and high of the plain times of all cases that differ in one parameter alone, from the JSON alone."""
     by_rest: dict[str, dict[object, dict[str, float]]] = {}
-    for cell in json.loads((folder / f"results/{workload}.json").read_text())["cells"]:
-        if cell["plain"]:
-            rest = json.dumps({key: value for key, value in cell["params"].items() if key != name})
-            by_rest.setdefault(rest, {})[cell["params"][name]] = cell["plain"]
+    for case in json.loads((folder / f"results/{workload}.json").read_text())["cases"]:
+        if case["plain"]:
+            rest = json.dumps({key: value for key, value in case["params"].items() if key != name})
+            by_rest.setdefault(rest, {})[case["params"][name]] = case["plain"]
     found = []
     for pair in by_rest.values():
         if one in pair and other in pair:
@@ -254,15 +239,13 @@ def test_counts_are_those_recomputed_from_the_json(
 ) -> None:
     pairs = recomputed(whole.folder, workload, parameter, one, other)
     found = BY_NAME[name].result(whole)
-    assert len(found.tested) == len(pairs)
-    assert found.counted("holds") == sum(low <= a and b <= high for _, a, b in pairs)
-    assert found.counted("fails") == sum(b < low or a > high for _, a, b in pairs)
-    values = [value for value, _, _ in pairs]
-    assert f"{number(min(values))} to {number(max(values))}, median {number(median(values))}" in found.sentence
+    assert [ratio.value for ratio in found.ratios] == pytest.approx([value for value, _, _ in pairs])
+    assert found.counted(Outcome.HOLDS) == sum(low <= a and b <= high for _, a, b in pairs)
+    assert found.counted(Outcome.FAILS) == sum(b < low or a > high for _, a, b in pairs)
 
 
 def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
-    assert {claim.name: claim.result(whole).verdict for claim in CLAIMS} == {
+    assert {claim.name: claim.result(whole).verdict.value for claim in claims(whole)} == {
         "prefill-compute-bound": "partly",
         "decode-memory-bound": "refuted",
         "gqa-faster": "refuted",
@@ -274,12 +257,17 @@ def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
     }
 
 
-def test_a_study_without_a_kernel_says_which(whole: Study) -> None:
-    without = dataclasses.replace(whole, results=tuple(r for r in whole.results if r.workload != "rope"))
-    found = BY_NAME["cos-sin-cache-faster"].result(without)
-    assert found.sentence == "«the cos/sin cache is 5–10% faster» was not measured: the study has no rope cells."
+def test_a_claim_needs_its_workloads(whole: Study) -> None:
+    def names(*left_out: str) -> set[str]:
+        results = tuple(item for item in whole.results if item.workload not in left_out)
+        return {claim.name for claim in claims(dataclasses.replace(whole, results=results))}
+
+    assert names() - names("rope") == {"cos-sin-cache-faster"}
+    assert names() - names("add_then_rmsnorm") == {"fusing-saves-traffic"}
+    assert names("prefill", "decode", "rope", "add_then_rmsnorm") == set()
 
 
 def test_a_skipped_side_says_why() -> None:
-    cells = [decode(8), fixture.skipped(decode(32), "needs 34 GB, 30 GB were free")]
-    assert result("gqa-faster", *cells).sentence.endswith("1 decode cell has no time: needs 34 GB, 30 GB were free.")
+    found = result("gqa-faster", decode(8), fixture.skipped(decode(32), "needs 34 GB, 30 GB were free")).absence
+    assert found is not None
+    assert (found.why, found.count, found.reasons) == (Absent.SKIPPED, 1, ("needs 34 GB, 30 GB were free",))

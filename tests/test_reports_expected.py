@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fiprof.analysis.expectations import Family, check_workloads, combined, read_expectations
+from fiprof.analysis.expectations import Family, check_workloads, combined, parse_expectations, read_expectations
 from fiprof.analysis.expected import CaseExpected, Expectation, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
@@ -64,7 +63,7 @@ def remarks(item: ExpectedValue) -> dict[str, dict[str, Any]]:
 
 
 def test_the_packaged_figures() -> None:
-    families = {family.name: family for family in read_expectations(PACKAGED)}
+    families = {family.name: family for family in parse_expectations(PACKAGED, "the pack")}
     assert families["prefill"].stalls_pct == {
         "short_scoreboard": (35, 45),
         "barrier": (25, 35),
@@ -371,7 +370,7 @@ def test_two_families_of_the_same_workload(tmp_path: Path) -> None:
 
 
 def test_a_workload_that_nobody_knows() -> None:
-    (first, *_) = read_expectations(PACKAGED)
+    (first, *_) = parse_expectations(PACKAGED, "the pack")
     wrong: Family = dataclasses.replace(first, workloads=("prefil",))
     with pytest.raises(FiprofError) as raised:
         check_workloads([wrong], ["decode", "prefill"])
@@ -390,8 +389,3 @@ def test_the_command_with_a_file(fiprof: Fiprof, recorded: Path, tmp_path: Path)
     done = fiprof("expected", "latest", "--expectations", str(slip))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == "  did you mean 'rmsnorm'?"
-
-
-def test_the_packaged_file_travels_with_the_package() -> None:
-    settings = tomllib.loads((PACKAGED.parents[2] / "pyproject.toml").read_text())
-    assert "flashinfer/*.toml" in settings["tool"]["setuptools"]["package-data"]["fiprof"]

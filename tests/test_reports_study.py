@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fiprof.analysis import claims
+from fiprof.analysis.levels import between, levels
+from fiprof.analysis.study import Study, load
 from fiprof.errors import FiprofError
-from fiprof.model.results import Cell
+from fiprof.flashinfer.merge import MERGE
+from fiprof.flashinfer.plans import imbalance, split_factor
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import (
     Block,
     Bullets,
@@ -25,14 +30,12 @@ from fiprof.reports.pages.page import (
     Text,
     anchors,
 )
-from fiprof.reports.study import documents, pages
-from fiprof.reports.study_pages import findings
+from fiprof.reports.study import DOCUMENTS, documents, findings, pages
 from fiprof.reports.study_pages import guide as study_guide
-from fiprof.reports.study_pages.analysis import imbalance, split_factor
-from fiprof.reports.study_pages.data import DOCUMENTS, Side, Study, load, pairs
+from fiprof.reports.study_pages.choices import aside_share
 from fiprof.reports.study_pages.environment import drift
-from fiprof.reports.study_pages.kernel_findings import merge_share
-from fiprof.reports.study_pages.levels import between, levels
+from fiprof.reports.study_pages.found import StudyFinding
+from fiprof.reports.study_pages.names import cite, label, short
 from tests import study_fixture as fixture
 
 
@@ -85,10 +88,6 @@ def links(page: Page) -> list[Link]:
     return found
 
 
-def final(tmp_path: Path, name: str, change: fixture.Change) -> str:
-    return sentences(pages(load(fixture.write_study(tmp_path / name, change=change)))["final-report"])
-
-
 # The whole
 
 
@@ -113,27 +112,27 @@ def test_every_link_leads_somewhere(made: dict[str, Page]) -> None:
                 assert not anchor or anchor in anchors(target), link.href
 
 
-def test_cells_link_to_their_run_where_it_is_there(tmp_path: Path) -> None:
+def test_cases_link_to_their_run_where_it_is_there(tmp_path: Path) -> None:
     folder = fixture.write_study(tmp_path / "study", only=["rope"])
     run = folder / "20261201-100500-rope"
     run.mkdir()
     (run / "run.json").write_text("{}")
     study = load(folder)
-    assert study.cite(study.of("rope")[0]).href == "../20261201-100500-rope/run.json"
+    assert cite(study, study.of("rope")[0]).href == "../20261201-100500-rope/run.json"
     for suffix in ("md", "html"):
         (run / f"report.{suffix}").write_text("")
-    link = study.cite(study.of("rope")[0])
+    link = cite(study, study.of("rope")[0])
     assert isinstance(link, PageLink) and link.href == "../20261201-100500-rope/report"
     assert link.href in {link.href for link in links(pages(study)["final-report"])}
 
 
-def test_every_cell_is_in_the_analysis_with_its_time(whole: Study, made: dict[str, Page]) -> None:
+def test_every_case_is_in_the_analysis_with_its_time(whole: Study, made: dict[str, Page]) -> None:
     tables = {b.anchor: b.view for b in blocks(made["analysis"]) if isinstance(b, Table)}
-    for workload, cells in whole.by_workload.items():
-        rows = tables[f"cells-{workload}"].rows
-        assert len(rows) == len(cells)
+    for workload, cases in whole.by_workload.items():
+        rows = tables[f"cases-{workload}"].rows
+        assert len(rows) == len(cases)
         assert sorted(str(row[1]) for row in rows) == sorted(
-            str(cell.plain.median_us if cell.plain else None) for cell in cells
+            str(case.plain.median_us if case.plain else None) for case in cases
         )
 
 
@@ -144,149 +143,133 @@ def test_every_axis_has_a_chart_with_every_measured_size(made: dict[str, Page]) 
     assert {x for trace in figure.data for x in trace.x} == {1, 8, 32, 64, 128, 256}
 
 
-# Change the data, and the sentence changes
+# Change the data, and what is found changes
 
 
-def test_a_recommendation_turns_with_the_times(tmp_path: Path, made: dict[str, Page]) -> None:
-    def slower(cell: Cell) -> Cell:
-        return fixture.scaled(cell, 3.0) if cell.plain and cell.params.get("backend") == "fa3" else cell
-
-    def alike(cell: Cell) -> Cell:
-        return fixture.prefill_twin(cell) if cell.workload == "prefill" else cell
-
-    before = sentences(made["final-report"])
-    assert re.search(r'Prefill by FA3 \(GQA 32/8\), [\d., a-z]+ times as fast as FA2: pass backend="fa3"', before)
-    after = final(tmp_path, "slower", slower)
-    assert 'times as fast as FA2: pass backend="fa2": nothing was faster with FA3.' in after
-    assert "«FA3 beats FA2» is refuted" in after
-    even = final(tmp_path, "alike", alike)
-    assert "times as fast as FA2: no difference was seen: choose by something else." in even
-    assert "«FA3 beats FA2» is undecided" in even
+def found(study: Study, anchor: str) -> StudyFinding:
+    serving, kernels = findings(study)
+    (only,) = [item for item in (*serving, *kernels) if item.finding.anchor == anchor]
+    return only
 
 
-def test_sizes_at_which_the_recommendation_is_another_are_named(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        small = cell.params.get("seq_len") == 512 and cell.params.get("batch") == 1
-        return fixture.scaled(cell, 3.0) if small and cell.params["backend"] == "fa3" else cell
-
-    text = final(tmp_path, "small", change)
-    assert 'pass backend="fa3"; but pass backend="fa2" at batch 1, sequence 512.' in text
+def changed(study: Study, change: fixture.Change) -> Study:
+    results = (dataclasses.replace(r, cases=list(map(change, r.cases))) for r in study.results)
+    return dataclasses.replace(study, results=tuple(results))
 
 
-def test_a_difference_that_is_sure_but_small_is_no_reason(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        if cell.workload != "rope" or cell.plain is None:
-            return cell
-        factor = 1.0 if cell.params["variant"] == "inplace" else 0.985
-        us = 50 * factor
-        return dataclasses.replace(cell, plain=fixture.times(us, relative=0.001))
-
-    text = final(tmp_path, "rope", change)
-    assert "Differences were seen, and the largest is 1.5%: choose by something else." in text
+def advice(study: Study, anchor: str) -> str:
+    return found(study, anchor).finding.implication
 
 
-def test_numbers_of_the_findings_are_those_of_the_cells(whole: Study) -> None:
-    (found,) = [f for f in findings.serving(whole) if f.finding.anchor == "prefill-backend-mha-32-32"]
-    old, new = (
-        Side("prefill", (("backend", "fa2"), ("kv_heads", 32))),
-        Side("prefill", (("backend", "fa3"), ("kv_heads", 32))),
-    )
-    ratios = sorted(a.plain.median_us / b.plain.median_us for a, b in pairs(whole, old, new) if a.plain and b.plain)
-    assert f"{ratios[0]:.2f} to {ratios[-1]:.2f}" in found.finding.observation
-    assert "faster in 16 of 16 pairs" in found.finding.observation
+def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
+    def slower(case: CaseResult) -> CaseResult:
+        return fixture.scaled(case, 3.0) if case.plain and case.params.get("backend") == "fa3" else case
+
+    def small_slower(case: CaseResult) -> CaseResult:
+        small = case.params.get("seq_len") == 512 and case.params.get("batch") == 1
+        return slower(case) if small else case
+
+    def alike(case: CaseResult) -> CaseResult:
+        return fixture.prefill_twin(case) if case.workload == "prefill" else case
+
+    anchor = "prefill-backend-gqa-32-8"
+    assert 'ass backend="fa3"' in advice(whole, anchor) and "fa2" not in advice(whole, anchor)
+    assert 'ass backend="fa2"' in advice(changed(whole, slower), anchor)
+    assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512.' in advice(changed(whole, small_slower), anchor)
+    assert "backend" not in advice(changed(whole, alike), anchor)
 
 
-def test_the_roof_finding_names_the_stall_that_is_there(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        kernels = [dataclasses.replace(k, stalls={"barrier": 0.6, "selected": 0.4}) for k in cell.kernels]
-        return dataclasses.replace(cell, kernels=kernels)
+def test_a_difference_that_is_sure_but_small_is_no_reason(whole: Study) -> None:
+    def change(case: CaseResult) -> CaseResult:
+        if case.workload != "rope" or case.plain is None:
+            return case
+        us = 50 * (1.0 if case.params["variant"] == "inplace" else 0.985)
+        return dataclasses.replace(case, plain=fixture.times(us, relative=0.001))
 
-    text = final(tmp_path, "barrier", change)
-    assert "What its warps wait for most is barrier (60%)." in text
-    assert "long_scoreboard" not in text
-
-
-def test_what_a_verdict_says_goes_before_the_stalls(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, kernels=[dataclasses.replace(k, verdict="launch-bound") for k in cell.kernels])
-
-    text = final(tmp_path, "launch", change)
-    assert "The GPU waits for the host there" in text
-    assert "What its warps wait for most" not in text
+    assert "cos/sin" not in advice(changed(whole, change), "rope-cache")
 
 
-def test_a_cuda_graph_is_advised_where_the_host_is_waited_for_and_it_helps(tmp_path: Path) -> None:
-    def busy(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, waiting_pct=None if cell.waiting_pct is None else 3.0)
+def test_what_a_roof_finding_advises_follows_from_verdict_roof_and_stalls(whole: Study) -> None:
+    def of_kernels(**changes: Any) -> Study:
+        def change(case: CaseResult) -> CaseResult:
+            return dataclasses.replace(case, kernels=[dataclasses.replace(k, **changes) for k in case.kernels])
 
-    def useless(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, waiting_pct=60.0, wall_us=50.0) if cell.workload == "decode" else cell
+        return changed(whole, change)
 
-    assert "The host keeps the GPU busy at all these sizes." in final(tmp_path, "busy", busy)
-    assert "a CUDA graph made it no faster" in final(tmp_path, "useless", useless)
+    stalls = {"barrier": 0.6, "selected": 0.4}
+    memory, launch = fixture.verdict("memory"), fixture.verdict("launch")
+    said = [
+        advice(of_kernels(stalls=stalls, verdict=verdict, roof_share=share), "roof-rope")
+        for verdict, share in ((launch, 0.5), (memory, 0.93), (memory, 0.5))
+    ]
+    assert [("host" in text, "93%" in text, "barrier (60%)" in text) for text in said] == [
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
 
 
 def test_the_merge_is_the_kernel_of_that_name_even_where_it_is_the_longer_one() -> None:
-    cell = fixture.decode(1, 512, 8, tensor_cores=False, cuda_graph=False)
-    main, merge = cell.kernels
+    case = fixture.decode(1, 512, 8, tensor_cores=False, cuda_graph=False)
+    main, merge = case.kernels
     longer = dataclasses.replace(
-        cell, kernels=[main, dataclasses.replace(merge, duration_us=2 * (main.duration_us or 0))]
+        case, kernels=[main, dataclasses.replace(merge, duration_us=2 * (main.duration_us or 0))]
     )
-    assert merge_share(longer) == pytest.approx(2 / 3)
-    assert merge_share(dataclasses.replace(cell, kernels=[main])) is None
-    assert merge_share(fixture.norm("add_then_rmsnorm", 512, 4096)) is None
-
-
-def test_near_the_roof_there_is_little_left(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, kernels=[dataclasses.replace(k, roof_share=0.93) for k in cell.kernels])
-
-    assert "At 93% of the DRAM roof there is little left but to need less of it." in final(tmp_path, "near", change)
+    assert aside_share(longer, MERGE) == pytest.approx(2 / 3)
+    assert aside_share(dataclasses.replace(case, kernels=[main]), MERGE) == 0
+    assert aside_share(fixture.norm("add_then_rmsnorm", 512, 4096), MERGE) == 0
 
 
 def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None:
-    (found,) = [f for f in findings.serving(whole) if f.finding.anchor == "decode-batch"]
-    at_2048 = next(text for text in found.finding.evidence if text.startswith("KV 2,048"))
-    named = re.search(r"batch (\d+) is the smallest within 10% of that", at_2048)
-    assert named is not None
-    best = max((c for c in whole.of("decode") if c.params["kv_len"] == 2048), key=lambda c: c.tokens_per_second or 0)
-    line = [
-        c for c in whole.of("decode")
-        if {**c.params, "batch": 0} == {**best.params, "batch": 0}
-    ]  # fmt: skip
-    near = [int(c.params["batch"]) for c in line if (c.tokens_per_second or 0) >= 0.9 * (best.tokens_per_second or 0)]
-    assert int(named[1]) == min(near)
+    batches = []
+    for kv_len in (512, 2048, 8192):
+        cases = [case for case in whole.of("decode") if case.params["kv_len"] == kv_len]
+        best = max(cases, key=lambda case: case.tokens_per_second or 0)
+        line = [case for case in cases if {**case.params, "batch": 0} == {**best.params, "batch": 0}]
+        batches.append(
+            min(
+                int(case.params["batch"])
+                for case in line
+                if (case.tokens_per_second or 0) >= 0.9 * (best.tokens_per_second or 0)
+            )
+        )
+    assert found(whole, "decode-batch").figure.endswith(f"at batch {min(batches)} to {max(batches)}")
 
 
 # What is missing
 
 
-def test_a_study_of_one_kernel_says_what_it_did_not_measure(tmp_path: Path) -> None:
-    made = pages(load(fixture.write_study(tmp_path / "study", only=["decode"], jit=None)))
-    text = sentences(made["final-report"])
-    assert "Prefill by FA3: not measured, because the study has no prefill cells." in text
-    assert "the study has no results of fiprof jit" in text
-    assert "«FA3 beats FA2» was not measured: the study has no prefill cells." in text
-    headings = [section.title for section in sections(made["final-report"].sections)]
-    assert "Prefill by FA3" not in headings and "Decode on tensor cores (GQA 32/8)" in headings
+def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
+    study = load(fixture.write_study(tmp_path / "study", only=["rmsnorm"], jit=None))
+    serving, kernels = findings(study)
+    assert (serving, claims.results(study)) == ([], ())
+    assert [item.finding.anchor for item in kernels if item.absent] == []
+    for name, page in pages(study).items():
+        text = f"{sentences(page)}{[section.anchor for section in sections(page.sections)]}"
+        for word in ("decode", "prefill", "rope", "KV", "FA3", "claim", "not measured", "fiprof jit", "add_then"):
+            assert word not in text, (name, word)
 
 
-def test_a_study_without_ncu_has_times_and_says_what_is_missing(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        return dataclasses.replace(cell, kernels=[], ncu_us=None, plan={})
-
-    made = pages(load(fixture.write_study(tmp_path / "study", change=change)))
-    text = sentences(made["final-report"])
-    assert 'pass backend="fa3"' in text
-    assert "Distance of decode from its roof: not measured, because ncu gave no roof of its largest cells." in text
-    assert "ncu gave no verdict of any of these cells" in text
+def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) -> None:
+    study = changed(whole, lambda case: dataclasses.replace(case, kernels=[], ncu_us=None, plan={}))
+    assert 'ass backend="fa3"' in advice(study, "prefill-backend-gqa-32-8")
+    serving, kernels = findings(study)
+    absent = {item.finding.anchor for item in (*serving, *kernels) if item.absent}
+    assert absent == {*(f"roof-{name.replace('_', '-')}" for name in study.by_workload), "tail", "decode-merge"}
+    absences = {item.claim.name: item.absence.why for item in claims.results(study) if item.absence}
+    assert absences == {
+        "prefill-compute-bound": "verdict",
+        "decode-memory-bound": "verdict",
+        "fusing-saves-traffic": "dram_bytes",
+    }
+    made = pages(study)
     assert "chart-decode-batch" in anchors(made["analysis"])
     assert "execution-decode" not in anchors(made["analysis"])
 
 
-def test_a_study_whose_cells_were_all_skipped_still_has_its_documents(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        return fixture.skipped(cell, "does not fit")
+def test_a_study_whose_cases_were_all_skipped_still_has_its_documents(tmp_path: Path) -> None:
+    def change(case: CaseResult) -> CaseResult:
+        return fixture.skipped(case, "does not fit")
 
     folder = fixture.write_study(tmp_path / "study", change=change)
     assert len(documents(folder)) == 10
@@ -294,12 +277,11 @@ def test_a_study_whose_cells_were_all_skipped_still_has_its_documents(tmp_path: 
 
 
 def test_an_incomplete_study_says_so_first(tmp_path: Path) -> None:
-    folder = fixture.write_study(
-        tmp_path / "study", only=["rope"], status="incomplete: not measured yet are 64 prefill"
-    )
-    documents(folder)
+    folder = fixture.write_study(tmp_path / "study", only=["rope"], status="incomplete", missing={"prefill": 64})
+    made = pages(load(folder))
     for name in ("INDEX", "final-report"):
-        assert "**Caution:** The study is not complete: incomplete" in (folder / f"reports/{name}.md").read_text()
+        (first, *_) = [block.text for block in blocks(made[name]) if isinstance(block, Caution)]
+        assert "64 prefill" in first
 
 
 def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
@@ -385,9 +367,9 @@ def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tm
 
 
 def test_names_from_the_profiled_program_are_text(tmp_path: Path) -> None:
-    def change(cell: Cell) -> Cell:
-        kernels = [dataclasses.replace(k, kernel="<script>alert(1)</script>|`x`") for k in cell.kernels]
-        return dataclasses.replace(cell, kernels=kernels, skipped="")
+    def change(case: CaseResult) -> CaseResult:
+        kernels = [dataclasses.replace(k, kernel="<script>alert(1)</script>|`x`") for k in case.kernels]
+        return dataclasses.replace(case, kernels=kernels, skipped="")
 
     folder = fixture.write_study(tmp_path / "study", only=["rope"], change=change)
     documents(folder)
@@ -396,35 +378,35 @@ def test_names_from_the_profiled_program_are_text(tmp_path: Path) -> None:
 
 
 def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
-    cells = [
-        fixture.make_cell("mine", {"size": size, "fast": fast}, 10.0 * size, work=(size, size, size), run="r")
+    cases = [
+        fixture.make_case("mine", {"size": size, "fast": fast}, 10.0 * size, work=(size, size, size), run="r")
         for size in (1, 2, 4, 8)
         for fast in (False, True)
     ]
-    folder = fixture.write_study(tmp_path / "study", {"mine": cells})
+    folder = fixture.write_study(tmp_path / "study", {"mine": cases})
     made = pages(load(folder))
-    assert "no fast to fast" in sentences(made["kernel-dev-guide"])
-    assert "size 1 to 8 (8x)" in sentences(made["analysis"])
+    assert {"mine-parameters", "effects-mine"} <= set(anchors(made["kernel-dev-guide"]))
+    assert {"chart-mine-size", "fits-mine-size"} <= set(anchors(made["analysis"]))
 
 
 # Parts
 
 
 def test_split_factor_and_imbalance_follow_from_the_plan() -> None:
-    cell = fixture.decode(1, 2048, 8, tensor_cores=False, cuda_graph=False)
-    planned = dataclasses.replace(cell, plan={"split_kv": True, "kv_chunk_tokens": 300})
+    case = fixture.decode(1, 2048, 8, tensor_cores=False, cuda_graph=False)
+    planned = dataclasses.replace(case, plan={"split_kv": True, "kv_chunk_tokens": 300})
     assert split_factor(planned) == 7
-    assert split_factor(dataclasses.replace(cell, plan={"split_kv": False})) == 1
-    assert split_factor(dataclasses.replace(cell, plan={})) is None
+    assert split_factor(dataclasses.replace(case, plan={"split_kv": False})) == 1
+    assert split_factor(dataclasses.replace(case, plan={})) is None
     plan: dict[str, bool | int | float | str] = {"work_items": 264, "blocks": 132, "most_work_items_of_a_block": 3}
-    assert imbalance(dataclasses.replace(cell, plan=plan)) == 1.5
+    assert imbalance(dataclasses.replace(case, plan=plan)) == 1.5
 
 
-def test_cells_are_told_apart_by_what_varies(whole: Study) -> None:
-    cell = next(c for c in whole.of("decode") if c.params["cuda_graph"] and c.params["batch"] == 256)
-    assert whole.label(cell) == "decode batch 256, KV 512, GQA 32/8, CUDA cores, CUDA graph"
-    assert whole.short(cell) == "256x512 GQA graph"
-    assert len({whole.short(c) for c in whole.of("decode")}) == len(whole.of("decode"))
+def test_cases_are_told_apart_by_what_varies(whole: Study) -> None:
+    case = next(c for c in whole.of("decode") if c.params["cuda_graph"] and c.params["batch"] == 256)
+    assert label(whole, case) == "decode batch 256, KV 512, GQA 32/8, CUDA cores, CUDA graph"
+    assert short(whole, case) == "256x512 GQA graph"
+    assert len({short(whole, c) for c in whole.of("decode")}) == len(whole.of("decode"))
     assert whole.axes("decode") == ("batch", "kv_len")
     assert whole.options("decode") == ("kv_heads", "tensor_cores", "cuda_graph")
 
@@ -439,10 +421,10 @@ def test_effects_of_an_option_are_pairs_that_differ_in_it_alone(whole: Study) ->
 
 
 def test_drift_is_the_spread_of_the_rounds() -> None:
-    cell = fixture.rope(4096, "inplace")
-    assert cell.plain is not None
-    moved = dataclasses.replace(cell.plain, median_us=100.0, round_medians_us=[100.0, 104.0, 98.0])
-    assert drift(dataclasses.replace(cell, plain=moved)) == pytest.approx(0.06)
+    case = fixture.rope(4096, "inplace")
+    assert case.plain is not None
+    moved = dataclasses.replace(case.plain, median_us=100.0, round_medians_us=[100.0, 104.0, 98.0])
+    assert drift(dataclasses.replace(case, plain=moved)) == pytest.approx(0.06)
 
 
 @pytest.mark.parametrize(
@@ -460,13 +442,13 @@ def test_two_levels_have_a_gap_and_nothing_between(rounds: list[float], upper: t
     assert (found.upper if found else None) == upper
 
 
-def test_a_median_between_two_levels_is_told_apart(tmp_path: Path) -> None:
-    cell = fixture.decode(64, 2048, 32, tensor_cores=False, cuda_graph=False)
-    assert cell.plain is not None
+def test_a_median_between_two_levels_is_told_apart(whole: Study) -> None:
+    case = fixture.decode(64, 2048, 32, tensor_cores=False, cuda_graph=False)
+    assert case.plain is not None
     rounds = [100.0, 100.0, 100.0, 114.0, 114.0, 114.0]
-    middle = dataclasses.replace(cell, plain=dataclasses.replace(cell.plain, median_us=107.0, round_medians_us=rounds))
-    lower = dataclasses.replace(cell, plain=dataclasses.replace(cell.plain, median_us=100.0, round_medians_us=rounds))
-    assert (between(middle), between(lower), between(cell)) == (True, False, False)
-    text = final(tmp_path, "levels", lambda each: middle if each.case == cell.case else each)
-    assert "In 1 of 105 decode cells the rounds lie on two levels, the upper 1.14 times the lower" in text
-    assert "the median lies between the levels, where no round was, in 1 of 1" in text
+    middle = dataclasses.replace(case, plain=dataclasses.replace(case.plain, median_us=107.0, round_medians_us=rounds))
+    lower = dataclasses.replace(case, plain=dataclasses.replace(case.plain, median_us=100.0, round_medians_us=rounds))
+    assert (between(middle), between(lower), between(case)) == (True, False, False)
+    study = changed(whole, lambda each: middle if each.id == case.id else each)
+    (shown,) = found(study, "two-levels").cases
+    assert shown.id == case.id

@@ -13,14 +13,15 @@ from fiprof.cli.progress import TerminalProgress
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.measure import JitRequest
-from fiprof.model.results import JitResults, read
+from fiprof.flashinfer.results import JitResults
+from fiprof.model.results import read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.study import runner as study_conduct
+from fiprof.orchestrator.study import runner
 from fiprof.orchestrator.study.definition import load
 from fiprof.orchestrator.study.folder import mixed, read_study
 from fiprof.orchestrator.study.plan import batches, label, make_plan
-from fiprof.orchestrator.study.runner import Where, conduct, entries, request_for
+from fiprof.orchestrator.study.runner import Where, entries, request_for, run_study
 from fiprof.workloads.case import make_cases, short_name
 from tests.conftest import REPOSITORY, Fiprof
 
@@ -34,7 +35,7 @@ def counts(cases) -> dict[str, int]:  # type: ignore[no-untyped-def]
 
 def test_the_packaged_matrix() -> None:
     study = load("flashinfer")
-    assert counts(study.cells) == {
+    assert counts(study.cases) == {
         "prefill": 64,
         "decode": 108,
         "rmsnorm": 10,
@@ -42,17 +43,17 @@ def test_the_packaged_matrix() -> None:
         "add_then_rmsnorm": 10,
         "rope": 12,
     }
-    assert len({case.id for case in study.cells}) == 214
-    modes = [(p["tensor_cores"], p["cuda_graph"]) for case in study.cells[64:172] for p in (dict(case.params),)]
+    assert len({case.id for case in study.cases}) == 214
+    modes = [(p["tensor_cores"], p["cuda_graph"]) for case in study.cases[64:172] for p in (dict(case.params),)]
     assert (modes.count((False, False)), modes.count((True, False)), modes.count((False, True))) == (36, 36, 36)
-    assert study.cells[0].id == (
+    assert study.cases[0].id == (
         "prefill[batch=1,seq_len=512,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=fa2,dtype=fp16]"
     )
 
 
 def test_its_batches_share_processes() -> None:
     study = load("flashinfer", quick=True)
-    assert [label(batch) for batch in batches(study.cells, study.settings.batch_cells)] == [
+    assert [label(batch) for batch in batches(study.cases, study.settings.batch_cases)] == [
         "prefill (64)",
         "decode (108)",
         "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)",
@@ -68,8 +69,8 @@ def test_a_large_workload_is_split_evenly_and_in_order() -> None:
 
 def test_quick_settings_go_over_the_others() -> None:
     whole, quick = load("flashinfer").settings, load("flashinfer", quick=True).settings
-    assert (whole.ncu_set, whole.iterations, whole.rounds, whole.jit) == ("full", 20, 6, True)
-    assert (quick.ncu_set, quick.iterations, quick.rounds, quick.jit) == ("quick", 10, 6, False)
+    assert (whole.ncu_set, whole.iterations, whole.rounds, whole.extras) == ("full", 20, 6, True)
+    assert (quick.ncu_set, quick.iterations, quick.rounds, quick.extras) == ("quick", 10, 6, False)
 
 
 def test_the_request_of_a_batch() -> None:
@@ -83,49 +84,53 @@ def test_the_request_of_a_batch() -> None:
 def test_what_does_not_fit_is_skipped_and_said() -> None:
     study = load("flashinfer")
     costs = entries(study)
-    plan = make_plan(study.cells, costs, done={}, free_bytes=16 * GIB, batch_cells=120)
+    plan = make_plan(study.cases, costs, done={}, free_bytes=16 * GIB, batch_cases=120)
     # 2 x 256 x 8192 tokens x 32 heads x 128 elements x 2 bytes of keys and values are 32 GiB.
     largest = (
         "decode[batch=256,kv_len=8192,q_heads=32,kv_heads=32,head_dim=128,page_size=16,"
         "tensor_cores=false,cuda_graph=false,dtype=fp16]"
     )
     assert plan.skipped[largest] == "does not fit: it needs some 34.0 GiB of device memory, 16.0 GiB are free"
-    assert {dict(case.params)["batch"] for case in study.cells if case.id in plan.skipped} == {128, 256}
-    assert plan.cells + len(plan.skipped) == 214
-    assert not make_plan(study.cells, costs, done={}, free_bytes=139 * GIB, batch_cells=120).skipped
-    assert not make_plan(study.cells, costs, done={}, free_bytes=None, batch_cells=120).skipped
+    assert {dict(case.params)["batch"] for case in study.cases if case.id in plan.skipped} == {128, 256}
+    assert plan.cases + len(plan.skipped) == 214
+    assert not make_plan(study.cases, costs, done={}, free_bytes=139 * GIB, batch_cases=120).skipped
+    assert not make_plan(study.cases, costs, done={}, free_bytes=None, batch_cases=120).skipped
 
 
 def test_what_is_done_is_not_planned_again() -> None:
     study = load("flashinfer")
-    done = {case.id: "20261121-120000-decode" for case in study.cells[64:172]}
-    plan = make_plan(study.cells, entries(study), done=done, free_bytes=None, batch_cells=120)
+    done = {case.id: "20261121-120000-decode" for case in study.cases[64:172]}
+    plan = make_plan(study.cases, entries(study), done=done, free_bytes=None, batch_cases=120)
     assert label(plan.batches[0]) == "prefill (64)"
-    assert (plan.cells, len(plan.done)) == (106, 108)
+    assert (plan.cases, len(plan.done)) == (106, 108)
 
 
-CELLS = '[[cells]]\nworkload = "rope"\n'
+CASES = '[[cases]]\nworkload = "rope"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("name = ", "is not TOML: Invalid value (at "),
-        (CELLS, "name is missing, or has other characters than a-z, 0-9, _ and -"),
-        ('name = "../x"\n' + CELLS, "name is missing, or has other characters than a-z, 0-9, _ and -"),
-        ('name = "x"', "it has no [[cells]]"),
-        ('name = "x"\ncolour = 1\n' + CELLS, "a study has no colour; it has name, title, jit, settings, quick, cells"),
-        ('name = "x"\n[[cells]]\nbatch = 1', "[[cells]] 1 has no workload"),
-        ('name = "x"\n' + CELLS + "batch = 1", "[[cells]] 1: rope has no parameter batch"),
-        ('name = "x"\n' + CELLS + "tokens = [1, 0]", "[[cells]] 1: --tokens: '0' is not valid (at least 1)"),
-        ('name = "x"\n' + CELLS + "tokens = []", "[[cells]] 1: tokens is neither a value nor a list of values"),
-        ('name = "x"\n' + CELLS + "tokens = {a = 1}", "[[cells]] 1: tokens is neither a value nor a list of values"),
-        ('name = "x"\n[[cells]]\nworkload = "sort"', "[[cells]] 1: there is no workload 'sort'"),
-        ('name = "x"\n[settings]\nrounds = "6"\n' + CELLS, "[settings]: Expected `int`, got `str` - at `$.rounds`"),
-        ('name = "x"\n[settings]\nrounds = 0\n' + CELLS, "[settings]: rounds is below 1"),
-        ('name = "x"\n[quick]\nround = 1\n' + CELLS, "quick has no round; it has ncu_set, iterations"),
-        ('name = "x"\n[quick]\ncache_control = "warm"\n' + CELLS, "[quick]: cache_control is none of all, none"),
-        ('name = "x"\njit = ["prefill[backend=fa9]"]\n' + CELLS, "--backend: 'fa9' is not valid (auto|fa2|fa3)"),
+        (CASES, "name is missing, or has other characters than a-z, 0-9, _ and -"),
+        ('name = "../x"\n' + CASES, "name is missing, or has other characters than a-z, 0-9, _ and -"),
+        ('name = "x"', "it has no [[cases]]"),
+        (
+            'name = "x"\ncolour = 1\n' + CASES,
+            "a study has no colour; it has name, title, extras, settings, quick, cases",
+        ),
+        ('name = "x"\n[[cases]]\nbatch = 1', "[[cases]] 1 has no workload"),
+        ('name = "x"\n' + CASES + "batch = 1", "[[cases]] 1: rope has no parameter batch"),
+        ('name = "x"\n' + CASES + "tokens = [1, 0]", "[[cases]] 1: --tokens: '0' is not valid (at least 1)"),
+        ('name = "x"\n' + CASES + "tokens = []", "[[cases]] 1: tokens is neither a value nor a list of values"),
+        ('name = "x"\n' + CASES + "tokens = {a = 1}", "[[cases]] 1: tokens is neither a value nor a list of values"),
+        ('name = "x"\n[[cases]]\nworkload = "sort"', "[[cases]] 1: there is no workload 'sort'"),
+        ('name = "x"\n[settings]\nrounds = "6"\n' + CASES, "[settings]: Expected `int`, got `str` - at `$.rounds`"),
+        ('name = "x"\n[settings]\nrounds = 0\n' + CASES, "[settings]: rounds is below 1"),
+        ('name = "x"\n[quick]\nround = 1\n' + CASES, "quick has no round; it has ncu_set, iterations"),
+        ('name = "x"\n[quick]\ncache_control = "warm"\n' + CASES, "[quick]: cache_control is none of all, none"),
+        ('name = "x"\n[extras]\ngit = []\n' + CASES, "extras has no git; it has jit"),
+        ('name = "x"\nextras.jit = ["prefill[backend=fa9]"]\n' + CASES, "--backend: 'fa9' is not valid (auto|fa2|fa3)"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -148,7 +153,7 @@ def test_a_dry_run_lists_everything_and_makes_nothing(fiprof: Fiprof, tmp_path: 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == (
-        "FlashInfer's kernels over their range: 22 cells to measure, 0 done, 0 do not fit; 1 batches, "
+        "FlashInfer's kernels over their range: 22 cases to measure, 0 done, 0 do not fit; 1 batches, "
         "3 processes on the GPU, into artifacts/study-flashinfer-quick"
     )
     assert lines[2] == "batch 1: rmsnorm (10), rope (12): one plain, one nsys, one ncu process"
@@ -185,18 +190,18 @@ def test_compilation_is_studied_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return JitResults(study, [], [], [], 5, [], {})
 
     monkeypatch.setattr(jit, "measure", measure)
-    monkeypatch.setattr(study_conduct, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
     study = load("flashinfer", quick=True)
     for _ in range(2):
-        info = conduct(
+        info = run_study(
             study, tmp_path, Where("python", None, wait=True), TerminalProgress(quiet=True), Supervisor(), only=["jit"]
         )
     assert len(asked) == 1 and asked[0][0].startswith("prefill[") and len(asked[0]) == 5
     assert read(tmp_path / "results/jit_analysis.json", JitResults).cache_bytes == 5
-    assert info.status.startswith("incomplete: not measured yet are 64 prefill cells, 108 decode cells")
-    # Measured in the first sitting, known in the second; no part of the cells' time.
-    sittings = read_study(tmp_path).sittings
-    assert [(sitting.duration_s, sitting.jit_s) for sitting in sittings] == [(231.0, 231.0), (0.0, 0.0)]
+    assert (info.status, info.missing["prefill"], info.missing["decode"]) == ("incomplete", 64, 108)
+    # Measured in the first session, known in the second; no part of the cases' time.
+    sessions = read_study(tmp_path).sessions
+    assert [(session.duration_s, session.extras_s) for session in sessions] == [(231.0, 231.0), (0.0, 0.0)]
     assert info.duration_s == 0.0
 
 
@@ -207,8 +212,8 @@ def test_runs_that_differ_in_what_matters_are_named() -> None:
         "tools": {"ncu": "2025.3.1"},
     }
     other = {**one, "packages": {"torch": "2.11", "flashinfer-python": "0.7.0"}}
-    assert mixed([one, one]) == []
-    assert mixed([one, other, {}]) == ["not all runs had the same flashinfer-python: 0.6.13, 0.7.0"]
+    assert mixed([one, one]) == {}
+    assert mixed([one, other, {}]) == {"flashinfer-python": ["0.6.13", "0.7.0"]}
 
 
 def test_the_documentation(tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_the_documentation(tmp_path: Path) -> None:
     assert rows == {name: str(default).lower() for name, default in own.items()}
     (tmp_path / "norms.toml").write_text(text.partition("```toml\n")[2].partition("```")[0])
     study = load(str(tmp_path / "norms.toml"))
-    assert (len(study.cells), study.settings.ncu_set, [case.workload for case in study.jit]) == (
+    assert (len(study.cases), study.settings.ncu_set, [case.workload for case in study.extras["jit"]]) == (
         7,
         "quick",
         ["rmsnorm"],

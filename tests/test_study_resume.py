@@ -24,8 +24,8 @@ STUDY = """
 name = "small"
 [settings]
 ncu_set = "quick"
-batch_cells = 2
-[[cells]]
+batch_cases = 2
+[[cases]]
 workload = "decode"
 batch = [1, 8, 32]
 tensor_cores = [false, true]
@@ -43,10 +43,10 @@ def study(tmp_path: Path, fakes: dict[str, str]) -> dict[str, str]:
     return {**fakes, "FAKE_RUN": str(RECORDED)}
 
 
-def cells(folder: Path) -> list[dict[str, Any]]:
-    """The study's cells without the names of the runs that hold them."""
-    found: list[dict[str, Any]] = json.loads((folder / "results/decode.json").read_text())["cells"]
-    return [{key: value for key, value in cell.items() if key != "run"} for cell in found]
+def cases(folder: Path) -> list[dict[str, Any]]:
+    """The study's cases without the names of the runs that hold them."""
+    found: list[dict[str, Any]] = json.loads((folder / "results/decode.json").read_text())["cases"]
+    return [{key: value for key, value in case.items() if key != "run"} for case in found]
 
 
 def measured(folder: Path) -> Counter[str]:
@@ -60,7 +60,7 @@ def test_killed_ten_times(fiprof: Fiprof, study: dict[str, str], tmp_path: Path)
     done = fiprof("study", "small.toml", "--out", "whole", "--no-documents", env=study)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "whole\n"
-    took_s = json.loads((tmp_path / "whole/study.json").read_text())["sittings"][0]["duration_s"]
+    took_s = json.loads((tmp_path / "whole/study.json").read_text())["sessions"][0]["duration_s"]
     chance = random.Random(4)
     for _ in range(KILLS):
         process = subprocess.Popen(
@@ -75,10 +75,10 @@ def test_killed_ten_times(fiprof: Fiprof, study: dict[str, str], tmp_path: Path)
         process.wait()
     done = fiprof("study", "small.toml", "--out", "killed", "--no-documents", env=study)
     assert done.returncode == 0, done.stderr
-    assert cells(tmp_path / "killed") == cells(tmp_path / "whole")
+    assert cases(tmp_path / "killed") == cases(tmp_path / "whole")
     assert measured(tmp_path / "killed") == measured(tmp_path / "whole")
     assert set(measured(tmp_path / "killed").values()) == {1}
-    assert len(cells(tmp_path / "killed")) == 6
+    assert len(cases(tmp_path / "killed")) == 6
     left = {path.name for path in (tmp_path / "killed").iterdir() if not path.name.startswith("2")}
     assert left <= {"results", "study.json", ".lock"}
 
@@ -98,52 +98,52 @@ def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors.endswith("fiprof: interrupted\n  the same command goes on where it was: folder\n")
-    sittings = json.loads((tmp_path / "folder/study.json").read_text())["sittings"]
-    assert [(sitting["status"], len(sitting["batches"])) for sitting in sittings] == [("interrupted", 2)]
+    sessions = json.loads((tmp_path / "folder/study.json").read_text())["sessions"]
+    assert [(session["status"], len(session["batches"])) for session in sessions] == [("interrupted", 2)]
     info = json.loads((tmp_path / "folder/results/environment_info.json").read_text())
-    assert (info["cells"], info["status"]) == (4, "incomplete: not measured yet are 2 decode cells")
+    assert (info["cases"], info["status"], info["missing"]) == (4, "incomplete", {"decode": 2})
     done = fiprof("study", "small.toml", "--out", "folder", "--no-documents", env=study)
     assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith("4 cells are done already\n2 cells in 1 batches ")
+    assert done.stderr.startswith("4 cases are done already\n2 cases in 1 batches ")
     assert set(measured(tmp_path / "folder").values()) == {1}
-    assert len(cells(tmp_path / "folder")) == 6
+    assert len(cases(tmp_path / "folder")) == 6
 
 
 def test_a_complete_study_is_not_measured_again(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
     fiprof("study", "small.toml", "--no-documents", env=study)
     folder = tmp_path / "artifacts/study-small"
-    runs, before = sorted(folder.glob("2*")), cells(folder)
+    runs, before = sorted(folder.glob("2*")), cases(folder)
     (folder / "results/decode.json").unlink()
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_WORKLOAD": "exit3"})
     assert done.returncode == 0, done.stderr
-    assert (sorted(folder.glob("2*")), cells(folder)) == (runs, before)
+    assert (sorted(folder.glob("2*")), cases(folder)) == (runs, before)
     (folder / "results/decode.json").unlink()
     assert fiprof("study", "small.toml", "--results-only", env=study).returncode == 0
-    assert cells(folder) == before
+    assert cases(folder) == before
     assert (folder / "reports/INDEX.html").stat().st_size > 0
 
 
 @pytest.mark.parametrize(("fails", "count"), [("batch=8,", 2), ("batch=32,", 2), (DECODE_8_TENSOR, 1)])
-def test_a_cell_that_fails_does_not_lose_its_batch(
+def test_a_case_that_fails_does_not_lose_its_batch(
     fiprof: Fiprof, study: dict[str, str], tmp_path: Path, fails: str, count: int
 ) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_FAILS": fails})
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "artifacts/study-small"
-    skipped = [cell for cell in cells(folder) if cell["skipped"]]
-    assert [cell["skipped"] for cell in skipped] == ["failed: does not fit in the GPU's memory"] * count
-    assert all(fails in cell["case"] and cell["plain"] is None for cell in skipped)
+    skipped = [case for case in cases(folder) if case["skipped"]]
+    assert [case["skipped"] for case in skipped] == ["failed: does not fit in the GPU's memory"] * count
+    assert all(fails in case["id"] and case["plain"] is None for case in skipped)
     info = json.loads((folder / "results/environment_info.json").read_text())
-    assert (info["cells"], info["skipped"], info["status"]) == (6 - count, count, "complete")
+    assert (info["cases"], info["skipped"], info["status"]) == (6 - count, count, "complete")
     assert "does not fit in the GPU's memory" in done.stderr
 
 
-def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
+def test_a_case_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:
     env = {**study, "FAKE_DIES": DECODE_8_TENSOR}
     done = fiprof("study", "small.toml", "--no-documents", env=env)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "artifacts/study-small"
-    skipped = {cell["case"]: cell["skipped"] for cell in cells(folder) if cell["skipped"]}
+    skipped = {case["id"]: case["skipped"] for case in cases(folder) if case["skipped"]}
     assert list(skipped.values()) == ["failed: plain: failed, ended by SIGABRT"]
     assert "batch=8" in next(iter(skipped))
     assert measured(folder).total() == 5
@@ -152,7 +152,7 @@ def test_a_cell_that_takes_its_process_with_it(fiprof: Fiprof, study: dict[str, 
     assert measured(folder).total() == 5
 
 
-def test_cells_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: dict[str, str]) -> None:
+def test_cases_that_all_take_their_process_with_them_end_the_study(fiprof: Fiprof, study: dict[str, str]) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_DIES": "batch"})
     assert done.returncode == 1
     assert done.stderr.count("its batch is measured again without it") == 3
@@ -163,7 +163,7 @@ def test_cells_that_all_take_their_process_with_them_end_the_study(fiprof: Fipro
     ("failure", "message"),
     [("permission", "fiprof: ncu may not read the GPU's counters"), ("no-kernels", "fiprof: ncu profiled no kernel")],
 )
-def test_what_is_no_cells_fault_ends_the_study_and_keeps_what_was_measured(
+def test_what_is_no_cases_fault_ends_the_study_and_keeps_what_was_measured(
     fiprof: Fiprof, study: dict[str, str], tmp_path: Path, failure: str, message: str
 ) -> None:
     done = fiprof("study", "small.toml", "--no-documents", env={**study, "FAKE_NCU": failure})
@@ -171,10 +171,10 @@ def test_what_is_no_cells_fault_ends_the_study_and_keeps_what_was_measured(
     assert message in done.stderr
     folder = tmp_path / "artifacts/study-small"
     manifest = json.loads((folder / "study.json").read_text())
-    assert (manifest["failed"], [sitting["status"] for sitting in manifest["sittings"]]) == ({}, ["failed"])
+    assert (manifest["failed"], [session["status"] for session in manifest["sessions"]]) == ({}, ["failed"])
     assert fiprof("study", "small.toml", "--no-documents", env=study).returncode == 0
     assert set(measured(folder).values()) == {1}
-    assert len(cells(folder)) == 6
+    assert len(cases(folder)) == 6
     assert len(list((folder / "set-aside").glob("2*/run.json"))) == 1
 
 

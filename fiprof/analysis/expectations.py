@@ -15,8 +15,7 @@ from fiprof.analysis.reasons import REASONS
 from fiprof.errors import FiprofError
 from fiprof.model import packs
 
-EXAMPLE = "the file expectations.toml of fiprof's folder flashinfer is an example"
-"""The expectations that fiprof brings along; its head describes the form of such files."""
+EXAMPLE = "docs/packs.md describes such files"
 
 
 class RoofKind(StrEnum):
@@ -74,12 +73,16 @@ def read_expectations(path: Path) -> tuple[Family, ...]:
     unknown stall reason or roof, and a workload that two families claim; the message names the place in the file.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_expectations(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}", "--expectations takes a TOML file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FiprofError(f"{path} is not TOML: {error}", EXAMPLE) from error
-    file = _Part(path, "", data)
+
+
+def parse_expectations(data: Mapping[str, Any], origin: str) -> tuple[Family, ...]:
+    """The families of a file's content, e.g. of a pack. origin: what messages name. Raises as above."""
+    file = _Part(origin, "", data)
     file.only("source", "family")
     source = _source(file.table("source"))
     families = tuple(_family(part, source) for part in file.tables("family"))
@@ -102,7 +105,11 @@ def combined(own: Path | None = None) -> tuple[Family, ...]:
 
     Raises as :func:`read_expectations` does.
     """
-    packaged = tuple(family for path in packs.parts("expectations").values() for family in read_expectations(path))
+    packaged = tuple(
+        family
+        for pack, data in packs.parts("expectations").items()
+        for family in parse_expectations(data, f"the pack {pack}")
+    )
     if own is None:
         return packaged
     users = read_expectations(own)
@@ -130,7 +137,7 @@ def check_workloads(families: Collection[Family], known: Collection[str]) -> Non
 class _Part:
     """A table of the file, with its place for messages."""
 
-    path: Path
+    path: str
     place: str
     data: Mapping[str, Any]
 

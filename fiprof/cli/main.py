@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,20 +16,39 @@ import fiprof
 import fiprof.cli.commands
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+
+GROUP = "fiprof.commands"
+"""Entry points of commands that packs bring: name -> click command."""
+
 
 class Commands(click.Group):
-    """The modules of ``fiprof.cli.commands``; one is imported when it is needed."""
+    """The modules of ``fiprof.cli.commands``, and what packs bring; one is imported when it is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        files = os.listdir(fiprof.cli.commands.__path__[0])
-        return sorted(name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_")
+        return sorted({*_own(), *(point.name for point in _brought())})
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        command = importlib.import_module(f"fiprof.cli.commands.{cmd_name}").command
-        assert isinstance(command, click.Command)
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name in _own():
+            command = importlib.import_module(f"fiprof.cli.commands.{cmd_name}").command
+            assert isinstance(command, click.Command)
+            return command
+        return next((point.load() for point in _brought() if point.name == cmd_name), None)
+
+
+def _own() -> list[str]:
+    """fiprof's own commands."""
+    files = os.listdir(fiprof.cli.commands.__path__[0])
+    return [name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_"]
+
+
+def _brought() -> EntryPoints:
+    """Commands that packs bring; only the list of commands and unknown names need to look for them."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
 
 
 @click.group(

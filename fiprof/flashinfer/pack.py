@@ -2,17 +2,155 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-FOLDER = Path(__file__).parent
+if TYPE_CHECKING:
+    from fiprof.analysis.claims import Claim
+    from fiprof.analysis.study import Study
+    from fiprof.model.knowledge import Knowledge, ParameterName
+    from fiprof.model.results import CaseResult
+    from fiprof.orchestrator.study.extras import Extra, Measured
+    from fiprof.reports.pages.page import Block, Section
+    from fiprof.reports.study_pages.choices import Choice
+    from fiprof.reports.study_pages.found import StudyFinding
 
 
-def studies() -> Mapping[str, Path]:
+def studies() -> Mapping[str, Mapping[str, Any]]:
     """The matrix of FlashInfer's kernels."""
-    return {"flashinfer": FOLDER / "studies/flashinfer.toml"}
+    from fiprof.flashinfer.data import data, kernels
+
+    study = data()["study"]
+    cases = [
+        {"workload": workload, **block} for workload, table in kernels().items() for block in table.get("study", ())
+    ]
+    return {study["name"]: {**study, "cases": cases}}
 
 
-def expectations() -> Path:
+def expectations() -> Mapping[str, Any]:
     """Published figures of FlashInfer's kernel families."""
-    return FOLDER / "expectations.toml"
+    from fiprof.flashinfer.data import data, kernels
+
+    tables = kernels()
+    families = [
+        {
+            "name": workload,
+            "workloads": [workload, *(name for name, other in tables.items() if other.get("expected") == workload)],
+            **table["expected"],
+        }
+        for workload, table in tables.items()
+        if isinstance(table.get("expected"), dict)
+    ]
+    return {"source": data()["source"], "family": families}
+
+
+def kernels() -> Mapping[str, Knowledge]:
+    """What is known of each workload."""
+    from fiprof.flashinfer.data import data
+    from fiprof.flashinfer.data import kernels as tables
+    from fiprof.model.knowledge import Knowledge
+
+    return {
+        workload: Knowledge(
+            title=table["title"],
+            algorithm=tuple(table["algorithm"]),
+            parameters=table["parameters"],
+            variant=tuple(data()["variants"][table["variant"]]),
+            growth=table.get("growth", {}),
+            headline=table.get("headline", False),
+        )
+        for workload, table in tables().items()
+    }
+
+
+def parameters() -> Mapping[str, ParameterName]:
+    """How the workloads' parameters are called."""
+    from fiprof.flashinfer.data import data
+    from fiprof.model.knowledge import ParameterName
+
+    return {name: ParameterName(**words) for name, words in data()["names"].items()}
+
+
+def packages() -> Mapping[str, str]:
+    """The package whose version matters."""
+    return {"flashinfer-python": "FlashInfer"}
+
+
+def claims() -> Iterable[Claim]:
+    """What others say of the kernels."""
+    from fiprof.flashinfer.claims import CLAIMS
+
+    return CLAIMS
+
+
+def claim_notes() -> Iterable[str]:
+    """What to know of the claims' rules."""
+    from fiprof.flashinfer.claims import NOTE
+
+    return (NOTE,)
+
+
+def choices() -> Iterable[Choice]:
+    """Ways to do the same."""
+    from fiprof.flashinfer.choices import CHOICES
+
+    return CHOICES
+
+
+def extras() -> Mapping[str, Extra]:
+    """What a study can measure beyond its cases."""
+    from fiprof.flashinfer.jit.study import measure_jit
+
+    return {"jit": measure_jit}
+
+
+def after_measuring(measured: Measured) -> None:
+    """The map of the sources of the kernels that ran."""
+    from fiprof.flashinfer.sources.lookup import map_sources
+
+    map_sources(measured)
+
+
+def findings(study: Study) -> Iterable[StudyFinding]:
+    """What a study found of FlashInfer."""
+    from fiprof.flashinfer import findings as found
+
+    return found.findings(study)
+
+
+def plan_sentences(study: Study, workload: str) -> Iterable[str]:
+    """What the planners decided."""
+    from fiprof.flashinfer.plans import plan
+
+    return plan(study, workload)
+
+
+def plan_facts(case: CaseResult) -> Iterable[tuple[str, int]]:
+    """What follows from a case's plan."""
+    from fiprof.flashinfer.plans import split_factor
+
+    factor = split_factor(case) if "kv_chunk_tokens" in case.plan or "split_kv" in case.plan else None
+    return [] if factor is None else [("split_factor", factor)]
+
+
+def sections(study: Study) -> Iterable[Section]:
+    """Just-in-time compilation, where the study has it."""
+    from fiprof.flashinfer.jit import pages
+
+    results = pages.load(study)
+    return [pages.section(results)] if results else []
+
+
+def code(study: Study, workload: str) -> Iterable[Block]:
+    """Where the workload's code lives in the installed library."""
+    from fiprof.flashinfer.sources import pages
+
+    return pages.code(study, workload)
+
+
+def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
+    """The results files of this pack: name, what it holds, how many measurements."""
+    from fiprof.flashinfer.jit import pages as jit
+    from fiprof.flashinfer.sources import pages as sources
+
+    return [*jit.files(study), *sources.files(study)]

@@ -43,6 +43,11 @@ def packs() -> dict[str, ModuleType]:
     return found
 
 
-def parts(kind: str) -> dict[str, Any]:
+def parts(kind: str, *arguments: Any) -> dict[str, Any]:
     """Pack -> what its function of this name returns, of the packs that have one."""
-    return {name: getattr(pack, kind)() for name, pack in packs().items() if hasattr(pack, kind)}
+    return {name: getattr(pack, kind)(*arguments) for name, pack in packs().items() if hasattr(pack, kind)}
+
+
+def joined(kind: str, *arguments: Any) -> list[Any]:
+    """The same as one list, of functions that return several of something."""
+    return [item for found in parts(kind, *arguments).values() for item in found]

@@ -1,20 +1,27 @@
-"""``results/*.json`` of a study: what was measured of each cell, with units in the names; and reading it again.
+"""``results/*.json`` of a study: what was measured of each case, with units in the names; and reading it again.
 
-One file a kernel (``prefill.json``, …), ``jit_analysis.json`` and ``environment_info.json``. A cell is a case of the
-study's matrix. docs/results.md describes the files for other programs.
+One file a workload (``prefill.json``, …) and ``environment_info.json``; packs add files of their own. docs/results.md
+describes the files for other programs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write
 from fiprof.model.versioned import decode, encode
 
-SCHEMA_VERSION = 1
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+SCHEMA_VERSION = 2
+
+RESULTS = "results"
+"""A study's folder of these files."""
+ENVIRONMENT = "environment_info.json"
 
 T = TypeVar("T")
 
@@ -33,14 +40,57 @@ class Times:
     count: int
     """Measurements."""
     rounds: int
-    """Rounds that they were spread over; between two rounds of a cell every other cell had its turn."""
+    """Rounds that they were spread over; between two rounds of a case every other case had its turn."""
     round_medians_us: list[float]
     """Each round's median, in the order of time: a drift shows here."""
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """A quantity that decided a verdict, and the threshold that it was held against."""
+
+    quantity: str
+    """Its key, e.g. ``use_pct``."""
+    of: str | None
+    """The resource whose use it is, or the stall reason whose share it is."""
+    value: float
+    unit: str
+    test: str | None
+    """at_least or below; None where there is no threshold."""
+    threshold: float | None
+    """In the value's unit."""
+    origin: str | None
+    """Who chose the threshold."""
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """What a verdict would be otherwise."""
+
+    kind: str
+    part: str | None
+
+
+@dataclass(frozen=True)
+class KernelVerdict:
+    """What binds a kernel, as ``fiprof verdict`` finds it; its enums' values."""
+
+    kind: str
+    """compute, memory, latency, launch, imbalance or unknown."""
+    part: str | None
+    """Which resource or imbalance, e.g. dram; None where the kind says all."""
+    confidence: str
+    """high, medium or low."""
+    evidence: list[Evidence]
+    """The deciding one first."""
+    runner_up: RunnerUp | None
+    margin_points: float | None
+    """Points of a percent to the runner-up; negative where it is ahead and merely feeds what binds."""
+
+
+@dataclass(frozen=True)
 class Kernel:
-    """A kernel of a cell as ncu saw it; None where it was not collected."""
+    """A kernel of a case as ncu saw it; None where it was not collected."""
 
     kernel: str
     kernel_full: str
@@ -66,24 +116,23 @@ class Kernel:
     l2_hit_pct: float | None
     roof: str | None
     """The roof that binds, e.g. DRAM or ``tensor fp16``."""
+    roof_kind: str | None
+    """compute or memory."""
     roof_share: float | None
     """Achieved over what that roof allows, 0 to 1."""
-    verdict: str
-    """As ``fiprof verdict`` says it."""
-    verdict_evidence: list[str]
-    runner_up: str
+    verdict: KernelVerdict | None
 
 
 @dataclass(frozen=True)
-class Cell:
+class CaseResult:
     """A case of the study's matrix."""
 
-    case: str
-    """Case id."""
+    id: str
+    """Of the case: workload and every parameter."""
     workload: str
     params: dict[str, bool | int | float | str]
     run: str
-    """Name of the run folder that holds it; empty for a skipped cell."""
+    """Name of the run folder that holds it; empty for a skipped case."""
     skipped: str = ""
     """Why it was not measured; empty where it was."""
     relative_error: float | None = None
@@ -122,144 +171,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class KernelResults:
-    """``<workload>.json``: every cell of a workload, those skipped too."""
+    """``<workload>.json``: every case of a workload, those skipped too."""
 
     workload: str
     study: str
-    cells: list[Cell]
+    cases: list[CaseResult]
     fiprof: str = ""
-    schema_version: int = SCHEMA_VERSION
-
-
-@dataclass(frozen=True)
-class JitPhase:
-    """A part of building or loading a module."""
-
-    name: str
-    """generate, compile, link, load, launch or other."""
-    seconds: float
-    detail: str = ""
-    """E.g. the source that was compiled."""
-    start_s: float | None = None
-    """When it began, from the build's start; None for a sum of several."""
-
-
-@dataclass(frozen=True)
-class JitModule:
-    """A just-in-time compiled module in the cache."""
-
-    name: str
-    bytes: int
-    """Of the shared library."""
-    sources: list[str]
-    """Relative to the library's or the cache's own folder."""
-    flags: list[str]
-    """Of the compiler, paths of the machine left out."""
-    compile_s: float | None
-    """From the first compiler's start to the linker's end; None where the log does not tell."""
-    phases: list[JitPhase]
-    """Each command of the build: one a source, and the linker."""
-    generator: str = ""
-    """Python that makes its specification, e.g. ``flashinfer.jit.norm.gen_norm_module()``; empty where not known."""
-    compiled_ahead: bool = False
-    """An installed package brought it ready made: nothing was compiled."""
-
-
-@dataclass(frozen=True)
-class JitCall:
-    """The first call of a case, in a process of its own."""
-
-    case: str
-    cold_s: float | None
-    """With an empty cache: generate, compile, link, load, launch."""
-    disk_s: float | None
-    """In a new process, with the cache on disk."""
-    memory_s: float | None
-    """Again in the same process."""
-    modules: list[str]
-    """That the call made or loaded."""
-    phases: list[JitPhase]
-    """Where the cold call's time went; they sum to cold_s."""
-    disk_phases: list[JitPhase] = field(default_factory=list)
-    """The same of disk_s."""
-    import_s: float | None = None
-    """Importing torch and the library in the cold process; in none of the calls' times."""
-    error: str = ""
-    """Why it could not be measured."""
-
-
-@dataclass(frozen=True)
-class JitResults:
-    """``jit_analysis.json``."""
-
-    study: str
-    calls: list[JitCall]
-    modules: list[JitModule]
-    cache_layout: list[str]
-    """Relative paths of what lies in the cache, folders ending in /."""
-    cache_bytes: int
-    warm_up: list[str]
-    """Commands that fill the cache before a server starts."""
-    environment: dict[str, Any]
-    """packages, compiler, cores: what the times depend on."""
-    warnings: list[str] = field(default_factory=list)
-    warm_up_s: float | None = None
-    """The commands of warm_up in an empty cache, the interpreter's start and imports too; None where not measured."""
-    log: list[str] = field(default_factory=list)
-    """What FlashInfer's own log (flashinfer_jit.log) said during the cold calls."""
-    fiprof: str = ""
-    schema_version: int = SCHEMA_VERSION
-
-
-@dataclass(frozen=True)
-class SourcePlace:
-    """A definition in the installed library."""
-
-    topic: str
-    """What it belongs to, e.g. ``decode on CUDA cores``."""
-    part: str
-    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set."""
-    name: str
-    """What is defined; its line has the name in it."""
-    path: str
-    """Relative to the folder that the package was installed into, e.g. ``flashinfer/decode.py``."""
-    line: int
-    """From 1."""
-    snippet: str
-    """That line."""
-
-
-@dataclass(frozen=True)
-class SourceTunable:
-    """A template parameter of a kernel, or of its traits."""
-
-    kernel: str
-    """Name as it was asked for: with the template arguments that were profiled, or short."""
-    name: str
-    kind: str
-    """Its type, e.g. ``uint32_t``."""
-    value: str | None
-    """In that kernel; None where only the short name was given."""
-    meaning: str
-    """In fiprof's words; empty where its glossary does not have it."""
-    source_says: str
-    """What a comment above the definition says of it; empty where none does."""
-    declared: SourcePlace
-    set_at: SourcePlace | None
-    """Where the host code chooses it; None where that was not found."""
-
-
-@dataclass(frozen=True)
-class SourceResults:
-    """``sources.json``, as ``python -m fiprof.flashinfer.sources.find`` prints it."""
-
-    version: str
-    """Of the package; empty where it has none."""
-    places: list[SourcePlace]
-    tunables: list[SourceTunable]
-    missing: list[str]
-    """What was looked for and is not there."""
-    package: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -272,32 +189,40 @@ class EnvironmentInfo:
     started: str
     """ISO 8601 with offset."""
     duration_s: float
-    """Of the measuring, all sittings together."""
+    """Of the measuring, all sessions together."""
     status: str
-    """complete, or what is missing."""
-    cells: int
+    """complete or incomplete."""
+    missing: dict[str, int]
+    """Workload -> its cases that are not measured yet."""
+    cases: int
+    """That were measured."""
     skipped: int
+    workloads: list[str]
+    """Whose results lie beside this file, in the study's order: ``<workload>.json``."""
     runs: list[str]
     """Names of the run folders, beside ``results/``."""
     settings: dict[str, Any]
     """Of the study: quick, rounds, iterations, ncu's set, clock and cache control."""
     environment: dict[str, Any]
     """The environment of the first run's manifest."""
-    warnings: list[str]
+    mixed: dict[str, list[str]]
+    """What the runs should have in common and have not -> its values, e.g. of the driver."""
+    run_warnings: dict[str, list[str]]
+    """Run -> what it warned of."""
     fiprof: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
-def write(path: Path, results: KernelResults | JitResults | SourceResults | EnvironmentInfo) -> None:
+def write(path: Path, results: DataclassInstance) -> None:
     """Write a results file whole or not at all. Raises OSError."""
     with atomic_write(path) as partial:
         partial.write_bytes(encode(results))
 
 
 def read(path: Path, kind: type[T]) -> T:
-    """A results file as KernelResults, JitResults, SourceResults or EnvironmentInfo.
+    """A results file as a dataclass with a ``schema_version``: KernelResults, EnvironmentInfo or a pack's.
 
-    Raises FiprofError where it is missing, damaged or of a later schema.
+    Raises FiprofError where it is missing, damaged or of another schema.
     """
     try:
         data = path.read_bytes()
@@ -308,8 +233,8 @@ def read(path: Path, kind: type[T]) -> T:
     return decode(
         data,
         kind,
-        newest=SCHEMA_VERSION,
+        newest=kind.schema_version,  # type: ignore[attr-defined]
         path=path,
         damaged="is damaged or no study's result",
-        remedy="fiprof study NAME writes it again from the runs",
+        remedy="fiprof study NAME --results-only writes it again from the runs",
     )

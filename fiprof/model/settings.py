@@ -47,7 +47,7 @@ class Declared:
     passed_as: str = ""
     """The tool's option that takes the value; it is left out where the value is None."""
     measuring: bool = True
-    """Whether what is measured depends on it: a guide repeats it, and the cells of one study share it."""
+    """Whether what is measured depends on it: a guide repeats it, and the cases of one study share it."""
 
 
 def declare(default: T, help: str, **declared: Any) -> T:
@@ -150,8 +150,8 @@ class StudySettings(Settings):
     budget_ms: float = _changed("budget_ms", 20.0)
     gpu_metrics_hz: int = _changed("gpu_metrics_hz", 0)
     timeout_s: float = _changed("timeout_s", 3600.0)
-    batch_cells: int = declare(120, "Most cases that share one process per tool.", low=1, measuring=False)
-    jit: bool = declare(True, "Measure the compilation too where no part of the study is asked for.", measuring=False)
+    batch_cases: int = declare(120, "Most cases that share one process per tool.", low=1, measuring=False)
+    extras: bool = declare(True, "Measure the study's extras too where no part of it is asked for.", measuring=False)
 
     def measuring(self) -> dict[str, Any]:
         """Name -> value of what the measurements depend on: with others, cases do not belong to one study."""

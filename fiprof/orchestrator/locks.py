@@ -1,6 +1,6 @@
 """One collect at a time on a GPU: two profilers on one GPU disturb each other's figures without a word.
 
-And one sitting at a time in a study's folder.
+And one session at a time in a study's folder.
 """
 
 from __future__ import annotations

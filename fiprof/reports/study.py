@@ -5,9 +5,14 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fiprof.analysis import claims
+from fiprof.analysis.study import Study, load
 from fiprof.files import atomic_write
+from fiprof.model import packs
 from fiprof.reports.pages.page import Page, PageLink
-from fiprof.reports.study_pages.data import DOCUMENTS, Study, load
+from fiprof.reports.study_pages.found import Audience, StudyFinding
+
+DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
 
 def documents(folder: Path) -> list[Path]:
@@ -31,10 +36,10 @@ def documents(folder: Path) -> list[Path]:
 
 def pages(study: Study) -> dict[str, Page]:
     """Document -> its page, with links to the others."""
-    from fiprof.reports.study_pages import analysis, claims, environment, final, findings, guide, index, kernel_findings
+    from fiprof.reports.study_pages import analysis, environment, final, guide, index
 
     results = claims.results(study)
-    serving, kernels = findings.serving(study), kernel_findings.kernels(study)
+    serving, kernels = findings(study)
     made = {
         "INDEX": index.page(study, [*serving, *kernels], results),
         "environment": environment.page(study),
@@ -47,6 +52,15 @@ def pages(study: Study) -> dict[str, Page]:
         name: dataclasses.replace(page, links=tuple(link for link in links if link.href != name))
         for name, page in made.items()
     }
+
+
+def findings(study: Study) -> tuple[list[StudyFinding], list[StudyFinding]]:
+    """What was found for those who serve models, and for those who write kernels; packs' findings come last."""
+    from fiprof.reports.study_pages import choices, kernel_findings
+
+    found = [*choices.choices(study), *kernel_findings.kernels(study), *packs.joined("findings", study)]
+    serving = [item for item in found if item.audience is Audience.SERVING]
+    return serving, [item for item in found if item.audience is Audience.KERNELS]
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""``fiprof study``: a declared matrix of cells, measured and written down."""
+"""``fiprof study``: a declared matrix of cases, measured and written down."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Measure a whole matrix of cells, resumable.",
+    short_help="Measure a whole matrix of cases, resumable.",
     epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
 )
 @click.argument("name", metavar="NAME")
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
-@click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or jit.")
+@click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or extras, e.g. jit.")
 @click.option("--out", metavar="DIR", help="The study's folder [default: study-NAME in the archive, with -quick].")
 @click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
 @python_option
 @click.option("--results-only", is_flag=True, help="Measure nothing: write the results again from the study's runs.")
 @click.option("--documents/--no-documents", default=True, show_default=True, help="Write reports/ from the results.")
-@click.option("--dry-run", is_flag=True, help="List batches, cells and what does not fit, and start nothing.")
+@click.option("--dry-run", is_flag=True, help="List batches, cases and what does not fit, and start nothing.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 @archive_option
 def command(
@@ -47,7 +47,7 @@ def command(
     dry_run: bool,
     quiet: bool,
 ) -> None:
-    """Measure the cells of a study: NAME is one that fiprof brings (flashinfer), or a TOML file of yours.
+    """Measure the cases of a study: NAME is one that fiprof brings (flashinfer), or a TOML file of yours.
 
     Started again after an interruption, it goes on where it was. The folder's path goes to standard output, progress
     to standard error.
@@ -56,13 +56,12 @@ def command(
 
     from fiprof.cli.progress import TerminalProgress
     from fiprof.orchestrator.process import Supervisor, stop_on_signals
-    from fiprof.orchestrator.study import definition
-    from fiprof.orchestrator.study import runner as conduct
+    from fiprof.orchestrator.study import definition, runner
 
     study = definition.load(name, quick=quick)
     folder = Path(out) if out else archive.root / f"study-{study.name}{'-quick' if quick else ''}"
     words = [word.strip() for word in only.split(",") if word.strip()]
-    where = conduct.Where(python=python, gpu=gpu, wait=wait)
+    where = runner.Where(python=python, gpu=gpu, wait=wait)
     if dry_run:
         return _dry_run(study, folder, words, where)
     progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
@@ -72,7 +71,7 @@ def command(
         stop_on_signals(supervisor)
         try:
             with progress.shown():
-                conduct.conduct(study, folder, where, progress, supervisor, only=words)
+                runner.run_study(study, folder, where, progress, supervisor, only=words)
         except Interrupted as error:
             raise FiprofError(
                 "interrupted", f"the same command goes on where it was: {folder}", exit_code=error.exit_code
@@ -94,27 +93,26 @@ def _write_documents(folder: Path) -> None:
 
 def _write_results(name: str, folder: Path) -> None:
     from fiprof.orchestrator.locks import folder_lock
-    from fiprof.orchestrator.study import definition
-    from fiprof.orchestrator.study import runner as conduct
+    from fiprof.orchestrator.study import definition, runner
     from fiprof.orchestrator.study.folder import StudyFolder, read_study
     from fiprof.orchestrator.study.write import write_results
 
     manifest = read_study(folder)
     study = definition.load(name, quick=manifest.quick)
     with folder_lock(folder):
-        write_results(study, StudyFolder(folder, manifest), conduct.entries(study))
+        write_results(study, StudyFolder(folder, manifest), runner.entries(study))
 
 
 def _dry_run(study: Definition, folder: Path, only: list[str], where: Where) -> None:
     from fiprof.orchestrator.gpu import visible_gpu
-    from fiprof.orchestrator.study import runner as conduct
+    from fiprof.orchestrator.study import runner
     from fiprof.orchestrator.study.folder import MANIFEST, open_folder
     from fiprof.orchestrator.study.plan import label
 
     done = open_folder(folder, study).done() if (folder / MANIFEST).exists() else {}
-    plan = conduct.plan_sitting(study, only, done, visible_gpu(where.gpu))
+    plan = runner.plan_session(study, only, done, visible_gpu(where.gpu))
     click.echo(
-        f"{study.title}: {plan.cells} cells to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
+        f"{study.title}: {plan.cases} cases to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
         f"{len(plan.batches)} batches, {3 * len(plan.batches)} processes on the GPU, into {folder}"
     )
     for number, batch in enumerate(plan.batches, 1):

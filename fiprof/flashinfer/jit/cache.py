@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.model.results import JitModule, JitPhase
+from fiprof.flashinfer.results import JitModule, JitPhase
 
 BUILD_FILE = "build.ninja"
 LOG_FILE = ".ninja_log"

@@ -20,6 +20,7 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError, Interrupted
+from fiprof.flashinfer.data import kernels
 from fiprof.flashinfer.jit import cache as jit_cache
 from fiprof.flashinfer.jit.records import (
     DISK_FULL,
@@ -31,7 +32,7 @@ from fiprof.flashinfer.jit.records import (
     under_way,
     warm_up_commands,
 )
-from fiprof.model.results import JitCall, JitModule, JitResults
+from fiprof.flashinfer.results import JitCall, JitModule, JitResults
 from fiprof.model.run import read_jsonl
 from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
@@ -49,15 +50,7 @@ BUSY_LOAD = 0.25
 PROBE = "fiprof.flashinfer.jit.probe"
 COLD, DISK, WARM_UP = "empty cache", "disk cache", "warm-up"
 
-DEFAULT_CASES = (
-    "prefill[backend=fa2]",
-    "prefill[backend=fa3]",
-    "decode",
-    "decode[tensor_cores=true]",
-    "rmsnorm",
-    "fused_add_rmsnorm",
-    "rope",
-)
+DEFAULT_CASES = tuple(case for table in kernels().values() for case in table.get("jit", ()))
 """What decides which module is compiled: backend, tensor cores, element type and head size; not batch or length."""
 
 # A compiler's cache in front of the compiler would make a cold call warm.
@@ -81,15 +74,15 @@ class JitRequest:
     """That each process may take."""
 
 
-def choose_cases(kernels: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[Case, ...]:
+def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[Case, ...]:
     """The cases to measure: those named, and for each kernel those that need a module of their own.
 
-    kernels: workloads; one that DEFAULT_CASES does not have is taken with its defaults. Without any, and without
+    names: workloads; one that DEFAULT_CASES does not have is taken with its defaults. Without any, and without
     cases, all of DEFAULT_CASES. Raises FiprofError (exit status 2) for an unknown one, or one that compiles nothing.
     """
     known = [parse_case(text) for text in DEFAULT_CASES]
     chosen = [
-        case for name in kernels for case in [each for each in known if each.workload == name] or [parse_case(name)]
+        case for name in names for case in [each for each in known if each.workload == name] or [parse_case(name)]
     ]
     chosen += [parse_case(text) for text in cases]
     for case in chosen:

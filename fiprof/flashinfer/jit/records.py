@@ -11,7 +11,7 @@ from typing import Any
 
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit.cache import Build
-from fiprof.model.results import JitCall, JitPhase
+from fiprof.flashinfer.results import JitCall, JitPhase
 from fiprof.orchestrator.process import Finished
 
 DISK_FULL = r"No space left on device"

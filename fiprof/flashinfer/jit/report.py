@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.reports.words import worded
 

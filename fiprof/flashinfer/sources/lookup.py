@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.model.results import SourceResults
+from fiprof.flashinfer.results import SOURCES, SourceResults
+from fiprof.model.results import write
+from fiprof.orchestrator.study.extras import Measured
 
 TIMEOUT_S = 120
 
@@ -40,3 +42,13 @@ def find_sources(python: str, kernels: Sequence[str] = ()) -> SourceResults:
         return msgspec.json.decode(done.stdout, type=SourceResults)
     except msgspec.MsgspecError as error:
         raise FiprofError(f"{python} printed something else than the map of its sources: {error}", remedy) from error
+
+
+def map_sources(measured: Measured) -> None:
+    """Write the map of a study's kernels; says why where there is none."""
+    if not measured.kernels:
+        return
+    try:
+        write(measured.results / SOURCES, find_sources(measured.python, measured.kernels))
+    except FiprofError as error:
+        measured.progress.say(f"the kernels' source code was not looked up: {error.message}")

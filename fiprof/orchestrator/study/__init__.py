@@ -1,1 +1,1 @@
-"""A study: a declared matrix of cases, measured in few processes, over as many sittings as it takes."""
+"""A study: a declared matrix of cases, measured in few processes, over as many sessions as it takes."""

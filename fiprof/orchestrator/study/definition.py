@@ -1,4 +1,4 @@
-"""A study's definition: a TOML file -> the cells of its matrix and how they are to be measured."""
+"""A study's definition: a TOML file -> the cases of its matrix and how they are to be measured."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from fiprof.model.settings import StudySettings, settings_of
 from fiprof.workloads.case import Case
 
 EXAMPLE = "docs/study.md says what stands in one"
-JIT = "jit"
-KEYS = ("name", "title", "jit", "settings", "quick", "cells")
+KEYS = ("name", "title", "extras", "settings", "quick", "cases")
 FOLDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
@@ -28,35 +27,35 @@ class Definition:
     title: str
     source: str
     """The packaged study's name, or the file."""
-    cells: tuple[Case, ...]
-    """Every cell once, in the declared order of the workloads, those of a workload in the order of its parameters."""
+    cases: tuple[Case, ...]
+    """Every case once, in the declared order of the workloads, those of a workload in the order of its parameters."""
     settings: StudySettings
     quick: bool
-    jit: tuple[Case, ...]
-    """What to study the compilation of."""
+    extras: Mapping[str, tuple[Case, ...]]
+    """What a pack measures beyond the cases, e.g. ``jit`` -> for which cases."""
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        """Names as the cells have them, in their order."""
-        return tuple(dict.fromkeys(case.workload for case in self.cells))
+        """Names as the cases have them, in their order."""
+        return tuple(dict.fromkeys(case.workload for case in self.cases))
 
     def only(self, words: Sequence[str]) -> tuple[Case, ...]:
-        """The cells of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
+        """The cases of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
         from fiprof.workloads.case import short_name
 
-        names = [*(short_name(workload) for workload in self.workloads), *([JIT] if self.jit else [])]
+        names = [*(short_name(workload) for workload in self.workloads), *self.extras]
         if unknown := [word for word in words if word not in names]:
             raise FiprofError(
                 f"the study {self.name} has no {', '.join(unknown)}",
                 f"--only takes of {', '.join(names)}",
                 exit_code=2,
             )
-        return tuple(case for case in self.cells if not words or short_name(case.workload) in words)
+        return tuple(case for case in self.cases if not words or short_name(case.workload) in words)
 
 
-def packaged() -> dict[str, Path]:
-    """The studies that the installed packs bring, by name."""
-    return {name: path for studies in packs.parts("studies").values() for name, path in sorted(studies.items())}
+def packaged() -> dict[str, Path | Mapping[str, Any]]:
+    """The studies that the installed packs bring, by name: files, or what stands in one."""
+    return {name: study for studies in packs.parts("studies").values() for name, study in sorted(studies.items())}
 
 
 def load(text: str, *, quick: bool = False) -> Definition:
@@ -75,7 +74,7 @@ def load(text: str, *, quick: bool = False) -> Definition:
         )
     source = known.get(text, path)
     try:
-        data = tomllib.loads(source.read_bytes().decode())
+        data = tomllib.loads(source.read_bytes().decode()) if isinstance(source, Path) else source
         return _definition(data, text, quick=quick)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FiprofError(f"{text} is not TOML: {error}", EXAMPLE, exit_code=2) from error
@@ -97,28 +96,28 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
     title = data.get("title", name)
     if not isinstance(title, str):
         raise _WrongError("title is no text")
-    blocks = data.get("cells")
+    blocks = data.get("cases")
     if not isinstance(blocks, list) or not blocks:
-        raise _WrongError("it has no [[cells]]")
+        raise _WrongError("it has no [[cases]]")
     settings = {**_table(data, "settings"), **(_table(data, "quick") if quick else {})}
     _settings(_table(data, "quick"), "quick")
     return Definition(
         name=name,
         title=title,
         source=source,
-        cells=_ordered(case for number, block in enumerate(blocks, 1) for case in _cells(block, number)),
+        cases=_ordered(case for number, block in enumerate(blocks, 1) for case in _cases(block, number)),
         settings=_settings(settings, "settings"),
         quick=quick,
-        jit=tuple(_jit(data.get("jit", []))),
+        extras=_extras(_table(data, "extras")),
     )
 
 
-def _cells(block: Any, number: int) -> list[Case]:
+def _cases(block: Any, number: int) -> list[Case]:
     """Every combination of a block's lists."""
     from fiprof.workloads.base import format_value
     from fiprof.workloads.case import make_cases
 
-    where = f"[[cells]] {number}"
+    where = f"[[cases]] {number}"
     if not isinstance(block, dict) or not isinstance(block.get("workload"), str):
         raise _WrongError(f"{where} has no workload")
     words: dict[str, list[str]] = {}
@@ -145,12 +144,16 @@ def _ordered(cases: Iterable[Case]) -> tuple[Case, ...]:
     )
 
 
-def _jit(texts: Any) -> Iterable[Case]:
+def _extras(table: Mapping[str, Any]) -> dict[str, tuple[Case, ...]]:
+    from fiprof.orchestrator.study.extras import extras
     from fiprof.workloads.case import parse_case
 
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise _WrongError("jit is no list of cases, each like prefill[backend=fa2]")
-    return [parse_case(text) for text in texts]
+    if table:
+        _known(table, list(extras()), "extras")
+    for name, texts in table.items():
+        if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            raise _WrongError(f"extras: {name} is no list of cases, each like rmsnorm[rows=32]")
+    return {name: tuple(map(parse_case, texts)) for name, texts in table.items()}
 
 
 def _settings(given: Mapping[str, Any], where: str) -> StudySettings:

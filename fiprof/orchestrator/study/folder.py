@@ -15,6 +15,7 @@ from typing import Any
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
+from fiprof.model import packs
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.settings import StudySettings
@@ -24,10 +25,9 @@ from fiprof.orchestrator.process import end_orphans
 from fiprof.orchestrator.study.definition import Definition
 
 MANIFEST = STUDY_FILE
-RESULTS = "results"
 SET_ASIDE = "set-aside"
 REMOVED_PREFIX = ".removed-"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class BatchTimes:
     """Where the time of a batch went, for people who wonder."""
 
     run: str
-    cells: int
+    cases: int
     measuring_s: float
     """From its start to the end of its part on the GPU."""
     tables_s: float
@@ -45,15 +45,15 @@ class BatchTimes:
 
 
 @dataclass(frozen=True)
-class Sitting:
+class Session:
     """A time that the study was worked on without a break."""
 
     started: str
     """ISO 8601 with offset."""
     duration_s: float = 0.0
-    """Of measuring, cells and compilation."""
-    jit_s: float = 0.0
-    """The part of it that compilation took; 0 where it was not measured, or known already."""
+    """Of measuring."""
+    extras_s: float = 0.0
+    """The part of it that packs measured beyond the cases."""
     status: str = "interrupted"
     """complete, interrupted or failed; a killed one stays interrupted."""
     batches: list[BatchTimes] = field(default_factory=list)
@@ -68,12 +68,12 @@ class StudyManifest:
     source: str
     quick: bool
     settings: dict[str, Any]
-    """What the measurements depend on; the same for all sittings."""
-    sittings: list[Sitting] = field(default_factory=list)
+    """What the measurements depend on; the same for all sessions."""
+    sessions: list[Session] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     """Case id -> why it could not be measured, of cases that took their process with them."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Case id -> why the last sitting left it out."""
+    """Case id -> why the last session left it out."""
     fiprof: str = ""
     schema_version: int = SCHEMA_VERSION
 
@@ -92,9 +92,9 @@ class StudyFolder:
         return Archive(self.path)
 
     @property
-    def sitting(self) -> Sitting:
+    def session(self) -> Session:
         """The one that is under way."""
-        return self.manifest.sittings[-1]
+        return self.manifest.sessions[-1]
 
     def update(self, **changes: Any) -> None:
         """Change fields of the manifest, on disk too."""
@@ -103,19 +103,19 @@ class StudyFolder:
             _write(self.path, self.manifest)
 
     def begin(self) -> None:
-        """A new sitting; its status says interrupted until it ends."""
+        """A new session; its status says interrupted until it ends."""
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        self.update(sittings=[*self.manifest.sittings, Sitting(now)], fiprof=fiprof.__version__)
+        self.update(sessions=[*self.manifest.sessions, Session(now)], fiprof=fiprof.__version__)
 
     def note(self, **changes: Any) -> None:
-        """Change fields of this sitting."""
+        """Change fields of this session."""
         with self._lock:
-            *earlier, current = self.manifest.sittings
-            self.update(sittings=[*earlier, dataclasses.replace(current, **changes)])
+            *earlier, current = self.manifest.sessions
+            self.update(sessions=[*earlier, dataclasses.replace(current, **changes)])
 
     def note_batch(self, times: BatchTimes) -> None:
         with self._lock:
-            self.note(batches=[*self.sitting.batches, times])
+            self.note(batches=[*self.session.batches, times])
 
     def note_failed(self, cases: Mapping[str, str]) -> None:
         self.update(failed={**self.manifest.failed, **cases})
@@ -133,7 +133,7 @@ class StudyFolder:
         return found
 
     def tidy(self) -> None:
-        """End and remove what a killed sitting left half made; set aside the runs that did not complete."""
+        """End and remove what a killed session left half made; set aside the runs that did not complete."""
         for partial in self.archive.unfinished():
             end_orphans(partial)
             # Renamed first: whoever still writes there finds the path gone.
@@ -178,7 +178,7 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
         raise FiprofError(
             f"{path} was measured with another {', '.join(changed)}: "
             + ", ".join(f"{key} {before[key]}, now {settings[key]}" for key in changed),
-            "cells of one study are measured alike: name another folder with --out, or remove this one",
+            "cases of one study are measured alike: name another folder with --out, or remove this one",
             exit_code=2,
         )
     return StudyFolder(path, manifest)
@@ -201,22 +201,21 @@ def read_study(path: Path) -> StudyManifest:
     )
 
 
-def mixed(environments: Iterable[Mapping[str, Any]]) -> list[str]:
-    """What differs between the runs' environments that should not, a sentence each."""
+def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """What differs between the runs' environments that should not -> its values."""
+    packages = ["torch", *(name for found in packs.parts("packages").values() for name in found)]
     seen: dict[str, dict[str, None]] = {}
     for environment in environments:
         facts = {
             "GPU": (environment.get("gpu") or {}).get("uuid"),
             "driver": ((environment.get("gpu_state") or {}).get("before") or {}).get("driver"),
-            **{name: (environment.get("packages") or {}).get(name) for name in ("torch", "flashinfer-python")},
+            **{name: (environment.get("packages") or {}).get(name) for name in packages},
             **{name: (environment.get("tools") or {}).get(name) for name in ("nsys", "ncu")},
         }
         for what, value in facts.items():
             if value:
                 seen.setdefault(what, {})[str(value)] = None
-    return [
-        f"not all runs had the same {what}: {', '.join(values)}" for what, values in seen.items() if len(values) > 1
-    ]
+    return {what: list(values) for what, values in seen.items() if len(values) > 1}
 
 
 def _write(path: Path, manifest: StudyManifest) -> None:

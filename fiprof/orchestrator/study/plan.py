@@ -1,4 +1,4 @@
-"""What a sitting of a study measures: the cells that fit and are not done yet, in batches that share processes."""
+"""What a session of a study measures: the cases that fit and are not done yet, in batches that share processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECK_COPIES = 7
 
 @dataclass(frozen=True)
 class Plan:
-    """A sitting."""
+    """A session."""
 
     batches: tuple[tuple[Case, ...], ...]
     skipped: Mapping[str, str]
@@ -26,7 +26,7 @@ class Plan:
     """Case id -> the run that holds it, or why it failed."""
 
     @property
-    def cells(self) -> int:
+    def cases(self) -> int:
         """Still to be measured."""
         return sum(map(len, self.batches))
 
@@ -37,7 +37,7 @@ def make_plan(
     *,
     done: Mapping[str, str],
     free_bytes: int | None,
-    batch_cells: int,
+    batch_cases: int,
 ) -> Plan:
     """entries: case id -> its cost. free_bytes: of the GPU's memory; None where the driver does not say."""
     skipped = {}
@@ -50,7 +50,7 @@ def make_plan(
             )
     left = [case for case in cases if case.id not in done and case.id not in skipped]
     return Plan(
-        tuple(batches(left, batch_cells)),
+        tuple(batches(left, batch_cases)),
         skipped,
         {case.id: done[case.id] for case in cases if case.id in done},
     )

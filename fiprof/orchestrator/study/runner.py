@@ -1,4 +1,4 @@
-"""A sitting of a study: measures what is not done yet, batch by batch, and writes the results."""
+"""A session of a study: measures what is not done yet, batch by batch, and writes the results."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import results
+from fiprof.errors import Interrupted
 from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
-from fiprof.model.results import EnvironmentInfo
+from fiprof.model.results import RESULTS, EnvironmentInfo
 from fiprof.model.run import case_errors
 from fiprof.model.settings import shared
 from fiprof.orchestrator import collect
@@ -24,15 +23,16 @@ from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.study.definition import JIT, Definition
-from fiprof.orchestrator.study.folder import RESULTS, BatchTimes, StudyFolder, open_folder
+from fiprof.orchestrator.study.definition import Definition
+from fiprof.orchestrator.study.extras import ExtraRequest, Measured, after_measuring, extras
+from fiprof.orchestrator.study.folder import BatchTimes, StudyFolder, open_folder
 from fiprof.orchestrator.study.plan import Plan, label, make_plan
 from fiprof.orchestrator.study.write import profiled_kernels, write_results
 from fiprof.orchestrator.tools import Tool
 from fiprof.workloads.case import Case
 
 MOST_FAILURES = 3
-"""Batches that may fail one after the other, each by a cell that took its process with it, before the study ends."""
+"""Batches that may fail one after the other, each by a case that took its process with it, before the study ends."""
 
 RESULT_FILES = {"plain": BASELINE, "nsys": NSYS_CASES, "ncu": NCU_CASES}
 
@@ -57,11 +57,11 @@ def request_for(definition: Definition, cases: Sequence[Case], where: Where) -> 
 
 
 def entries(definition: Definition) -> dict[str, CaseEntry]:
-    """Case id -> the cell with its cost. Raises FiprofError where a cost model fails."""
-    return {entry.id: entry for entry in collect.case_entries(CollectRequest(cases=definition.cells))}
+    """Case id -> the case with its cost. Raises FiprofError where a cost model fails."""
+    return {entry.id: entry for entry in collect.case_entries(CollectRequest(cases=definition.cases))}
 
 
-def plan_sitting(definition: Definition, only: Sequence[str], done: dict[str, str], gpu: str) -> Plan:
+def plan_session(definition: Definition, only: Sequence[str], done: dict[str, str], gpu: str) -> Plan:
     """What there is to do on this GPU. gpu: its UUID or index."""
     state = gpu_state(gpu)
     return make_plan(
@@ -69,11 +69,11 @@ def plan_sitting(definition: Definition, only: Sequence[str], done: dict[str, st
         entries(definition),
         done=done,
         free_bytes=state["memory_total_bytes"] - state["memory_used_bytes"] if state else None,
-        batch_cells=definition.settings.batch_cells,
+        batch_cases=definition.settings.batch_cases,
     )
 
 
-def conduct(
+def run_study(
     definition: Definition,
     path: Path,
     where: Where,
@@ -86,21 +86,22 @@ def conduct(
 
     only: workloads to measure; all without.
     Raises FiprofError before anything is made for a folder of something else, a missing tool, or a GPU that is taken;
-    Interrupted when told to stop; and what ends a batch by something else than one of its cells. What was measured
+    Interrupted when told to stop; and what ends a batch by something else than one of its cases. What was measured
     is kept, and its results are written.
     """
-    cells = definition.only(only)
-    tools = collect.require_tools(request_for(definition, cells, where)) if cells else {}
+    cases = definition.only(only)
+    tools = collect.require_tools(request_for(definition, cases, where)) if cases else {}
     path.mkdir(parents=True, exist_ok=True)
     with folder_lock(path):
         folder = open_folder(path, definition)
         folder.tidy()
         folder.begin()
         try:
-            if cells:
+            if cases:
                 _measure(definition, folder, where, tools, progress, supervisor, only)
-            if JIT in only or (definition.jit and definition.settings.jit and not only):
-                _jit(definition, folder, where, progress, supervisor)
+            for name in definition.extras:
+                if name in only or (definition.settings.extras and not only):
+                    _extra(name, definition, folder, where, progress, supervisor)
             folder.note(status="complete")
         except (Interrupted, KeyboardInterrupt):
             raise
@@ -110,7 +111,8 @@ def conduct(
         finally:
             with progress.step("results"):
                 info = write_results(definition, folder, entries(definition))
-        _sources(definition, folder, where, progress)
+        kernels = tuple(profiled_kernels(definition, folder))
+        after_measuring(Measured(definition.name, folder.path / RESULTS, kernels, where.python, progress))
     return info
 
 
@@ -123,61 +125,53 @@ def _measure(
     supervisor: Supervisor,
     only: Sequence[str],
 ) -> None:
-    """The cells that are not done."""
+    """The cases that are not done."""
     gpu = visible_gpu(where.gpu)
     with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
-        plan = plan_sitting(definition, only, folder.done(), gpu)
+        plan = plan_session(definition, only, folder.done(), gpu)
         _announce(plan, definition, progress)
         folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
-        _Sitting(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
+        _Work(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
 
 
-def _jit(definition: Definition, folder: StudyFolder, where: Where, progress: Progress, supervisor: Supervisor) -> None:
-    """What compiling costs, unless the study knows it already."""
-    from fiprof.flashinfer.jit import measure as jit
-
-    file = folder.path / RESULTS / "jit_analysis.json"
-    if file.exists():
-        return
-    request = jit.JitRequest(cases=definition.jit, python=where.python, gpu=where.gpu)
+def _extra(
+    name: str, definition: Definition, folder: StudyFolder, where: Where, progress: Progress, supervisor: Supervisor
+) -> None:
+    """What a pack measures beyond the cases."""
     began = time.monotonic()
+    request = ExtraRequest(
+        study=definition.name,
+        cases=definition.extras[name],
+        results=folder.path / RESULTS,
+        python=where.python,
+        gpu=where.gpu,
+        wait=where.wait,
+        progress=progress,
+        supervisor=supervisor,
+    )
     try:
-        found = jit.measure(request, progress, supervisor, wait=where.wait, study=definition.name)
+        extras()[name](request)
     finally:
         seconds = round(time.monotonic() - began, 1)
-        folder.note(duration_s=round(folder.sitting.duration_s + seconds, 1), jit_s=seconds)
-    file.parent.mkdir(exist_ok=True)
-    results.write(file, found)
-
-
-def _sources(definition: Definition, folder: StudyFolder, where: Where, progress: Progress) -> None:
-    """Where the code of the kernels that ran lives in the installed FlashInfer; nothing where there is none."""
-    from fiprof.flashinfer.sources.lookup import find_sources
-
-    kernels = profiled_kernels(definition, folder)
-    if not kernels:
-        return
-    try:
-        results.write(folder.path / RESULTS / "sources.json", find_sources(where.python, kernels))
-    except FiprofError as error:
-        progress.say(f"the kernels' source code was not looked up: {error.message}")
+        session = folder.session
+        folder.note(duration_s=round(session.duration_s + seconds, 1), extras_s=round(session.extras_s + seconds, 1))
 
 
 def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:
     """What is there, what is left out, what is to come."""
     if plan.done:
-        progress.say(f"{len(plan.done)} cells are done already")
+        progress.say(f"{len(plan.done)} cases are done already")
     for case, why in plan.skipped.items():
         progress.say(f"skipped: {case} {why}")
     if plan.batches:
         progress.say(
-            f"{plan.cells} cells in {len(plan.batches)} batches of a plain, an nsys and an ncu process each; "
+            f"{plan.cases} cases in {len(plan.batches)} batches of a plain, an nsys and an ncu process each; "
             f"{definition.settings.rounds} rounds, ncu --set {definition.settings.ncu_set}"
         )
 
 
-class _Sitting:
-    """The work of one sitting."""
+class _Work:
+    """The work of one session."""
 
     def __init__(
         self,
@@ -207,9 +201,9 @@ class _Sitting:
         self.failures = 0
 
     def work(self, plan: Plan) -> None:
-        """Measure the batches. Raises as :func:`conduct` does."""
+        """Measure the batches. Raises as :func:`run_study` does."""
         queue = deque(plan.batches)
-        self.total = plan.cells
+        self.total = plan.cases
         try:
             with self._tables_made():
                 number = 0
@@ -223,7 +217,7 @@ class _Sitting:
             self.folder.note(duration_s=self._seconds)
 
     def _batch(self, batch: tuple[Case, ...]) -> tuple[Case, ...]:
-        """Measure a batch, and leave its tables to be made. Returns the cells that a failed one left, without those at
+        """Measure a batch, and leave its tables to be made. Returns the cases that a failed one left, without those at
         fault."""
         began = time.monotonic()
         request = request_for(self.definition, batch, self.where)
@@ -248,7 +242,7 @@ class _Sitting:
         manifest = read_manifest(result.path)
         times = BatchTimes(
             run=manifest.name,
-            cells=len(batch),
+            cases=len(batch),
             measuring_s=round(measuring_s, 1),
             tables_s=round(time.monotonic() - began, 1),
             steps_s={action.step: round(action.duration_s, 1) for action in manifest.actions},
@@ -260,7 +254,7 @@ class _Sitting:
             self.progress.say(f"  {warning}")
 
     def _failed(self, batch: Sequence[Case], result: collect.Result) -> tuple[Case, ...]:
-        """Note the cells that a batch failed by. Raises its problem where none did, or too many batches failed."""
+        """Note the cases that a batch failed by. Raises its problem where none did, or too many batches failed."""
         problem = result.problem
         assert problem is not None
         if isinstance(problem, Interrupted):
@@ -296,15 +290,15 @@ class _Sitting:
         ncu = times.measuring_s - plain - nsys
         return (
             f"{label(batch)}: {times.measuring_s:.1f} s (plain {plain:.1f}, nsys {nsys:.1f}, ncu {ncu:.1f}), "
-            f"tables {times.tables_s:.1f} s beside the next; {self.concluded} of {self.total} cells{self._left()}; "
+            f"tables {times.tables_s:.1f} s beside the next; {self.concluded} of {self.total} cases{self._left()}; "
             f"{manifest.name}"
         )
 
     def _time_left(self, what: str) -> None:
-        self.progress.detail("study", f"{what}, {self.measured} of {self.total} cells{self._left()}")
+        self.progress.detail("study", f"{what}, {self.measured} of {self.total} cases{self._left()}")
 
     def _left(self) -> str:
-        """By the time that the cells so far took."""
+        """By the time that the cases so far took."""
         left = self.total - self.measured
         if not self.measured or left <= 0:
             return ""
@@ -317,7 +311,7 @@ class _Sitting:
 
 
 def culprits(path: Path, manifest: Manifest) -> dict[str, str]:
-    """Case id -> why, of the cells that made a run fail: by the runner's own words, or the one at which it died."""
+    """Case id -> why, of the cases that made a run fail: by the runner's own words, or the one at which it died."""
     found: dict[str, str] = {}
     for action in manifest.actions:
         if action.outcome == "ok" or action.step not in RESULT_FILES:

@@ -1,1 +1,1 @@
-"""The documents of a study: findings, claims and fits as functions of its cells."""
+"""The documents of a study: findings, claims and fits as functions of its cases."""

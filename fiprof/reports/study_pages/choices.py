@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.model.results import Cell
+from fiprof.analysis.ratio import Direction, Ratio, of_cases
+from fiprof.analysis.study import Pair, Side, Study, absent_pair, kernel_shares, main_kernel, pairs
+from fiprof.model import packs
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
-from fiprof.reports.study_pages.data import Side, Study, main_kernel, pair_label, pairs, parameter_words
-from fiprof.reports.study_pages.found import StudyFinding, not_measured, slug
-from fiprof.reports.study_pages.kernel_findings import merge_share
-from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread, times
+from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured, slug
+from fiprof.reports.study_pages.names import absence_words, confidence, pair_label, parameter_words, verdict_title
+from fiprof.reports.study_pages.numbers import plain_time, ratio_words, spread
 from fiprof.text import count, join_words
 
 MOST_EXCEPTIONS = 4
-"""Cells that a recommendation excepts by name; more are counted."""
+"""Cases that a recommendation excepts by name; more are counted."""
 
-MERGE_MENTIONED = 0.25
-"""Part of a cell's kernel time from which its split-K merge is named beside a ratio. fiprof's own choice."""
+ASIDE_MENTIONED = 0.25
+"""Part of a case's kernel time from which :attr:`Choice.aside` is named beside a ratio. fiprof's own choice."""
 
 WORTH = 1.02
 """A ratio below it is no reason to choose, however sure it is. fiprof's own choice."""
@@ -40,60 +42,21 @@ class Choice:
     by: str = ""
     """An option to tell apart, e.g. kv_heads; empty for none."""
     headline: bool = False
+    aside: tuple[str, str] = ("", "")
+    """A kernel that only some cases need: a part of its name, and what it is, e.g. the merge of a split."""
 
 
-CHOICES = (
-    Choice(
-        "decode-tensor-cores", "Decode on tensor cores",
-        Side("decode", (("tensor_cores", False), ("cuda_graph", False))),
-        Side("decode", (("tensor_cores", True), ("cuda_graph", False))),
-        "CUDA cores", "tensor cores", "pass use_tensor_cores=True", "leave use_tensor_cores=False", "kv_heads", True,
-    ),
-    Choice(
-        "prefill-backend", "Prefill by FA3",
-        Side("prefill", (("backend", "fa2"),)), Side("prefill", (("backend", "fa3"),)),
-        "FA2", "FA3", 'pass backend="fa3"', 'pass backend="fa2"', "kv_heads", True,
-    ),
-    Choice(
-        "decode-heads", "GQA for decode",
-        Side("decode", (("kv_heads", 32), ("q_heads", 32))), Side("decode", (("kv_heads", 8), ("q_heads", 32))),
-        "MHA 32/32", "GQA 32/8",
-        "count on it when you choose a model or size a fleet (the head count is the model's: no switch of a server)",
-        "expect it the other way round", "", True,
-    ),
-    Choice(
-        "norm-fusing", "Fusing residual add and RMSNorm",
-        Side("add_then_rmsnorm"), Side("fused_add_rmsnorm"),
-        "the two operations", "the fused kernel", "call fused_add_rmsnorm", "keep the two operations",
-    ),
-    Choice(
-        "rope-cache", "A cos/sin cache for RoPE",
-        Side("rope", (("variant", "inplace"),)), Side("rope", (("variant", "cos_sin_cache"),)),
-        "computed angles", "the cache", "pass a cos/sin cache", "let the kernel compute the angles",
-    ),
-    Choice(
-        "rope-llama31", "Llama 3.1's frequency scaling for RoPE",
-        Side("rope", (("variant", "inplace"),)), Side("rope", (("variant", "llama31"),)),
-        "plain RoPE", "Llama 3.1's", "its time is no reason against it", "it costs what the numbers above say",
-    ),
-)  # fmt: skip
+_Compared = tuple[Pair, Ratio]
 
 
 def choose(study: Study, choice: Choice) -> list[StudyFinding]:
-    """What the pairs of cells that differ in a choice alone say about it; one finding for each value of ``by``."""
+    """What the pairs of cases that differ in a choice alone say about it; one finding for each value of ``by``."""
     found = pairs(study, choice.old, choice.new)
-    ratios = [(pair, ratio) for pair in found if (ratio := of_cells(*pair)) is not None]
+    ratios = [(pair, ratio) for pair in found if (ratio := of_cases(*pair)) is not None]
     if not ratios:
-        why = next(
-            (
-                study.why_absent(side.workload, dict(side.params))
-                for side in (choice.old, choice.new)
-                if not any(_has(cell, side) for cell in study.of(side.workload))
-            ),
-            "no two measured cells differ in this alone",
-        )
-        return [not_measured(choice.anchor, choice.what, why, "serving")]
-    groups: dict[str, list[tuple[tuple[Cell, Cell], Ratio]]] = {}
+        why = absence_words(absent_pair(study, choice.old, choice.new))
+        return [not_measured(choice.anchor, choice.what, why, Audience.SERVING)]
+    groups: dict[str, list[_Compared]] = {}
     for pair, ratio in ratios:
         word = ""
         if choice.by and choice.by in study.varied(pair[0].workload):
@@ -102,14 +65,10 @@ def choose(study: Study, choice: Choice) -> list[StudyFinding]:
     return [_chosen(study, choice, word, group) for word, group in groups.items()]
 
 
-def _has(cell: Cell, side: Side) -> bool:
-    return all(cell.params.get(name) == value for name, value in side.params)
-
-
-def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> StudyFinding:
+def _chosen(study: Study, choice: Choice, word: str, group: Sequence[_Compared]) -> StudyFinding:
     """ratios are old over new: above 1, the new one is faster."""
-    faster = [item for item in group if item[1].direction == "more"]
-    slower = [item for item in group if item[1].direction == "less"]
+    faster = [item for item in group if item[1].direction is Direction.MORE]
+    slower = [item for item in group if item[1].direction is Direction.LESS]
     alike = len(group) - len(faster) - len(slower)
     kinds = ((len(faster), "faster"), (len(slower), "slower"), (alike, "with no difference seen"))
     counted = join_words([f"{words} in {n}" for n, words in kinds if n])
@@ -117,7 +76,7 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
     where = f" ({word})" if word else ""
     values = [ratio.value for _, ratio in group]
     observation = (
-        f"{choice.what}{where}: {counted} of {count(len(group), 'pair')} of cells. Time with {choice.old_name} over "
+        f"{choice.what}{where}: {counted} of {count(len(group), 'pair')} of cases. Time with {choice.old_name} over "
         f"time with {choice.new_name}: {spread(values)}."
     )
     extremes = {id(item): item for item in (max(group, key=_value), min(group, key=_value))}
@@ -130,23 +89,23 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[tuple[tuple
         observation,
         evidence,
         _advice(study, choice, faster, slower, len(group), without),
-        f"Plain times; each pair's interval has {study.confidence}, so that about "
+        f"Plain times; each pair's interval has {confidence(study)}, so that about "
         f"{sum(1 - (ratio.confidence or 0) for _, ratio in group):.1f} of {count(len(group), 'pair')} would seem to "
         "differ by chance.",
     )
-    cells = tuple(cell for item in extremes.values() for cell in item[0])
+    cases = tuple(case for item in extremes.values() for case in item[0])
     figure = f"{spread(values)} times as fast as {choice.old_name}"
-    return StudyFinding(f"{choice.what}{where}", finding, cells, "serving", choice.headline, figure=figure)
+    return StudyFinding(f"{choice.what}{where}", finding, cases, Audience.SERVING, choice.headline, figure=figure)
 
 
-def _by_bound(choice: Choice, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> list[str]:
+def _by_bound(choice: Choice, group: Sequence[_Compared]) -> list[str]:
     """The ratios apart, by what bounds the old way; nothing where all are bound alike, or it is not known."""
     found: dict[str, list[float]] = {}
     for (old, _), ratio in group:
         kernel = main_kernel(old)
-        if kernel is None or not kernel.verdict:
+        if kernel is None or kernel.verdict is None:
             return []
-        found.setdefault(kernel.verdict, []).append(ratio.value)
+        found.setdefault(verdict_title(kernel.verdict), []).append(ratio.value)
     if len(found) < 2:
         return []
     ordered = sorted(found.items(), key=lambda item: -len(item[1]))
@@ -154,34 +113,39 @@ def _by_bound(choice: Choice, group: Sequence[tuple[tuple[Cell, Cell], Ratio]]) 
     return [f"by what bounds {choice.old_name}: {'; '.join(words)}"]
 
 
-def _value(item: tuple[tuple[Cell, Cell], Ratio]) -> float:
+def _value(item: _Compared) -> float:
     return item[1].value
 
 
-def _pair_words(study: Study, choice: Choice, pair: tuple[Cell, Cell], ratio: Ratio, without: Sequence[str]) -> str:
+def _pair_words(study: Study, choice: Choice, pair: Pair, ratio: Ratio, without: Sequence[str]) -> str:
     old, new = pair
-    assert old.plain is not None and new.plain is not None
     where = pair_label(study, old, new, without=without)
-    words = f"{where}: {choice.old_name} {times(old.plain)}, {choice.new_name} {times(new.plain)}: {ratio}"
-    merged = [
+    words = f"{where}: {choice.old_name} {plain_time(old)}, {choice.new_name} {plain_time(new)}: {ratio_words(ratio)}"
+    asides = [
         f"{share:.0%} of the kernel time of {name}"
-        for cell, name in ((old, choice.old_name), (new, choice.new_name))
-        if (share := merge_share(cell) or 0.0) >= MERGE_MENTIONED
+        for case, name in ((old, choice.old_name), (new, choice.new_name))
+        if (share := aside_share(case, choice.aside[0])) >= ASIDE_MENTIONED
     ]
-    return words + (f"; the merge of the split KV is {join_words(merged)}" if merged else "")
+    return words + (f"; {choice.aside[1]} is {join_words(asides)}" if asides else "")
+
+
+def aside_share(case: CaseResult, part: str) -> float:
+    """Part of an iteration's kernel time in kernels with this in their name; 0 where none ran or has no time."""
+    shares = kernel_shares(case) or []
+    return sum(share for kernel, share in zip(case.kernels, shares, strict=False) if part and part in kernel.kernel)
 
 
 def _advice(
     study: Study,
     choice: Choice,
-    faster: Sequence[tuple[tuple[Cell, Cell], Ratio]],
-    slower: Sequence[tuple[tuple[Cell, Cell], Ratio]],
+    faster: Sequence[_Compared],
+    slower: Sequence[_Compared],
     total: int,
     without: Sequence[str],
 ) -> str:
     if not faster and not slower:
         return "No difference was seen: choose by something else."
-    most = max(max(ratio.value, 1 / ratio.value) for _, ratio in (*faster, *slower))
+    most = max(ratio.factor for _, ratio in (*faster, *slower))
     if most < WORTH:
         return f"Differences were seen, and the largest is {most - 1:.1%}: choose by something else."
     if not slower:
@@ -191,9 +155,9 @@ def _advice(
         return f"{_sentence(choice.keep_old)}: nothing was faster with {choice.new_name}."
     many, few = (choice.take_new, slower) if len(faster) >= len(slower) else (choice.keep_old, faster)
     other = choice.keep_old if few is slower else choice.take_new
-    worth = [item for item in few if max(item[1].value, 1 / item[1].value) >= WORTH]
+    worth = [item for item in few if item[1].factor >= WORTH]
     if not worth:
-        loss = max(max(ratio.value, 1 / ratio.value) for _, ratio in few) - 1
+        loss = max(ratio.factor for _, ratio in few) - 1
         where = "; ".join(pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS])
         return f"{_sentence(many)}; what that loses at {where} is at most {loss:.1%}."
     few = worth
@@ -207,5 +171,10 @@ def _sentence(words: str) -> str:
 
 
 def choices(study: Study) -> list[StudyFinding]:
-    """Every choice's findings."""
-    return [found for choice in CHOICES for found in choose(study, choice)]
+    """The findings of every pack's choices whose workloads the study has."""
+    return [
+        found
+        for choice in packs.joined("choices")
+        if {choice.old.workload, choice.new.workload} <= study.by_workload.keys()
+        for found in choose(study, choice)
+    ]

@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from fiprof.model.results import Cell
+from fiprof.analysis.study import Study
+from fiprof.model import packs
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Bullets, Caution, Page, Section, Table, Text
 from fiprof.reports.study_pages import levels
-from fiprof.reports.study_pages.data import Study
-from fiprof.reports.study_pages.ratio import METHOD, bytes_, duration, number, spread
+from fiprof.reports.study_pages.names import confidence, label
+from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, number, spread
 from fiprof.reports.study_pages.tables import half_width
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import phrase
 from fiprof.text import count
 
 DRIFT = 0.02
-"""Spread of a cell's rounds, as a part of its time, from which it is named. fiprof's own choice."""
+"""Spread of a case's rounds, as a part of its time, from which it is named. fiprof's own choice."""
 
 CLOCK_APART = 0.02
 """Difference of the clock before and after, as a part, that gets a caution. fiprof's own choice."""
@@ -37,12 +40,40 @@ def facts(study: Study) -> tuple[tuple[str, str], ...]:
     driver = state.get("driver") or value(study, "driver")
     wanted = (
         ("GPU", value(study, "gpu", "name")),
-        ("FlashInfer", value(study, "packages", "flashinfer-python")),
+        *((words, value(study, "packages", name)) for name, words in packages().items()),
         ("CUDA, driver", " · ".join(str(word) for word in (value(study, "gpu", "cuda"), driver) if word)),
         ("Measured", f"{info.started.replace('T', ' ')}, {duration(info.duration_s * 1e6)} of measuring"),
-        ("Cells", f"{info.cells:,} measured, {info.skipped:,} skipped; {info.status}"),
+        ("Cases", f"{info.cases:,} measured, {info.skipped:,} skipped; {status(study)}"),
     )
     return tuple((name, str(word)) for name, word in wanted if word)
+
+
+def packages() -> dict[str, str]:
+    """Package -> its name in words, of those that packs are about."""
+    return {name: words for found in packs.parts("packages").values() for name, words in found.items()}
+
+
+def status(study: Study) -> str:
+    """Whether the study is complete, or what is not measured yet."""
+    info = study.info
+    if info.status == "complete":
+        return phrase("study.complete")
+    return phrase("study.incomplete", missing=[f"{n} {name}" for name, n in info.missing.items()])
+
+
+def warnings(study: Study) -> list[str]:
+    """What makes the study's numbers doubtful."""
+    info = study.info
+    skipped = [case for cases in study.by_workload.values() for case in cases if case.skipped]
+    return [
+        *(phrase("study.mixed", what=what, values=values) for what, values in info.mixed.items()),
+        *(phrase("study.skipped", case=case.id, reason=case.skipped) for case in skipped),
+        *(
+            phrase("study.run_warning", run=run, warning=text)
+            for run, texts in info.run_warnings.items()
+            for text in texts
+        ),
+    ]
 
 
 def page(study: Study) -> Page:
@@ -92,30 +123,30 @@ def _shown(key: str, item: object) -> str:
 
 def _method(study: Study) -> list[str]:
     settings = study.info.settings
-    counted = [cell.plain for cell in study.measured if cell.plain is not None]
+    counted = [case.plain for case in study.measured if case.plain is not None]
     found = []
     if counted:
         rounds = sorted({times.rounds for times in counted})
         each = sorted({times.count for times in counted})
         turns = (
-            f"{_range(rounds)} rounds; between two rounds of a cell every other cell had its turn, so that a drift of "
+            f"{_range(rounds)} rounds; between two rounds of a case every other case had its turn, so that a drift of "
             "the clocks does not look like a trend"
             if rounds[-1] > 1
-            else "one round, so that a drift of the clocks between cells would look like a difference"
+            else "one round, so that a drift of the clocks between cases would look like a difference"
         )
         found.append(
-            f"plain: each cell between CUDA events without a profiler, {_range(each)} measurements in {turns}. The "
-            f"interval of the median has a confidence of {study.confidence}."
+            f"plain: each case between CUDA events without a profiler, {_range(each)} measurements in {turns}. The "
+            f"interval of the median has a confidence of {confidence(study)}."
         )
     under = [
-        ("nsys", sum(cell.nsys is not None for cell in study.measured), "kernel times of the same iterations, traced"),
-        ("ncu", sum(bool(cell.kernels) for cell in study.measured), "counters of one launch of each kernel, replayed"),
+        ("nsys", sum(case.nsys is not None for case in study.measured), "kernel times of the same iterations, traced"),
+        ("ncu", sum(bool(case.kernels) for case in study.measured), "counters of one launch of each kernel, replayed"),
     ]
-    found += [f"{tool}: {what}; {n} of {count(len(study.measured), 'cell')}." for tool, n, what in under]
-    checked = [cell.relative_error for cell in study.measured if cell.relative_error is not None]
+    found += [f"{tool}: {what}; {n} of {count(len(study.measured), 'case')}." for tool, n, what in under]
+    checked = [case.relative_error for case in study.measured if case.relative_error is not None]
     if checked:
         found.append(
-            f"Results: {count(len(checked), 'cell')} compared with a float32 reference, the largest relative error "
+            f"Results: {count(len(checked), 'case')} compared with a float32 reference, the largest relative error "
             f"{max(checked):.1e}."
         )
     if settings:
@@ -168,22 +199,22 @@ def _sure(study: Study) -> tuple[Bullets, ...]:
 
 
 def steadiness(study: Study) -> list[str]:
-    """How wide the intervals are, and how far a cell's rounds lie apart."""
-    widths = [half_width(cell) for cell in study.measured]
+    """How wide the intervals are, and how far a case's rounds lie apart."""
+    widths = [half_width(case) for case in study.measured]
     if not widths:
-        return ["No cell has a time."]
+        return ["No case has a time."]
     widest = max(study.measured, key=half_width)
-    drifts = [(cell, drift(cell)) for cell in study.measured if cell.plain and len(cell.plain.round_medians_us) > 1]
+    drifts = [(case, drift(case)) for case in study.measured if case.plain and len(case.plain.round_medians_us) > 1]
     lines = [
-        f"Half of the interval of a cell's median is {spread(widths, '.1%')} of it; the widest is at "
-        f"{study.label(widest)}."
+        f"Half of the interval of a case's median is {spread(widths, '.1%')} of it; the widest is at "
+        f"{label(study, widest)}."
     ]
     if drifts:
         moved = [item for item in drifts if item[1] >= DRIFT]
         worst = max(drifts, key=lambda item: item[1])
         lines.append(
-            f"The slowest and the fastest round of a cell are {spread([part for _, part in drifts], '.1%')} of its "
-            f"time apart; {DRIFT:.0%} or more in {len(moved)} of {len(drifts)} cells, most at {study.label(worst[0])} "
+            f"The slowest and the fastest round of a case are {spread([part for _, part in drifts], '.1%')} of its "
+            f"time apart; {DRIFT:.0%} or more in {len(moved)} of {len(drifts)} cases, most at {label(study, worst[0])} "
             f"({worst[1]:.1%})."
         )
         lines += [words for words in [levels.sentence(study)] if words]
@@ -191,42 +222,42 @@ def steadiness(study: Study) -> list[str]:
     return lines
 
 
-def drift(cell: Cell) -> float:
-    """How far a cell's rounds are apart, as a part of its time."""
-    assert cell.plain is not None
-    return (max(cell.plain.round_medians_us) - min(cell.plain.round_medians_us)) / cell.plain.median_us
+def drift(case: CaseResult) -> float:
+    """How far a case's rounds are apart, as a part of its time."""
+    assert case.plain is not None
+    return (max(case.plain.round_medians_us) - min(case.plain.round_medians_us)) / case.plain.median_us
 
 
-def _trend(drifts: Sequence[tuple[Cell, float]]) -> str:
-    """Whether the last round was slower or faster than the first in most cells."""
+def _trend(drifts: Sequence[tuple[CaseResult, float]]) -> str:
+    """Whether the last round was slower or faster than the first in most cases."""
     moves = [
-        cell.plain.round_medians_us[-1] / cell.plain.round_medians_us[0] - 1
-        for cell, _ in drifts
-        if cell.plain is not None and cell.plain.round_medians_us[0] > 0
+        case.plain.round_medians_us[-1] / case.plain.round_medians_us[0] - 1
+        for case, _ in drifts
+        if case.plain is not None and case.plain.round_medians_us[0] > 0
     ]
     if not moves:
         return "Whether the GPU drifted cannot be told."
     slower = sum(move > 0 for move in moves)
     return (
-        f"From the first round to the last the median cell moved by {median(moves):+.2%}; {slower} of {len(moves)} "
+        f"From the first round to the last the median case moved by {median(moves):+.2%}; {slower} of {len(moves)} "
         "became slower (half of them would by chance)."
     )
 
 
 def _means(study: Study) -> list[str]:
     found = [METHOD]
-    pairs = [(cell, cell.plain, cell.nsys) for cell in study.measured if cell.nsys]
-    gaps = [(plain.median_us - nsys.median_us, cell) for cell, plain, nsys in pairs if plain and nsys]
+    pairs = [(case, case.plain, case.nsys) for case in study.measured if case.nsys]
+    gaps = [(plain.median_us - nsys.median_us, case) for case, plain, nsys in pairs if plain and nsys]
     parts = [1 - nsys.median_us / plain.median_us for _, plain, nsys in pairs if plain and nsys]
     if gaps:
         (least, short), (most, long) = (choose(gaps, key=lambda item: item[0]) for choose in (min, max))
         found.append(
             f"Plain time less kernel time under nsys is in the median {number(median([us for us, _ in gaps]))} µs, "
             f"{median(parts):.1%} of the plain time: events and the gaps between kernels are in the plain time, which "
-            f"matters for cells of a few microseconds. It is {number(least)} µs at {study.label(short)} and "
-            f"{number(most)} µs at {study.label(long)}: the two are different measurements, and differ as rounds do."
+            f"matters for cases of a few microseconds. It is {number(least)} µs at {label(study, short)} and "
+            f"{number(most)} µs at {label(study, long)}: the two are different measurements, and differ as rounds do."
         )
-    ratios = [cell.ncu_us / cell.nsys.median_us for cell in study.measured if cell.nsys and cell.ncu_us]
+    ratios = [case.ncu_us / case.nsys.median_us for case in study.measured if case.nsys and case.ncu_us]
     if ratios:
         found.append(
             f"ncu's time is {spread(ratios)} times nsys's: it flushes the caches (cache control "
@@ -234,11 +265,11 @@ def _means(study: Study) -> list[str]:
             "time with a plain one; shares of a roof and stalls are ncu's, speed-ups are plain."
         )
     if l2 := study.l2_bytes:
-        warm = [cell for cell in study.measured if 0 < cell.bytes_read + cell.bytes_written <= l2]
-        above = [cell for cell in study.measured if (cell.gb_per_s_roof_share or 0) > 1]
+        warm = [case for case in study.measured if 0 < case.bytes_read + case.bytes_written <= l2]
+        above = [case for case in study.measured if (case.gb_per_s_roof_share or 0) > 1]
         found.append(
-            f"Iterations follow each other on the same data: in {count(len(warm), 'cell')} all of it fits in the L2 "
-            f"cache of {bytes_(l2)}, so their plain times can be those of a warm cache; {count(len(above), 'cell')} "
+            f"Iterations follow each other on the same data: in {count(len(warm), 'case')} all of it fits in the L2 "
+            f"cache of {bytes_(l2)}, so their plain times can be those of a warm cache; {count(len(above), 'case')} "
             f"{'moves its' if len(above) == 1 else 'move their'} least bytes faster than DRAM's peak. A server that "
             "does other work in between sees colder caches."
         )

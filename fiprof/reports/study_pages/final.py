@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiprof.analysis.claims import ClaimVerdict, Outcome, Result, Tested
+from fiprof.analysis.study import Study
+from fiprof.model import packs
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, Section, Table, Text
-from fiprof.reports.study_pages.claims import Result, Tested
-from fiprof.reports.study_pages.data import Study, short_pair
-from fiprof.reports.study_pages.environment import facts, steadiness
+from fiprof.reports.study_pages.claims import counts, how, measured, sentence
+from fiprof.reports.study_pages.environment import facts, status, steadiness
 from fiprof.reports.study_pages.found import StudyFinding
-from fiprof.reports.study_pages.ratio import METHOD
+from fiprof.reports.study_pages.names import cite, run_link, short, short_pair
+from fiprof.reports.study_pages.numbers import METHOD
 from fiprof.reports.study_pages.tables import absent, claims, key
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import phrase, worded
 from fiprof.text import count
-
-RULES = (
-    "Two of the rules were made after the first data from a GPU had been seen, and not before: that a claim of a bound "
-    "holds in part where a roof of that kind is the lowest and the verdict is another, and that the claim of saved "
-    "traffic leaves out what fits in L2. The limits of the numbers, such as ±10%, are older than the data."
-)
-"""Said below the claims."""
 
 
 def page(
@@ -35,22 +32,21 @@ def page(
         Section(
             "kernels", "For those who write kernels", _none(made[1]), tuple(_finding(study, found) for found in made[1])
         ),
-        Section(
-            "claims",
-            "What others say, tested",
-            (
-                Text(
-                    ("Each claim is a test on this study's cells; confirmed or refuted on this GPU, at these sizes.",)
-                ),
-                Table(claims(results), "claims-table"),
-                Text((RULES,)),
-            ),
-            tuple(_claim(study, result) for result in results),
-        ),
+        *_claims(study, results),
         Section("not-measured", "What was not measured", _not_measured(study, [*serving, *kernels], results)),
         Section("method", "How sure", (*(Text((line,)) for line in steadiness(study)), Text((METHOD,)))),
     ]
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
+
+
+def _claims(study: Study, results: Sequence[Result]) -> tuple[Section, ...]:
+    """Nothing where no pack claims anything of the study's workloads."""
+    if not results:
+        return ()
+    lead = "Each claim is a test on this study's cases; confirmed or refuted on this GPU, at these sizes."
+    notes = tuple(Text((text,)) for text in packs.joined("claim_notes"))
+    blocks: tuple[Block, ...] = (Text((lead,)), Table(claims(results), "claims-table"), *notes)
+    return (Section("claims", "What others say, tested", blocks, tuple(_claim(study, item) for item in results)),)
 
 
 def _none(made: Sequence[StudyFinding]) -> tuple[Block, ...]:
@@ -61,28 +57,12 @@ def _short(
     study: Study, serving: Sequence[StudyFinding], kernels: Sequence[StudyFinding], results: Sequence[Result]
 ) -> tuple[Block, ...]:
     made = [found for found in (*serving, *kernels) if not found.absent]
-    counts = [
-        f"{sum(item.verdict == verdict for item in results)} {word}"
-        for verdict, word in (
-            ("confirmed", "confirmed"),
-            ("partly", "true in part"),
-            ("refuted", "refuted"),
-            ("undecided", "undecided"),
-            ("not measured", "not measured"),
-        )
-        if any(item.verdict == verdict for item in results)
-    ]
     blocks: list[Block] = []
     if study.info.status != "complete":
-        blocks.append(Caution(f"The study is not complete: {study.info.status}."))
-    blocks.append(
-        Text(
-            (
-                f"{count(len(study.measured), 'cell')}, {count(len(made), 'finding')}, {count(len(results), 'claim')}: "
-                f"{', '.join(counts)}.",
-            )
-        )
-    )
+        blocks.append(Caution(phrase("study.not_complete", status=status(study))))
+    words = f"{count(len(study.measured), 'case')}, {count(len(made), 'finding')}"
+    words += f", {count(len(results), 'claim')}: {counts(results)}" if results else ""
+    blocks.append(Text((f"{words}.",)))
     for group, who in ((serving, "serve models"), (kernels, "write kernels")):
         if lines := [_line(found) for found in group if not found.absent]:
             blocks += [Text((f"For those who {who}:",)), Bullets(tuple(lines))]
@@ -97,15 +77,15 @@ def _line(found: StudyFinding) -> Text:
 
 
 def _finding(study: Study, found: StudyFinding) -> Section:
-    """A finding under a heading of its own, followed by links to the cells that show it."""
+    """A finding under a heading of its own, followed by links to the cases that show it."""
     blocks: list[Block] = [found.finding]
     if found.command:
         blocks.append(Code(found.command))
-    cells = {cell.case: cell for cell in found.cells}
-    if cells:
+    cases = {case.id: case for case in found.cases}
+    if cases:
         parts: list[str] = ["Shown by: "]
-        for i, cell in enumerate(cells.values()):
-            parts += ["; " if i else "", study.cite(cell)]
+        for i, case in enumerate(cases.values()):
+            parts += ["; " if i else "", cite(study, case)]
         blocks.append(Text(tuple(parts)))
     return Section(f"section-{found.finding.anchor}", found.subject, tuple(blocks))
 
@@ -118,34 +98,34 @@ def _clause(sentence: str) -> str:
 def _claim(study: Study, result: Result) -> Section:
     claim = result.claim
     blocks: list[Block] = [
-        Text((result.sentence,)),
-        Bullets((Text((f"Cells: {claim.about}.",)), Text((f"Test: {claim.how}.",)))),
+        Text((sentence(study, result),)),
+        Bullets((Text((f"Cases: {claim.about}.",)), Text((f"Test: {how(claim)}.",)))),
     ]
     if result.tested:
         blocks.append(Table(_tested(study, result.tested), f"tested-{claim.name}", appendix=True))
-    return Section(f"claim-{claim.name}", f"«{claim.words}»: {result.verdict}", tuple(blocks))
+    return Section(f"claim-{claim.name}", f"«{claim.words}»: {worded(result.verdict)}", tuple(blocks))
 
 
-_ORDER = ("fails", "partly", "unclear", "holds")
+_ORDER = (Outcome.FAILS, Outcome.PARTLY, Outcome.UNCLEAR, Outcome.HOLDS)
 
 
 def _tested(study: Study, tested: Sequence[Tested]) -> View:
-    """Every cell or pair, those that contradict first, with the runs that hold them."""
-    runs = max(len({cell.run for cell in item.cells}) for item in tested)
+    """Every case or pair, those that contradict first, with the runs that hold them."""
+    runs = max(len({case.run for case in item.cases}) for item in tested)
     rows = []
     for item in sorted(tested, key=lambda item: _ORDER.index(item.outcome)):
-        names = list(dict.fromkeys(cell.run for cell in item.cells))
-        links = [study.run_link(name) for name in names] + [""] * (runs - len(names))
-        name = short_pair(study, *item.cells) if len(item.cells) == 2 else study.short(item.cells[0])
-        rows.append((name, item.measured, item.outcome, *links))
-    columns = [Column("cells", "cells"), Column("measured", "measured"), Column("outcome", "claim")]
+        names = list(dict.fromkeys(case.run for case in item.cases))
+        links = [run_link(study, name) for name in names] + [""] * (runs - len(names))
+        name = short_pair(study, *item.cases) if len(item.cases) == 2 else short(study, item.cases[0])
+        rows.append((name, measured(item), worded(item.outcome), *links))
+    columns = [Column("cases", "cases"), Column("measured", "measured"), Column("outcome", "claim")]
     columns += [Column(f"run_{i}", "run" if not i else "other run") for i in range(runs)]
-    return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cells)])))
+    return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cases)])))
 
 
 def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence[Result]) -> tuple[Block, ...]:
     lines = [item.finding.observation for item in found if item.absent]
-    lines += [item.sentence for item in results if item.verdict == "not measured"]
+    lines += [sentence(study, item) for item in results if item.verdict is ClaimVerdict.NOT_MEASURED]
     blocks: list[Block] = []
     if lines:
         blocks.append(Bullets(tuple(Text((line,)) for line in lines)))

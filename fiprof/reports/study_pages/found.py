@@ -1,24 +1,29 @@
-"""A finding of a study with the cells that show it."""
+"""A finding of a study with the cases that show it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
-from fiprof.model.results import Cell
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
 
-Audience = Literal["serving", "kernels"]
+
+class Audience(StrEnum):
+    """Whom a finding is for."""
+
+    SERVING = "serving"
+    KERNELS = "kernels"
 
 
 @dataclass(frozen=True)
 class StudyFinding:
-    """A finding with the cells that show it."""
+    """A finding with the cases that show it."""
 
     subject: str
     """What it is about, as a heading."""
     finding: Observation
-    cells: tuple[Cell, ...]
+    cases: tuple[CaseResult, ...]
     """The few that the evidence names; the reader can open their runs."""
     audience: Audience
     headline: bool = False

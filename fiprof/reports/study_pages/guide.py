@@ -6,26 +6,37 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fiprof.analysis import scaling
+from fiprof.analysis.ratio import Direction, Ratio, of_cases
 from fiprof.analysis.reasons import reason_of
-from fiprof.model.results import Cell, Kernel
-from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
-from fiprof.reports.study_pages import scaling, sources
-from fiprof.reports.study_pages.data import (
-    AXIS_WORDS,
+from fiprof.analysis.study import (
+    Pair,
+    Params,
     Study,
     Value,
+    absence,
     is_number,
     main_kernel,
-    pair_label,
     pairs_of,
+    size,
+    top_stalls,
+)
+from fiprof.model import knowledge, packs
+from fiprof.model.results import CaseResult, Kernel
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
+from fiprof.reports.study_pages.environment import facts
+from fiprof.reports.study_pages.kernel_findings import occupancy
+from fiprof.reports.study_pages.names import (
+    absence_words,
+    axis_name,
+    cite,
+    pair_label,
     parameter_word,
     short_pair,
-    size,
+    title,
 )
-from fiprof.reports.study_pages.environment import facts
-from fiprof.reports.study_pages.kernel_findings import occupancy, top_stalls
-from fiprof.reports.study_pages.kernels import known, title
-from fiprof.reports.study_pages.ratio import Ratio, of_cells, spread
+from fiprof.reports.study_pages.numbers import ratio_words, spread
+from fiprof.reports.study_pages.scaling import unit_of
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
 from fiprof.text import count, join_words
@@ -45,15 +56,15 @@ def page(study: Study) -> Page:
 
 
 def _workload(study: Study, workload: str) -> Section:
-    about = known(workload)
+    about = knowledge.of_workload(workload)
     algorithm: tuple[Block, ...] = (
         (Bullets(tuple(Text((text,)) for text in about.algorithm)),)
-        if about
+        if about and about.algorithm
         else (Text(("A workload of the study's own: its file says what it does.",)),)
     )
     variant: tuple[Block, ...] = (
         (Bullets(tuple(Text((text,)) for text in about.variant)),)
-        if about
+        if about and about.variant
         else (Text(("Change its file; fiprof kernels --workload shows its parameters.",)),)
     )
     return Section(
@@ -77,53 +88,12 @@ def _workload(study: Study, workload: str) -> Section:
 
 
 def _code(study: Study, workload: str) -> tuple[Block, ...]:
-    names = list(dict.fromkeys(kernel.kernel for cell in study.of(workload) for kernel in cell.kernels))
+    names = list(dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels))
     blocks: list[Block] = []
     lines = [f"ran here: {join_words(names)}"] if names else []
-    lines += _compiled(study, workload)
     if lines:
         blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
-    packages = study.info.environment.get("packages") or {}
-    version = str(packages.get("flashinfer-python") or "")
-    blocks += sources.blocks(study.sources, workload, names, version, _ran(study, workload))
-    return tuple(blocks)
-
-
-def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
-    """Full name of a kernel -> option -> its values in the cells that ran it."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for cell in study.of(workload):
-        for kernel in cell.kernels:
-            values = found.setdefault(kernel.kernel_full, {})
-            for name in study.options(workload):
-                if name in cell.params:
-                    values.setdefault(name, set()).add(_value_word(name, cell.params[name], cell.params))
-    return found
-
-
-def _compiled(study: Study, workload: str) -> list[str]:
-    """The modules that first calls of a workload compiled or loaded, with their sources."""
-    if study.jit is None:
-        return []
-    wanted = dict.fromkeys(
-        name for call in study.jit.calls if call.case.partition("[")[0] == workload for name in call.modules
-    )
-    modules = {module.name: module for module in study.jit.modules}
-    return [
-        f"module {name}: {_files(name, modules[name].sources)}"
-        + (f"; made by {modules[name].generator}" if modules[name].generator else "")
-        for name in wanted
-        if name in modules
-    ]
-
-
-def _files(module: str, files: Sequence[str]) -> str:
-    """A module's sources; the folder of the generated ones, which has the module's name, is said once."""
-    folder = f"generated/{module}/"
-    made = [file.removeprefix(folder) for file in files if file.startswith(folder)]
-    kept = [file for file in files if not file.startswith(folder)]
-    parts = [join_words(kept), f"generated in a folder of its name: {join_words(made)}" if made else ""]
-    return "; ".join(filter(None, parts)) or "sources not known"
+    return (*blocks, *packs.joined("code", study, workload))
 
 
 # Parameters
@@ -135,37 +105,37 @@ class Effect:
 
     change: str
     """``MHA 32/32 to GQA 32/8``."""
-    pairs: tuple[tuple[tuple[Cell, Cell], Ratio], ...]
-    """Cells after and before, and the time after over the time before."""
+    pairs: tuple[tuple[Pair, Ratio], ...]
+    """Cases after and before, and the time after over the time before."""
 
 
 def effects(study: Study, workload: str) -> list[Effect]:
-    """Every option's values against its first one: cells that differ in this alone, by plain time."""
+    """Every option's values against its first one: cases that differ in this alone, by plain time."""
     found = []
     for name in study.options(workload):
         values = study.varied(workload)[name]
         for value in values[1:]:
             pairs = pairs_of(study, workload, name, value, values[0])
-            ratios = [(pair, ratio) for pair in pairs if (ratio := of_cells(*pair)) is not None]
+            ratios = [(pair, ratio) for pair in pairs if (ratio := of_cases(*pair)) is not None]
             if ratios:
                 params = ratios[0][0][0].params
-                words = [_value_word(name, item, {**params, name: item}) for item in (values[0], value)]
+                words = [value_word(name, item, {**params, name: item}) for item in (values[0], value)]
                 found.append(Effect(f"{words[0]} to {words[1]}", tuple(ratios)))
     return found
 
 
-_KINDS = (("less", "faster"), ("more", "slower"), ("same", "with no difference seen"))
+_KINDS = ((Direction.LESS, "faster"), (Direction.MORE, "slower"), (Direction.SAME, "with no difference seen"))
 
 
 def _effect_words(study: Study, effect: Effect) -> str:
-    directions: list[str] = [ratio.direction for _, ratio in effect.pairs]
+    directions = [ratio.direction for _, ratio in effect.pairs]
     seen = join_words([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
-    largest, ratio = max(effect.pairs, key=lambda item: max(item[1].value, 1 / item[1].value))
+    largest, ratio = max(effect.pairs, key=lambda item: item[1].factor)
     values = [item.value for _, item in effect.pairs]
     where = pair_label(study, *largest)
     return (
         f"{effect.change}: {seen} of {count(len(effect.pairs), 'pair')}; time after over time before "
-        f"{spread(values)}; the largest effect is {ratio}{f', at {where}' if where else ''}."
+        f"{spread(values)}; the largest effect is {ratio_words(ratio)}{f', at {where}' if where else ''}."
     )
 
 
@@ -174,11 +144,11 @@ def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
     rows = [
         (effect.change, short_pair(study, *pair), ratio.value, ratio.low, ratio.high)
         for effect in found
-        for pair, ratio in sorted(effect.pairs, key=lambda item: -max(item[1].value, 1 / item[1].value))
+        for pair, ratio in sorted(effect.pairs, key=lambda item: -item[1].factor)
     ]
     columns = (
         Column("change", "change"),
-        Column("cells", "at"),
+        Column("cases", "at"),
         Column("ratio", "time after / before", spec=".3f"),
         Column("low", "from", spec=".3f"),
         Column("high", "to", spec=".3f"),
@@ -187,12 +157,13 @@ def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
     return View(columns, tuple(rows), title="Every pair", notes=notes)
 
 
-def _value_word(name: str, value: Value, params: dict[str, Value]) -> str:
+def value_word(name: str, value: Value, params: Params) -> str:
+    """A parameter's value in words, a switch that is off too."""
     return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
 
 
 def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
-    about = known(workload)
+    about = knowledge.of_workload(workload)
     varied = study.varied(workload)
     meanings = dict(about.parameters) if about else {}
     lines = []
@@ -210,7 +181,7 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
         blocks.append(
             Text(
                 (
-                    "Cells that differ in one option alone, by plain time; faster and slower are those whose interval "
+                    "Cases that differ in one option alone, by plain time; faster and slower are those whose interval "
                     "does not hold 1x:",
                 )
             )
@@ -219,16 +190,16 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
         blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True, uncut=True))
     for axis in study.axes(workload):
         growth = scaling.fits(study, workload, axis)
-        name = AXIS_WORDS.get(axis, axis)
+        name = axis_name(axis)
         if growth:
-            unit, scale = scaling.unit_of(max(growth, key=lambda item: item.xs[-1]))
+            unit, scale = unit_of(max(growth, key=lambda item: item.xs[-1]))
             slopes = spread([item.slope_us * scale for item in growth])
             worst = spread([100 * abs(item.largest_residual) for item in growth], ".0f")
             blocks.append(
                 Text(
                     (
                         f"{axis}: {slopes} µs for {unit} more, by the lines along {name} "
-                        f"({count(len(growth), 'fit')}); the cell farthest off its line is {worst}% of its time off; ",
+                        f"({count(len(growth), 'fit')}); the case farthest off its line is {worst}% of its time off; ",
                         PageLink("fits", f"analysis#fits-{workload}-{axis}"),
                         ".",
                     )
@@ -244,7 +215,7 @@ def _tried(value: Value) -> str:
 
 
 def _only_value(study: Study, workload: str, name: str) -> str:
-    values = list(dict.fromkeys(cell.params[name] for cell in study.of(workload) if name in cell.params))
+    values = list(dict.fromkeys(case.params[name] for case in study.of(workload) if name in case.params))
     return f" ({_tried(values[0])})" if len(values) == 1 else ""
 
 
@@ -257,14 +228,14 @@ def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
         return (Caution(f"Not measured: {_why_no_stalls(study, workload)}."),)
     lines: list[Text] = []
     reasons: dict[str, float] = {}
-    for cell, kernel in shown:
+    for case, kernel in shown:
         top = top_stalls(kernel, TOP_REASONS)
         for name, share in top:
             reasons[name] = max(share, reasons.get(name, 0.0))
         words = ", ".join(f"{name} {share:.0%}" for name, share in top) or "stalls not collected"
         held = f"; {occupancy(kernel)}" if occupancy(kernel) else ""
-        lines.append(Text((f"{kernel.kernel}: {words}{held}; ", study.cite(cell))))
-    blocks: list[Block] = [Text(("Each kernel at its largest cell:",)), Bullets(tuple(lines))]
+        lines.append(Text((f"{kernel.kernel}: {words}{held}; ", cite(study, case))))
+    blocks: list[Block] = [Text(("Each kernel at its largest case:",)), Bullets(tuple(lines))]
     ordered = sorted(reasons, key=lambda name: -reasons[name])
     blocks.append(Text(("What these states are, and what would change them:",)))
     blocks.append(
@@ -285,16 +256,16 @@ def _helps(name: str) -> str:
 
 def _why_no_stalls(study: Study, workload: str) -> str:
     if not study.of(workload):
-        return study.why_absent(workload)
-    return "ncu did not collect the warps' states of these cells"
+        return absence_words(absence(study, workload))
+    return "ncu did not collect the warps' states of these cases"
 
 
-def _largest_by_kernel(study: Study, workload: str) -> list[tuple[Cell, Kernel]]:
-    """Each kernel of a workload, with the largest cell that ran it."""
-    found: dict[str, tuple[Cell, Kernel]] = {}
-    for cell in sorted(study.of(workload), key=size):
-        for kernel in cell.kernels:
-            found[kernel.kernel] = (cell, kernel)
+def _largest_by_kernel(study: Study, workload: str) -> list[tuple[CaseResult, Kernel]]:
+    """Each kernel of a workload, with the largest case that ran it."""
+    found: dict[str, tuple[CaseResult, Kernel]] = {}
+    for case in sorted(study.of(workload), key=size):
+        for kernel in case.kernels:
+            found[kernel.kernel] = (case, kernel)
     return list(found.values())
 
 
@@ -302,20 +273,20 @@ def _largest_by_kernel(study: Study, workload: str) -> list[tuple[Cell, Kernel]]
 
 
 def _debug(study: Study, workload: str) -> tuple[Block, ...]:
-    seen = [cell for cell in study.of(workload) if cell.kernels] or list(study.of(workload))
+    seen = [case for case in study.of(workload) if case.kernels] or list(study.of(workload))
     if not seen:
-        return (Caution(f"No cell to start from: {study.why_absent(workload)}."),)
-    cell, least = max(seen, key=size), min(seen, key=size)
-    kernel = main_kernel(cell)
-    case, small = shlex.quote(cell.case), shlex.quote(least.case)
+        return (Caution(f"No case to start from: {absence_words(absence(study, workload))}."),)
+    case, least = max(seen, key=size), min(seen, key=size)
+    kernel = main_kernel(case)
+    largest, small = shlex.quote(case.id), shlex.quote(least.id)
     named = study.varied(workload)
     options = " ".join(
-        f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in cell.params.items() if name in named
+        f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in case.params.items() if name in named
     )
     name = shlex.quote(kernel.kernel) if kernel else workload
     lines = [
         "# without a profiler: is it right, how long does it take",
-        f"python -m fiprof.workloads run --case {case}",
+        f"python -m fiprof.workloads run --case {largest}",
         "# wrong results or a crash, at a small size: out-of-bounds accesses, races in shared memory",
         f"compute-sanitizer --tool memcheck python -m fiprof.workloads run --case {small}",
         f"compute-sanitizer --tool racecheck python -m fiprof.workloads run --case {small}",
@@ -329,7 +300,7 @@ def _debug(study: Study, workload: str) -> tuple[Block, ...]:
         f"fiprof timeline latest --perfetto {workload}.pftrace",
     ]
     return (
-        Text(("With the largest cell that was measured, ", study.cite(cell), ":")),
+        Text(("With the largest case that was measured, ", cite(study, case), ":")),
         Code("\n".join(lines)),
     )
 
@@ -343,7 +314,7 @@ def _loop() -> tuple[Block, ...]:
         Bullets(
             (
                 Text(
-                    ("Measure before: fiprof collect of the cell that matters, twice, to see how far two runs differ.",)
+                    ("Measure before: fiprof collect of the case that matters, twice, to see how far two runs differ.",)
                 ),
                 Text(("Change one thing; the runner compares with the float32 reference before it measures.",)),
                 Text(

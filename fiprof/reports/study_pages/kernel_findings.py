@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import math
-from statistics import median
 
 from fiprof.analysis.reasons import reason_of
-from fiprof.model.results import Cell, Kernel, Times
+from fiprof.analysis.study import Study, absence, dram_bytes, least_bytes, main_kernel, top_stalls
+from fiprof.analysis.verdict.model import Kind, Part
+from fiprof.model import knowledge
+from fiprof.model.results import CaseResult, Kernel, Times
 from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages import levels
-from fiprof.reports.study_pages.data import Study, dram_bytes, kernel_shares, main_kernel, parameter_words
-from fiprof.reports.study_pages.found import StudyFinding, not_measured, slug
-from fiprof.reports.study_pages.ratio import duration, number, times
+from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured, slug
+from fiprof.reports.study_pages.names import absence_words, evidence_words, label, parameter_words, verdict_title
+from fiprof.reports.study_pages.numbers import number, plain_time
+from fiprof.reports.words import phrase
 from fiprof.text import count, join_words
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
-
-MERGE = "MergeStates"
-"""In the names of FlashInfer's kernels that merge the parts of a split KV."""
-
-MERGE_WORTH = 0.10
-"""Part of an iteration from which the merge is said to be worth a change. fiprof's own choice."""
 
 TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
@@ -31,59 +28,64 @@ MOST_TAILS = 3
 
 def kernels(study: Study) -> list[StudyFinding]:
     """Every workload's distance from its roof, the cost of merging, and tails."""
-    return [*_distance(study), *_merge(study), *_tails(study), *levels.finding(study)]
+    return [*_distance(study), *_tails(study), *levels.finding(study)]
 
 
 def _distance(study: Study) -> list[StudyFinding]:
-    """For each workload, the option whose largest cell is farthest from its roof, and what its warps wait for."""
+    """For each workload, the option whose largest case is farthest from its roof, and what its warps wait for."""
     found = []
     for workload in study.by_workload:
         largest = [
-            (cell, kernel)
+            (case, kernel)
             for group in study.groups(workload).values()
-            for cell in group[-1:]
-            if (kernel := main_kernel(cell)) is not None
+            for case in group[-1:]
+            if (kernel := main_kernel(case)) is not None
         ]
-        known = [(cell, kernel, kernel.roof_share) for cell, kernel in largest if kernel.roof_share is not None]
+        known = [(case, kernel, kernel.roof_share) for case, kernel in largest if kernel.roof_share is not None]
         anchor, what = f"roof-{slug(workload)}", f"Distance of {workload} from its roof"
         if not known:
-            why = study.why_absent(workload) if not study.of(workload) else "ncu gave no roof of its largest cells"
-            found.append(not_measured(anchor, what, why, "kernels"))
+            why = (
+                absence_words(absence(study, workload))
+                if not study.of(workload)
+                else "ncu gave no roof of its largest cases"
+            )
+            found.append(not_measured(anchor, what, why, Audience.KERNELS))
             continue
-        cell, kernel, share = min(known, key=lambda item: item[2])
+        case, kernel, share = min(known, key=lambda item: item[2])
         best, best_kernel, best_share = max(known, key=lambda item: item[2])
         top = top_stalls(kernel)
         other = (
             f"; the best of {len(known)} options, {_option(study, best)}, {best_share:.0%} of the {best_kernel.roof} "
             "roof"
-            if best is not cell
+            if best is not case
             else ""
         )
-        evidence = [f"{study.label(cell)}: {_time(cell)}; {kernel.kernel}"]
-        evidence += kernel.verdict_evidence[:2]
-        evidence += _bytes(cell)
+        evidence = [f"{label(study, case)}: {plain_time(case)}; {kernel.kernel}"]
+        evidence += [evidence_words(item) for item in kernel.verdict.evidence[:2]] if kernel.verdict else []
+        evidence += _bytes(case)
         evidence += [f"warps: {join_words([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
         finding = Observation(
             anchor,
-            f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof with {_option(study, cell)}"
-            f"{f', {kernel.verdict}' if kernel.verdict else ''}{other}.",
+            f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof with {_option(study, case)}"
+            f"{f', {verdict_title(kernel.verdict)}' if kernel.verdict else ''}{other}.",
             tuple(evidence),
             _stall_advice(kernel),
             "Counted by ncu in one launch. The roof is the lowest at the kernel's intensity; the verdict also weighs "
             "what no roof shows: issue slots, idle multiprocessors, the host.",
         )
-        cells = (cell,) if best is cell else (cell, best)
+        cases = (case,) if best is case else (case, best)
+        about = knowledge.of_workload(workload)
         found.append(
             StudyFinding(
                 f"{workload} and its roof",
                 finding,
-                cells,
-                "kernels",
-                headline=workload in ("prefill", "decode"),
+                cases,
+                Audience.KERNELS,
+                headline=about is not None and about.headline,
                 short=_short(kernel),
                 figure=f"{share:.0%} of the {kernel.roof} roof"
-                + (f", best {best_share:.0%}" if best is not cell else ""),
+                + (f", best {best_share:.0%}" if best is not case else ""),
             )
         )
     return found
@@ -91,33 +93,33 @@ def _distance(study: Study) -> list[StudyFinding]:
 
 def _short(kernel: Kernel) -> str:
     """Verdict and largest stall, for the summary; what follows from the verdict where it says more than that."""
-    for verdict, advice in _BY_VERDICT:
-        if kernel.verdict.startswith(verdict):
-            return f"{kernel.verdict}; {advice[:1].lower()}{advice[1:]}"
-    waiting = [item for item in top_stalls(kernel, len(kernel.stalls)) if reason_of(item[0]).kind == "stall"]
-    words = [kernel.verdict, *([f"its warps wait most on {waiting[0][0]} ({waiting[0][1]:.0%})"] if waiting else [])]
+    verdict = verdict_title(kernel.verdict)
+    if advice := _verdict_advice(kernel):
+        return f"{verdict}; {advice[:1].lower()}{advice[1:]}"
+    waiting = _waiting(kernel)
+    words = [verdict, *([f"its warps wait most on {waiting[0][0]} ({waiting[0][1]:.0%})"] if waiting else [])]
     return f"{'; '.join(filter(None, words)) or 'what holds it back was not collected'}."
 
 
-def _bytes(cell: Cell) -> list[str]:
+def _waiting(kernel: Kernel) -> list[tuple[str, float]]:
+    """The reasons of its stalls, the largest share first."""
+    return [item for item in top_stalls(kernel, len(kernel.stalls)) if reason_of(item[0]).kind == "stall"]
+
+
+def _bytes(case: CaseResult) -> list[str]:
     """Counted DRAM bytes over the least: what could be saved at all."""
-    counted, least = dram_bytes(cell), cell.bytes_read + cell.bytes_written
+    counted, least = dram_bytes(case), least_bytes(case)
     if not counted or not least:
         return []
     left = " (below 1: what L2 still holds at the end is not counted)" if counted < 0.99 * least else ""
     return [f"DRAM bytes counted: {number(counted / least)} times the least that the algorithm needs{left}"]
 
 
-def _option(study: Study, cell: Cell) -> str:
-    """The cell's options in words; its whole name where the workload has none."""
-    options = study.options(cell.workload)
-    words = parameter_words({name: cell.params[name] for name in options if name in cell.params}, cell.params)
-    return words or study.label(cell, workload=False)
-
-
-def top_stalls(kernel: Kernel, most: int = 3) -> list[tuple[str, float]]:
-    """The largest warp states with their shares."""
-    return sorted(kernel.stalls.items(), key=lambda item: -item[1])[:most]
+def _option(study: Study, case: CaseResult) -> str:
+    """The case's options in words; its whole name where the workload has none."""
+    options = study.options(case.workload)
+    words = parameter_words({name: case.params[name] for name in options if name in case.params}, case.params)
+    return words or label(study, case, workload=False)
 
 
 def occupancy(kernel: Kernel) -> str:
@@ -131,109 +133,48 @@ def occupancy(kernel: Kernel) -> str:
     )
 
 
-_BY_VERDICT = (
-    (
-        "launch-bound",
-        "The GPU waits for the host there: fewer launches or a CUDA graph help, a faster kernel does not.",
-    ),
-    (
-        "imbalanced",
-        "Multiprocessors idle while others work: more and smaller work items, or a schedule that evens them out.",
-    ),
-    (
-        "compute-bound (issue slots)",
-        "Its schedulers issue in most cycles: fewer instructions for the same work (wider loads, less index "
-        "arithmetic, tensor cores for what they can do).",
-    ),
-)
-"""Where a verdict's first words say more than the stalls."""
+def _verdict_advice(kernel: Kernel) -> str:
+    """What follows from a verdict that says more than the stalls; empty for others."""
+    if kernel.verdict is None:
+        return ""
+    if kernel.verdict.kind in (Kind.LAUNCH, Kind.IMBALANCE):
+        return phrase(f"study_advice.{kernel.verdict.kind}")
+    return phrase("study_advice.issue_slots") if kernel.verdict.part == Part.ISSUE_SLOTS else ""
 
 
 def _stall_advice(kernel: Kernel) -> str:
     """What follows from the verdict, the roof and the warps' states, in this order."""
-    for verdict, advice in _BY_VERDICT:
-        if kernel.verdict.startswith(verdict):
-            return advice
+    if advice := _verdict_advice(kernel):
+        return advice
     if kernel.roof_share is not None and kernel.roof_share >= NEAR_ROOF:
-        return f"At {kernel.roof_share:.0%} of the {kernel.roof} roof there is little left but to need less of it."
-    waiting = [
-        (name, share) for name, share in top_stalls(kernel, len(kernel.stalls)) if reason_of(name).kind == "stall"
-    ]
+        return phrase("study_advice.near_roof", share=kernel.roof_share, roof=kernel.roof)
+    waiting = _waiting(kernel)
     if not waiting:
-        return "Its stalls were not collected: fiprof collect --set full, then fiprof stalls, says what to change."
+        return phrase("study_advice.no_stalls")
     name, share = waiting[0]
-    return (
-        f"What its warps wait for most is {name} ({share:.0%}). What usually makes that less: {reason_of(name).helps}."
-    )
-
-
-def _merge(study: Study) -> list[StudyFinding]:
-    """What the kernel that merges the parts of a split KV costs."""
-    attention = [name for name in ("decode", "prefill") if name in study.by_workload]
-    seen = [cell for name in attention for cell in study.of(name) if cell.kernels]
-    if not seen:
-        why = "ncu saw no cell of them" if any(map(study.of, attention)) else study.why_absent("decode")
-        return [not_measured("decode-merge", "Cost of split-K's merge", why, "kernels")]
-    rest = [(cell, share) for cell in seen if (share := merge_share(cell)) is not None]
-    of = f"{count(len(seen), 'cell')} of {join_words(attention)}"
-    if not rest:
-        words = f"None of {of} ran a merge kernel: KV was split nowhere."
-        return [
-            StudyFinding("Split-K's merge", Observation("decode-merge", words, (), "Nothing to gain."), (), "kernels")
-        ]
-    worst, least = max(rest, key=lambda item: item[1]), min(rest, key=lambda item: item[1])
-    evidence = tuple(
-        f"{study.label(cell)}: {share:.0%} of the kernel time, {join_words(list(map(_kernel_time, cell.kernels)))}"
-        for cell, share in ({id(worst): worst, id(least): least}).values()
-    )
-    half = median(share for _, share in rest)
-    finding = Observation(
-        "decode-merge",
-        f"In {len(rest)} of {of} split-K adds a merge kernel, which takes {least[1]:.0%} to {worst[1]:.0%} of an "
-        f"iteration's kernel time (median {half:.0%}).",
-        evidence,
-        "Where it is large, split less, merge inside the last block to finish (a counter in the workspace), or launch "
-        "it programmatically early."
-        if worst[1] >= MERGE_WORTH
-        else "It is small everywhere: not the place to begin.",
-        "ncu's times, which for kernels of a few microseconds are longer than those in a running stream.",
-    )
-    shown = (worst[0],) if worst is least else (worst[0], least[0])
-    figure = f"up to {worst[1]:.0%} of an iteration's kernel time"
-    return [StudyFinding("Split-K's merge", finding, shown, "kernels", figure=figure)]
-
-
-def merge_share(cell: Cell) -> float | None:
-    """Part of an iteration's kernel time in the kernel that merges split KV; None where none ran or has no time."""
-    shares = kernel_shares(cell)
-    found = [share for kernel, share in zip(cell.kernels, shares or [], strict=False) if MERGE in kernel.kernel]
-    return sum(found) if found else None
-
-
-def _kernel_time(kernel: Kernel) -> str:
-    return f"{kernel.kernel} {'–' if kernel.duration_us is None else duration(kernel.duration_us)}"
+    return phrase("study_advice.stall", reason=name, share=share, helps=reason_of(name).helps)
 
 
 def _tails(study: Study) -> list[StudyFinding]:
     """Grids whose last wave is nearly empty."""
-    seen = [(cell, kernel) for cell in study.measured for kernel in [main_kernel(cell)] if kernel and kernel.waves]
+    seen = [(case, kernel) for case in study.measured for kernel in [main_kernel(case)] if kernel and kernel.waves]
     if not seen:
-        return [not_measured("tail", "Waves of the grids", "ncu gave no waves of any cell", "kernels")]
-    tails = [(cell, kernel, tail) for cell, kernel in seen if (tail := wave_efficiency(kernel.waves)) < TAIL_EFFICIENCY]
-    under = [(cell, kernel) for cell, kernel in seen if kernel.waves is not None and kernel.waves < 1]
+        return [not_measured("tail", "Waves of the grids", "ncu gave no waves of any case", Audience.KERNELS)]
+    tails = [(case, kernel, tail) for case, kernel in seen if (tail := wave_efficiency(kernel.waves)) < TAIL_EFFICIENCY]
+    under = [(case, kernel) for case, kernel in seen if kernel.waves is not None and kernel.waves < 1]
     distinct = {
-        (kernel.kernel, kernel.grid, kernel.block): (cell, kernel, tail) for cell, kernel, tail in reversed(tails)
+        (kernel.kernel, kernel.grid, kernel.block): (case, kernel, tail) for case, kernel, tail in reversed(tails)
     }
     shown = sorted(distinct.values(), key=lambda item: -(item[0].plain or _NEVER).median_us)
     evidence = [
-        f"{study.label(cell)}: {kernel.waves:.2f} waves of {kernel.kernel}, {tail:.0%} of the block slots of those "
+        f"{label(study, case)}: {kernel.waves:.2f} waves of {kernel.kernel}, {tail:.0%} of the block slots of those "
         f"waves used{_at_roof(kernel)}"
-        for cell, kernel, tail in shown[:MOST_TAILS]
+        for case, kernel, tail in shown[:MOST_TAILS]
     ]
     far = [item for item in tails if (item[1].roof_share or 0) < NEAR_ROOF]
     finding = Observation(
         "tail",
-        f"Of {count(len(seen), 'cell')} the main kernel of {len(under)} has less than a wave, and of {len(tails)} more "
+        f"Of {count(len(seen), 'case')} the main kernel of {len(under)} has less than a wave, and of {len(tails)} more "
         f"than one with a last wave that leaves over {1 - TAIL_EFFICIENCY:.0%} of all block slots empty.",
         tuple(evidence),
         "Tails are no problem at these sizes."
@@ -247,7 +188,7 @@ def _tails(study: Study) -> list[StudyFinding]:
     figure = f"{len(under)} under a wave, {len(tails)} with an empty tail"
     return [
         StudyFinding(
-            "Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), "kernels", figure=figure
+            "Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), Audience.KERNELS, figure=figure
         )
     ]
 
@@ -262,7 +203,3 @@ _NEVER = Times(0.0, 0.0, 0.0, 0.0, 0, 0, [])
 def wave_efficiency(waves: float | None) -> float:
     """Waves over waves rounded up; 1 where they are not known or there is less than one."""
     return waves / math.ceil(waves) if waves is not None and waves > 1 else 1.0
-
-
-def _time(cell: Cell) -> str:
-    return "–" if cell.plain is None else times(cell.plain)

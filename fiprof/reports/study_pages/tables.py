@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.model.results import Cell
+from fiprof.analysis.claims import Outcome, Result
+from fiprof.analysis.study import Study, kernel_shares, main_kernel, top_stalls
+from fiprof.model import knowledge
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import PageLink
-from fiprof.reports.study_pages.claims import Result
-from fiprof.reports.study_pages.data import Study, kernel_shares, main_kernel
-from fiprof.reports.study_pages.kernel_findings import top_stalls
+from fiprof.reports.study_pages.names import label, run_link, short, short_key, verdict_title
 from fiprof.reports.view import Column, View, view_of
+from fiprof.reports.words import worded
 from fiprof.text import join_words, short_kernel
 
 
 @dataclass(frozen=True)
-class CellRow:
-    """A cell as the table of all cells shows it."""
+class CaseRow:
+    """A case as the table of all cases shows it."""
 
-    cell: str
+    case: str
     plain_us: float | None
     half_pct: float | None
     nsys_us: float | None
@@ -32,8 +34,8 @@ class CellRow:
     run: str
 
 
-_CELLS = (
-    Column("cell", "cell"),
+_CASES = (
+    Column("case", "case"),
     Column("plain_us", "plain", unit="µs", spec=",.2f", meaning="median between CUDA events, no profiler"),
     Column("half_pct", "±", unit="%", spec=".1f", meaning="half of the confidence interval, of the median"),
     Column("nsys_us", "nsys", unit="µs", spec=",.2f", meaning="kernels of an iteration"),
@@ -48,66 +50,70 @@ _CELLS = (
 )
 
 
-def cells(study: Study, found: Sequence[Cell], *, title: str = "") -> View:
-    """Every cell with its times and rates; those without a time last, with the reason. The run stands in the table
+def case_table(study: Study, found: Sequence[CaseResult], *, title: str = "") -> View:
+    """Every case with its times and rates; those without a time last, with the reason. The run stands in the table
     where there are several."""
-    rows = [_row(study, cell) for cell in sorted(found, key=lambda cell: _order(study, cell))]
+    rows = [_row(study, case) for case in sorted(found, key=lambda case: _order(study, case))]
     notes = (
         key(study, found)
         + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
         "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
-    one_run = len({cell.run for cell in found}) == 1
-    columns = tuple(column for column in _CELLS if not (one_run and column.key == "run"))
+    one_run = len({case.run for case in found}) == 1
+    columns = tuple(column for column in _CASES if not (one_run and column.key == "run"))
     return view_of(columns, rows, title=title, notes=notes if rows else ())
 
 
-def _order(study: Study, cell: Cell) -> tuple[bool, list[str], list[float]]:
-    """Cells of the same options after each other, by growing sizes; those without a time last."""
-    sizes = [float(cell.params[name]) for name in study.axes(cell.workload) if name in cell.params]
-    return cell.plain is None, [str(cell.params.get(name)) for name in study.options(cell.workload)], sizes
+def _order(study: Study, case: CaseResult) -> tuple[bool, list[str], list[float]]:
+    """Cases of the same options after each other, by growing sizes; those without a time last."""
+    sizes = [float(case.params[name]) for name in study.axes(case.workload) if name in case.params]
+    return case.plain is None, [str(case.params.get(name)) for name in study.options(case.workload)], sizes
 
 
-def key(study: Study, found: Sequence[Cell]) -> str:
+def key(study: Study, found: Sequence[CaseResult]) -> str:
     """What the names in the first column are made of."""
     workload = found[0].workload if found else ""
-    words = study.short_key(workload) if workload else ""
-    more = "; TC: on tensor cores" if "tensor_cores" in study.options(workload) else ""
-    more += "; graph: replayed from a CUDA graph" if "cuda_graph" in study.options(workload) else ""
-    return f"cell: {words} (1k = 1,024){more}. " if words else ""
+    words = short_key(study, workload) if workload else ""
+    switches = [
+        f"{known.short_on}: {known.on}"
+        for known in map(knowledge.of_parameter, study.options(workload))
+        if known.short_on and known.short_on != known.on
+    ]
+    more = "".join(f"; {words}" for words in switches)
+    return f"case: {words} (1k = 1,024){more}. " if words else ""
 
 
-def _row(study: Study, cell: Cell) -> CellRow:
-    kernel = main_kernel(cell)
-    plain = cell.plain
-    return CellRow(
-        cell=study.short(cell),
+def _row(study: Study, case: CaseResult) -> CaseRow:
+    kernel = main_kernel(case)
+    plain = case.plain
+    return CaseRow(
+        case=short(study, case),
         plain_us=plain.median_us if plain else None,
-        half_pct=100 * half_width(cell) if plain else None,
-        nsys_us=cell.nsys.median_us if cell.nsys else None,
-        ncu_us=cell.ncu_us,
-        wall_us=cell.wall_us,
-        tokens_per_second=cell.tokens_per_second,
-        tflops=cell.tflops,
-        gb_per_s=cell.gb_per_s,
+        half_pct=100 * half_width(case) if plain else None,
+        nsys_us=case.nsys.median_us if case.nsys else None,
+        ncu_us=case.ncu_us,
+        wall_us=case.wall_us,
+        tokens_per_second=case.tokens_per_second,
+        tflops=case.tflops,
+        gb_per_s=case.gb_per_s,
         roof_pct=100 * kernel.roof_share if kernel and kernel.roof_share is not None else None,
-        verdict=(kernel.verdict if kernel else "") or cell.skipped,
-        run=study.run_link(cell.run) if cell.run else "",
+        verdict=(verdict_title(kernel.verdict) if kernel else "") or case.skipped,
+        run=run_link(study, case.run) if case.run else "",
     )
 
 
-def half_width(cell: Cell) -> float:
+def half_width(case: CaseResult) -> float:
     """Half of the interval of the plain median, as a part of it; 0 where it has no time."""
-    plain = cell.plain
+    plain = case.plain
     return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
 
 
 @dataclass(frozen=True)
 class ExecutionRow:
-    """A kernel of a cell: how it was launched."""
+    """A kernel of a case: how it was launched."""
 
-    cell: str
+    case: str
     kernel: str
     share_pct: float | None
     grid: str
@@ -118,7 +124,7 @@ class ExecutionRow:
 
 
 _EXECUTION = (
-    Column("cell", "cell"),
+    Column("case", "case"),
     Column("kernel", "kernel"),
     Column("share_pct", "of time", unit="%", spec=".0f"),
     Column("grid", "grid"),
@@ -129,15 +135,15 @@ _EXECUTION = (
 )
 
 
-def execution(study: Study, found: Sequence[Cell]) -> View:
-    """How the kernels of some cells were launched, in the order of an iteration."""
+def execution(study: Study, found: Sequence[CaseResult]) -> View:
+    """How the kernels of some cases were launched, in the order of an iteration."""
     rows = []
-    for cell in found:
-        shares = kernel_shares(cell)
-        for i, kernel in enumerate(cell.kernels):
+    for case in found:
+        shares = kernel_shares(case)
+        for i, kernel in enumerate(case.kernels):
             rows.append(
                 ExecutionRow(
-                    cell=study.short(cell) if not i else "",
+                    case=short(study, case) if not i else "",
                     kernel=short_kernel(kernel.kernel),
                     share_pct=100 * shares[i] if shares else None,
                     grid=kernel.grid,
@@ -156,9 +162,9 @@ def execution(study: Study, found: Sequence[Cell]) -> View:
 
 @dataclass(frozen=True)
 class HardwareRow:
-    """The main kernel of a cell: what the hardware did."""
+    """The main kernel of a case: what the hardware did."""
 
-    cell: str
+    case: str
     occupancy: str
     tensor_pct: float | None
     dram_pct: float | None
@@ -171,7 +177,7 @@ class HardwareRow:
 
 
 _HARDWARE = (
-    Column("cell", "cell"),
+    Column("case", "case"),
     Column("occupancy", "occupancy", unit="%"),
     Column("tensor_pct", "tensor", unit="%", spec=".0f"),
     Column("dram_pct", "DRAM", unit="%", spec=".0f"),
@@ -184,17 +190,17 @@ _HARDWARE = (
 )
 
 
-def hardware(study: Study, found: Sequence[Cell]) -> View:
-    """What the hardware did in the main kernels of some cells."""
+def hardware(study: Study, found: Sequence[CaseResult]) -> View:
+    """What the hardware did in the main kernels of some cases."""
     rows = []
-    for cell in found:
-        kernel = main_kernel(cell)
+    for case in found:
+        kernel = main_kernel(case)
         if kernel is None:
             continue
         achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
         rows.append(
             HardwareRow(
-                cell=study.short(cell),
+                case=short(study, case),
                 stalls=", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or "–",
                 occupancy=f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else "–",
                 tensor_pct=kernel.tensor_active_pct,
@@ -203,7 +209,7 @@ def hardware(study: Study, found: Sequence[Cell]) -> View:
                 l2_hit_pct=kernel.l2_hit_pct,
                 roof=kernel.roof or "–",
                 roof_pct=None if kernel.roof_share is None else 100 * kernel.roof_share,
-                verdict=kernel.verdict or "–",
+                verdict=verdict_title(kernel.verdict) or "–",
             )
         )
     notes = (
@@ -230,7 +236,7 @@ class ClaimRow:
 _CLAIMS = (
     Column("claim", "claim"),
     Column("verdict", "verdict"),
-    Column("tested", "tested", meaning="cells, or pairs of cells"),
+    Column("tested", "tested", meaning="cases, or pairs of cases"),
     Column("holds", "hold"),
     Column("partly", "in part"),
     Column("fails", "fail"),
@@ -243,12 +249,12 @@ def claims(results: Sequence[Result], *, to: str = "") -> View:
     rows = [
         ClaimRow(
             claim=PageLink(f"«{item.claim.words}»", f"{to}#claim-{item.claim.name}") if to else f"«{item.claim.words}»",
-            verdict=item.verdict,
+            verdict=worded(item.verdict),
             tested=len(item.tested),
-            holds=item.counted("holds"),
-            partly=item.counted("partly"),
-            fails=item.counted("fails"),
-            unclear=item.counted("unclear"),
+            holds=item.counted(Outcome.HOLDS),
+            partly=item.counted(Outcome.PARTLY),
+            fails=item.counted(Outcome.FAILS),
+            unclear=item.counted(Outcome.UNCLEAR),
         )
         for item in results
     ]
@@ -257,33 +263,33 @@ def claims(results: Sequence[Result], *, to: str = "") -> View:
 
 @dataclass(frozen=True)
 class AbsentRow:
-    """Cells without a time, of one reason."""
+    """Cases without a time, of one reason."""
 
     workload: str
-    cells: int
+    cases: int
     examples: str
     why: str
 
 
 def absent(study: Study) -> View:
-    """Cells that have no time, by reason."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    """Cases that have no time, by reason."""
+    groups: dict[tuple[str, str], list[CaseResult]] = {}
     for workload, found in study.by_workload.items():
-        for cell in found:
-            if cell.plain is None:
-                groups.setdefault((workload, cell.skipped or "it has no plain time"), []).append(cell)
+        for case in found:
+            if case.plain is None:
+                groups.setdefault((workload, case.skipped or "it has no plain time"), []).append(case)
     rows = [
         AbsentRow(
             workload,
             len(found),
-            join_words([study.label(cell, workload=False) for cell in found[:2]]) + (" …" if len(found) > 2 else ""),
+            join_words([label(study, case, workload=False) for case in found[:2]]) + (" …" if len(found) > 2 else ""),
             why,
         )
         for (workload, why), found in groups.items()
     ]
     columns = (
         Column("workload", "kernel"),
-        Column("cells", "cells"),
+        Column("cases", "cases"),
         Column("examples", "which"),
         Column("why", "why"),
     )

@@ -1,4 +1,4 @@
-"""A run's tables -> the cells of a study's results: times, rates, shares of the measured roofs, stalls, verdicts."""
+"""A run's tables -> the cases of a study's results: times, rates, shares of the measured roofs, stalls, verdicts."""
 
 from __future__ import annotations
 
@@ -9,24 +9,23 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.expressions import Row, number
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_BYTES, DRAM_PEAK
-from fiprof.model.results import Cell, Kernel
+from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
 from fiprof.model.run import Run
-from fiprof.reports import verdict_words
 
 
-def cells(run: Run) -> list[Cell]:
+def case_results(run: Run) -> list[CaseResult]:
     """The run's cases in their order. One that failed by itself says so where others say why they were skipped.
 
     Raises FiprofError for a table that is there and cannot be read.
     """
     found = _Measured(run)
-    return [found.cell(case) for case in run.manifest.cases]
+    return [found.case(case) for case in run.manifest.cases]
 
 
-def unmeasured(case: CaseEntry, why: str) -> Cell:
-    """A cell without measurements."""
-    return Cell(
-        case=case.id,
+def unmeasured(case: CaseEntry, why: str) -> CaseResult:
+    """A case without measurements."""
+    return CaseResult(
+        id=case.id,
         workload=_name(case),
         params=case.params,
         run="",
@@ -54,7 +53,7 @@ class _Measured:
         self.verdicts: dict[int, LaunchVerdict] = {item.launch: item for item in judged.launches} if judged else {}
         self.waiting = {item.case: item.waiting for item in judged.cases} if judged else {}
 
-    def cell(self, case: CaseEntry) -> Cell:
+    def case(self, case: CaseEntry) -> CaseResult:
         run = self.run
         if error := run.case_errors.get(case.id):
             return unmeasured(case, f"failed: {error}")
@@ -69,8 +68,8 @@ class _Measured:
         gb_per_s = _rate(moved, seconds, 1e9)
         waiting = self.waiting.get(case.id)
         ncu_ns = self.run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
-        return Cell(
-            case=case.id,
+        return CaseResult(
+            id=case.id,
             workload=_name(case),
             params=case.params,
             run=run.manifest.name,
@@ -125,11 +124,40 @@ class _Measured:
             dram_bytes=DRAM_BYTES.value(row),
             l2_hit_pct=number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
+            roof_kind=_roof_kind(placed) if placed else None,
             roof_share=placed.share if placed else None,
-            verdict=str(verdict_words.title(verdict)) if verdict else "",
-            verdict_evidence=[str(verdict_words.comparison(each)) for each in verdict.evidence] if verdict else [],
-            runner_up=str(verdict_words.runner_up(verdict)) if verdict else "",
+            verdict=_verdict(verdict) if verdict else None,
         )
+
+
+def _verdict(found: LaunchVerdict) -> KernelVerdict:
+    runner_up = found.runner_up
+    return KernelVerdict(
+        kind=found.kind,
+        part=found.part,
+        confidence=found.confidence,
+        evidence=[
+            Evidence(
+                quantity=item.quantity.key,
+                of=item.of,
+                value=item.value,
+                unit=item.number.unit.strip(),
+                test=item.test,
+                threshold=item.threshold,
+                origin=item.origin,
+            )
+            for item in found.evidence
+        ],
+        runner_up=RunnerUp(runner_up.kind, runner_up.part) if runner_up else None,
+        margin_points=found.margin_points,
+    )
+
+
+def _roof_kind(placed: LaunchRoofline) -> str | None:
+    """Whether the roof that binds is one of computing or of a memory."""
+    if placed.roof is None:
+        return None
+    return "compute" if placed.work is not None and placed.roof == placed.work.kind else "memory"
 
 
 def _name(case: CaseEntry) -> str:

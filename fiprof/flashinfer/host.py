@@ -4,49 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiprof.analysis.ratio import Direction, Ratio, of_cases
+from fiprof.analysis.study import Pair, Study, absence, pairs, side
 from fiprof.analysis.thresholds import WAITING
-from fiprof.model.results import Cell
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.choices import WORTH
-from fiprof.reports.study_pages.data import Side, Study, pair_label, pairs
-from fiprof.reports.study_pages.found import StudyFinding, not_measured
-from fiprof.reports.study_pages.ratio import Ratio, duration, of_cells, spread, times
+from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
+from fiprof.reports.study_pages.names import absence_words, label, pair_label
+from fiprof.reports.study_pages.numbers import duration, plain_time, ratio_words, spread
 from fiprof.text import count, join_words
 
-OFF, ON = Side("decode", (("cuda_graph", False),)), Side("decode", (("cuda_graph", True),))
+OFF, ON = side("decode", cuda_graph=False), side("decode", cuda_graph=True)
 
 
 def host(study: Study) -> list[StudyFinding]:
     """Two findings: the waiting, and the graph's cost on the GPU."""
-    return [*_waiting(study), *_graph(study)]
+    return [*_waiting(study), *_graph(study)] if "decode" in study.by_workload else []
 
 
 def _waiting(study: Study) -> list[StudyFinding]:
     """Where the GPU waits for the host, and what a CUDA graph does to that."""
-    cells = [cell for cell in study.of("decode") if cell.waiting_pct is not None and not cell.params.get("cuda_graph")]
-    if not cells:
-        why = "how long the GPU waits was not recorded" if study.of("decode") else study.why_absent("decode")
-        return [not_measured("decode-host", "Launching decode", why, "serving")]
-    bound = [cell for cell in cells if (cell.waiting_pct or 0) >= WAITING.value]
+    cases = [case for case in study.of("decode") if case.waiting_pct is not None and not case.params.get("cuda_graph")]
+    if not cases:
+        why = (
+            "how long the GPU waits was not recorded" if study.of("decode") else absence_words(absence(study, "decode"))
+        )
+        return [not_measured("decode-host", "Launching decode", why, Audience.SERVING)]
+    bound = [case for case in cases if (case.waiting_pct or 0) >= WAITING.value]
     twins = [(pair, _gain(pair)) for pair in pairs(study, OFF, ON) if pair[0].wall_us and pair[1].wall_us]
     evidence: list[str] = []
-    shown: list[Cell] = []
+    shown: list[CaseResult] = []
     if bound:
-        worst = max(bound, key=lambda cell: cell.waiting_pct or 0)
+        worst = max(bound, key=lambda case: case.waiting_pct or 0)
         shown.append(worst)
         evidence.append(
-            f"{study.label(worst, workload=False)}: the GPU waits {worst.waiting_pct:.0f}% of the time, "
-            f"{duration(worst.wall_us or 0)} an iteration back to back, {_time(worst)} of it between the GPU's events"
+            f"{label(study, worst, workload=False)}: the GPU waits {worst.waiting_pct:.0f}% of the time, "
+            f"{duration(worst.wall_us or 0)} an iteration back to back, {plain_time(worst)} of it between the "
+            "GPU's events"
         )
     if twins:
         best, _ = max(twins, key=lambda item: item[1])
         shown += best
-        before, after = (duration(cell.wall_us or 0) for cell in best)
+        before, after = (duration(case.wall_us or 0) for case in best)
         waiting = [value for (one, _), value in twins if one in bound]
         rest = [value for (one, _), value in twins if one not in bound]
         parts = [
             f"{spread(values)} over {count(len(values), 'pair')} {where}"
-            for values, where in ((waiting, "of these cells"), (rest, "of the others"))
+            for values, where in ((waiting, "of these cases"), (rest, "of the others"))
             if values
         ]
         evidence.append(
@@ -63,27 +68,27 @@ def _waiting(study: Study) -> list[StudyFinding]:
         helped = [(one, value) for (one, _), value in twins if value >= WORTH and one in bound]
         advice = (
             "Capture decode in a CUDA graph where the GPU waits so"
-            + (f": {join_words([study.label(one, workload=False) for one, _ in helped])} gain" if helped else "")
+            + (f": {join_words([label(study, one, workload=False) for one, _ in helped])} gain" if helped else "")
             + (f" {spread([value for _, value in helped])}x" if helped else "")
             + "."
         )
     else:
         advice = "Launching costs more than computing there, and a CUDA graph made it no faster."
-    longest = max((cell.wall_us or 0 for cell in bound), default=0.0)
+    longest = max((case.wall_us or 0 for case in bound), default=0.0)
     finding = Observation(
         "decode-host",
-        f"In {len(bound)} of {count(len(cells), 'decode cell')} without a CUDA graph the GPU waits for the host for "
+        f"In {len(bound)} of {count(len(cases), 'decode case')} without a CUDA graph the GPU waits for the host for "
         f"{WAITING.value:.0f}% of the time or longer"
         + (f"; they take up to {duration(longest)} an iteration back to back." if bound else "."),
         tuple(evidence),
         advice,
-        "Times as the host sees them are one figure a cell, on this machine and with an idle CPU: no interval.",
+        "Times as the host sees them are one figure a case, on this machine and with an idle CPU: no interval.",
     )
-    figure = f"the GPU waits in {len(bound)} of {count(len(cells), 'cell')}"
-    return [StudyFinding("Launching decode", finding, tuple(shown), "serving", figure=figure)]
+    figure = f"the GPU waits in {len(bound)} of {count(len(cases), 'case')}"
+    return [StudyFinding("Launching decode", finding, tuple(shown), Audience.SERVING, figure=figure)]
 
 
-def _gain(pair: tuple[Cell, Cell]) -> float:
+def _gain(pair: Pair) -> float:
     """Host time without a graph over that with one."""
     return (pair[0].wall_us or 0) / (pair[1].wall_us or 1)
 
@@ -91,11 +96,11 @@ def _gain(pair: tuple[Cell, Cell]) -> float:
 def _graph(study: Study) -> list[StudyFinding]:
     """What a graph costs on the GPU: pads of the plan, and a split that would not have been."""
     what = "What a CUDA graph costs on the GPU"
-    ratios = [(pair, found) for pair in pairs(study, ON, OFF) if (found := of_cells(*pair)) is not None]
+    ratios = [(pair, found) for pair in pairs(study, ON, OFF) if (found := of_cases(*pair)) is not None]
     if not ratios:
         return []
-    slower = [item for item in ratios if item[1].direction == "more"]
-    faster = [item for item in ratios if item[1].direction == "less"]
+    slower = [item for item in ratios if item[1].direction is Direction.MORE]
+    faster = [item for item in ratios if item[1].direction is Direction.LESS]
     same = len(ratios) - len(slower) - len(faster)
     kinds = ((slower, "slower in {}"), (faster, "faster in {}"))
     words = [text.format(len(items)) for items, text in kinds if items]
@@ -109,7 +114,9 @@ def _graph(study: Study) -> list[StudyFinding]:
             f"where the plan pads the work items for the graph: {_spread(padded)} ({count(len(padded), 'pair')}); "
             f"where both have as many: {_spread(whole)} ({count(len(whole), 'pair')})"
         )
-    large = [item for item in padded if (item[0][1].waiting_pct or 0) < WAITING.value and item[1].direction == "more"]
+    large = [
+        item for item in padded if (item[0][1].waiting_pct or 0) < WAITING.value and item[1].direction is Direction.MORE
+    ]
     if large:
         last = max(large, key=lambda item: item[0][1].plain.median_us if item[0][1].plain else 0.0)
         evidence.append(_plan_words(study, *last))
@@ -120,7 +127,7 @@ def _graph(study: Study) -> list[StudyFinding]:
             "does not"
         )
     advice = (
-        "Outside the cells where the GPU waits for the host a graph is no gain by itself: measure with and without."
+        "Outside the cases where the GPU waits for the host a graph is no gain by itself: measure with and without."
         if slower
         else "On the GPU a graph costs nothing at these sizes."
     )
@@ -136,39 +143,35 @@ def _graph(study: Study) -> list[StudyFinding]:
         tuple(evidence),
         advice + options,
         "Plain times; a graph's launch on the GPU is between the events too, some microseconds that count in small "
-        "cells.",
+        "cases.",
     )
-    return [StudyFinding(what, finding, worst[0], "serving", figure=f"{_spread(ratios)} times the time without")]
+    return [StudyFinding(what, finding, worst[0], Audience.SERVING, figure=f"{_spread(ratios)} times the time without")]
 
 
-def _padded(pair: tuple[Cell, Cell]) -> bool:
-    one, other = (cell.plan.get("work_items") for cell in pair)
+def _padded(pair: Pair) -> bool:
+    one, other = (case.plan.get("work_items") for case in pair)
     return isinstance(one, int) and isinstance(other, int) and one > other
 
 
-def _spread(items: Sequence[tuple[tuple[Cell, Cell], Ratio]]) -> str:
+def _spread(items: Sequence[tuple[Pair, Ratio]]) -> str:
     return spread([found.value for _, found in items])
 
 
-def _words(study: Study, pair: tuple[Cell, Cell], found: Ratio) -> str:
+def _words(study: Study, pair: Pair, found: Ratio) -> str:
     on, off = pair
-    return f"{pair_label(study, on, off)}: with {_time(on)}, without {_time(off)}: {found}"
+    return f"{pair_label(study, on, off)}: with {plain_time(on)}, without {plain_time(off)}: {ratio_words(found)}"
 
 
-def _plan_words(study: Study, pair: tuple[Cell, Cell], found: Ratio) -> str:
+def _plan_words(study: Study, pair: Pair, found: Ratio) -> str:
     on, off = pair
     words = (
         f"{pair_label(study, on, off)}: {off.plan['work_items']} work items a KV head become "
-        f"{on.plan['work_items']}, and the time {found}"
+        f"{on.plan['work_items']}, and the time {ratio_words(found)}"
     )
-    kernels = [cell.kernels[0] for cell in pair if cell.kernels]
+    kernels = [case.kernels[0] for case in pair if case.kernels]
     if len(kernels) == 2 and all(kernel.duration_us for kernel in kernels):
         words += (
             f"; {kernels[0].kernel} alone, by ncu, {duration(kernels[1].duration_us or 0)} to "
             f"{duration(kernels[0].duration_us or 0)}"
         )
     return words
-
-
-def _time(cell: Cell) -> str:
-    return "–" if cell.plain is None else times(cell.plain)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from fiprof.model.results import SourcePlace, SourceResults, SourceTunable, read
+from fiprof.analysis.study import Study
+from fiprof.flashinfer.data import kernels
+from fiprof.flashinfer.jit.pages import compiled
+from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults, SourceTunable
+from fiprof.flashinfer.sources.topics import TOPICS
+from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Text
+from fiprof.reports.study_pages.guide import value_word
 from fiprof.text import join_words
-
-SOURCES = "sources.json"
 
 ABSENT = (
     "Where this code lives in the installed library was not recorded (results/sources.json is missing): fiprof study "
@@ -17,13 +20,40 @@ ABSENT = (
 )
 
 
-def load(results: Path) -> SourceResults | None:
-    """The map of a study's ``results`` folder; None where it has none.
-
-    Raises FiprofError for a damaged one.
-    """
-    path = results / SOURCES
+def load(study: Study) -> SourceResults | None:
+    """The map; None where there is none. Raises FiprofError for a damaged one."""
+    path = study.folder / RESULTS / SOURCES
     return read(path, SourceResults) if path.is_file() else None
+
+
+def files(study: Study) -> list[tuple[str, str, int | None]]:
+    """The file, if there is one."""
+    found = load(study)
+    return [(SOURCES, f"where the code lives in {found.package} {found.version}".strip(), None)] if found else []
+
+
+def code(study: Study, workload: str) -> tuple[Block, ...]:
+    """Modules and places of a workload's kernels; nothing for a workload that is not FlashInfer's."""
+    if workload not in kernels():
+        return ()
+    modules = compiled(study, workload)
+    lead = (Bullets(tuple(Text((line,)) for line in modules)),) if modules else ()
+    packages = study.info.environment.get("packages") or {}
+    version = str(packages.get("flashinfer-python") or "")
+    names = list(dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels))
+    return (*lead, *blocks(load(study), workload, names, version, _ran(study, workload)))
+
+
+def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
+    """Full name of a kernel -> option -> its values in the cases that ran it."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for case in study.of(workload):
+        for kernel in case.kernels:
+            values = found.setdefault(kernel.kernel_full, {})
+            for name in study.options(workload):
+                if name in case.params:
+                    values.setdefault(name, set()).add(value_word(name, case.params[name], case.params))
+    return found
 
 
 def blocks(
@@ -36,7 +66,7 @@ def blocks(
     """The places of the kernels that ran, from the Python call down, and what their templates take.
 
     kernels: short names. measured_version: of the library that was measured; empty where it is not known. ran: full
-    name of a kernel -> option of the workload -> the values, in words, of the cells that it ran in.
+    name of a kernel -> option of the workload -> the values, in words, of the cases that it ran in.
     """
     if found is None:
         return (Caution(ABSENT),)
@@ -67,11 +97,12 @@ def blocks(
 
 
 def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[str]:
-    """The topics of some kernels; of a kernel that several share, those that the workload is named in."""
+    """The topics of some kernels; of a kernel that several share, those of the workload."""
+    mine = {topic.name for topic in TOPICS if topic.workload == workload}
     chosen: dict[str, None] = {}
     for kernel in kernels:
         its = [place.topic for place in found.places if place.part == "kernel" and place.name == kernel]
-        own = [topic for topic in its if topic.split()[0] == workload]
+        own = [topic for topic in its if topic in mine]
         chosen |= dict.fromkeys(own or its)
     return list(chosen)
 
@@ -126,7 +157,7 @@ def _parameter(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, se
 
 
 def _options(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> dict[str, set[str]]:
-    """Option -> its values in the cells that any of these ran in."""
+    """Option -> its values in the cases that any of these ran in."""
     found: dict[str, set[str]] = {}
     for item in items:
         for name, values in ran[item.kernel].items():

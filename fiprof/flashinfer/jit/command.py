@@ -13,7 +13,7 @@ from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from fiprof.flashinfer.jit.measure import JitRequest
-    from fiprof.model.results import JitResults
+    from fiprof.flashinfer.results import JitResults
     from fiprof.reports.view import Format
 
 
@@ -63,10 +63,11 @@ def command(
     import dataclasses
 
     from fiprof.flashinfer.jit import measure as jit
+    from fiprof.flashinfer.results import JitResults
     from fiprof.model import results
 
     if source is not None:
-        _show(results.read(Path(source), results.JitResults), format_)
+        _show(results.read(Path(source), JitResults), format_)
         return
     request = jit.JitRequest(
         cases=jit.choose_cases([word.strip() for word in (kernels or "").split(",") if word.strip()], cases),

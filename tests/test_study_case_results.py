@@ -1,4 +1,4 @@
-"""Cells of a study's results, against figures of the recorded runs."""
+"""Cases of a study's results, against figures of the recorded runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.analysis.cells import cells
-from fiprof.model.results import Cell, KernelResults, read, write
+from fiprof.analysis.case_results import case_results
+from fiprof.model.results import CaseResult, KernelResults, RunnerUp, read, write
 from fiprof.model.run import Run
 from tests.recorded_runs import parsed
 
@@ -22,17 +22,17 @@ def run() -> Path:
 
 
 @pytest.fixture(scope="module")
-def of_run(run: Path) -> list[Cell]:
-    return cells(Run(run))
+def of_run(run: Path) -> list[CaseResult]:
+    return case_results(Run(run))
 
 
-def cell(found: list[Cell], batch: int, tensor_cores: bool) -> Cell:
+def case(found: list[CaseResult], batch: int, tensor_cores: bool) -> CaseResult:
     return next(c for c in found if (c.params["batch"], c.params["tensor_cores"]) == (batch, tensor_cores))
 
 
-def test_times_and_rates(of_run: list[Cell]) -> None:
+def test_times_and_rates(of_run: list[CaseResult]) -> None:
     assert len(of_run) == 8
-    found = cell(of_run, 128, True)
+    found = case(of_run, 128, True)
     assert found.run == "20261121-121126-decode"
     assert found.plain is not None and found.nsys is not None
     assert found.plain.median_us == pytest.approx(252.432, abs=1e-3)
@@ -48,13 +48,13 @@ def test_times_and_rates(of_run: list[Cell]) -> None:
     assert found.tflops == pytest.approx(4 * 128 * 32 * 128 * 2048 / 252.432e-6 / 1e12, rel=1e-5)
 
 
-def test_the_kernels_of_an_iteration(of_run: list[Cell]) -> None:
-    split = cell(of_run, 1, False)
+def test_the_kernels_of_an_iteration(of_run: list[CaseResult]) -> None:
+    split = case(of_run, 1, False)
     assert [(k.kernel, k.launch, k.grid) for k in split.kernels] == [
         ("BatchDecodeWithPagedKVCacheKernel", 0, "16x8x1"),
         ("PersistentVariableLengthMergeStatesKernel", 1, "132x1x1"),
     ]
-    (kernel,) = cell(of_run, 128, True).kernels
+    (kernel,) = case(of_run, 128, True).kernels
     assert sum(kernel.stalls.values()) == pytest.approx(1)
     assert max(kernel.stalls, key=kernel.stalls.__getitem__) == "long_scoreboard"
     assert kernel.stalls["long_scoreboard"] == pytest.approx(0.59, abs=0.01)
@@ -63,9 +63,16 @@ def test_the_kernels_of_an_iteration(of_run: list[Cell]) -> None:
     assert kernel.roof == "DRAM"
     assert kernel.roof_share == pytest.approx(0.886, abs=1e-3)
     assert kernel.dram_pct == pytest.approx(88.6)
-    assert kernel.verdict == "memory-bound (DRAM)"
-    assert any("use of DRAM 88.6" in text for text in kernel.verdict_evidence)
-    assert kernel.runner_up.startswith("latency-bound")
+    assert kernel.roof_kind == "memory"
+    assert kernel.verdict is not None
+    assert (kernel.verdict.kind, kernel.verdict.part, kernel.verdict.runner_up) == (
+        "memory", "dram", RunnerUp("latency", None),
+    )  # fmt: skip
+    assert kernel.verdict.confidence == "high"
+    assert kernel.verdict.margin_points == pytest.approx(28.6)
+    first = kernel.verdict.evidence[0]
+    assert (first.unit, first.test, first.threshold) == ("%", "at_least", 80.0)
+    assert first.value == pytest.approx(88.6)
 
 
 def test_rounds_of_the_plain_run_and_of_nsys(run: Path, tmp_path: Path) -> None:
@@ -78,10 +85,10 @@ def test_rounds_of_the_plain_run_and_of_nsys(run: Path, tmp_path: Path) -> None:
     manifest = json.loads((copy / "run.json").read_text())
     manifest["settings"]["rounds"] = 4
     (copy / "run.json").write_text(json.dumps(manifest))
-    found = cell(cells(Run(copy)), 128, True)
+    found = case(case_results(Run(copy)), 128, True)
     assert found.plain is not None and found.nsys is not None
     assert (found.plain.rounds, found.nsys.rounds, found.plain.confidence) == (4, 4, 0.875)
-    of_nsys = list(Run(copy).trace.cases[found.case].iterations_us)
+    of_nsys = list(Run(copy).trace.cases[found.id].iterations_us)
     assert found.nsys.round_medians_us[0] == pytest.approx(sorted(of_nsys[:5])[2])
     assert found.plan == {"split_kv": True}
 
@@ -92,7 +99,7 @@ def test_a_case_that_failed_says_why(run: Path, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (copy / "baseline.jsonl").read_text().splitlines()]
     lines[-1] = {"kind": "error", "case": lines[-1]["case"], "error": "wrong result"}
     (copy / "baseline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = cells(Run(copy))[-1]
+    found = case_results(Run(copy))[-1]
     assert (found.skipped, found.run, found.plain, found.kernels) == ("failed: wrong result", "", None, [])
 
 
@@ -101,14 +108,14 @@ def test_without_ncu(run: Path, tmp_path: Path) -> None:
     shutil.copytree(
         run, copy, ignore=shutil.ignore_patterns("ncu", "launches.parquet", "metrics.parquet", "stalls.parquet")
     )
-    found = cell(cells(Run(copy)), 128, True)
+    found = case(case_results(Run(copy)), 128, True)
     assert (found.kernels, found.ncu_us, found.gb_per_s_roof_share) == ([], None, None)
     assert found.nsys is not None and found.gb_per_s is not None
 
 
-def test_written_and_read_again(of_run: list[Cell], tmp_path: Path) -> None:
+def test_written_and_read_again(of_run: list[CaseResult], tmp_path: Path) -> None:
     results = KernelResults("decode", "small", of_run)
     write(tmp_path / "decode.json", results)
     assert read(tmp_path / "decode.json", KernelResults) == results
     text = json.loads((tmp_path / "decode.json").read_text())
-    assert text["cells"][0] == dataclasses.asdict(of_run[0])
+    assert text["cases"][0] == dataclasses.asdict(of_run[0])

@@ -1,14 +1,13 @@
-"""Ratios of two measured times with their intervals, and how such numbers are said."""
+"""How a study's numbers are written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
-from fiprof.model.results import Cell, Times
+from fiprof.analysis.ratio import Ratio
+from fiprof.model.results import CaseResult, Times
 
 METHOD = (
     "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale: "
@@ -18,63 +17,17 @@ METHOD = (
     "seen where the interval does not hold 1x."
 )
 
-LEAST_CONFIDENCE = 0.5
-"""Below it an interval says nothing, as that of a single round of one iteration: no difference is ever seen in it."""
-
 NEAR_ONE = 0.1
 """Ratios so close to 1 are written with three decimals."""
 
-Direction = Literal["more", "less", "same"]
 
-
-@dataclass(frozen=True)
-class Ratio:
-    """One number over another."""
-
-    value: float
-    low: float
-    high: float
-    """The interval; equal to value where the numbers were counted once and have none."""
-    confidence: float | None
-    """Of the interval; None where there is none."""
-
-    @property
-    def sure(self) -> bool:
-        """Whether the interval says something; a ratio of counts needs none."""
-        return self.confidence is None or self.confidence >= LEAST_CONFIDENCE
-
-    @property
-    def direction(self) -> Direction:
-        """Whether the interval lies above 1, below it, or holds it (or says nothing): then no difference is seen."""
-        if not self.sure:
-            return "same"
-        return "more" if self.low > 1 else "less" if self.high < 1 else "same"
-
-    def __str__(self) -> str:
-        # Near 1 the side of it matters: 1.003 is not 1.00.
-        word = (lambda value: f"{value:.3f}") if abs(self.value - 1) < NEAR_ONE else number
-        if self.confidence is None or not self.sure:
-            return f"{word(self.value)}x" + ("" if self.sure else " (too few rounds for an interval)")
-        return f"{word(self.value)}x ({word(self.low)} to {word(self.high)})"
-
-
-def ratio(one: Times, other: Times) -> Ratio | None:
-    """One time over the other; None where one is not above zero."""
-    bounds = (one.low_us, one.median_us, one.high_us, other.low_us, other.median_us, other.high_us)
-    if min(bounds) <= 0:
-        return None
-    value = one.median_us / other.median_us
-    down = math.hypot(math.log(one.median_us / one.low_us), math.log(other.high_us / other.median_us))
-    up = math.hypot(math.log(one.high_us / one.median_us), math.log(other.median_us / other.low_us))
-    return Ratio(value, value * math.exp(-down), value * math.exp(up), min(one.confidence, other.confidence))
-
-
-def of_cells(one: Cell, other: Cell) -> Ratio | None:
-    """The plain times of two cells; None where one has none."""
-    return ratio(one.plain, other.plain) if one.plain and other.plain else None
-
-
-# In words
+def ratio_words(found: Ratio) -> str:
+    """``1.42x (1.40 to 1.44)``."""
+    # Near 1 the side of it matters: 1.003 is not 1.00.
+    word = (lambda value: f"{value:.3f}") if abs(found.value - 1) < NEAR_ONE else number
+    if found.confidence is None or not found.sure:
+        return f"{word(found.value)}x" + ("" if found.sure else " (too few rounds for an interval)")
+    return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
 
 
 def number(value: float) -> str:
@@ -107,6 +60,11 @@ def times(measured: Times) -> str:
     scale, unit = (1e6, "s") if measured.median_us >= 1e6 else (1e3, "ms") if measured.median_us >= 1e3 else (1, "µs")
     values = [number(us / scale) for us in (measured.median_us, measured.low_us, measured.high_us)]
     return f"{values[0]} {unit} ({values[1]} to {values[2]})"
+
+
+def plain_time(case: CaseResult) -> str:
+    """The same of a case without a profiler."""
+    return times(case.plain) if case.plain else "–"
 
 
 def bytes_(count: float) -> str:

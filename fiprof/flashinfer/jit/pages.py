@@ -7,9 +7,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fiprof.model.results import JitCall, JitModule, JitPhase, JitResults
+from fiprof.analysis.study import Study
+from fiprof.flashinfer.results import JIT, JitCall, JitModule, JitPhase, JitResults
+from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.study_pages.ratio import bytes_, duration, spread
+from fiprof.reports.study_pages.numbers import bytes_, duration, spread
 from fiprof.reports.view import Column, view_of
 from fiprof.text import count, join_words
 
@@ -52,6 +54,47 @@ _MODULES = (
     Column("sources", "sources"),
     Column("note", "note"),
 )
+
+
+def load(study: Study) -> JitResults | None:
+    """A study's results; None where compilation was not studied. Raises FiprofError for a damaged file."""
+    path = study.folder / RESULTS / JIT
+    return read(path, JitResults) if path.is_file() else None
+
+
+def files(study: Study) -> list[tuple[str, str, int | None]]:
+    """The file, if there is one."""
+    found = load(study)
+    if found is None:
+        return []
+    what = f"compilation: {count(len(found.calls), 'first call')}, {count(len(found.modules), 'module')}"
+    return [(JIT, what, len(found.calls))]
+
+
+def compiled(study: Study, workload: str) -> list[str]:
+    """The modules that first calls of a workload compiled or loaded, with their sources."""
+    found = load(study)
+    if found is None:
+        return []
+    wanted = dict.fromkeys(
+        name for call in found.calls if call.case.partition("[")[0] == workload for name in call.modules
+    )
+    modules = {module.name: module for module in found.modules}
+    return [
+        f"module {name}: {_files(name, modules[name].sources)}"
+        + (f"; made by {modules[name].generator}" if modules[name].generator else "")
+        for name in wanted
+        if name in modules
+    ]
+
+
+def _files(module: str, files: Sequence[str]) -> str:
+    """A module's sources; the folder of the generated ones, which has the module's name, is said once."""
+    folder = f"generated/{module}/"
+    made = [file.removeprefix(folder) for file in files if file.startswith(folder)]
+    kept = [file for file in files if not file.startswith(folder)]
+    parts = [join_words(kept), f"generated in a folder of its name: {join_words(made)}" if made else ""]
+    return "; ".join(filter(None, parts)) or "sources not known"
 
 
 def section(jit: JitResults) -> Section:

@@ -1,0 +1,149 @@
+"""What a study found for those who serve models with FlashInfer: throughput, first calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fiprof.analysis.study import Study, absence
+from fiprof.flashinfer.host import host
+from fiprof.flashinfer.jit import pages as jit
+from fiprof.flashinfer.merge import merge
+from fiprof.model.results import CaseResult
+from fiprof.reports.pages.page import Observation
+from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
+from fiprof.reports.study_pages.names import absence_words, label
+from fiprof.reports.study_pages.numbers import duration, plain_time
+from fiprof.text import count
+
+NEAR_BEST = 0.90
+"""Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
+
+
+def findings(study: Study) -> list[StudyFinding]:
+    """Those for serving in the order in which one decides, then those for kernels."""
+    return [*_throughput(study), *host(study), *_compilation(study), *merge(study)]
+
+
+# Throughput of decode
+
+
+def _throughput(study: Study) -> list[StudyFinding]:
+    """From which batch on a larger one gains little, at each KV length, for the fastest options."""
+    if "decode" not in study.by_workload:
+        return []
+    cases = [case for case in study.of("decode") if case.tokens_per_second and "batch" in case.params]
+    if len({case.params["batch"] for case in cases}) < 2:
+        why = "only one batch was measured" if cases else "its cases do not say how many tokens they process"
+        why = why if study.of("decode") else absence_words(absence(study, "decode"))
+        return [not_measured("decode-batch", "Throughput of decode against batch", why, Audience.SERVING)]
+    lengths: dict[object, list[CaseResult]] = {}
+    for case in cases:
+        lengths.setdefault(case.params.get("kv_len"), []).append(case)
+    best_cases: list[CaseResult] = []
+    words: list[str] = []
+    nears: list[int] = []
+    for group in lengths.values():
+        best = max(group, key=_tokens)
+        line = sorted((case for case in group if _alike(case, best)), key=lambda case: float(case.params["batch"]))
+        near = next(case for case in line if _tokens(case) >= NEAR_BEST * _tokens(best))
+        best_cases += [best] if near is best else [best, near]
+        name = label(study, best, workload=False, without=("batch",))
+        words.append(
+            f"{name}: most at batch {best.params['batch']}, {_tokens(best):,.0f} tokens/s, {plain_time(best)}; "
+            + (
+                f"no smaller one reaches {NEAR_BEST:.0%} of that{_next(line)}"
+                if near is best
+                else f"batch {near.params['batch']} is the smallest within {1 - NEAR_BEST:.0%} of that: "
+                f"{_tokens(near):,.0f} tokens/s, {plain_time(near)}"
+            )
+            + _perhaps(line, near, best)
+        )
+        nears.append(int(near.params["batch"]))
+    low, high = min(nears), max(nears)
+    finding = Observation(
+        "decode-batch",
+        f"{NEAR_BEST:.0%} of decode's best tokens/s is reached at batch {low}"
+        f"{f' to {high}, depending on the KV length' if low != high else ''}.",
+        tuple(words),
+        f"A batch larger than the one named for your KV length adds to latency, and at most {1 / NEAR_BEST - 1:.0%} to "
+        "throughput: where latency matters, stop there. A model has one such call a layer, and other work beside it.",
+        "From plain medians, of this kernel alone, at the study's batches: the true limit lies between two of them.",
+    )
+    figure = f"{NEAR_BEST:.0%} of the best tokens/s at batch {low}" + (f" to {high}" if low != high else "")
+    short = "stop at the batch named for your KV length where latency matters."
+    return [StudyFinding("Batch of decode", finding, tuple(best_cases), Audience.SERVING, figure=figure, short=short)]
+
+
+def _next(line: Sequence[CaseResult]) -> str:
+    """What the second largest batch has."""
+    if len(line) < 2:
+        return ""
+    before, last = line[-2:]
+    return f": batch {before.params['batch']} has {_tokens(before) / _tokens(last):.0%}"
+
+
+def _perhaps(line: Sequence[CaseResult], near: CaseResult, best: CaseResult) -> str:
+    """A smaller batch that reaches it at the fast end of its interval: medians of two levels decide by chance."""
+    for case in line:
+        if case is near or case.plain is None:
+            break
+        fast = _tokens(case) * case.plain.median_us / case.plain.low_us if case.plain.low_us else 0.0
+        if fast >= NEAR_BEST * _tokens(best):
+            return f"; batch {case.params['batch']} has {fast / _tokens(best):.0%} at the fast end of its interval"
+    return ""
+
+
+def _tokens(case: CaseResult) -> float:
+    return case.tokens_per_second or 0.0
+
+
+def _alike(case: CaseResult, other: CaseResult) -> bool:
+    return all(case.params.get(name) == value for name, value in other.params.items() if name != "batch")
+
+
+# Compilation
+
+
+def _compilation(study: Study) -> list[StudyFinding]:
+    what = "The first call of each kernel (just-in-time compilation)"
+    results = jit.load(study)
+    if results is None or not results.calls:
+        return []
+    calls = [call for call in results.calls if call.cold_s is not None]
+    if not calls:
+        return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
+    slowest = max(calls, key=lambda call: call.cold_s or 0)
+    evidence = [
+        f"{jit.call_name(results.calls, call)}: {_seconds(call.cold_s)} with an empty cache, "
+        f"{_seconds(call.disk_s)} in a new process with the cache on disk, {_seconds(call.memory_s)} again in the same "
+        "process"
+        for call in sorted(calls, key=lambda call: -(call.cold_s or 0))
+    ]
+    evidence += [words for words in [jit.phases_sentence(results.calls)] if words]
+    took = results.warm_up_s
+    one_by_one = sum(call.cold_s or 0 for call in calls)
+    advice = "Fill the cache before the server takes requests" + (
+        f": all {count(len(results.modules), 'module')} at once took {_seconds(took)} here, the calls one after the "
+        f"other {_seconds(one_by_one)}. The command stands below."
+        if took is not None
+        else ". The command stands below."
+        if results.warm_up
+        else "."
+    )
+    finding = Observation(
+        "jit",
+        f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler "
+        f"({jit.call_name(results.calls, slowest)}), {count(len(results.modules), 'module')} in all.",
+        tuple(evidence),
+        advice,
+        "One measurement each, on this machine's cores and compiler."
+        + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
+    )
+    figure = f"up to {_seconds(slowest.cold_s)} of waiting for the compiler"
+    short = "fill the cache before the server takes requests; the command stands there."
+    command = "\n".join(map(jit.readable, results.warm_up))
+    return [StudyFinding("First calls", finding, (), Audience.SERVING, figure=figure, short=short, command=command)]
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else duration(value * 1e6)

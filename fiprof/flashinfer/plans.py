@@ -1,0 +1,66 @@
+"""What FlashInfer's planners decided for the cases of a study: split of KV, tiles, balance."""
+
+from __future__ import annotations
+
+import math
+
+from fiprof.analysis.study import Study
+from fiprof.model.results import CaseResult
+from fiprof.reports.study_pages.names import label
+from fiprof.reports.study_pages.numbers import spread
+from fiprof.text import count, join_words
+
+
+def split_factor(case: CaseResult) -> int | None:
+    """Parts that a request's KV was split into, by the plan; 1 where it was not split; None where that is not told."""
+    split, chunk = case.plan.get("split_kv"), case.plan.get("kv_chunk_tokens")
+    tokens = case.params.get("kv_len", case.params.get("seq_len"))
+    if split is False:
+        return 1
+    if split and isinstance(chunk, int) and chunk > 0 and isinstance(tokens, int):
+        return math.ceil(tokens / chunk)
+    return None
+
+
+def imbalance(case: CaseResult) -> float | None:
+    """Work items of the block that has most over the mean of all blocks; None where the plan does not tell."""
+    most, items, blocks = (case.plan.get(name) for name in ("most_work_items_of_a_block", "work_items", "blocks"))
+    if isinstance(most, int) and isinstance(items, int) and isinstance(blocks, int) and items > 0 and blocks > 0:
+        return most / (items / blocks)
+    return None
+
+
+def plan(study: Study, workload: str) -> list[str]:
+    """What was planned for a workload's cases, in sentences."""
+    planned = [case for case in study.of(workload) if case.plan]
+    if not planned:
+        return []
+    lines = []
+    factors = [(case, factor) for case in planned if (factor := split_factor(case)) is not None]
+    split = [(case, factor) for case, factor in factors if factor > 1]
+    if split:
+        most = max(split, key=lambda item: item[1])
+        lines.append(
+            f"FlashInfer's plan split KV in {len(split)} of {count(len(factors), 'case')}, into "
+            f"{spread([factor for _, factor in split], '.0f')} parts; most at {label(study, most[0], workload=False)}."
+        )
+        batches = [float(case.params["batch"]) for case, _ in split if "batch" in case.params]
+        whole = [float(case.params["batch"]) for case, factor in factors if factor == 1 and "batch" in case.params]
+        if batches and whole and max(batches) < min(whole):
+            lines.append(f"It split at every batch up to {max(batches):,.0f} and at none from {min(whole):,.0f} on.")
+    elif factors:
+        lines.append(f"FlashInfer's plan split KV in none of {count(len(factors), 'case')}.")
+    tiles = sorted(
+        {case.plan["cta_tile_q"] for case in planned if isinstance(case.plan.get("cta_tile_q"), int)}, key=int
+    )
+    if tiles:
+        lines.append(
+            f"Query tiles of a block: {join_words([str(tile) for tile in tiles])} rows (query heads packed in)."
+        )
+    uneven = [found for case in planned if (found := imbalance(case)) is not None]
+    if uneven:
+        lines.append(
+            f"The busiest block of the persistent kernel has {spread(uneven)} times the mean number of work items "
+            f"({count(len(uneven), 'case')}); items of a causal mask differ in length, and the plan balances length."
+        )
+    return lines

@@ -1,0 +1,142 @@
+"""The results files of FlashInfer's pack: what compiling costs, and where the kernels' code lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+JIT = "jit_analysis.json"
+SOURCES = "sources.json"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class JitPhase:
+    """A part of building or loading a module."""
+
+    name: str
+    """generate, compile, link, load, launch or other."""
+    seconds: float
+    detail: str = ""
+    """E.g. the source that was compiled."""
+    start_s: float | None = None
+    """When it began, from the build's start; None for a sum of several."""
+
+
+@dataclass(frozen=True)
+class JitModule:
+    """A just-in-time compiled module in the cache."""
+
+    name: str
+    bytes: int
+    """Of the shared library."""
+    sources: list[str]
+    """Relative to the library's or the cache's own folder."""
+    flags: list[str]
+    """Of the compiler, paths of the machine left out."""
+    compile_s: float | None
+    """From the first compiler's start to the linker's end; None where the log does not tell."""
+    phases: list[JitPhase]
+    """Each command of the build: one a source, and the linker."""
+    generator: str = ""
+    """Python that makes its specification, e.g. ``flashinfer.jit.norm.gen_norm_module()``; empty where not known."""
+    compiled_ahead: bool = False
+    """An installed package brought it ready made: nothing was compiled."""
+
+
+@dataclass(frozen=True)
+class JitCall:
+    """The first call of a case, in a process of its own."""
+
+    case: str
+    cold_s: float | None
+    """With an empty cache: generate, compile, link, load, launch."""
+    disk_s: float | None
+    """In a new process, with the cache on disk."""
+    memory_s: float | None
+    """Again in the same process."""
+    modules: list[str]
+    """That the call made or loaded."""
+    phases: list[JitPhase]
+    """Where the cold call's time went; they sum to cold_s."""
+    disk_phases: list[JitPhase] = field(default_factory=list)
+    """The same of disk_s."""
+    import_s: float | None = None
+    """Importing torch and the library in the cold process; in none of the calls' times."""
+    error: str = ""
+    """Why it could not be measured."""
+
+
+@dataclass(frozen=True)
+class JitResults:
+    """``jit_analysis.json``."""
+
+    study: str
+    calls: list[JitCall]
+    modules: list[JitModule]
+    cache_layout: list[str]
+    """Relative paths of what lies in the cache, folders ending in /."""
+    cache_bytes: int
+    warm_up: list[str]
+    """Commands that fill the cache before a server starts."""
+    environment: dict[str, Any]
+    """packages, compiler, cores: what the times depend on."""
+    warnings: list[str] = field(default_factory=list)
+    warm_up_s: float | None = None
+    """The commands of warm_up in an empty cache, the interpreter's start and imports too; None where not measured."""
+    log: list[str] = field(default_factory=list)
+    """What FlashInfer's own log (flashinfer_jit.log) said during the cold calls."""
+    fiprof: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """A definition in the installed library."""
+
+    topic: str
+    """What it belongs to, e.g. ``decode on CUDA cores``."""
+    part: str
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set."""
+    name: str
+    """What is defined; its line has the name in it."""
+    path: str
+    """Relative to the folder that the package was installed into, e.g. ``flashinfer/decode.py``."""
+    line: int
+    """From 1."""
+    snippet: str
+    """That line."""
+
+
+@dataclass(frozen=True)
+class SourceTunable:
+    """A template parameter of a kernel, or of its traits."""
+
+    kernel: str
+    """Name as it was asked for: with the template arguments that were profiled, or short."""
+    name: str
+    kind: str
+    """Its type, e.g. ``uint32_t``."""
+    value: str | None
+    """In that kernel; None where only the short name was given."""
+    meaning: str
+    """In fiprof's words; empty where its glossary does not have it."""
+    source_says: str
+    """What a comment above the definition says of it; empty where none does."""
+    declared: SourcePlace
+    set_at: SourcePlace | None
+    """Where the host code chooses it; None where that was not found."""
+
+
+@dataclass(frozen=True)
+class SourceResults:
+    """``sources.json``, as ``python -m fiprof.flashinfer.sources.find`` prints it."""
+
+    version: str
+    """Of the package; empty where it has none."""
+    places: list[SourcePlace]
+    tunables: list[SourceTunable]
+    missing: list[str]
+    """What was looked for and is not there."""
+    package: str = ""
+    schema_version: int = SCHEMA_VERSION

@@ -1,0 +1,70 @@
+"""What packs know of workloads, their kernels and their parameters without measuring; looked up by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fiprof.model import packs
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of a workload's kernels."""
+
+    title: str
+    """E.g. ``RMS normalization``."""
+    algorithm: tuple[str, ...] = ()
+    """How it works: a sentence or two each, in the order in which it happens."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parameter -> what it decides in the kernel."""
+    variant: tuple[str, ...] = ()
+    """How to add one: steps."""
+    growth: Mapping[str, int] = field(default_factory=dict)
+    """Parameter -> the power of it that the least work grows with, where that is not 1."""
+    headline: bool = False
+    """Whether its distance from its roof is a headline of a study."""
+
+
+@dataclass(frozen=True)
+class ParameterName:
+    """How a parameter and its values are called."""
+
+    axis: str = ""
+    """The parameter as the axis of a chart, e.g. ``KV length``."""
+    unit: str = ""
+    """What its values count, e.g. ``tokens``."""
+    value: str = ""
+    """A value in words, e.g. ``batch {}``; ``{}`` where the value says all."""
+    on: str = ""
+    """A switch that is on, e.g. ``tensor cores``."""
+    off: str = ""
+    """The same where it is off; empty to say nothing."""
+    short_on: str = ""
+    """For narrow columns."""
+    short_off: str = ""
+    of: str = ""
+    """Another parameter: a value is named by its ratio to that one's, see :attr:`ratios`."""
+    ratios: tuple[str, str, str] = ("", "", "")
+    """Names of a value that equals the other parameter's, of the value 1, and of those between."""
+
+
+@functools.cache
+def _workloads() -> Mapping[str, Knowledge]:
+    return {name: known for found in packs.parts("kernels").values() for name, known in found.items()}
+
+
+@functools.cache
+def _parameters() -> Mapping[str, ParameterName]:
+    return {name: known for found in packs.parts("parameters").values() for name, known in found.items()}
+
+
+def of_workload(workload: str) -> Knowledge | None:
+    """None for a workload that no pack knows, e.g. one of the user's own."""
+    return _workloads().get(workload)
+
+
+def of_parameter(name: str) -> ParameterName:
+    """An empty one for a parameter that no pack knows."""
+    return _parameters().get(name, ParameterName())
