@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -58,7 +59,12 @@ def recorded() -> Path:
 @pytest.fixture
 def fakes(tmp_path: Path, recorded: Path) -> dict[str, str]:
     """Environment in which fiprof finds the fakes for nsys, ncu and the workload's interpreter."""
-    programs = tmp_path / "programs"
+    return fake_programs(tmp_path, recorded)
+
+
+def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:
+    """The fakes in a folder, and the environment in which fiprof finds them."""
+    programs = folder / "programs"
     programs.mkdir()
     for name in ("nsys", "ncu", "workload"):
         program = programs / name
@@ -70,26 +76,24 @@ def fakes(tmp_path: Path, recorded: Path) -> dict[str, str]:
         "FIPROF_PYTHON": str(programs / "workload"),
         "FAKE_RUN": str(recorded),
         "PYTHONPATH": python_path(),
-        "TMPDIR": str(tmp_path),
+        "TMPDIR": str(folder),
     }
 
 
 @pytest.fixture
 def fiprof(tmp_path: Path) -> Fiprof:
     """Run the command line in an empty folder: ``fiprof("runs", env={…})``."""
+    return functools.partial(run_fiprof, cwd=tmp_path)
 
-    def run(
-        *arguments: str, env: dict[str, str] | None = None, cwd: Path = tmp_path
-    ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "fiprof", *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            cwd=cwd,
-            env={**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
-            timeout=120,
-            check=False,
-        )
 
-    return run
+def run_fiprof(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Completed:
+    return subprocess.run(
+        [sys.executable, "-m", "fiprof", *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": python_path(), "NO_COLOR": "1", "COLUMNS": "120", **(env or {})},
+        timeout=120,
+        check=False,
+    )
