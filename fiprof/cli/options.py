@@ -195,6 +195,14 @@ def format_option(function: F) -> F:
     )(function)
 
 
+def reading_options(function: F) -> F:
+    """RUN, ``--kernel`` and ``--format``: what every command takes that shows what is in a run."""
+    kernel = click.option(
+        "--kernel", default="", metavar="TEXT", help="Only kernels that have this in their or their case's name."
+    )
+    return kernel(format_option(run_argument(function)))
+
+
 def width(plain: int = PLAIN_WIDTH) -> int:
     """Columns of the terminal (or COLUMNS); plain where there is none."""
     return shutil.get_terminal_size((plain, 24)).columns

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, run_argument, show
+from fiprof.cli.options import reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     short_help="Measured against what a kernel is expected to do.",
     epilog="Example: fiprof expected latest --kernel prefill",
 )
-@click.option("--kernel", default="", metavar="TEXT", help="Only cases whose name or kernel has this in it.")
 @click.option(
     "--expectations",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
 )
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case beside what is expected of its kernel family."""
     from fiprof.analysis.expectations import check_workloads, combined, read_expectations

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, run_argument, show
+from fiprof.cli.options import reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     short_help="The SASS instructions with most warp samples.",
     epilog="Example: fiprof hotspots latest --kernel decode --top 3",
 )
-@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option(
     "--top", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="The N hottest of each launch."
 )
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="N instructions before and after each.",
 )
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, top: int, context: int, format_: Format) -> None:
     """The instructions of every launch that hold most warp samples, why, and what they probably wait for."""
     from fiprof.analysis.hotspots import hotspots

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options
-from fiprof.cli.options import format_option, run_argument
+from fiprof.cli.options import reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -20,10 +20,8 @@ MARKDOWN_WIDTH = 400
 @click.command(
     short_help="Durations, occupancy, caches, the roofs.", epilog="Example: fiprof show latest --kernel decode --top 3"
 )
-@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N launches that took most time.")
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """Durations, TFLOP/s and GB/s against the roofs, occupancy and all that limits it, waves, caches, memory access."""
     from fiprof.analysis import show

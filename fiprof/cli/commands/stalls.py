@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, run_argument, show
+from fiprof.cli.options import reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     short_help="What the warps of every launch wait for.",
     epilog="Example: fiprof stalls latest --kernel decode --top 5",
 )
-@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
     from fiprof.analysis import stalls

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options
-from fiprof.cli.options import format_option, run_argument
+from fiprof.cli.options import reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -20,7 +20,6 @@ PHASES = ("measure", "setup", "warmup", "all")
     short_help="Kernels in time, and the hardware meanwhile.",
     epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
 )
-@click.option("--kernel", default="", metavar="TEXT", help="Only kernels that have this in their or their case's name.")
 @click.option(
     "--phase", type=click.Choice(PHASES), default="measure", show_default=True, help="Only kernels launched in it."
 )
@@ -30,8 +29,7 @@ PHASES = ("measure", "setup", "warmup", "all")
     type=click.Path(dir_okay=False),
     help="Also write the whole trace, every phase, for ui.perfetto.dev.",
 )
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Format) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
     from pathlib import Path

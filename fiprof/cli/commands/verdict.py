@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, run_argument, show
+from fiprof.cli.options import reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest")
-@click.option("--kernel", default="", metavar="TEXT", help="Only launches whose kernel or case has this in its name.")
-@format_option
-@run_argument
+@reading_options
 def command(run: Run, kernel: str, format_: Format) -> None:
     """What binds each launch, with evidence, runner-up, how sure it is, and the next steps by what they can save."""
     from fiprof.analysis.verdict.verdict import verdicts
