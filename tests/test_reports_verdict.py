@@ -94,6 +94,10 @@ def test_kernels_built_to_be_one_thing_only_are_called_that() -> None:
     launches = judged("single-purpose").launches
     assert {item.kind for item in launches if item.of.label == "tiny_launches"} == {Kind.LAUNCH}
     assert {item.confidence for item in found.values()} == {"high", "medium"}
+    # What feeds a unit at its limit is the runner-up, and ahead of it.
+    fed = {label: (name_of(item.runner_up), item.margin_points) for label, item in found.items()}
+    assert fed["matmul"] == ("memory shared_memory", pytest.approx(-1.2, abs=0.05))
+    assert fed["fma_chain"] == ("compute issue_slots", pytest.approx(-2.3, abs=0.05))
 
 
 def test_the_first_step_for_each_of_them_is_what_it_was_built_with() -> None:
@@ -154,16 +158,6 @@ def test_decode_by_batch() -> None:
     assert first.bound_pct == pytest.approx(33.3, abs=0.1)
     assert first.bound_pct and before.of.duration_us and after.of.duration_us
     assert 100 * (1 - after.of.duration_us / before.of.duration_us) < first.bound_pct
-
-
-def test_what_feeds_a_unit_at_its_limit_is_the_runner_up() -> None:
-    found = by_label("single-purpose")
-    for label, runner_up, margin in (
-        ("matmul", "memory shared_memory", -1.2),
-        ("fma_chain", "compute issue_slots", -2.3),
-    ):
-        assert name_of(found[label].runner_up) == runner_up
-        assert found[label].margin_points == pytest.approx(margin, abs=0.05)
 
 
 def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
@@ -491,12 +485,9 @@ def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
     assert "Cases" in render(document(found), "table")
 
 
-def test_a_run_with_nothing_says_so(tmp_path: Path) -> None:
+def test_a_run_or_a_choice_without_launches_says_so(tmp_path: Path) -> None:
     with pytest.raises(FiprofError, match="has nothing to judge: ncu was not started"):
-        verdicts(make_run(tmp_path / "run"))
-
-
-def test_a_kernel_that_is_not_there(tmp_path: Path) -> None:
+        verdicts(make_run(tmp_path / "nothing"))
     run = make_run(tmp_path / "run", launches=[LAUNCH])
     assert len(verdicts(run, kernel="KERN").launches) == 1
     with pytest.raises(FiprofError, match="no launch with kernel 'other'"):
