@@ -121,7 +121,14 @@ def _launch_view(item: LaunchVerdict) -> View:
 def _evidence_row(of: Comparison) -> tuple[Value, ...]:
     source = of.number.source
     measured_as = str(source) if source.origin == "facts" else source.formula
-    return (words.what(of), of.value, of.number.unit.strip(), words.limit(of), words.origin(of), measured_as)
+    return (
+        words.what(of.quantity.key, of.of),
+        of.value,
+        of.number.unit.strip(),
+        words.limit(of),
+        words.origin(of),
+        measured_as,
+    )
 
 
 def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:

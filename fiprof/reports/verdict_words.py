@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.thresholds import SOME_WAITING
+from fiprof.analysis.thresholds import SOME_WAITING, ThresholdOrigin
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Test, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
@@ -21,14 +21,20 @@ def title(of: Verdict | Bottleneck) -> str:
     return worded(of.finding)
 
 
-def what(of: Comparison) -> TracedText:
-    """What was compared: ``use of DRAM``."""
-    return phrase("evidence.use" if isinstance(of.of, Part) else f"evidence.{of.quantity.key}", of=of.of)
+def what(quantity: str, of: Part | str | None) -> TracedText:
+    """What was compared, by its key and the resource or stall reason: ``use of DRAM``."""
+    part = next((part for part in Part if part == of), None)
+    return phrase(f"evidence.{quantity}" if part is None else "evidence.use", of=part or of)
 
 
 def limit(of: Comparison) -> str:
     """``at least 80%``; empty where there is none."""
-    return f"{worded(of.test)} {of.threshold:g}{of.number.unit}" if of.test and of.threshold is not None else ""
+    return limited(of.test, of.threshold, of.number.unit)
+
+
+def limited(test: Test | None, threshold: float | None, unit: str) -> str:
+    """The same from its parts."""
+    return "" if test is None else phrase("evidence.limit", test=test, threshold=threshold, unit=unit)
 
 
 def origin(of: Comparison) -> str:
@@ -38,12 +44,13 @@ def origin(of: Comparison) -> str:
 
 def comparison(of: Comparison) -> TracedText:
     """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    if of.threshold is None:
-        return phrase("evidence.alone", what=what(of), number=of.number)
-    return phrase(
-        "evidence.compared",
-        what=what(of), number=of.number, test=of.test, threshold=of.threshold, unit=of.number.unit, origin=of.origin,
-    )  # fmt: skip
+    return compared(what(of.quantity.key, of.of), of.number, limit(of), of.origin)
+
+
+def compared(what: str, number: TracedNumber | str, limit: str, origin: ThresholdOrigin | None) -> TracedText:
+    """The same from its parts."""
+    key = "evidence.compared" if origin else "evidence.alone"
+    return phrase(key, what=what, number=number, limit=limit, origin=origin)
 
 
 def ruled_out(of: Comparison) -> TracedText | None:

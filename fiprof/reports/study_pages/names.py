@@ -9,6 +9,7 @@ from fiprof.analysis.thresholds import ThresholdOrigin
 from fiprof.analysis.verdict.model import Kind, Part, Test, named
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Evidence, KernelVerdict
+from fiprof.reports import verdict_words
 from fiprof.reports.pages.page import Link, PageLink
 from fiprof.reports.words import phrase, worded
 
@@ -100,20 +101,10 @@ def verdict_title(verdict: KernelVerdict | None) -> str:
 
 def evidence_words(found: Evidence) -> str:
     """E.g. ``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    part = next((part for part in Part if part == found.of), None)
-    what = phrase("evidence.use" if part else f"evidence.{found.quantity}", of=part or found.of)
-    value = f"{found.value:.1f}{found.unit}"
-    if found.test is None or found.origin is None:
-        return phrase("evidence.alone", what=what, number=value)
-    return phrase(
-        "evidence.compared",
-        what=what,
-        number=value,
-        test=Test(found.test),
-        threshold=found.threshold,
-        unit=found.unit,
-        origin=ThresholdOrigin(found.origin),
-    )
+    what = verdict_words.what(found.quantity, found.of)
+    limit = verdict_words.limited(Test(found.test) if found.test else None, found.threshold, found.unit)
+    origin = ThresholdOrigin(found.origin) if found.origin else None
+    return verdict_words.compared(what, f"{found.value:.1f}{found.unit}", limit, origin)
 
 
 def confidence(study: Study) -> str:
