@@ -85,12 +85,14 @@ def run_argument(function: F) -> F:
 
 def _what_it_is(run: Run) -> str:
     """One line: the run, its GPU and how ncu measured."""
+    from fiprof.model.settings import Settings, settings_of
+
     manifest = run.manifest
     facts = [str((manifest.environment.get("gpu") or {}).get("name", ""))]
     facts += [
-        f"{name.replace('_', ' ')} {manifest.settings[name]}"
-        for name in ("ncu_set", "clock_control", "cache_control")
-        if name in manifest.settings
+        f"{each.declared.title} {manifest.settings[each.name]}"
+        for each in settings_of(Settings)
+        if each.declared.tool == "ncu" and manifest.settings.get(each.name) is not None
     ]
     if manifest.replayed_from:
         facts.append(f"replayed from {manifest.replayed_from}")

@@ -8,18 +8,11 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, PLAIN
 from fiprof.model.labels import Labels
 from fiprof.model.provenance import TracedNumber
+from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.view import Column
 from fiprof.text import escape_control
-
-DIFFERENCES = (
-    ("clock_control", "ncu's clock control"),
-    ("cache_control", "ncu's cache control"),
-    ("ncu_set", "ncu's set"),
-    ("iterations", "the number of iterations"),
-)
-"""Settings that change what the numbers mean -> how they are called."""
 
 
 def comparison(runs: Sequence[Analyses]) -> Section:
@@ -93,10 +86,11 @@ def _means(ratio: float, margin: float) -> str:
 
 def _differences(runs: Sequence[Analyses]) -> Iterable[str]:
     """What makes the runs hard to compare."""
-    for key, what in DIFFERENCES:
-        values = {str(measured.run.manifest.settings.get(key, "?")) for measured in runs}
-        if len(values) > 1:
-            yield f"the runs differ in {what}: {', '.join(sorted(values))}"
+    for each in settings_of(CollectSettings):
+        found = [measured.run.manifest.settings.get(each.name) for measured in runs]
+        values = {"not recorded" if value is None else str(value) for value in found}
+        if len(values) > 1 and each.declared.title and each.declared.measuring:
+            yield f"the runs differ in {each.declared.title}: {', '.join(sorted(values))}"
     for path, what in (
         (("gpu", "name"), "the GPU"),
         (("gpu_state", "before", "driver"), "the driver"),
