@@ -80,14 +80,14 @@ def test_the_words_of_a_guide_ask_for_the_same_again() -> None:
 
 def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
     """Every one that both have, and refuses what its declaration refuses."""
-    cells = '[[cells]]\nworkload = "rope"\n'
+    cases = '[[cases]]\nworkload = "rope"\n'
     for each in settings_of(StudySettings):
         given = "" if each.default is None else f"{each.name} = {json.dumps(each.default)}"
-        (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{given}\n{cells}')
+        (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{given}\n{cases}')
         assert load(str(tmp_path / "study.toml")).settings == StudySettings()
         low = each.declared.low
         if low is not None:
-            (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{each.name} = {int(low) - 1}\n{cells}')
+            (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{each.name} = {int(low) - 1}\n{cases}')
             with pytest.raises(FiprofError, match=f"{each.name} is below {low:g}"):
                 load(str(tmp_path / "study.toml"))
     assert {each.name for each in settings_of(Settings)} <= {each.name for each in settings_of(StudySettings)}
