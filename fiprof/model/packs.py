@@ -5,12 +5,8 @@ A pack is a module, registered under the entry-point group ``fiprof.packs``::
     [project.entry-points."fiprof.packs"]
     mine = "my_package.fiprof_pack"
 
-It has any of these functions, each called when it is wanted and only then; docs/packs.md has an example.
-
-- ``studies() -> Mapping[str, Path]``: name -> the study's TOML file.
-- ``expectations() -> Path``: a TOML file of figures that kernel families are held against.
-- ``claims() -> Iterable[fiprof.analysis.claims.Claim]``: what others say, as tests on a study's cells.
-- ``kernels() -> Mapping[str, fiprof.model.knowledge.Knowledge]``: workload -> what is known of its kernels.
+It has any of the functions that docs/packs.md lists, e.g. ``studies()``, ``kernels()`` or ``claims()``; each is called
+when it is wanted and only then.
 """
 
 from __future__ import annotations

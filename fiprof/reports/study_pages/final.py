@@ -24,6 +24,7 @@ def page(
 ) -> Page:
     """Findings, recommendations, claims, and what was not measured."""
     made = [[found for found in group if not found.absent] for group in (serving, kernels)]
+    missing = _not_measured(study, [*serving, *kernels], results)
     sections = [
         Section("in-short", "In short", _short(study, serving, kernels, results)),
         Section(
@@ -33,7 +34,7 @@ def page(
             "kernels", "For those who write kernels", _none(made[1]), tuple(_finding(study, found) for found in made[1])
         ),
         *_claims(study, results),
-        Section("not-measured", "What was not measured", _not_measured(study, [*serving, *kernels], results)),
+        *([Section("not-measured", "What was not measured", missing)] if missing else []),
         Section("method", "How sure", (*(Text((line,)) for line in steadiness(study)), Text((METHOD,)))),
     ]
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
@@ -50,7 +51,7 @@ def _claims(study: Study, results: Sequence[Result]) -> tuple[Section, ...]:
 
 
 def _none(made: Sequence[StudyFinding]) -> tuple[Block, ...]:
-    return () if made else (Text(("Nothing could be found out for them; the last section says why.",)),)
+    return () if made else (Text(("Nothing was found for them.",)),)
 
 
 def _short(
@@ -132,4 +133,4 @@ def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence
     missing = absent(study)
     if missing.rows:
         blocks.append(Table(missing, "absent"))
-    return tuple(blocks) or (Text(("Nothing that the study asked for is missing.",)),)
+    return tuple(blocks)
