@@ -1,4 +1,4 @@
-"""fiprof/reports/timeline.py and samples.py: kernels, and what the hardware did meanwhile."""
+"""fiprof/analysis/timeline.py and samples.py: kernels, and what the hardware did meanwhile."""
 
 from __future__ import annotations
 
@@ -103,10 +103,13 @@ def test_a_sample_is_of_the_time_after_it(run: Run, half: Run) -> None:
 
 
 def test_half_levels_are_not_given_as_shares(half: Run) -> None:
-    assert timeline.timeline(half).warnings == (
-        "the sampled levels of SMs and tensor cores are not shares of this GPU: PrefillWithKVCacheKernel has Tensor "
-        "Active 26.6 here and 52.5 by ncu's counters. Compare them within the run only",
-    )
+    told = timeline.timeline(half)
+    (warning,) = told.warnings
+    assert not told.levels_are_shares
+    assert warning.kind == "tensor_differs"
+    assert warning.values["kernel"] == PREFILL
+    assert warning.values["sampled_tensor_active_pct"] == pytest.approx(26.6, abs=0.05)
+    assert warning.values["tensor_active_pct"] == pytest.approx(52.5, abs=0.05)
 
 
 def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
@@ -116,11 +119,10 @@ def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
     from tests.reports_fixture import recorded_cases, write_manifest
 
     write_manifest(alone.path, cases=recorded_cases(), environment={"gpu": {"multiprocessors": 132}})
-    [warning] = map(str, timeline.timeline(Run(alone.path)).warnings)
-    assert (
-        "SMs Active is never more than 50, also while the 132 blocks of PrefillWithKVCacheKernel ran on 132 SMs"
-        in warning
-    )
+    (warning,) = timeline.timeline(Run(alone.path)).warnings
+    assert warning.fields() == {
+        "id": "sms_differ", "kernel": PREFILL, "blocks": 132, "multiprocessors": 132, "largest_sms_active_pct": 50.0,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])
@@ -156,7 +158,10 @@ def test_copies_and_calls_of_a_phase(run: Run) -> None:
 
 def test_data_for_programs(run: Run) -> None:
     rows = list(csv.DictReader(io.StringIO(text(run, "csv", kernel="rmsnorm"))))
-    assert [(row["kernel"], row["count"], row["median_us"], row["samples"], row["memory_bytes"]) for row in rows] == [
+    assert [
+        tuple(row[key] for key in ("kernel", "executions", "nsys_duration_us", "metric_samples", "memory_bytes"))
+        for row in rows
+    ] == [
         ("FusedAddRMSNormKernel", "20", "35.584", "6", "70081596"),
         ("RMSNormKernel", "20", "23.759999999999998", "4", "70299746"),
     ]
@@ -187,30 +192,29 @@ def kernel(start_ns: int, end_ns: int, name: str = "K", **more: Any) -> dict[str
     return {**row, "case": "mine[rows=8]", "grid": "8x1x1", "block": "32x1x1", **more}
 
 
-NOT_SAMPLED = "no levels of SMs, tensor cores and DRAM: "
-
-
 def test_what_is_missing_and_why(tmp_path: Path) -> None:
-    def warnings(name: str, *, phase: str = "measure", **what: Any) -> tuple[str, ...]:
-        return tuple(map(worded, timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings))
+    def warnings(name: str, *, phase: str = "measure", **what: Any) -> list[dict[str, Any]]:
+        found = timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings
+        assert all(map(worded, found))
+        return [finding.fields() for finding in found]
 
-    assert warnings("ncu", settings={"tools": ["ncu"]}) == ("no timeline: nsys was not asked for",)
-    assert warnings("none", kernels=[]) == (
-        "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did",
-    )
-    assert warnings("nvtx", kernels=[kernel(0, 9, phase=None, case=None)]) == (
-        "no phases, cases and iterations: the trace has no NVTX ranges at all: is the Python package nvtx there?; "
-        "--phase all shows its kernels",
-        NOT_SAMPLED + "nsys was not started",
-    )
-    assert warnings("warmup", phase="warmup", kernels=[kernel(0, 9)], settings={"gpu_metrics_hz": 0}) == (
-        "no kernel was launched in phase warmup; --phase all shows every kernel",
-        NOT_SAMPLED + "GPU metrics were not asked for (--gpu-metrics-hz 0)",
-    )
+    assert warnings("ncu", settings={"tools": ["ncu"]}) == [{"id": "no_trace", "reason": "nsys was not asked for"}]
+    assert warnings("none", kernels=[]) == [{"id": "no_kernels"}]
+    assert warnings("nvtx", kernels=[kernel(0, 9, phase=None, case=None)]) == [
+        {"id": "no_ranges", "domain": "fiprof"},
+        {"id": "nothing_in_phase", "phase": "measure"},
+        {"id": "no_levels", "why": {"id": "no_trace", "reason": "nsys was not started"}},
+    ]
+    assert warnings("warmup", phase="warmup", kernels=[kernel(0, 9)], settings={"gpu_metrics_hz": 0}) == [
+        {"id": "nothing_in_phase", "phase": "warmup"},
+        {"id": "no_levels", "why": {"id": "not_asked"}},
+    ]
     refused = "no GPU metrics: nsys refused them (insufficient permission)"
-    assert warnings("refused", kernels=[kernel(0, 9)], warnings=[refused]) == (NOT_SAMPLED + refused,)
+    assert warnings("refused", kernels=[kernel(0, 9)], warnings=[refused]) == [
+        {"id": "no_levels", "why": {"id": "warned", "warnings": [refused]}}
+    ]
     failed = warnings("failed", kernels=[kernel(0, 9)], status="failed", reason="ncu timed out")
-    assert failed[0] == "the run failed failed: ncu timed out"
+    assert failed[0] == {"id": "failed", "run": "failed", "reason": "ncu timed out"}
 
 
 def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels, names_kernel_or_case
+from fiprof.model.quantities import metric
 from fiprof.model.run import Run
 from fiprof.model.times import summarize
 from fiprof.text import short_kernel
@@ -26,17 +28,52 @@ if TYPE_CHECKING:
 MEASURE = "measure"
 PHASES = (MEASURE, "setup", "warmup", "all")
 FIPROF_DOMAIN = "fiprof"
-LONGEST_CALLS = 3
-PLAIN_WIDTH = 100
-"""Columns where the output is no terminal."""
-CHART_CELLS = (20, 79)
-"""Least and most of a strip; Markdown shows no more."""
+PIECES = 79
+"""Of a track, where none are asked for."""
+TENSOR_ACTIVE = metric("tensor_active_pct")
 KNOWN_PCT = 5.0
 """Tensor activity below this is too little to compare ncu's with nsys's."""
 AGREEMENT = (0.75, 1.33)
 """nsys's tensor level over ncu's: their windows and clocks differ, but not by more."""
 FULL_PCT = 75.0
 """SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
+
+
+class TimelineWarning(StrEnum):
+    """What is missing of a timeline, and what is doubtful."""
+
+    NO_TRACE = "no_trace"
+    NO_KERNELS = "no_kernels"
+    NO_RANGES = "no_ranges"
+    """No NVTX ranges at all, so no phases, cases and iterations."""
+    OTHER_RANGES = "other_ranges"
+    """The trace has others, which tell no phases either."""
+    NOTHING_IN_PHASE = "nothing_in_phase"
+    NO_LEVELS = "no_levels"
+    """No samples of the hardware; why is a NoLevels."""
+    TENSOR_DIFFERS = "tensor_differs"
+    """nsys's levels are no shares of this GPU: tensor activity is not that of ncu's counters."""
+    SMS_DIFFER = "sms_differ"
+    """The same: kernels with a block for each SM ran, and the largest level is far below all."""
+
+
+class NoLevels(StrEnum):
+    """Why nsys sampled nothing."""
+
+    NOT_ASKED = "not_asked"
+    WARNED = "warned"
+    """The run's own warnings say why."""
+    NO_TRACE = "no_trace"
+    NO_SAMPLES = "no_samples"
+
+
+class TrackName(StrEnum):
+    """What a track shows."""
+
+    KERNELS = "kernels"
+    SMS = "sms_active"
+    TENSOR = "tensor_active"
+    DRAM = "dram"
 
 
 @dataclass(frozen=True)
@@ -75,11 +112,11 @@ class KernelSpan:
 class Track:
     """One line of a chart."""
 
-    name: str
+    name: TrackName
     cells: tuple[float | None, ...]
     """0 to 1, from the left; None where nothing was sampled."""
-    largest: str
-    """What a full block stands for."""
+    largest: float | None
+    """What 1 stands for, percent as nsys gives it; None for the kernels' share of the time."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +164,14 @@ class Timeline:
     chapters: tuple[CasePhase, ...]
     period_us: float | None
     """Between two samples; None without."""
-    warnings: tuple[Finding | str, ...]
+    warnings: tuple[Finding, ...]
+
+    @property
+    def levels_are_shares(self) -> bool:
+        """Whether nothing speaks against reading nsys's levels as shares of the whole GPU."""
+        return not any(
+            each.kind in (TimelineWarning.TENSOR_DIFFERS, TimelineWarning.SMS_DIFFER) for each in self.warnings
+        )
 
     @property
     def measured(self) -> Timeline:
@@ -141,10 +185,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int = CHART_CELLS[1]) -> Timeline:
+def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int = PIECES) -> Timeline:
     """The timeline of a run, as far as it has one.
 
-    kernel: only kernels with this in their name or their case; phase: one of PHASES. cells: of a chart's line.
+    kernel: only kernels with this in their name or their case; phase: one of PHASES. cells: pieces of a track.
 
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
@@ -286,15 +330,15 @@ def _step(
 
 
 def _tracks(busy: samples.Busy, edges: Floats, sampled: Samples | None) -> Iterable[Track]:
-    yield Track("kernels", tuple(map(float, busy.share(edges[:-1], edges[1:]))), "busy")
-    for name, key in (("SMs", "sms_active"), ("tensor", "tensor_active"), ("DRAM", "dram")):
-        if sampled is not None and (largest := sampled.largest.get(key)):
+    yield Track(TrackName.KERNELS, tuple(map(float, busy.share(edges[:-1], edges[1:]))), None)
+    for name in (TrackName.SMS, TrackName.TENSOR, TrackName.DRAM):
+        if sampled is not None and (largest := sampled.largest.get(name)):
             levels = [
-                level if math.isnan(level) or level > samples.SMALLEST else 0.0 for level in sampled.means(key, edges)
+                level if math.isnan(level) or level > samples.SMALLEST else 0.0 for level in sampled.means(name, edges)
             ]
             cells = tuple(None if math.isnan(level) else float(level) / largest for level in levels)
             if any(cell is not None for cell in cells):
-                yield Track(name, cells, f"{largest:.0f}")
+                yield Track(name, cells, largest)
 
 
 class _Memory:
@@ -386,63 +430,62 @@ def _together(rows: Iterable[Row], key: str) -> tuple[Totals, ...]:
 
 def _missing(
     run: Run, rows: Sequence[Row], found: Sequence[Row], phase: str, sampled: dict[int, Samples]
-) -> Iterable[str]:
+) -> Iterable[Finding]:
     if not run.has("kernels"):
-        yield f"no timeline: {run.why_missing('nsys')}"
+        yield Finding(TimelineWarning.NO_TRACE, {"reason": run.why_missing("nsys")})
         return
     if not rows:
-        yield "no timeline: nsys ran and saw no kernel, so that the program used no GPU or ended before it did"
+        yield Finding(TimelineWarning.NO_KERNELS)
         return
     if not any(row["phase"] for row in rows):
-        ranges = run.rows("ranges", ("domain",))
-        why = "not the domain fiprof" if ranges else "no NVTX ranges at all: is the Python package nvtx there?"
-        yield f"no phases, cases and iterations: the trace has {why}" + (
-            "" if found else "; --phase all shows its kernels"
+        yield Finding(
+            TimelineWarning.OTHER_RANGES if run.rows("ranges", ("domain",)) else TimelineWarning.NO_RANGES,
+            {"domain": FIPROF_DOMAIN},
         )
-    elif not found:
-        yield f"no kernel was launched in phase {phase}; --phase all shows every kernel"
+    if not found:
+        yield Finding(TimelineWarning.NOTHING_IN_PHASE, {"phase": phase})
     if not sampled:
-        yield f"no levels of SMs, tensor cores and DRAM: {_why_not_sampled(run)}"
+        yield Finding(TimelineWarning.NO_LEVELS, {"why": _why_not_sampled(run)})
 
 
-def _why_not_sampled(run: Run) -> str:
-    settings = run.manifest.settings
-    for sentence in run.manifest.warnings:
-        if "GPU metrics" in sentence:
-            return sentence
-    if settings.get("gpu_metrics_hz") == 0:
-        return "GPU metrics were not asked for (--gpu-metrics-hz 0)"
+def _why_not_sampled(run: Run) -> Finding:
+    if run.settings.gpu_metrics_hz == 0:
+        return Finding(NoLevels.NOT_ASKED)
+    if run.manifest.warnings:
+        return Finding(NoLevels.WARNED, {"warnings": tuple(run.manifest.warnings)})
     if not run.has("gpu_metrics"):
-        return run.why_missing("nsys")
-    return "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission"
+        return Finding(NoLevels.NO_TRACE, {"reason": run.why_missing("nsys")})
+    return Finding(NoLevels.NO_SAMPLES)
 
 
-def _doubts(run: Run, chapters: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[str]:
+def _doubts(run: Run, chapters: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
     """Whether the levels can be read as shares of the whole GPU."""
     steps = [step for chapter in chapters for step in chapter.steps if step.levels.samples]
     counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
-    for row in run.rows("launches", ("case", "kernel", "tensor_active_pct")):
-        if (row["tensor_active_pct"] or 0.0) >= KNOWN_PCT:
-            counted[row["case"], row["kernel"]].append(row["tensor_active_pct"])
+    for launch in run.launches:
+        if (active := TENSOR_ACTIVE.of(launch) or 0.0) >= KNOWN_PCT:
+            counted[launch.case, launch.kernel].append(active)
     for step in steps:
-        there = counted.get((step.case, step.kernel))
-        level = step.levels.tensor_active
+        there, level = counted.get((step.case, step.kernel)), step.levels.tensor_active
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
-            yield (
-                "the sampled levels of SMs and tensor cores are not shares of this GPU: "
-                f"{short_kernel(step.kernel)} has Tensor Active {level:.1f} here and {median(there):.1f} by ncu's "
-                "counters. Compare them within the run only"
+            yield Finding(
+                TimelineWarning.TENSOR_DIFFERS,
+                {"kernel": step.kernel, "sampled_tensor_active_pct": level, "tensor_active_pct": median(there)},
             )
             return
-    multiprocessors = (run.manifest.environment.get("gpu") or {}).get("multiprocessors")
+    multiprocessors = run.environment("gpu", "multiprocessors")
     for step in steps:
-        level = step.levels.sms_active
         blocks = math.prod(int(n) for n in (step.grid or "0").split("x") if n.isdigit())
         largest = sampled[step.device or 0].largest.get("sms_active", 100.0)
-        if multiprocessors and blocks >= multiprocessors and level is not None and largest < FULL_PCT:
-            yield (
-                f"the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more than "
-                f"{largest:.0f}, also while the {blocks} blocks of {short_kernel(step.kernel)} ran on "
-                f"{multiprocessors} SMs. Compare them within the run only"
+        full = multiprocessors and blocks >= multiprocessors
+        if full and step.levels.sms_active is not None and largest < FULL_PCT:
+            yield Finding(
+                TimelineWarning.SMS_DIFFER,
+                {
+                    "kernel": step.kernel,
+                    "blocks": blocks,
+                    "multiprocessors": multiprocessors,
+                    "largest_sms_active_pct": largest,
+                },
             )
             return

@@ -7,38 +7,49 @@ from collections.abc import Sequence
 
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Levels
-from fiprof.analysis.timeline import CHART_CELLS, LONGEST_CALLS, CasePhase, KernelSpan, Timeline, Totals
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, Totals, Track
+from fiprof.reports.view import Column, Document, Value, View
+from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 _NOTHING, _IDLE = "?", "·"
 
-_NOTES = (
-    "spread: (p90 - p10) / median. gap: from a kernel's end to the start of the next one on the GPU. calls: those made "
-    "in the phase by the threads that marked it.",
-    "The levels are what nsys sampled, in percent as it gives them: each sample is a mean over the time to the next "
-    "one, in whole percents rounded up, and counts for a kernel that took 80% of that time. A full block in a chart "
-    "is the run's largest sample, named on the right; DRAM is reads and writes together; · is nothing, ? is not "
-    "sampled. For a kernel's own figures use ncu's: fiprof show.",
-)
+CHART_CELLS = (20, 80)
+"""Least and most of a strip."""
+PLAIN_WIDTH = 100
+"""Columns where the output is no terminal."""
+LONGEST_CALLS = 3
 
-_DATA = tuple(
-    Column(key)
-    for key in (
-        "phase", "case", "device", "kernel", "kernel_full", "grid", "block", "count", "start_us", "end_us",
-        "median_us", "spread", "gap_us", "launch_us", "memory_bytes",
-    )
-)  # fmt: skip
-_LEVELS = {
-    "samples": "samples",
-    "sms_active": "sms_active_pct",
-    "sm_issue": "sm_issue_pct",
-    "tensor_active": "tensor_active_pct",
-    "dram_read": "dram_read_pct",
-    "dram_write": "dram_write_pct",
-    "warps": "compute_warps_pct",
+_KEYS = {
+    "phase": "phase",
+    "case": "case",
+    "label": "label",
+    "device": "device",
+    "kernel": "kernel",
+    "kernel_full": "kernel_full",
+    "grid": "grid",
+    "block": "block",
+    "executions": "count",
+    "start_us": "start_us",
+    "end_us": "end_us",
+    "nsys_duration_us": "median_us",
+    "nsys_spread": "spread",
+    "gap_us": "gap_us",
+    "launch_call_us": "launch_us",
+    "memory_bytes": "memory_bytes",
 }
+"""Key for programs -> attribute of a KernelSpan."""
+_LEVELS = {
+    "metric_samples": "samples",
+    "sms_active_pct": "sms_active",
+    "sm_issue_pct": "sm_issue",
+    "sampled_tensor_active_pct": "tensor_active",
+    "dram_read_pct": "dram_read",
+    "dram_write_pct": "dram_write",
+    "compute_warps_pct": "warps",
+}
+"""Likewise, of its levels."""
 
 
 def chart_cells(width: int) -> int:
@@ -48,14 +59,17 @@ def chart_cells(width: int) -> int:
 
 def document(what: Timeline) -> Document:
     """The timeline as text and charts for people; for programs, a row a kernel of a case."""
-    steps = [step for chapter in what.chapters for step in chapter.steps]
-    base = view_of(_DATA, steps)
     rows = tuple(
-        (*row, *(getattr(step.levels, key) for key in _LEVELS)) for row, step in zip(base.rows, steps, strict=True)
+        (
+            *(getattr(step, name) for name in _KEYS.values()),
+            *(getattr(step.levels, name) for name in _LEVELS.values()),
+        )
+        for chapter in what.chapters
+        for step in chapter.steps
     )
-    data = View((*_DATA, *map(Column, _LEVELS.values())), rows)
+    data = View(tuple(map(Column, (*_KEYS, *_LEVELS))), rows)
     shown = tuple(_view(chapter, what.period_us) for chapter in what.chapters)
-    notes = _NOTES if what.period_us is not None else _NOTES[:1]
+    notes = tuple(phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)])
     return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
 
 
@@ -69,15 +83,21 @@ def _view(chapter: CasePhase, period_us: float | None) -> View:
     )
     header, ticks = axis(length_us, len(chapter.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
-    rows = (("", ticks, ""), *((track.name, strip(track.cells), track.largest) for track in chapter.tracks))
+    rows = (("", ticks, ""), *map(_track, chapter.tracks))
     sentences = [_sentence(step, period_us) for step in chapter.steps]
     sentences += [
-        f"{title}: {_list(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
+        f"{title}: {totals(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
     ]
     return View(columns, rows, title=title, summary=tuple(sentences))
 
 
-def _list(items: Sequence[Totals]) -> str:
+def _track(track: Track) -> tuple[Value, ...]:
+    full = "busy" if track.largest is None else f"{track.largest:.0f}"
+    return worded(track.name), strip(track.cells), full
+
+
+def totals(items: Sequence[Totals]) -> str:
+    """Copies or calls, the longest by name."""
     words = [
         f"{short_kernel(item.name)} x {item.count}"
         + ("" if item.bytes is None else f", {bytes_words(item.bytes)}")

@@ -34,13 +34,12 @@ def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Fo
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
     from pathlib import Path
 
-    from fiprof.analysis import timeline
-    from fiprof.reports import timeline_text
+    from fiprof.analysis.timeline import timeline
+    from fiprof.reports.timeline_text import PLAIN_WIDTH, chart_cells, document
 
     if perfetto:
         from fiprof.reports.perfetto import sentence, write
 
         click.echo(sentence(write(run, Path(perfetto))), err=True)
-    width = options.width(timeline.PLAIN_WIDTH)
-    what = timeline.timeline(run, kernel=kernel, phase=phase, cells=timeline_text.chart_cells(width))
-    options.show(timeline_text.document(what), format_, run=run, plain_width=timeline.PLAIN_WIDTH)
+    what = timeline(run, kernel=kernel, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
+    options.show(document(what), format_, run=run, plain_width=PLAIN_WIDTH)

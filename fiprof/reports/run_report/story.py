@@ -11,11 +11,13 @@ from fiprof.analysis import samples
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.thresholds import SOME_WAITING
 from fiprof.analysis.timeline import CasePhase, KernelSpan
+from fiprof.model.finding import Finding
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.model.quantities import SM_ACTIVE, metric
 from fiprof.reports.headings import label_cells
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.timeline_text import time_words, totals
 from fiprof.reports.view import Column
 from fiprof.reports.words import worded
 from fiprof.text import short_kernel
@@ -27,14 +29,11 @@ MOST_EVENTS = 40
 MOST_PHASES = 60
 MOST_SCENES = 24
 """Cases that get a paragraph: those that took longest."""
-MOST_CALLS = 3
 MOST_TOLD = 3
 """Kernels of a case, and calls, that a sentence names."""
 NSYS: Literal["nsys"] = "nsys"
 NCU: Literal["ncu"] = "ncu"
 _LENGTH = "(max(end_ns) - min(start_ns))"
-NOT_SHARES = "are not shares of this GPU"
-"""How the timeline's doubt about nsys's levels is told from its other warnings."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Story:
     """A run in order of time; without scenes where nsys saw nothing, and the warnings say why."""
 
     scenes: tuple[Scene, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding, ...]
     period_us: float | None
     """Between two samples of nsys."""
 
@@ -86,7 +85,7 @@ def story(measured: Analyses) -> Story:
     Raises FiprofError for a table that cannot be read.
     """
     told = measured.timeline
-    doubted = any(NOT_SHARES in str(text) for text in told.warnings)
+    doubted = not told.levels_are_shares
     groups = {(group.case, group.kernel): group for group in reversed(measured.groups)}
     scenes = tuple(
         Scene(
@@ -100,7 +99,7 @@ def story(measured: Analyses) -> Story:
     )
     # What became of the run is said at its head.
     known = measured.run.status_warning()
-    return Story(scenes, tuple(worded(text) for text in told.warnings if text not in known), told.period_us)
+    return Story(scenes, tuple(each for each in told.warnings if each not in known), told.period_us)
 
 
 def _event(step: KernelSpan, group: Group | None, doubted: bool) -> Event:
@@ -168,7 +167,7 @@ def share_idle(chapter: CasePhase) -> TracedText:
 
 def section(told: Story) -> Section:
     """The story as sentences and tables."""
-    blocks: list[Block] = [Caution(text) for text in told.warnings]
+    blocks: list[Block] = [Caution(worded(each)) for each in told.warnings]
     scenes = told.measured
     if told.scenes:
         blocks.append(Text((_opening(told),)))
@@ -306,7 +305,8 @@ def _scene(scene: Scene) -> tuple[str, ...]:
     if len(events) > MOST_TOLD:
         told.append(sentence("and {} other kernels", len(events) - MOST_TOLD))
     head = sentence("{}, {}{}, GPU busy {}: {}.", _place(chapter), length, turns, busy, join("; ", told))
-    return (head, _waits(chapter), _copies(chapter), _host(chapter))
+    beside = (("Copies", chapter.copies), ("Host", chapter.calls))
+    return (head, _waits(chapter), *(f" {name}: {totals(items)}." for name, items in beside if items))
 
 
 def _event_words(event: Event) -> TracedText:
@@ -349,22 +349,8 @@ def _waits(chapter: CasePhase) -> TracedText:
         return sentence(" For {} of the time no kernel ran.", idle)
     every = chapter.length_us / launches
     return sentence(
-        " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, _time(every)
+        " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, time_words(every)
     )
-
-
-def _copies(chapter: CasePhase) -> str:
-    copies = [f"{item.name} x {item.count}, {_time(item.total_us)}" for item in chapter.copies[:MOST_CALLS]]
-    return f" Copies: {'; '.join(copies)}." if copies else ""
-
-
-def _host(chapter: CasePhase) -> str:
-    calls = [f"{call.name} x {call.count}, {_time(call.total_us)}" for call in chapter.calls[:MOST_CALLS]]
-    return f" Host: {'; '.join(calls)}." if calls else ""
-
-
-def _time(us: float) -> str:
-    return f"{us / 1e3:,.2f} ms" if us >= 1e3 else f"{us:.0f} µs" if us >= 99.5 else f"{us:.1f} µs"
 
 
 def missing(measured: Analyses) -> str:
