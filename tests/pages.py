@@ -202,8 +202,5 @@ def stalls(count: int) -> StallReport:
     )
     return StallReport(
         "many",
-        tuple(
-            LaunchStalls(i, f"case[{i % 7}]", f"case {i % 7}", i // 13, f"kernel_{i % 13}", 100.0 + i, parts, 5.0, 60.0, True)
-            for i in range(count)
-        ),
-    )  # fmt: skip
+        tuple(LaunchStalls(_launch(i, 100.0 + i), parts) for i in range(count)),
+    )

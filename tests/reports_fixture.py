@@ -16,12 +16,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from fiprof.analysis import checks, show, stalls
+from fiprof.analysis import checks
+from fiprof.analysis.show import show
+from fiprof.analysis.stalls import stalls
 from fiprof.model import metrics, tables
 from fiprof.model.manifest import CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.parsers import ncu, nsys
 from fiprof.reports import show_document
+from fiprof.reports import stalls as stalls_report
 from fiprof.reports.view import render
 
 DATA = Path(__file__).parent / "data"
@@ -115,17 +118,17 @@ def _table(name: str, rows: Rows) -> pa.Table:
 
 def snapshots(run: Run) -> dict[str, str]:
     """File name -> what the reports print for the recorded run."""
-    stalled = stalls.document(stalls.stalls(run))
-    figures = show_document.document(show.show(run))
+    stalled = stalls_report.document(stalls(run))
+    figures = show_document.document(show(run))
     return {
         "stalls.txt": render(stalled, "table", width=120),
         "stalls-terminal.txt": render(stalled, "table", width=100, colour=True, bars=True),
-        "stalls.md": render(stalls.document(stalls.stalls(run, kernel="merge")), "md"),
-        "stalls.csv": render(stalls.document(stalls.stalls(run, kernel="merge"), top=3), "csv"),
+        "stalls.md": render(stalls_report.document(stalls(run, kernel="merge")), "md"),
+        "stalls.csv": render(stalls_report.document(stalls(run, kernel="merge"), top=3), "csv"),
         "show.txt": render(figures, "table", width=120),
-        "show-80.txt": render(show_document.document(show.show(run), width=80), "table", width=80),
+        "show-80.txt": render(show_document.document(show(run), width=80), "table", width=80),
         "show.md": render(figures, "md"),
-        "show.json": render(show_document.document(show.show(run)), "json"),
+        "show.json": render(show_document.document(show(run)), "json"),
     }
 
 

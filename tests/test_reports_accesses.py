@@ -1,4 +1,4 @@
-"""fiprof/reports/accesses.py: bank conflicts, sectors a request, widths from the SASS."""
+"""fiprof/analysis/accesses.py and its quantities: bank conflicts, sectors a request, widths from the SASS."""
 
 from __future__ import annotations
 
@@ -6,7 +6,14 @@ import re
 
 import pytest
 
-from fiprof.analysis.accesses import Accesses, GlobalAccess, SharedAccess, accesses, widths_by_launch
+from fiprof.analysis.accesses import GlobalWidths, IdealSectors, widths_by_launch
+from fiprof.model.quantities import (
+    GLOBAL_LOADS_SECTORS,
+    LOCAL_REQUESTS,
+    QUANTITIES,
+    SHARED_LOADS_CONFLICTS,
+    SHARED_LOADS_PASSES,
+)
 from fiprof.model.run import Launch, Run
 from tests.recorded_runs import parsed
 
@@ -34,49 +41,42 @@ def test_conflicts_are_those_that_ncu_s_rule_says(run: Run, rows: tuple[Launch, 
     }
     assert len(said) >= 3
     for (launch, kind), match in said.items():
-        found = accesses(rows[launch])
-        access = found.shared_loads if kind == "load" else found.shared_stores
-        assert access is not None
-        assert (access.conflicts, f"{100 * access.conflict_share:.2f}") == (float(match[2]), match[3])
+        row = rows[launch]
+        share = QUANTITIES[f"shared_{kind}s_conflict_share"].of(row)
+        assert share is not None
+        assert (row[f"shared_{kind}_bank_conflicts"], f"{100 * share:.2f}") == (float(match[2]), match[3])
 
 
 def test_fused_add_rmsnorm_makes_nearly_every_pass_twice(rows: tuple[Launch, ...]) -> None:
-    loads = accesses(rows[2]).shared_loads
-    assert loads == SharedAccess(1132642.0, 538722.0)
-    assert loads.ways == pytest.approx(1132642 / 593920)
+    assert SHARED_LOADS_PASSES.of(rows[2]) == pytest.approx(1132642 / 593920)
 
 
 def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: tuple[Launch, ...]) -> None:
     widths = widths_by_launch(run)
-    loads = [accesses(row, widths[row["launch"]]).global_loads for row in rows]
-    assert [access and access.widths for access in loads] == [(1, 4, 16), (4, 16), (16,), (4, 16), (16,), (4, 16)]
-    assert [access and access.ideal for access in loads][2:4] == [(16.0, 16.0), (4.0, 16.0)]
-    assert [round(access.sectors_per_request or 0, 2) for access in loads if access] == [
-        14.63, 2.18, 16.0, 14.61, 16.0, 15.66,
-    ]  # fmt: skip
+    assert [widths[row.launch].loads for row in rows] == [(1, 4, 16), (4, 16), (16,), (4, 16), (16,), (4, 16)]
+    assert [widths[row.launch].ideal_loads for row in rows][2:4] == [IdealSectors(16.0, 16.0), IdealSectors(4.0, 16.0)]
+    assert [round(GLOBAL_LOADS_SECTORS.of(row) or 0, 2) for row in rows] == [14.63, 2.18, 16.0, 14.61, 16.0, 15.66]
 
 
 def test_the_kernel_made_to_conflict_has_32_ways() -> None:
-    run = parsed("single-purpose")
-    found = run.launches
-    loads = next(accesses(row).shared_loads for row in found if row["kernel"] == "bank_conflicts")
-    assert loads is not None and loads.ways is not None
-    assert loads.conflict_share == pytest.approx(31 / 32, abs=0.001)
-    assert loads.ways == pytest.approx(32.0, abs=0.05)
+    (row,) = (row for row in parsed("single-purpose").launches if row.kernel == "bank_conflicts")
+    assert SHARED_LOADS_CONFLICTS.of(row) == pytest.approx(31 / 32, abs=0.001)
+    assert SHARED_LOADS_PASSES.of(row) == pytest.approx(32.0, abs=0.05)
 
 
 def test_what_was_not_collected_stays_unknown() -> None:
     run = parsed("prefill-decode-rope")
-    first = run.launches[0]
-    found = accesses(first)
-    assert (found.shared_loads, found.global_loads, found.local_requests) == (None, None, None)
+    quantities = (SHARED_LOADS_CONFLICTS, SHARED_LOADS_PASSES, GLOBAL_LOADS_SECTORS, LOCAL_REQUESTS)
+    assert {quantity.of(run.launches[0]) for quantity in quantities} == {None}
     assert widths_by_launch(run) == {}
-    assert accesses({}) == Accesses()
+    assert GlobalWidths().ideal_loads is None
 
 
-def test_nothing_moved_has_no_ratio() -> None:
-    assert GlobalAccess(0.0, 0.0).sectors_per_request is None
-    assert (SharedAccess(0.0, 0.0).conflict_share, SharedAccess(0.0, 0.0).ways) == (0.0, None)
-    assert (
-        accesses({"local_load_requests": 3.0, "local_store_requests": 4.0, "spill_requests": 7.0}).local_requests == 7
+def test_nothing_moved_has_no_ratio_and_no_conflicts() -> None:
+    row: dict[str, float] = dict.fromkeys(
+        ("global_load_requests", "global_load_sectors", "shared_load_wavefronts"), 0.0
     )
+    assert GLOBAL_LOADS_SECTORS.of(row) is None
+    row["shared_load_bank_conflicts"] = 0.0
+    assert (SHARED_LOADS_CONFLICTS.of(row), SHARED_LOADS_PASSES.of(row)) == (0.0, None)
+    assert LOCAL_REQUESTS.of({"local_load_requests": 3.0, "local_store_requests": 4.0}) == 7

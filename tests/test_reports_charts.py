@@ -198,7 +198,7 @@ def test_colours_are_seen_on_both_papers_and_told_apart_by_everybody() -> None:
 def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
     opened = OpenedRun(run.path)
     assert len(opened.roofline("prefill").data) < len(opened.roofline().data)
-    assert opened.show().set_index("launch").loc[3, "ncu_us"] == pytest.approx(307.872)
+    assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
     assert "NVIDIA H200" in opened._repr_html_()
     with pytest.raises(FiprofError, match="has no timeline"):
         OpenedRun(make_run(tmp_path / "run").path).timeline()

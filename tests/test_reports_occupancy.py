@@ -1,4 +1,4 @@
-"""fiprof/reports/occupancy.py: limits, what the next one would give, waves."""
+"""fiprof/analysis/occupancy.py: limits, what the next one would give, waves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.occupancy import (
-    REGISTERS,
-    SHARED,
+    Change,
     Lift,
     Occupancy,
+    OccupancyFinding,
+    OccupancyStep,
+    Resource,
+    findings,
+    grid_finding,
     occupancy,
     register_limit,
-    sentences,
     shared_limit,
 )
 from fiprof.model.run import Launch
@@ -74,23 +77,29 @@ def test_decode_is_held_by_its_registers(launches: Launches) -> None:
         ("registers", 9), ("shared memory", 13), ("warps", 16), ("blocks", 32), ("barriers", 32),
     ]  # fmt: skip
     assert [limit.occupancy_pct for limit in found.limits] == [56.25, 81.25, 100, 100, 100]
-    assert found.limiters == (REGISTERS,)
-    assert found.lift == Lift((REGISTERS,), 16, 100.0, ())
+    assert found.limiters == (Resource.REGISTERS,)
+    assert found.lift == Lift((Resource.REGISTERS,), 16, 100.0, ())
     (step,) = found.steps
     assert (step.needed, step.blocks) == (48, 10)
-    assert sentences(found) == (
-        "9 blocks on a multiprocessor, 56.25%, limited by registers. Without the limit of registers 16 blocks would "
-        "fit, 100%. For 10 blocks: at most 48 registers a thread instead of 56",
-        "its grid has 1,024 of the 1,188 blocks that fit at once: more room on a multiprocessor does nothing for this "
-        "grid",
-    )
+    assert step.finding.fields() == {
+        "id": "fewer_registers", "resource": "registers", "blocks": 10, "needed": 48, "now": 56,
+        "unit": "registers/thread",
+    }  # fmt: skip
+    assert [said.kind for said in findings(found)] == ["limited", "lifted", "for_blocks"]
+    assert found.waves is not None
+    assert grid_finding(found.waves).fields() == {
+        "id": "small_grid", "blocks": 1024, "wave_blocks": 1188, "idle_multiprocessors": 0,
+    }  # fmt: skip
 
 
 def test_prefill_fa3_is_held_by_registers_and_shared_memory_alike(launches: Launches) -> None:
     found = occupancy(launches["all", 3])
-    assert found.limiters == (REGISTERS, SHARED)
-    assert found.lift == Lift((REGISTERS, SHARED), 4, 75.0, ("barriers",))
-    assert [(step.resource, step.needed) for step in found.steps] == [(REGISTERS, 80), (SHARED, 115712)]
+    assert found.limiters == (Resource.REGISTERS, Resource.SHARED_MEMORY)
+    assert found.lift == Lift((Resource.REGISTERS, Resource.SHARED_MEMORY), 4, 75.0, (Resource.BARRIERS,))
+    assert [(step.resource, step.needed) for step in found.steps] == [
+        (Resource.REGISTERS, 80),
+        (Resource.SHARED_MEMORY, 115712),
+    ]
     waves = found.waves
     assert waves is not None and (waves.full, waves.last_blocks, waves.loss_share) == (1, 0, 0.0)
 
@@ -99,28 +108,30 @@ def test_shared_memory_that_only_its_configuration_limits_is_not_to_be_saved(lau
     row = launches["prefill-decode-rope", 0]
     assert (row["limit_registers_blocks"], row["limit_shared_memory_blocks"]) == (2, 2)
     found = occupancy(row)
-    shared = found.limit(SHARED)
+    shared = found.limit(Resource.SHARED_MEMORY)
     assert shared is not None and (shared.blocks, shared.most_blocks, shared.binds) == (2, 3, True)
-    assert found.lift == Lift((REGISTERS,), 3, 18.75, (SHARED,))
-    assert [step.change for step in found.steps] == ["at most 168 registers a thread instead of 255"]
-    assert "registers and shared memory as it was set up" in sentences(found)[0]
+    assert found.lift == Lift((Resource.REGISTERS,), 3, 18.75, (Resource.SHARED_MEMORY,))
+    assert [(step.change, step.needed, step.now) for step in found.steps] == [(Change.FEWER_REGISTERS, 168, 255)]
+    limited = findings(found)[0].fields()
+    assert limited["resources"] == ["registers", {"id": "as_set_up", "resource": "shared memory"}]
 
 
 def test_a_full_multiprocessor_has_nothing_to_lift(launches: Launches) -> None:
     found = occupancy(launches["all", 4])
     assert (found.limiters, found.lift, found.steps) == (("registers", "warps"), None, ())
-    assert sentences(found) == (
-        "4 blocks on a multiprocessor, 100%: no further block of 16 warps has room among the warps",
-        "7 full waves, then 400 blocks where 528 fit: 24% of this last wave is idle, and the tail costs at most 3.0% "
-        "of the time",
-    )
+    assert [said.fields() for said in findings(found)] == [
+        {"id": "full", "blocks": 4, "occupancy_pct": 100, "warps_per_block": 16}
+    ]
+    assert found.waves is not None
+    tail = grid_finding(found.waves)
+    assert (tail.kind, tail.values["waves"], tail.values["blocks"]) == (OccupancyFinding.TAIL, 7, 400)
 
 
 def test_clusters_that_follow_the_blocks_do_not_bind(launches: Launches) -> None:
     found = occupancy(launches["single-purpose", 0])
-    clusters = found.limit("clusters")
+    clusters = found.limit(Resource.CLUSTERS)
     assert clusters is not None and (clusters.blocks, clusters.binds) == (1.0, False)
-    assert found.limiters == (REGISTERS, SHARED)
+    assert found.limiters == (Resource.REGISTERS, Resource.SHARED_MEMORY)
     assert found.lift is not None and (found.lift.blocks, found.lift.then) == (5, ("warps",))
 
 
@@ -128,7 +139,7 @@ def test_what_ncu_caps_at_the_hardware_s_blocks_does_not_bind(launches: Launches
     found = occupancy(launches["single-purpose", 4])
     assert [limit.resource for limit in found.limits if limit.blocks == 32] == ["shared memory", "blocks", "barriers"]
     assert found.limiters == ("blocks",)
-    assert [step.change for step in found.steps] == ["blocks of more than 1 warp"]
+    assert found.steps == (OccupancyStep(Change.LARGER_BLOCKS, Resource.BLOCKS, 33, 2, 1, "warps/block"),)
     waves = found.waves
     assert waves is not None and (waves.full, waves.last_wave_share, waves.loss_share) == (0, None, None)
 
@@ -146,11 +157,11 @@ ROW: dict[str, Any] = {
 
 def test_a_small_configuration_of_shared_memory_is_raised_not_saved() -> None:
     found = occupancy(ROW)
-    assert found.lift == Lift((SHARED,), 8, 100.0, ())
-    assert [step.change for step in found.steps] == [
-        "a multiprocessor set up with 49,152 bytes of shared memory or more instead of 32,768"
-    ]
-    assert "With more of L1 set up as shared memory 8 blocks would fit" in sentences(found)[0]
+    assert found.lift == Lift((Resource.SHARED_MEMORY,), 8, 100.0, ())
+    assert found.steps == (
+        OccupancyStep(Change.MORE_SHARED_SET_UP, Resource.SHARED_MEMORY, 3, 49152, 32768, "bytes/multiprocessor"),
+    )
+    assert [said.kind for said in findings(found)] == ["limited", "set_up_larger", "for_blocks"]
     assert found.waves is not None and found.waves.idle_multiprocessors == 32
 
 
@@ -158,12 +169,12 @@ def test_clusters_that_fit_less_often_than_blocks_bind() -> None:
     found = occupancy({**ROW, "limit_shared_memory_blocks": 8.0, "cluster_size": 16.0, "clusters_max_active": 8.0})
     assert found.blocks == pytest.approx(128 / 132)
     assert found.limiters == ("clusters",)
-    assert [step.change for step in found.steps] == ["clusters of fewer than 16 blocks"]
+    assert found.steps == (OccupancyStep(Change.SMALLER_CLUSTERS, Resource.CLUSTERS, 1, 15, 16, "blocks/cluster"),)
 
 
 def test_what_was_not_collected_stays_unknown() -> None:
     assert occupancy({}) == Occupancy()
-    assert sentences(occupancy({})) == ()
+    assert findings(occupancy({})) == ()
     bare = occupancy({"limit_registers_blocks": 3.0})
     assert (bare.blocks, bare.limits[0].occupancy_pct, bare.lift, bare.waves) == (3.0, None, None, None)
 

@@ -164,7 +164,7 @@ def part(page: Page, title: str) -> tuple[Observation, str]:
 def test_what_is_next_to_nothing_is_not_interpreted(single: Page) -> None:
     _, fma = part(single, "fma_chain · fma_chain")
     assert "Memory: next to none: DRAM is at 0.0% of its roof, L2 at 0.2% of its peak." in fma.splitlines()
-    assert "No stall to speak of: the largest, wait, has 0%." in fma
+    assert "Stalls are negligible: the largest is wait, 0%." in fma
     _, block = part(single, "one_block · one_block")
     assert "with 5.58 warps ready on average, where their multiprocessor had work at all: the most had none." in block
     assert "issue slots are scarce" not in block

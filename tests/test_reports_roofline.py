@@ -417,7 +417,7 @@ def test_the_chart_of_launches_without_compute_roofs_has_the_memories_alone(quic
 
 def test_launches_in_one_cell_are_named(tmp_path: Path) -> None:
     rows = [{**FULL_ROW, "launch": number, "fadd_thread_insts": 1e6} for number in (3, 4, 12)]
-    assert chart(roofline(make_run(tmp_path / "run", launches=rows))).endswith("one cell: 3 also 4, 12")
+    assert chart(roofline(make_run(tmp_path / "run", launches=rows))).endswith("one cell: 3 also 4 and 12")
 
 
 def test_the_chart_is_for_the_table_alone(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""fiprof/reports/show.py: durations, roofs, occupancy and caches."""
+"""fiprof/analysis/show.py and its tables: durations, roofs, occupancy and caches."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import json
 import lzma
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fiprof.analysis import checks
-from fiprof.analysis.show import Figures, LaunchFigures, show
+from fiprof.analysis.roofline import roofline
+from fiprof.analysis.show import Figures, ShowWarning, show
 from fiprof.errors import FiprofError
+from fiprof.model.finding import Finding
+from fiprof.model.keys import KEYS
 from fiprof.model.manifest import Action
 from fiprof.model.run import Run
+from fiprof.reports.roofline_tables import document as roofline_document
 from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
@@ -26,9 +31,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return record_run(tmp_path_factory.mktemp("runs") / "recorded")
 
 
+Rows = list[dict[str, Any]]
+
+
+def rows_of(figures: Figures) -> Rows:
+    """What programs get."""
+    rows: Rows = json.loads(render(document(figures), "json"))["rows"]
+    return rows
+
+
 @pytest.fixture(scope="module")
-def figures(recorded: Run) -> Figures:
-    return show(recorded)
+def rows(recorded: Run) -> Rows:
+    return rows_of(show(recorded))
 
 
 # ncu's own text page of the recorded report
@@ -62,73 +76,84 @@ def printed_by_ncu(value: float | None, page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_figures_are_those_that_ncu_prints(figures: Figures, index: int) -> None:
-    launch, page = figures.launches[index], details()[index]
-    for value, name in (
-        (launch.ncu_us, "Duration"),
-        (launch.dram_pct, "DRAM Throughput"),
-        (launch.theoretical_occupancy_pct, "Theoretical Occupancy"),
-        (launch.achieved_occupancy_pct, "Achieved Occupancy"),
-        (launch.waves, "Waves Per SM"),
-        (launch.registers_per_thread, "Registers Per Thread"),
-        (launch.l1_hit_pct, "L1/TEX Hit Rate"),
-        (launch.l2_hit_pct, "L2 Hit Rate"),
+def test_figures_are_those_that_ncu_prints(rows: Rows, index: int) -> None:
+    row, page = rows[index], details()[index]
+    for key, name in (
+        ("duration_us", "Duration"),
+        ("dram_throughput_pct", "DRAM Throughput"),
+        ("theoretical_occupancy_pct", "Theoretical Occupancy"),
+        ("achieved_occupancy_pct", "Achieved Occupancy"),
+        ("waves_per_sm", "Waves Per SM"),
+        ("registers_per_thread", "Registers Per Thread"),
+        ("l1_hit_pct", "L1/TEX Hit Rate"),
+        ("l2_hit_pct", "L2 Hit Rate"),
     ):
-        printed_by_ncu(value, page, name)
+        printed_by_ncu(row[key], page, name)
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_bandwidth_and_shared_memory_are_those_that_ncu_prints(figures: Figures, index: int) -> None:
-    launch = figures.launches[index]
+def test_bandwidth_and_shared_memory_are_those_that_ncu_prints(rows: Rows, index: int) -> None:
     text = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
     part = text.split(", Context 1, Stream 7")[index + 1]
     found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
-    assert found and launch.dram_gb_per_s
-    assert f"{launch.dram_gb_per_s / SCALES[found[1]]:.2f}" == found[2]
+    assert found
+    assert f"{rows[index]['dram_gb_per_s'] / SCALES[found[1]]:.2f}" == found[2]
     shared = 0.0
     for kind in ("Dynamic", "Static"):
         size = re.search(rf"{kind} Shared Memory Per Block +(K?)byte/block +(\S+)", part)
         assert size
         shared += float(size[2].replace(",", "")) * (1 if size[1] else 1e-3)
-    assert launch.shared_kb_per_block == pytest.approx(shared, abs=0.005)
+    assert rows[index]["shared_kb_per_block"] == pytest.approx(shared, abs=0.005)
 
 
 @pytest.mark.parametrize("index", range(6))
-def test_fp32_share_is_that_of_ncu_s_roofline(figures: Figures, index: int) -> None:
+def test_fp32_share_is_that_of_ncu_s_roofline(rows: Rows, index: int) -> None:
     text = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
     said = [int(share) for share in re.findall(r"The workload achieved (\d+)%\s+of this device's FP32 peak", text)]
-    launch = figures.launches[index]
-    assert launch.fp32_ops and launch.ncu_us and launch.sm_clock_ghz
-    peak_per_cycle = 33792
-    share = launch.fp32_ops / (launch.ncu_us * 1e3 * launch.sm_clock_ghz * peak_per_cycle)
+    row, peak_per_cycle = rows[index], 33792
+    share = row["fp32_ops"] / (row["duration_us"] * 1e3 * row["sm_clock_ghz"] * peak_per_cycle)
     assert round(100 * share) == said[index]
-    if launch.roof == "fp32":
-        assert launch.roof_share == pytest.approx(share, rel=1e-3)
+    if row["work"] == "fp32":
+        assert row["compute_roof_share"] == pytest.approx(share, rel=1e-3)
 
 
-def test_the_recorded_prefill(figures: Figures) -> None:
-    launch = figures.launches[0]
-    assert (launch.roof, launch.tensor_ops, launch.tensor_active_pct) == ("tensor fp16", 150592290816.0, 52.46)
-    assert launch.tflops == pytest.approx(150592290816 / 312.832e-6 / 1e12)
-    assert launch.roof_tflops == pytest.approx(540672 * 1697078914.27 / 1e12)
-    # Tensor operations over the most possible are the tensor cores' active cycles, counted apart.
-    assert launch.roof_share == pytest.approx(0.5246, abs=0.0005)
-    assert launch.occupancy_limiters == ("registers", "shared memory")
-    assert launch.limited_by == "registers, shared"
-    assert launch.dram_roof_gb_per_s == pytest.approx(1504 * 3198743521.55 / 1e9)
-    assert launch.nsys_us == pytest.approx(302.14, abs=0.01)
-    case_figures = figures.cases[0]
-    assert case_figures.model_tflops == pytest.approx(137506062336 / 312.832e-6 / 1e12)
-    assert case_figures.model_gb_per_s == pytest.approx(167772160 / 312.832e-6 / 1e9)
-    assert case_figures.plain_us == pytest.approx(304.24, abs=0.01)
+def test_the_recorded_prefill(rows: Rows) -> None:
+    expected = {
+        "work": "tensor fp16",
+        "tensor_ops": 150592290816,
+        "tensor_active_pct": 52.46,
+        "tflops": 150592290816 / 312.832e-6 / 1e12,
+        "compute_roof_tflops": 540672 * 1697078914.27 / 1e12,
+        "compute_roof_share": 0.524633,
+        "occupancy_limiters": ["registers", "shared memory"],
+        "dram_roof_gb_per_s": 1504 * 3198743521.55 / 1e9,
+        "nsys_duration_us": 302.141,
+        "case_model_tflops": 137506062336 / 312.832e-6 / 1e12,
+        "case_model_gb_per_s": 167772160 / 312.832e-6 / 1e9,
+        "case_plain_us": 304.24,
+    }
+    for key, value in expected.items():
+        assert rows[0][key] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), key
 
 
-def test_a_case_of_two_kernels_adds_them_up(figures: Figures) -> None:
-    decode = figures.cases[1]
-    parts = [launch for launch in figures.launches if launch.case == decode.case]
-    assert (decode.kernels, len(parts)) == (2, 2)
-    assert decode.ncu_us == pytest.approx(92.864 + 5.536)
-    assert decode.nsys_us == pytest.approx(sum(part.nsys_us or 0 for part in parts), rel=0.01)
+def test_a_case_of_two_kernels_adds_them_up(rows: Rows) -> None:
+    parts = [row for row in rows if row["label"] == "decode"]
+    assert (parts[0]["case_kernels"], len(parts)) == (2, 2)
+    assert parts[0]["case_ncu_us"] == pytest.approx(92.864 + 5.536)
+    assert parts[0]["case_nsys_us"] == pytest.approx(sum(part["nsys_duration_us"] for part in parts), rel=0.01)
+
+
+def test_show_and_roofline_have_one_main_work(recorded: Run, rows: Rows) -> None:
+    placed = json.loads(render(roofline_document(roofline(recorded)), "json"))["rows"]
+    shared = set(rows[0]) & set(placed[0])
+    assert shared >= {"work", "tflops", "compute_roof_tflops", "compute_roof_share", "dram_share", "duration_us"}
+    for row, other in zip(rows, placed, strict=True):
+        for key in shared:
+            assert row[key] == (pytest.approx(other[key], rel=1e-12) if isinstance(row[key], float) else other[key])
+
+
+def test_every_key_is_documented(rows: Rows) -> None:
+    assert set(rows[0]) <= set(KEYS)
 
 
 @pytest.mark.parametrize("name", ["show.txt", "show-80.txt", "show.md", "show.json"])
@@ -156,20 +181,18 @@ def test_at_80_columns_a_decode_matrix_keeps_batch_and_figures(tmp_path: Path) -
     assert re.search(r"^ 0  decode batch=1  +BatchD", text, re.MULTILINE)
 
 
-def test_the_nearest_roof_of_norm_and_rope_is_l2(figures: Figures) -> None:
-    busiest = {item.label: item.busiest for item in figures.launches}
+def test_the_nearest_roof_of_norm_and_rope_is_l2(recorded: Run) -> None:
+    busiest = {item.label: item.busiest for item in show(recorded).launches}
     assert (busiest["rmsnorm"], busiest["fused_add_rmsnorm"], busiest["prefill"]) == ("L2", "L2", "SM")
-    norm = figures.launches[3]
-    assert (norm.l2_pct, norm.dram_pct) == (68.28, 44.13)
-    assert norm.l2_roof_gb_per_s == pytest.approx(6016 * 1.7056, rel=0.01)
 
 
-def test_what_programs_get_of_limits_waves_and_accesses(recorded: Run) -> None:
-    rows = json.loads(render(document(show(recorded)), "json"))["rows"]
+def test_what_programs_get_of_limits_waves_and_accesses(rows: Rows) -> None:
     decode = rows[1]
     assert (decode["limit_registers_blocks"], decode["limit_shared_memory_most_blocks"]) == (9, 22)
     assert (decode["lifted_resources"], decode["lifted_occupancy_pct"]) == (["registers"], 100)
-    assert decode["steps"] == ["at most 48 registers a thread instead of 56"]
+    assert [(step["id"], step["needed"], step["now"]) for step in decode["occupancy_steps"]] == [
+        ("fewer_registers", 48, 56)
+    ]
     assert (decode["wave_blocks"], decode["full_waves"], decode["tail_loss_share"]) == (1188, 0, None)
     assert decode["shared_stores_conflict_share"] == pytest.approx(0.41, abs=0.01)
     assert decode["global_loads_sectors_per_request"] == pytest.approx(14.63, abs=0.01)
@@ -181,7 +204,7 @@ def test_what_programs_get_of_limits_waves_and_accesses(recorded: Run) -> None:
 def test_a_kernel_picks_launches_and_their_cases(recorded: Run) -> None:
     figures = show(recorded, kernel="DECODE")
     assert [item.launch for item in figures.launches] == [1, 2]
-    assert [case.label for case in figures.cases] == ["decode"]
+    assert [case.workload for case in figures.cases] == ["decode"]
     assert [item.launch for item in show(recorded, longest=2).launches] == [0, 5]
     assert show(recorded, kernel="prefill").warnings == ()
 
@@ -210,8 +233,8 @@ def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:
     keys = [column.key for column in launches.columns]
     tiny = [row for row in launches.rows if row[keys.index("label")] == "tiny_launches"]
     assert [row[keys.index("alike")] for row in tiny] == [50]
-    durations = sorted(item.ncu_us or 0 for item in figures.launches if item.label == "tiny_launches")
-    assert tiny[0][keys.index("ncu_us")] == durations[24]
+    durations = sorted(item.duration_us or 0 for item in figures.launches if item.label == "tiny_launches")
+    assert tiny[0][keys.index("duration_us")] == durations[24]
     assert len(json.loads(render(document(figures), "json"))["rows"]) == 59
 
 
@@ -232,16 +255,15 @@ def test_the_command_takes_kernel_and_top(fiprof: Fiprof, recorded: Run) -> None
 def test_nsys_alone(tmp_path: Path) -> None:
     run = record_run(tmp_path / "traced", ncu_raw=None)
     figures = show(run)
-    assert [(launch.launch, launch.label, launch.ncu_us) for launch in figures.launches][:2] == [
+    rows = rows_of(figures)
+    assert [(row["launch"], row["label"], row["duration_us"]) for row in rows][:2] == [
         (None, "prefill", None),
         (None, "decode", None),
     ]
-    assert {launch.kernel for launch in figures.launches} >= {"RMSNormKernel", "PrefillWithKVCacheKernel"}
-    assert figures.warnings == ("no counters, occupancy and roofs: ncu was not started",)
-    prefill, decode = figures.cases[:2]
-    assert prefill.model_tflops == pytest.approx(137506062336 / 302.141e-6 / 1e12)
-    assert prefill.model_tflops_roof_share is None
-    assert decode.kernels == 2
+    assert {row["kernel"] for row in rows} >= {"RMSNormKernel", "PrefillWithKVCacheKernel"}
+    assert figures.warnings == (Finding(ShowWarning.NO_COUNTERS, {"why": run.why_missing("ncu")}),)
+    assert rows[0]["case_model_tflops"] == pytest.approx(137506062336 / 302.141e-6 / 1e12)
+    assert (rows[0]["case_model_tflops_roof_share"], rows[1]["case_kernels"]) == (None, 2)
     text = render(document(figures), "table")
     assert "Occupancy" not in text
     assert max(map(len, text.splitlines())) <= 120
@@ -249,19 +271,17 @@ def test_nsys_alone(tmp_path: Path) -> None:
 
 def test_ncu_alone(tmp_path: Path) -> None:
     figures = show(record_run(tmp_path / "counted", trace=False, plain=False))
-    assert figures.warnings[:2] == (
-        "no times by nsys: nsys was not started",
-        "no times without a profiler: the plain run left none",
-    )
-    assert [launch.nsys_us for launch in figures.launches] == [None] * 6
-    assert figures.cases[0].model_tflops == pytest.approx(439.55, abs=0.01)
+    assert [each.kind for each in figures.warnings[:2]] == [ShowWarning.NO_TRACE, ShowWarning.NO_PLAIN_TIMES]
+    rows = rows_of(figures)
+    assert [row["nsys_duration_us"] for row in rows] == [None] * 6
+    assert rows[0]["case_model_tflops"] == pytest.approx(439.55, abs=0.01)
 
 
 def test_plain_times_alone(tmp_path: Path) -> None:
     figures = show(record_run(tmp_path / "plain", ncu_raw=None, trace=False))
     assert figures.launches == ()
-    rows = json.loads(render(document(figures), "json"))["rows"]
-    assert [(row["launch"], row["label"], row["ncu_us"]) for row in rows][2] == (None, "rmsnorm", None)
+    rows = rows_of(figures)
+    assert [(row["launch"], row["label"], row["duration_us"]) for row in rows][2] == (None, "rmsnorm", None)
     assert rows[2]["case_plain_us"] == pytest.approx(25.92, abs=0.01)
     assert rows[2]["case_model_tflops"] is None
 
@@ -278,30 +298,30 @@ def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
     )
 
 
-def test_tables_that_are_not_parsed_yet_are_named(tmp_path: Path) -> None:
-    action = Action("ncu", ["ncu"], {}, "", 1.0, 0, "ok", None)
-    figures = show(make_run(tmp_path / "raw", actions=[action]))
-    assert figures.warnings[0] == (
-        "no counters, occupancy and roofs: ncu ran, but its tables are not there; "
-        f"fiprof parse {tmp_path}/raw makes them, or says why it cannot"
-    )
-
-
 def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", launches=[{"launch": 7, "kernel": "K", "duration_ns": 2000.0}])
-    (launch,) = show(run).launches
-    assert launch == LaunchFigures(launch=7, label="–", kernel="K", ncu_us=2.0)
+    (row,) = rows_of(show(run))[:1]
+    known = {key: value for key, value in row.items() if value not in (None, [])}
+    assert known == {"launch": 7, "label": "–", "kernel": "K", "duration_us": 2.0, "basis": "none"}
+
+
+def test_dram_bytes_without_a_rate_have_a_rate_and_a_share(tmp_path: Path) -> None:
+    launch = {"launch": 0, "case": None, "kernel": "K", "duration_ns": 1000.0, "dram_read_bytes": 2e5}
+    peak = {"dram_write_bytes": 8e3, "dram_clock_hz": 1e9, "dram_peak_bytes_per_cycle": 1000.0}
+    row = rows_of(show(make_run(tmp_path / "run", launches=[{**launch, **peak}])))[0]
+    assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
 
 
 def test_iterations_stay_apart(tmp_path: Path) -> None:
-    rows = [
+    launches = [
         {"launch": i, "case": "mine[rows=8]", "iteration": i, "kernel": "K", "duration_ns": ns}
         for i, ns in enumerate([1000.0, 3000.0, 9000.0])
     ]
-    figures = show(make_run(tmp_path / "run", launches=rows, cases=[case()]))
-    assert [launch.ncu_us for launch in figures.launches] == [1.0, 3.0, 9.0]
-    assert figures.cases[0].ncu_us == 3.0
-    assert figures.cases[0].kernels == 1
+    figures = show(make_run(tmp_path / "run", launches=launches, cases=[case()]))
+    rows = rows_of(figures)
+    assert [(row["duration_us"], row["case_ncu_us"], row["case_kernels"]) for row in rows] == [
+        (1.0, 3.0, 1), (3.0, 3.0, 1), (9.0, 3.0, 1),
+    ]  # fmt: skip
     lines = render(document(figures), "table").splitlines()
     assert next(line for line in lines if line.startswith("#")).split()[:4] == ["#", "case", "kernel", "iter"]
 
@@ -310,8 +330,8 @@ def test_a_kernel_that_only_nsys_saw_is_shown_too(tmp_path: Path) -> None:
     kernel = {"phase": "measure", "case": "mine[rows=8]", "iteration": 0, "kernel": "Copy", "duration_ns": 4000}
     launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0}
     warmup = {**kernel, "phase": "warmup", "kernel": "Warm"}
-    figures = show(make_run(tmp_path / "run", launches=[launch], kernels=[kernel, warmup]))
-    assert [(each.launch, each.kernel, each.nsys_us) for each in figures.launches] == [
+    rows = rows_of(show(make_run(tmp_path / "run", launches=[launch], kernels=[kernel, warmup])))
+    assert [(row["launch"], row["kernel"], row["nsys_duration_us"]) for row in rows] == [
         (0, "K", None),
         (None, "Copy", 4.0),
     ]

@@ -1,4 +1,4 @@
-"""fiprof/reports/stalls.py: what the warps of each launch wait for."""
+"""fiprof/analysis/stalls.py and its tables: what the warps of each launch wait for."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.reasons import REASONS
-from fiprof.analysis.stalls import LaunchStalls, disagreements, document, stalls, verdict
+from fiprof.analysis.stalls import LaunchStalls, StallFinding, disagreements, findings, stalls
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Action
 from fiprof.model.run import Run
+from fiprof.reports.stalls import document
 from fiprof.reports.view import render, warnings
+from fiprof.reports.words import templates, worded
 from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
 
 
@@ -108,11 +110,11 @@ def test_json_has_every_reason_of_every_launch(recorded: Run) -> None:
         "iteration": 0,
         "kernel": "PrefillWithKVCacheKernel",
         "reason": "wait",
-        "share": pytest.approx(1.39 / 5.98),
+        "stall_share": pytest.approx(1.39 / 5.98),
         "warps_per_issue": 1.39,
         "samples": 7348,
         "samples_not_issued": 2897,
-        "sampled_share": pytest.approx(7348 / 31694),
+        "sample_share": pytest.approx(7348 / 31694),
     }  # fmt: skip
 
 
@@ -183,47 +185,63 @@ def only(
     return launch
 
 
-def test_verdict_of_a_dominating_stall(tmp_path: Path) -> None:
+def fields(launch: LaunchStalls) -> list[dict[str, Any]]:
+    return [found.fields() for found in findings(launch)]
+
+
+def test_a_dominating_stall(tmp_path: Path) -> None:
     launch = only(tmp_path, {"barrier": 0.6, "selected": 0.3, "wait": 0.1}, issue_active_pct=42.4)
-    assert verdict(launch) == (
-        "The schedulers issued in 42% of their active cycles. barrier dominates with 60%: warps wait at a barrier for "
-        "the other warps of their block.",
-        "What usually helps against barrier: an even split of the work before the barrier, smaller blocks with more of "
-        "them on a multiprocessor, or barriers over fewer warps.",
-    )
+    assert fields(launch) == [
+        {"id": "issued", "issue_active_pct": 42.4},
+        {"id": "dominates", "reason": "barrier", "share": 0.6},
+        {"id": "helps", "reason": "barrier"},
+    ]
 
 
-def test_verdict_without_a_dominating_stall(tmp_path: Path) -> None:
+def test_no_dominating_stall(tmp_path: Path) -> None:
     launch = only(tmp_path, {"not_selected": 0.5, "selected": 0.22, "wait": 0.2, "drain": 0.08}, issue_active_pct=91.0)
-    first, _ = verdict(launch)
-    assert first == (
-        "The schedulers issued in 91% of their active cycles: shorter waits would gain little. 50% of the warps' time "
-        "they were ready, and another one was taken (not_selected). No stall dominates. The largest is wait, 20%: warps "
-        "wait out the fixed latency of their own last instruction. Then drain 8%."
-    )
+    assert fields(launch) == [
+        {"id": "busy", "issue_active_pct": 91.0},
+        {"id": "ready", "reason": "not_selected", "share": 0.5},
+        {"id": "largest", "reason": "wait", "share": 0.2},
+        {"id": "then", "reasons": [{"id": "share", "reason": "drain", "share": 0.08}]},
+        {"id": "helps", "reason": "wait"},
+    ]
 
 
-def test_verdict_without_stalls(tmp_path: Path) -> None:
-    assert verdict(only(tmp_path, {"selected": 1.0, "wait": 0.0})) == ("The warps did not stall.",)
+def test_no_stall(tmp_path: Path) -> None:
+    assert fields(only(tmp_path, {"selected": 1.0, "wait": 0.0})) == [{"id": "no_stall"}]
 
 
-def test_a_reason_of_a_later_ncu_is_shown(tmp_path: Path) -> None:
-    assert verdict(only(tmp_path, {"quantum_wait": 0.9, "selected": 0.1}))[0] == (
-        "quantum_wait dominates with 90%: warps are in a state that this fiprof does not know."
-    )
+def test_a_reason_of_a_later_ncu_is_a_stall_and_shown(tmp_path: Path) -> None:
+    launch = only(tmp_path, {"quantum_wait": 0.9, "selected": 0.1})
+    assert findings(launch)[0].kind == StallFinding.DOMINATES
+    assert "a state that this fiprof does not know" in worded(findings(launch)[0])
+
+
+def test_every_reason_has_words() -> None:
+    for table in ("stall_meaning", "stall_helps"):
+        assert {key.partition(".")[2] for key in templates() if key.startswith(f"{table}.")} == {*REASONS, "other"}
 
 
 def test_measures_that_differ_are_noted(tmp_path: Path) -> None:
     launch = only(tmp_path, {"wait": 0.5, "selected": 0.5}, {"wait": 4000, "selected": 6000})
-    assert disagreements(launch) == (
-        "The two measures differ: selected 50.0% against 60.0% sampled, wait 50.0% against 40.0% sampled. ncu takes them "
-        "in different replays of the kernel.",
-    )
+    assert [found.fields() for found in disagreements(launch)] == [
+        {
+            "id": "measures_differ",
+            "reasons": [
+                {"id": "difference", "reason": "selected", "stall_share": 0.5, "sample_share": 0.6},
+                {"id": "difference", "reason": "wait", "stall_share": 0.5, "sample_share": 0.4},
+            ],
+        }
+    ]
 
 
 def test_measures_that_differ_by_chance_are_not(tmp_path: Path) -> None:
     launch = only(tmp_path, {"wait": 0.5, "selected": 0.5}, {"wait": 40, "selected": 60})
-    assert disagreements(launch) == ("Only 100 samples: sampled shares are uncertain by up to 10 points.",)
+    assert [found.fields() for found in disagreements(launch)] == [
+        {"id": "few_samples", "samples": 100, "error_points": pytest.approx(10)}
+    ]
 
 
 def test_samples_alone(tmp_path: Path) -> None:

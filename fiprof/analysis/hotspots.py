@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import SAMPLING
-from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.sass import Code, parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
@@ -119,12 +119,12 @@ class LaunchHotspots:
         """The hotspots' stalls, the one with most samples first, and what some of the causes are."""
         weights: dict[str, int] = defaultdict(int)
         for line in self.hotspots:
-            if line.top_reason and reason_of(line.top_reason).kind == "stall":
+            if line.top_reason and kind_of(line.top_reason) == ReasonKind.STALL:
                 weights[line.top_reason] += line.samples
         causes = {parse(line.waits_for.sass).opcode for line in self.hotspots if line.waits_for}
         return (
             *(
-                Finding(HotspotNote.STALL, {"reason": name, "meaning": reason_of(name).meaning})
+                Finding(HotspotNote.STALL, {"reason": name})
                 for name in sorted(weights, key=lambda name: (-weights[name], name))
             ),
             *(Finding(note, {"opcode": opcode}) for opcode, note in _CAUSES.items() if opcode in causes),

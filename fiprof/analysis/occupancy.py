@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fiprof.model.expressions import Metric, Row, number
-from fiprof.text import join_words
+from fiprof.model.finding import Finding
 
 WARP_THREADS = 32
 
@@ -23,27 +24,74 @@ PARTITIONS = 4
 SHARED_STEP_BYTES = 128
 """Shared memory is given in such steps from compute capability 8.0 on (256 before, but 5.x and 6.x)."""
 
-REGISTERS, SHARED, WARPS, BLOCKS, BARRIERS, CLUSTERS = (
-    "registers", "shared memory", "warps", "blocks", "barriers", "clusters",
-)  # fmt: skip
 
-RESOURCES = (REGISTERS, SHARED, WARPS, BLOCKS, BARRIERS, CLUSTERS)
+class Resource(StrEnum):
+    """What a multiprocessor has to hold blocks."""
+
+    REGISTERS = "registers"
+    SHARED_MEMORY = "shared memory"
+    WARPS = "warps"
+    BLOCKS = "blocks"
+    """That the hardware holds at all."""
+    BARRIERS = "barriers"
+    CLUSTERS = "clusters"
+
 
 _LIMIT_COLUMNS = {
-    REGISTERS: "limit_registers_blocks",
-    SHARED: "limit_shared_memory_blocks",
-    WARPS: "limit_warps_blocks",
-    BLOCKS: "limit_blocks_blocks",
-    BARRIERS: "limit_barriers_blocks",
+    Resource.REGISTERS: "limit_registers_blocks",
+    Resource.SHARED_MEMORY: "limit_shared_memory_blocks",
+    Resource.WARPS: "limit_warps_blocks",
+    Resource.BLOCKS: "limit_blocks_blocks",
+    Resource.BARRIERS: "limit_barriers_blocks",
 }
+
+
+class Change(StrEnum):
+    """What makes room for more blocks."""
+
+    FEWER_REGISTERS = "fewer_registers"
+    LESS_SHARED_MEMORY = "less_shared_memory"
+    MORE_SHARED_SET_UP = "more_shared_set_up"
+    """A multiprocessor set up with more of its L1 as shared memory."""
+    LARGER_BLOCKS = "larger_blocks"
+    FEWER_BARRIERS = "fewer_barriers"
+    SMALLER_CLUSTERS = "smaller_clusters"
+
+
+class OccupancyFinding(StrEnum):
+    """What holds an occupancy, and how the grid fills the GPU."""
+
+    FULL = "full"
+    """blocks on a multiprocessor, occupancy_pct, and no room for another of warps_per_block."""
+    LIMITED = "limited"
+    """blocks on a multiprocessor, occupancy_pct, and the resources that limit them."""
+    AS_SET_UP = "as_set_up"
+    """A limit by resource that only its configuration holds down."""
+    LIFTED = "lifted"
+    """Without the limit of resources: blocks, occupancy_pct."""
+    SET_UP_LARGER = "set_up_larger"
+    """With more of L1 set up as shared memory: blocks, occupancy_pct."""
+    THEN = "then"
+    """The resources that limit then."""
+    FOR_BLOCKS = "for_blocks"
+    """For so many blocks: steps."""
+    FOR_WARPS = "for_warps"
+    """For more warps, whose blocks are as many as the hardware holds: steps."""
+    SMALL_GRID = "small_grid"
+    """The grid has blocks, of wave_blocks that fit at once."""
+    SMALLEST_GRID = "smallest_grid"
+    """The same, and idle_multiprocessors have none."""
+    NO_TAIL = "no_tail"
+    """waves, all full."""
+    TAIL = "tail"
+    """waves, then blocks of wave_blocks: idle_share of the last wave, and loss_share of the time at most."""
 
 
 @dataclass(frozen=True)
 class Limit:
     """What one resource allows by itself."""
 
-    resource: str
-    """registers, shared memory, warps, blocks (what the hardware holds at all), barriers or clusters."""
+    resource: Resource
     blocks: float
     """Blocks on a multiprocessor, by ncu; of clusters the average over the GPU, which need not be whole."""
     most_blocks: float
@@ -58,13 +106,13 @@ class Limit:
 class Lift:
     """What would be if the resources that hold the occupancy down did not."""
 
-    resources: tuple[str, ...]
+    resources: tuple[Resource, ...]
     """Those lifted: every one without which no further block fits."""
     blocks: float
     """Blocks on a multiprocessor then."""
     occupancy_pct: float
     """The theoretical occupancy then."""
-    then: tuple[str, ...]
+    then: tuple[Resource, ...]
     """What limits then; empty where the multiprocessor is full of warps."""
 
 
@@ -72,13 +120,22 @@ class Lift:
 class OccupancyStep:
     """A change of one resource that makes room for more blocks, as far as that resource goes."""
 
-    resource: str
-    change: str
-    """What to do, with the numbers."""
+    change: Change
+    resource: Resource
     blocks: int
     """Blocks on a multiprocessor that this resource would allow then."""
-    needed: float | None = None
-    """The most of it that a block (shared memory: bytes, without the driver's) or a thread (registers) may use then."""
+    needed: float | None
+    """How much of it there has to be then, in ``unit``: the most of registers, shared memory, barriers or blocks of a
+    cluster, the least of warps and of what is set up as shared memory."""
+    now: float | None
+    """How much of it there is."""
+    unit: str
+    """Of both, e.g. ``registers/thread``."""
+
+    @property
+    def finding(self) -> Finding:
+        values = {name: getattr(self, name) for name in ("resource", "blocks", "needed", "now", "unit")}
+        return Finding(self.change, values)
 
 
 @dataclass(frozen=True)
@@ -123,12 +180,11 @@ class Occupancy:
     waves: Waves | None = None
 
     @property
-    def limiters(self) -> tuple[str, ...]:
+    def limiters(self) -> tuple[Resource, ...]:
         """The resources that bind."""
         return tuple(limit.resource for limit in self.limits if limit.binds)
 
-    def limit(self, resource: str) -> Limit | None:
-        """A resource's limit by its name."""
+    def limit(self, resource: Resource) -> Limit | None:
         return next((limit for limit in self.limits if limit.resource == resource), None)
 
 
@@ -178,23 +234,23 @@ def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
     clusters = (Metric("clusters_max_active") * Metric("cluster_size")).value(row)
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
-        found[CLUSTERS] = clusters / multiprocessors
-    most_warps, hardware = number(row, "max_warps_per_sm"), found.get(BLOCKS, math.inf)
-    least = min((blocks for name, blocks in found.items() if name != CLUSTERS), default=math.inf)
+        found[Resource.CLUSTERS] = clusters / multiprocessors
+    most_warps, hardware = number(row, "max_warps_per_sm"), found.get(Resource.BLOCKS, math.inf)
+    least = min((blocks for name, blocks in found.items() if name != Resource.CLUSTERS), default=math.inf)
 
-    def binds(name: str, blocks: float) -> bool:
+    def binds(name: Resource, blocks: float) -> bool:
         # Clusters follow the blocks that fit: they limit only where fewer fit than of blocks without clusters. ncu
         # caps shared memory and barriers at the blocks that the hardware holds.
-        if name == CLUSTERS:
+        if name == Resource.CLUSTERS:
             return blocks < least
-        capped = name in (SHARED, BARRIERS) and blocks >= hardware
+        capped = name in (Resource.SHARED_MEMORY, Resource.BARRIERS) and blocks >= hardware
         return blocks == min(found.values()) and not capped
 
     return tuple(
         Limit(
             resource=name,
             blocks=blocks,
-            most_blocks=_most_by_shared(row, blocks) if name == SHARED else blocks,
+            most_blocks=_most_by_shared(row, blocks) if name == Resource.SHARED_MEMORY else blocks,
             occupancy_pct=min(100.0, 100 * blocks * warps / most_warps) if warps and most_warps else None,
             binds=binds(name, blocks),
         )
@@ -208,7 +264,7 @@ def _most_by_shared(row: Row, blocks: float) -> float:
     if not allocated or not most:
         return blocks
     # The hardware's own limit of blocks stands beside it: no resource needs a larger figure.
-    hardware = number(row, _LIMIT_COLUMNS[BLOCKS]) or math.inf
+    hardware = number(row, _LIMIT_COLUMNS[Resource.BLOCKS]) or math.inf
     return max(blocks, min(shared_limit(allocated, most), hardware))
 
 
@@ -217,34 +273,38 @@ def _lift(limits: tuple[Limit, ...], blocks: float, warps: int, most_warps: floa
     to save: the driver sets up more of it where more blocks would fit."""
     held = tuple(limit for limit in limits if limit.binds and limit.most_blocks < blocks + 1)
     # Past the hardware's limit of blocks nothing is known of what is capped by it.
-    dependent = {CLUSTERS, SHARED, BARRIERS} if any(limit.resource == BLOCKS for limit in held) else {CLUSTERS}
+    dependent = (
+        {Resource.CLUSTERS, Resource.SHARED_MEMORY, Resource.BARRIERS}
+        if any(limit.resource == Resource.BLOCKS for limit in held)
+        else {Resource.CLUSTERS}
+    )
     rest = [limit for limit in limits if limit not in held and limit.resource not in dependent]
     then = min((limit.most_blocks for limit in rest), default=blocks)
     full = then * warps >= most_warps
     return Lift(
-        resources=tuple(limit.resource for limit in held) or (SHARED,),
+        resources=tuple(limit.resource for limit in held) or (Resource.SHARED_MEMORY,),
         blocks=then,
         occupancy_pct=min(100.0, 100 * then * warps / most_warps),
         then=() if full else tuple(limit.resource for limit in rest if limit.most_blocks == then),
     )
 
 
-def _step(row: Row, resource: str, blocks: int, warps: int) -> OccupancyStep | None:
+def _step(row: Row, resource: Resource, blocks: int, warps: int) -> OccupancyStep | None:
     """What lets so many blocks fit past one resource; None where that cannot be told or done."""
-    if resource == REGISTERS:
+    if resource == Resource.REGISTERS:
         return _fewer_registers(row, blocks, warps)
-    if resource == SHARED:
+    if resource == Resource.SHARED_MEMORY:
         return _less_shared(row, blocks)
-    if resource == BLOCKS:
-        return OccupancyStep(resource, f"blocks of more than {warps} warp{'s' if warps > 1 else ''}", blocks)
-    if resource == BARRIERS:
+    if resource == Resource.BLOCKS:
+        return OccupancyStep(Change.LARGER_BLOCKS, resource, blocks, warps + 1, warps, "warps/block")
+    if resource == Resource.BARRIERS:
         barriers = number(row, "barriers")
-        return (
-            None if barriers is None else OccupancyStep(resource, f"fewer than {barriers:.0f} barriers a block", blocks)
-        )
-    if resource == CLUSTERS:
+        if barriers is not None:
+            return OccupancyStep(Change.FEWER_BARRIERS, resource, blocks, barriers - 1, barriers, "barriers/block")
+    if resource == Resource.CLUSTERS:
         size = number(row, "cluster_size")
-        return None if size is None else OccupancyStep(resource, f"clusters of fewer than {size:.0f} blocks", blocks)
+        if size is not None:
+            return OccupancyStep(Change.SMALLER_CLUSTERS, resource, blocks, size - 1, size, "blocks/cluster")
     return None
 
 
@@ -256,8 +316,9 @@ def _fewer_registers(row: Row, blocks: int, warps: int) -> OccupancyStep | None:
     for registers in range(int(given) - REGISTER_STEP, 0, -REGISTER_STEP):
         allowed = register_limit(registers, warps, total)
         if allowed >= blocks:
-            change = f"at most {registers} registers a thread instead of {used:.0f}"
-            return OccupancyStep(REGISTERS, change, allowed, float(registers))
+            return OccupancyStep(
+                Change.FEWER_REGISTERS, Resource.REGISTERS, allowed, float(registers), used, "registers/thread"
+            )
     return None
 
 
@@ -269,18 +330,21 @@ def _less_shared(row: Row, blocks: int) -> OccupancyStep | None:
         return None
     used = sum(value for value in own if value is not None)
     if shared_limit(allocated, most) >= blocks:
-        now = "" if configured is None else f" instead of {configured:,.0f}"
-        change = f"a multiprocessor set up with {blocks * allocated:,.0f} bytes of shared memory or more{now}"
-        return OccupancyStep(SHARED, change, blocks, used)
+        if configured is None:
+            return None
+        return OccupancyStep(
+            Change.MORE_SHARED_SET_UP,
+            Resource.SHARED_MEMORY,
+            blocks,
+            blocks * allocated,
+            configured,
+            "bytes/multiprocessor",
+        )
     needed = most // blocks // SHARED_STEP_BYTES * SHARED_STEP_BYTES - driver
     if needed < 0:
         return None
-    return OccupancyStep(
-        SHARED,
-        f"at most {needed:,.0f} bytes of shared memory a block instead of {used:,.0f}",
-        shared_limit(needed + driver or 1.0, most),
-        needed,
-    )
+    fit = shared_limit(needed + driver or 1.0, most)
+    return OccupancyStep(Change.LESS_SHARED_MEMORY, Resource.SHARED_MEMORY, fit, needed, used, "bytes/block")
 
 
 def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:
@@ -303,59 +367,45 @@ def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:
     )
 
 
-# In words
-
-
-def sentences(found: Occupancy) -> tuple[str, ...]:
-    """What holds the occupancy, what would come next, and whether the grid is large enough for it to matter."""
-    texts = []
-    if found.blocks is not None and found.theoretical_pct is not None:
-        texts.append(_held(found))
-    if found.waves is not None:
-        texts.append(_filled(found.waves))
-    return tuple(texts)
-
-
-def _held(found: Occupancy) -> str:
-    head = f"{_blocks(found.blocks or 0)} on a multiprocessor, {_percent(found.theoretical_pct)}"
+def findings(found: Occupancy) -> tuple[Finding, ...]:
+    """What holds the occupancy, and what would come next."""
+    if found.blocks is None or found.theoretical_pct is None:
+        return ()
+    values = {"blocks": found.blocks, "occupancy_pct": found.theoretical_pct}
     lift = found.lift
     if lift is None:
-        return f"{head}: no further block of {found.warps_per_block} warps has room among the warps"
-    set_up = found.limit(SHARED)
-    larger = set_up is not None and set_up.binds and set_up.most_blocks > set_up.blocks
-    limiters = [f"{name} as it was set up" if larger and name == SHARED else name for name in found.limiters]
-    if larger and lift.resources == (SHARED,):
-        what = "With more of L1 set up as shared memory"
-    else:
-        what = f"Without the limit of {join_words(lift.resources)}"
-    text = f"{head}, limited by {join_words(limiters)}. {what} {_blocks(lift.blocks)} would fit, "
-    text += _percent(lift.occupancy_pct) + (f", then limited by {join_words(lift.then)}" if lift.then else "")
-    if found.steps and len(found.steps) == len(lift.resources):
-        fits = min(step.blocks for step in found.steps)
-        what = "more warps" if BLOCKS in lift.resources else _blocks(fits)
-        text += f". For {what}: {join_words([step.change for step in found.steps])}"
-    return text
-
-
-def _filled(waves: Waves) -> str:
-    if not waves.full:
-        idle = f"; {waves.idle_multiprocessors} multiprocessors have none" if waves.idle_multiprocessors else ""
-        return (
-            f"its grid has {waves.last_blocks:,} of the {waves.wave_blocks:,} blocks that fit at once{idle}: more room "
-            "on a multiprocessor does nothing for this grid"
-        )
-    count = f"{waves.full} full wave{'s' if waves.full > 1 else ''}"
-    if not waves.last_blocks:
-        return f"{count} and no tail"
-    return (
-        f"{count}, then {waves.last_blocks:,} blocks where {waves.wave_blocks:,} fit: {waves.idle_share:.0%} of this "
-        f"last wave is idle, and the tail costs at most {waves.loss_share or 0:.1%} of the time"
+        return (Finding(OccupancyFinding.FULL, {**values, "warps_per_block": found.warps_per_block}),)
+    shared = found.limit(Resource.SHARED_MEMORY)
+    larger = shared is not None and shared.binds and shared.most_blocks > shared.blocks
+    limiters = tuple(
+        Finding(OccupancyFinding.AS_SET_UP, {"resource": each}) if larger and each == Resource.SHARED_MEMORY else each
+        for each in found.limiters
     )
+    by_setup = larger and lift.resources == (Resource.SHARED_MEMORY,)
+    said = [
+        Finding(OccupancyFinding.LIMITED, {**values, "resources": limiters}),
+        Finding(
+            OccupancyFinding.SET_UP_LARGER if by_setup else OccupancyFinding.LIFTED,
+            {"resources": lift.resources, "blocks": lift.blocks, "occupancy_pct": lift.occupancy_pct},
+        ),
+    ]
+    if lift.then:
+        said.append(Finding(OccupancyFinding.THEN, {"resources": lift.then}))
+    if found.steps and len(found.steps) == len(lift.resources):
+        kind = OccupancyFinding.FOR_WARPS if Resource.BLOCKS in lift.resources else OccupancyFinding.FOR_BLOCKS
+        fits = min(step.blocks for step in found.steps)
+        said.append(Finding(kind, {"blocks": fits, "steps": tuple(step.finding for step in found.steps)}))
+    return tuple(said)
 
 
-def _blocks(count: float) -> str:
-    return f"{count:.3g} block{'' if count == 1 else 's'}"
-
-
-def _percent(value: float | None) -> str:
-    return f"{value or 0:.4g}%"
+def grid_finding(waves: Waves) -> Finding:
+    """How the grid fills the GPU."""
+    values = {"blocks": waves.last_blocks, "wave_blocks": waves.wave_blocks}
+    if not waves.full:
+        idle = waves.idle_multiprocessors
+        kind = OccupancyFinding.SMALLEST_GRID if idle else OccupancyFinding.SMALL_GRID
+        return Finding(kind, {**values, "idle_multiprocessors": idle})
+    if not waves.last_blocks:
+        return Finding(OccupancyFinding.NO_TAIL, {"waves": waves.full})
+    tail = {"waves": waves.full, "idle_share": waves.idle_share, "loss_share": waves.loss_share}
+    return Finding(OccupancyFinding.TAIL, {**values, **tail})

@@ -224,7 +224,7 @@ class Rooflines:
     launches: tuple[LaunchRoofline, ...]
     cases: tuple[CaseRoofline, ...]
     """Those of the launches whose cost model has operations and bytes."""
-    warnings: tuple[Finding | str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     """About the run."""
 
 

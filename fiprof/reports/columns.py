@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from fiprof.model.expressions import Row
+from fiprof.model.expressions import Row, ratio
 from fiprof.model.quantities import Quantity
 from fiprof.reports.view import Column, Value, View
 
@@ -23,7 +23,7 @@ class HasRow(Protocol):
 def attribute(key: str, title: str = "", unit: str = "", spec: str = "", least: int = 0, *, of: str = "") -> Cell:
     """A column that shows an attribute: that of its key's name, or the one at the path ``of``, e.g. ``work.ops``.
 
-    Without a title it is for programs alone. None where something on the path is.
+    Without a title it is for programs alone, without a key for people. None where something on the path is.
     """
     path = (of or key).split(".")
 
@@ -33,6 +33,12 @@ def attribute(key: str, title: str = "", unit: str = "", spec: str = "", least: 
         return item  # type: ignore[no-any-return]
 
     return Column(key, title, unit, spec, least=least), value
+
+
+def tera(key: str, of: str, title: str = "") -> Cell:
+    """A column of operations a second in 10^12. of: the attribute's path."""
+    column, value = attribute(key, title, "TFLOP/s", ".2f", of=of)
+    return column, lambda item: ratio(value(item), 1e12)  # type: ignore[arg-type]
 
 
 def measured(quantity: Quantity, title: str = "", unit: str = "", spec: str = "") -> Cell:
@@ -51,6 +57,6 @@ def filled(cells: Cells, items: Iterable[object], **texts: Any) -> View:
     return View(tuple(column for column, _ in cells), rows, **texts)
 
 
-def once(*cells: Cell) -> Cells:
-    """The columns, each key once."""
-    return tuple({column.key: (column, value) for column, value in reversed(cells)}.values())[::-1]
+def for_programs(*cells: Cell) -> Cells:
+    """The columns that have a key, each once."""
+    return tuple({column.key: (column, value) for column, value in cells if column.key}.values())

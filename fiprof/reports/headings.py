@@ -1,17 +1,14 @@
-"""Headings of launches, and how sentences number them."""
+"""Headings of launches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Protocol
 
-from fiprof.text import join_words, short_kernel
+from fiprof.text import short_kernel
 
 WIDEST_LABEL = 32
 """Cells of a case in a table before its middle is left out."""
-
-MOST_NUMBERS = 8
-"""Launches that a sentence names before it counts the rest."""
 
 
 class HasHeading(Protocol):
@@ -46,18 +43,3 @@ def heading(item: HasHeading) -> str:
 def label_cells(labels: Iterable[str]) -> int:
     """Cells that a table keeps for the cases' labels, so that kernels' names are shortened before them."""
     return min(max(map(len, labels), default=0), WIDEST_LABEL)
-
-
-def numbered(numbers: Sequence[int]) -> str:
-    """``launch 3``, ``launches 0, 4 and 8``; of many the first, and how many more there are."""
-    if len(numbers) == 1:
-        return f"launch {numbers[0]}"
-    if len(numbers) > MOST_NUMBERS:
-        return f"launches {first_numbers(numbers)}"
-    return f"launches {join_words([str(number) for number in numbers])}"
-
-
-def first_numbers(numbers: Sequence[int]) -> str:
-    """``0, 4, 8``; of many the first, and how many more there are."""
-    shown = ", ".join(map(str, numbers[:MOST_NUMBERS]))
-    return f"{shown} and {len(numbers) - MOST_NUMBERS} more" if len(numbers) > MOST_NUMBERS else shown

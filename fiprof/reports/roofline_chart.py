@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from fiprof.analysis.roofline import Level, Rooflines, compute_roofs, memory_roofs
-from fiprof.reports.headings import first_numbers
 from fiprof.reports.words import phrase
 
 CHART_COLUMNS = 100
@@ -59,7 +58,7 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
     lines = [phrase("roofline.chart"), *plot.text()]
     if together:
-        shared = [phrase("roofline.under", first=one, others=first_numbers(rest)) for one, rest in together.items()]
+        shared = [phrase("roofline.under", first=one, others=rest) for one, rest in together.items()]
         lines.append(phrase("roofline.one_cell", launches=", ".join(shared)))
     return "\n".join(lines)
 

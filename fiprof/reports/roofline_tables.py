@@ -26,19 +26,13 @@ from fiprof.model.quantities import (
     L2_GB_PER_S,
     L2_ROOF,
 )
-from fiprof.reports.columns import Cell, Cells, attribute, filled, measured, once
-from fiprof.reports.headings import label_cells, numbered
+from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs, measured, tera
+from fiprof.reports.headings import label_cells
 from fiprof.reports.view import Column, Document, Value
 from fiprof.reports.words import phrase, worded
 
 MOST_REMARKS = 8
 """About launches, that people are shown."""
-
-
-def tera(key: str, of: str, title: str = "") -> Cell:
-    """A column of operations a second in 10^12. of: the attribute's path."""
-    column, value = attribute(key, title, "TFLOP/s", ".2f", of=of)
-    return column, lambda item: ratio(value(item), 1e12)  # type: ignore[arg-type]
 
 
 def _memory(level: Level, title: str = "") -> Cells:
@@ -138,7 +132,7 @@ def document(rooflines: Rooflines) -> Document:
     ]
     if rooflines.cases:
         shown.append(filled(_wide(_CASES, least), rooflines.cases, title=phrase("roofline.cases")))
-    data = filled(once(*_WHO, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
+    data = filled(for_programs(*_WHO, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
     return Document(data, tuple(shown), warnings=rooflines.warnings, notes=(phrase("roofline.how_to_read"),))
 
 
@@ -182,7 +176,7 @@ def _remarks(launches: Sequence[LaunchRoofline]) -> tuple[str, ...]:
     for item in launches:
         if item.remark is not None:
             about.setdefault(worded(item.remark), []).append(item.launch)
-    notes = [phrase("roofline.about", launches=numbered(numbers), remark=remark) for remark, numbers in about.items()]
+    notes = [phrase("roofline.about", launches=numbers, remark=remark) for remark, numbers in about.items()]
     if len(notes) > MOST_REMARKS:
         notes[MOST_REMARKS:] = [phrase("roofline.more_remarks", count=len(notes) - MOST_REMARKS)]
     return tuple(notes)

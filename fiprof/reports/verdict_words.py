@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.thresholds import SOME_WAITING, ThresholdOrigin
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Test, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
-from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
 from fiprof.reports.words import phrase, worded
 
@@ -84,9 +82,6 @@ def confidence(of: LaunchVerdict) -> TracedText:
 
 def action(of: Step) -> str:
     """What to do."""
-    if of.id is StepId.LESS_STALL:
-        helps = reason_of(str(of.action.values["reason"])).helps
-        return worded(Finding(of.id, {**of.action.values, "helps": helps}))
     return worded(of.action)
 
 

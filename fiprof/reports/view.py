@@ -30,7 +30,7 @@ class Column:
     """One column: its key for programs, its heading for people."""
 
     key: str
-    """Name in JSON and CSV, with the unit, e.g. ``duration_us``."""
+    """Name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only."""
     title: str = ""
     """Heading in tables; without one the column is in JSON and CSV only."""
     unit: str = ""

@@ -170,7 +170,7 @@ def _more_warps(s: Situation, most: float, room: Finding) -> Iterator[Step]:
     if found.steps and found.theoretical_pct and found.blocks and lifted:
         then = min(100.0, found.theoretical_pct * min(step.blocks for step in found.steps) / found.blocks)
         if then > found.theoretical_pct:
-            changes = tuple(step.change for step in found.steps)
+            changes = tuple(step.finding for step in found.steps)
             step = _step(
                 StepId.MORE_WARPS,
                 min(most, 100 * (1 - found.theoretical_pct / then)),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fiprof.analysis import checks
-from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BARELY, BUSY, CLOSE, DOMINANT_STALL, SATURATED, SHORT
 from fiprof.analysis.verdict import quoted_rules
 from fiprof.analysis.verdict import steps as advice
@@ -162,7 +162,7 @@ class _Judge:
         shares = [
             compare(STALL_SHARE, stall_share(launch, item.reason, item.share), DOMINANT_STALL, item.reason)
             for item in self.run.stall_reasons.get(launch.launch, ())
-            if item.share is not None and reason_of(item.reason).kind == "stall"
+            if item.share is not None and kind_of(item.reason) == ReasonKind.STALL
         ]
         return tuple(sorted(shares, key=lambda each: (-each.value, str(each.of))))
 

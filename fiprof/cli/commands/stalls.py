@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 @reading_options
 def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
     """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
-    from fiprof.analysis import stalls
+    from fiprof.analysis.stalls import stalls
+    from fiprof.reports.stalls import document
 
-    show(stalls.document(stalls.stalls(run, kernel=kernel), top=top), format_, run=run)
+    show(document(stalls(run, kernel=kernel), top=top), format_, run=run)

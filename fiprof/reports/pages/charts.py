@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.analysis import roofline
-from fiprof.analysis.reasons import reason_of
+from fiprof.model.quantities import SHARED_MEMORY, metric
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import (
     GREY,
@@ -24,6 +24,7 @@ from fiprof.reports.pages.figures import (
 )
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.roofline_chart import chart as chart_in_characters
+from fiprof.reports.words import entry, worded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -273,23 +274,25 @@ def _stall(item: LaunchStalls, reason: str, share: float) -> str:
         rows += [
             ("warps per issue", _number(stall.warps_per_issue, ".2f")),
             ("share of the samples", _number(stall.sampled_share, ".1%")),
-            ("meaning", f"warps {reason_of(reason).meaning}"),
+            ("meaning", f"warps {entry('stall_meaning', reason)}"),
         ]
     return hover(f"{reason} · launch {item.launch} · {item.kernel}", [*rows, ("case", item.label)])
 
 
 # Occupancy
 
+ACHIEVED, THEORETICAL = metric("achieved_occupancy_pct"), metric("theoretical_occupancy_pct")
+
 
 def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: int = MOST_BARS) -> Chart:
     """Achieved occupancy of each launch beside the theoretical one."""
-    known = [item for item in figures.launches if item.achieved_occupancy_pct is not None]
-    launches = _representatives(known, lambda item: item.ncu_us, most)
+    known = [item for item in figures.launches if ACHIEVED.of(item.row) is not None]
+    launches = _representatives(known, lambda item: item.duration_us, most)
     bars = [
         plot.Bar(
             f"{item.launch} {item.label}",
-            (item.achieved_occupancy_pct or 0.0) / 100,
-            f"{item.achieved_occupancy_pct:.1f} of {_number(item.theoretical_occupancy_pct, '.1f', '%') or '–'}",
+            (ACHIEVED.of(item.row) or 0.0) / 100,
+            f"{ACHIEVED.of(item.row):.1f} of {_number(THEORETICAL.of(item.row), '.1f', '%') or '–'}",
         )
         for item in launches
     ]
@@ -314,12 +317,12 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
             f"launch {item.launch} · {item.kernel}",
             [
                 ("case", item.label),
-                ("achieved", _number(item.achieved_occupancy_pct, ".2f", "%")),
-                ("theoretical", _number(item.theoretical_occupancy_pct, ".2f", "%")),
-                ("limited by", ", ".join(item.occupancy_limiters)),
-                ("waves", _number(item.waves, ".2f")),
-                ("registers a thread", _number(item.registers_per_thread, "d")),
-                ("shared memory a block", _number(item.shared_kb_per_block, ".2f", "kB")),
+                ("achieved", _number(ACHIEVED.of(item.row), ".2f", "%")),
+                ("theoretical", _number(THEORETICAL.of(item.row), ".2f", "%")),
+                ("limited by", ", ".join(map(worded, item.occupancy.limiters))),
+                ("waves", _number(metric("waves_per_sm").of(item.row), ".2f")),
+                ("registers a thread", _number(metric("registers_per_thread").of(item.row), ".0f")),
+                ("shared memory a block", _number(SHARED_MEMORY.of(item.row), ".2f", "kB")),
             ],
         )
         for item in launches
@@ -327,11 +330,11 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
     achieved, theoretical = colours(["achieved", "theoretical"]).values()
     traces = [
         go.Bar(
-            orientation="h", y=keys, x=[item.achieved_occupancy_pct for item in launches], name="achieved",
+            orientation="h", y=keys, x=[ACHIEVED.of(item.row) for item in launches], name="achieved",
             marker={"color": achieved[0]}, hovertext=texts, hoverinfo="text",
         ),
         go.Scatter(
-            mode="markers", y=keys, x=[item.theoretical_occupancy_pct for item in launches], name="theoretical",
+            mode="markers", y=keys, x=[THEORETICAL.of(item.row) for item in launches], name="theoretical",
             marker={"symbol": "line-ns", "size": 18, "line": {"width": 3, "color": theoretical[0]}},
             hovertext=texts, hoverinfo="text",
         ),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from fiprof.analysis import checks, hotspots
-from fiprof.analysis.accesses import Accesses, GlobalAccess
+from fiprof.analysis.accesses import GlobalWidths, IdealSectors, widths_by_launch
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.occupancy import sentences as occupancy_sentences
-from fiprof.analysis.reasons import reason_of
-from fiprof.analysis.stalls import BUSY_ISSUE_PCT, LaunchStalls, Stall
-from fiprof.analysis.thresholds import APART, BUSY, DOMINANT_STALL, SATURATED
+from fiprof.analysis.occupancy import findings as occupancy_findings
+from fiprof.analysis.occupancy import grid_finding, occupancy
+from fiprof.analysis.stalls import BUSY_ISSUE_PCT, LaunchStalls, StallFinding
+from fiprof.analysis.stalls import findings as stall_findings
+from fiprof.analysis.thresholds import APART, BUSY, SATURATED
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import kernel_median, kernel_spread
@@ -22,9 +22,12 @@ from fiprof.model.quantities import (
     DRAM_READ,
     DRAM_SHARE,
     DURATION,
+    GLOBAL_LOADS_SECTORS,
+    GLOBAL_STORES_SECTORS,
+    SHARED_LOADS_PASSES,
+    SHARED_STORES_PASSES,
     SM_CLOCK,
     metric,
-    stall_provenance,
     work_rate,
     work_share,
 )
@@ -32,7 +35,7 @@ from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Sec
 from fiprof.reports.pages.traced import Cell, table
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.view import Column
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import escape_control, short_kernel, shorten
 
 MOST_KERNELS = 16
@@ -40,8 +43,8 @@ MOST_KERNELS = 16
 MOST_ROWS = 60
 CONFLICT_WAYS = 1.1
 """Passes for each one needed, from which bank conflicts are named."""
-LEAST_REASON = 0.05
-"""Share of the warps' time from which a reason is named beside the largest."""
+SCATTERED = 1.05
+"""Sectors a request over the ideal, from which accesses are named."""
 BUSY_SHARED_PCT = 10.0
 """Of the shared memory's data stage: below it, bank conflicts are not worth a word."""
 LEAST_MEMORY_PCT = 1.0
@@ -151,7 +154,7 @@ class _Writer:
 
     def __init__(self, measured: Analyses) -> None:
         self.measured = measured
-        self._accesses = {item.launch: item.accesses for item in measured.figures.launches}
+        self._widths = widths_by_launch(measured.run)
         self._stalls: dict[int, LaunchStalls] = {}
         if measured.run.stall_reasons:
             self._stalls = {item.launch: item for item in measured.stalls.launches}
@@ -208,7 +211,9 @@ class _Writer:
     def _occupancy(self, group: Group) -> TracedText | None:
         achieved = group.median.traced(metric("achieved_occupancy_pct"), spec=".1f")
         theoretical = group.median.traced(metric("theoretical_occupancy_pct"), spec=".4g")
-        told = [f"{text[0].upper()}{text[1:]}." for text in occupancy_sentences(occupancy(group.median))]
+        found = occupancy(group.median)
+        told = [worded(each) for each in occupancy_findings(found)]
+        told += [worded(grid_finding(found.waves))] if found.waves is not None else []
         if achieved is None:
             return join(" ", told) if told else None
         head = sentence("{} achieved", achieved)
@@ -269,8 +274,7 @@ class _Writer:
         l2_busy = row.traced(metric("l2_throughput_pct"), spec=".1f")
         if share is not None and l2_busy is not None and max(100 * share.value, l2_busy.value) < LEAST_MEMORY_PCT:
             told.append(sentence("next to none: DRAM is at {} of its roof, L2 at {} of its peak.", share, l2_busy))
-            told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
-            return join(" ", told)
+            return join(" ", [*told, *self._access_words(group)])
         if rate is not None and share is not None:
             if share.value * 100 >= SATURATED.value:
                 means = "at its roof, where only fewer bytes help"
@@ -287,7 +291,7 @@ class _Writer:
         if hits:
             busy = sentence("; L2 is at {} of its peak", l2_busy) if l2_busy is not None else sentence("")
             told.append(sentence("{}{}.", join(", ", hits), busy))
-        told += _access_words(self._accesses.get(group.launch) or Accesses(), number(row, "shared_data_pct") or 0.0)
+        told += self._access_words(group)
         return join(" ", told) if told else None
 
     def _needed(self, group: Group) -> TracedText | None:
@@ -311,38 +315,32 @@ class _Writer:
         mix = self._stalls.get(group.launch)
         if mix is None or not any(stall.weight for stall in mix.stalls):
             return None
-        waiting = [stall for stall in mix.stalls if reason_of(stall.reason).kind == "stall" and stall.weight > 0]
-        if not waiting:
-            return sentence("The warps did not stall.")
-
-        def share(stall: Stall) -> TracedNumber | str:
-            if stall.share is None:
-                return f"{stall.weight:.0%} of the samples"
-            return TracedNumber(stall.share, stall_provenance(group.median, stall.reason), ".0%")
-
+        without = {StallFinding.ISSUED, StallFinding.BUSY} | ({StallFinding.HELPS} if not helps else set())
+        told = [worded(each) for each in stall_findings(mix) if each.kind not in without]
         latency = group.median.traced(metric("warp_latency_cycles"), spec=".1f")
-        head = sentence("between two instructions of a warp lie {} cycles. ", latency) if latency else sentence("")
-        top, why = waiting[0], reason_of(waiting[0].reason)
-        dominates = top.weight >= DOMINANT_STALL.share
-        most = sentence("{} dominates with {}" if dominates else "{} is the largest with {}", top.reason, share(top))
-        rest = [sentence("{} {}", stall.reason, share(stall)) for stall in waiting[1:3] if stall.weight >= LEAST_REASON]
-        then = sentence("; then {}", join(", ", rest)) if rest else sentence("")
-        ready = next((stall for stall in mix.stalls if reason_of(stall.reason).kind == "ready"), None)
-        spare = sentence("")
-        if ready is not None and ready.weight >= DOMINANT_STALL.share:
-            spare = sentence(
-                " {} of the warps' time they were ready and another was taken: more warps would not help.", share(ready)
-            )
-        if top.weight < LEAST_REASON:
-            text = sentence("{}No stall to speak of: the largest, {}, has {}.{}", head, top.reason, share(top), spare)
-        else:
-            text = sentence(
-                "{}{}: warps {}{}.{}{}",
-                head, most, why.meaning, then, spare, f" Usually helps: {why.helps}." if helps else "",
-            )  # fmt: skip
-        said = sentence(text[0].upper() + text[1:])
-        said.facts = text.facts
-        return said
+        return join(" ", [phrase("stalls.latency", latency=latency), *told] if latency else told)
+
+    def _access_words(self, group: Group) -> list[TracedText]:
+        """What is particular about a launch's accesses; nothing where they are as they should be."""
+        told, row = [], group.median
+        conflicts = [
+            sentence("{} take {}", name, passes)
+            for name, quantity in (("loads", SHARED_LOADS_PASSES), ("stores", SHARED_STORES_PASSES))
+            if (passes := row.traced(quantity)) is not None and passes.value >= CONFLICT_WAYS
+        ]
+        if conflicts and (number(row, "shared_data_pct") or 0.0) >= BUSY_SHARED_PCT:
+            text = join(" and ", conflicts)
+            told.append(sentence("Bank conflicts: shared memory {} passes where one would do.", text))
+        widths = self._widths.get(group.launch, GlobalWidths())
+        for name, quantity, ideal in (
+            ("loads", GLOBAL_LOADS_SECTORS, widths.ideal_loads),
+            ("stores", GLOBAL_STORES_SECTORS, widths.ideal_stores),
+        ):
+            told += _sectors(name, row.traced(quantity), ideal)
+        spilled = row.traced(metric("spill_requests"))
+        if spilled is not None and spilled.value:
+            told.append(sentence("Registers were spilled: {} requests to local memory for it.", spilled))
+        return told
 
     def _hot_spot(self, group: Group) -> tuple[str, ...]:
         item = self._hot.get(group.launch)
@@ -362,37 +360,8 @@ class _Writer:
         return (*parts, ".")
 
 
-def _access_words(found: Accesses, shared_pct: float) -> list[TracedText]:
-    """What is particular about a launch's accesses; nothing where they are as they should be.
-
-    shared_pct: how busy the data stage of shared memory was.
-    """
-    told = []
-    conflicts = [
-        f"{name} take {shared.ways:.2f}"
-        for name, shared in (("loads", found.shared_loads), ("stores", found.shared_stores))
-        if shared is not None and shared.ways is not None and shared.ways >= CONFLICT_WAYS
-    ]
-    if conflicts and shared_pct >= BUSY_SHARED_PCT:
-        told.append(sentence("Bank conflicts: shared memory {} passes where one would do.", " and ".join(conflicts)))
-    for name, access in (("loads", found.global_loads), ("stores", found.global_stores)):
-        if access is not None and (text := _sectors(name, access)):
-            told.append(sentence("{}", text))
-    if found.spill_requests:
-        told.append(
-            sentence("Registers were spilled: {} requests to local memory for it.", f"{found.spill_requests:,.0f}")
-        )
-    return told
-
-
-def _sectors(name: str, access: GlobalAccess) -> str:
-    if (
-        access.sectors_per_request is None
-        or access.ideal is None
-        or access.sectors_per_request <= access.ideal[1] * 1.05
-    ):
-        return ""
-    return (
-        f"Global {name} touch {access.sectors_per_request:.1f} sectors a request where {access.ideal[1]:.0f} would do: "
-        "they are not coalesced."
-    )
+def _sectors(name: str, sectors: TracedNumber | None, ideal: IdealSectors | None) -> list[TracedText]:
+    if sectors is None or ideal is None or sectors.value <= ideal.high * SCATTERED:
+        return []
+    text = "Global {} touch {} sectors a request where {} would do: they are not coalesced."
+    return [sentence(text, name, sectors, f"{ideal.high:.0f}")]

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.reasons import kind_of
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
@@ -283,7 +283,7 @@ def _first_stall(measured: Analyses, group: Group) -> TracedText | None:
     rows = [
         row
         for row in measured.run.stall_reasons.get(group.launch, ())
-        if row.warps_per_issue is not None and reason_of(row.reason).kind == "stall"
+        if row.warps_per_issue is not None and kind_of(row.reason) == "stall"
     ]
     total = sum(row.warps_per_issue or 0.0 for row in measured.run.stall_reasons.get(group.launch, ()))
     if not rows or not total:

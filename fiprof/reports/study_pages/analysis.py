@@ -9,7 +9,6 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import scaling
-from fiprof.analysis.reasons import reason_of
 from fiprof.analysis.scaling import Fit
 from fiprof.analysis.study import Study, Value, absence, dram_bytes, kernel_shares, main_kernel, top_stalls
 from fiprof.model import knowledge, packs
@@ -31,6 +30,7 @@ from fiprof.reports.study_pages.names import (
 from fiprof.reports.study_pages.numbers import number, plain_time, spread
 from fiprof.reports.study_pages.tables import absent, case_table, execution, hardware
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import entry
 from fiprof.text import count, join_words
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _hardware(study: Study, workload: str, shown: Sequence[CaseResult]) -> tuple
         mine = [kernel.stalls[name] for _, kernel in seen if kernel.stalls and top_stalls(kernel, 1)[0][0] == name]
         lines.append(
             f"{name} is the largest state of the warps in {n} of {sum(dominant.values())} main kernels, with "
-            f"{spread(mine, '.0%')} of their time: they {reason_of(name).meaning}."
+            f"{spread(mine, '.0%')} of their time: they {entry('stall_meaning', name)}."
         )
     verdicts = Counter(verdict_title(kernel.verdict) for _, kernel in seen if kernel.verdict)
     if verdicts:

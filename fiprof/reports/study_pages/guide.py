@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis import scaling
 from fiprof.analysis.ratio import Direction, Ratio, of_cases
-from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.study import (
     Pair,
     Params,
@@ -39,6 +39,7 @@ from fiprof.reports.study_pages.numbers import ratio_words, spread
 from fiprof.reports.study_pages.scaling import unit_of
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import entry
 from fiprof.text import count, join_words
 
 TOP_REASONS = 3
@@ -241,7 +242,7 @@ def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
     blocks.append(
         Bullets(
             tuple(
-                Text((f"{name} (up to {reasons[name]:.0%}): warps {reason_of(name).meaning}. {_helps(name)}",))
+                Text((f"{name} (up to {reasons[name]:.0%}): warps {entry('stall_meaning', name)}. {_helps(name)}",))
                 for name in ordered
             )
         )
@@ -250,8 +251,8 @@ def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
 
 
 def _helps(name: str) -> str:
-    reason = reason_of(name)
-    return f"What helps: {reason.helps}." if reason.kind == "stall" else f"No stall; {reason.helps}."
+    helps = entry("stall_helps", name)
+    return f"What helps: {helps}." if kind_of(name) == ReasonKind.STALL else f"No stall; {helps}."
 
 
 def _why_no_stalls(study: Study, workload: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fiprof.analysis.reasons import reason_of
+from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.study import Study, absence, dram_bytes, least_bytes, main_kernel, top_stalls
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import knowledge
@@ -103,7 +103,7 @@ def _short(kernel: Kernel) -> str:
 
 def _waiting(kernel: Kernel) -> list[tuple[str, float]]:
     """The reasons of its stalls, the largest share first."""
-    return [item for item in top_stalls(kernel, len(kernel.stalls)) if reason_of(item[0]).kind == "stall"]
+    return [item for item in top_stalls(kernel, len(kernel.stalls)) if kind_of(item[0]) == ReasonKind.STALL]
 
 
 def _bytes(case: CaseResult) -> list[str]:
@@ -152,7 +152,7 @@ def _stall_advice(kernel: Kernel) -> str:
     if not waiting:
         return phrase("study_advice.no_stalls")
     name, share = waiting[0]
-    return phrase("study_advice.stall", reason=name, share=share, helps=reason_of(name).helps)
+    return phrase("study_advice.stall", reason=name, share=share)
 
 
 def _tails(study: Study) -> list[StudyFinding]:

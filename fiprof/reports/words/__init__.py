@@ -8,7 +8,8 @@ template is a ``str.format`` string over the finding's values::
 
 A traced number without a format is written in its own way, with its unit. ``{count:launch|launches}`` is ``1 launch``
 or ``3 launches``, and of several values ``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and
-c``, of many the first and how many more there are.
+c``, of many the first and how many more there are. ``{reason:@stall_meaning}`` is what the table says of a value, or
+its entry ``other``.
 
 Where the wording depends on how something ended, the finding has an enum ``outcome`` among its values, and the entry
 of its kind is a table with a template an outcome; ``{measured}`` in it is the entry ``measured`` of the same table.
@@ -66,6 +67,11 @@ def phrase(key: str, /, **values: Any) -> TracedText:
     return _Formatter().traced(templates()[key], values)
 
 
+def entry(table: str, key: str) -> str:
+    """What a table says of a name from the tools, or of any other."""
+    return templates().get(f"{table}.{key}") or templates()[f"{table}.other"]
+
+
 def worded(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
     if isinstance(what, Finding):
@@ -101,10 +107,12 @@ class _Formatter(string.Formatter):
                 return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
             return head + join_words(parts)
         self.numbers += numbers_of(value)
+        if format_spec.startswith("@"):
+            return entry(format_spec[1:], str(value))
         if "|" in format_spec:
             one, many = format_spec.split("|")
             count = value.value if isinstance(value, TracedNumber) else value
-            return f"{count:,.0f} {one if count == 1 else many}"
+            return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
         if isinstance(value, TracedNumber):
             return f"{value.value:{format_spec}}" if format_spec else str(value)
         return str(super().format_field(value, format_spec))
