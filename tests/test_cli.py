@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from fiprof.cli.main import cli
 from fiprof.model.keys import KEYS
 from tests.conftest import Fiprof, python_path
+from tests.recorded_runs import copied, parsed
 
 COMMANDS = cli.list_commands(click.Context(cli))
 
@@ -56,9 +56,8 @@ def test_every_command_has_help_and_ends_with_an_example(name: str, fiprof: Fipr
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("env", "kernels")])
-def test_the_examples_run(name: str, fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name)
-    assert fiprof("parse", "latest").returncode == 0
+def test_the_examples_run(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
+    copied("all", tmp_path / "artifacts")
     done = fiprof(*shlex.split(epilog(name).removeprefix("Example: fiprof ")))
     assert done.returncode == 0, done.stderr
     # The recorded run is packed already.
@@ -111,8 +110,8 @@ def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str
 
 @pytest.mark.parametrize("format_", ["json", "csv", "md"])
 @pytest.mark.parametrize("command", ["stalls", "show"])
-def test_data_goes_to_stdout_alone(fiprof: Fiprof, recorded: Path, command: str, format_: str) -> None:
-    done = fiprof(command, str(recorded), "--format", format_)
+def test_data_goes_to_stdout_alone(fiprof: Fiprof, command: str, format_: str) -> None:
+    done = fiprof(command, str(parsed("all").path), "--format", format_)
     assert done.returncode == 0, done.stderr
     if format_ == "json":
         assert json.loads(done.stdout)
@@ -140,8 +139,9 @@ def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "fiprof: the output cannot be written: No space left on device\n")
 
 
-def test_a_reader_that_goes_away_is_no_error(recorded: Path) -> None:
-    shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {shlex.quote(str(recorded))} --format json | head -n 1"
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    run = shlex.quote(str(parsed("all").path))
+    shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {run} --format json | head -n 1"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", shell],
         capture_output=True,
@@ -160,10 +160,8 @@ HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "ric
     ("arguments", "allowed"),
     [(["--help"], ()), (["collect", "--help"], ()), (["stalls", "RUN"], ("pyarrow", "numpy", "rich"))],
 )
-def test_heavy_packages_are_imported_where_they_are_used(
-    recorded: Path, arguments: list[str], allowed: tuple[str, ...]
-) -> None:
-    words = [str(recorded) if word == "RUN" else word for word in arguments]
+def test_heavy_packages_are_imported_where_they_are_used(arguments: list[str], allowed: tuple[str, ...]) -> None:
+    words = [str(parsed("all").path) if word == "RUN" else word for word in arguments]
     code = (
         "import sys; sys.argv = ['fiprof', *sys.argv[1:]]\n"
         "from fiprof.cli.main import main\n"

@@ -18,17 +18,17 @@ from click.testing import CliRunner
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from tests.conftest import Fiprof, python_path
+from tests.recorded_runs import copied
 
 
 @pytest.fixture
-def run(tmp_path: Path, recorded: Path) -> Path:
-    """A copy of the recorded run, without tables, in the archive of the test's folder."""
-    folder = tmp_path / "artifacts" / recorded.name
-    shutil.copytree(recorded, folder, ignore=shutil.ignore_patterns("tables"))
-    return folder
+def run(tmp_path: Path) -> Path:
+    """A copy of the recorded run in the archive of the test's folder."""
+    return copied("all", tmp_path / "artifacts")
 
 
 def test_it_writes_both_into_the_run_folder(fiprof: Fiprof, run: Path) -> None:
+    shutil.rmtree(run / "tables")
     done = fiprof("report", "latest")
     assert done.returncode == 0, done.stderr
     name = f"artifacts/{run.name}"
@@ -132,8 +132,7 @@ def limited(*arguments: str, cwd: Path, limit: int) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-def test_a_full_disk_leaves_nothing_half_written(fiprof: Fiprof, run: Path) -> None:
-    assert fiprof("parse", "latest").returncode == 0
+def test_a_full_disk_leaves_nothing_half_written(run: Path) -> None:
     (run / "report.md").write_text("the one before\n")
     done = limited("report", "latest", cwd=run.parents[1], limit=10_000)
     assert done.returncode == 1
@@ -157,7 +156,6 @@ def test_a_folder_that_cannot_be_written(fiprof: Fiprof, run: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_run(fiprof: Fiprof, run: Path) -> None:
-    assert fiprof("parse", "latest").returncode == 0
     run.chmod(0o555)
     try:
         done = fiprof("report", "latest")
@@ -184,7 +182,7 @@ def test_wrong_use(fiprof: Fiprof, run: Path, arguments: list[str], words: str) 
 
 
 def test_a_run_without_raw_files_still_has_a_report(fiprof: Fiprof, run: Path) -> None:
-    for folder in ("ncu", "nsys"):
+    for folder in ("ncu", "nsys", "tables"):
         shutil.rmtree(run / folder)
     done = fiprof("report", "latest", "--format", "md")
     assert done.returncode == 0, done.stderr
