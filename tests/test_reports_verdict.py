@@ -63,7 +63,7 @@ def judged(name: str) -> Verdicts:
 
 def by_label(name: str) -> dict[str, LaunchVerdict]:
     """Its launches by the case, without decode's merge kernels."""
-    return {item.of.label: item for item in judged(name).launches if "Merge" not in item.of.kernel}
+    return {item.label: item for item in judged(name).launches if "Merge" not in item.kernel}
 
 
 def name_of(found: Verdict | Bottleneck | None) -> str | None:
@@ -92,7 +92,7 @@ def test_kernels_built_to_be_one_thing_only_are_called_that() -> None:
         "fma_chain": ("compute fma_pipe", "fma_pct", 97.5),
     }
     launches = judged("single-purpose").launches
-    assert {item.kind for item in launches if item.of.label == "tiny_launches"} == {Kind.LAUNCH}
+    assert {item.kind for item in launches if item.label == "tiny_launches"} == {Kind.LAUNCH}
     assert {item.confidence for item in found.values()} == {"high", "medium"}
     # What feeds a unit at its limit is the runner-up, and ahead of it.
     fed = {label: (name_of(item.runner_up), round(item.margin_points or 0, 1)) for label, item in found.items()}
@@ -123,7 +123,7 @@ def test_the_first_step_for_each_of_them_is_what_it_was_built_with() -> None:
 def test_the_five_kernels() -> None:
     found = judged("all")
     assert [
-        (item.of.label, *deciding(item), name_of(item.runner_up), round(item.margin_points or 0, 1), item.confidence)
+        (item.label, *deciding(item), name_of(item.runner_up), round(item.margin_points or 0, 1), item.confidence)
         for item in found.launches
     ] == [
         ("decode", "compute issue_slots", "issue_slot_busy_pct", 73.6, "memory shared_memory", 6.2, "medium"),
@@ -156,8 +156,8 @@ def test_decode_by_batch() -> None:
     first = before.steps[0]
     assert first.id is StepId.USE_TENSOR_CORES
     assert first.bound_pct == pytest.approx(33.3, abs=0.1)
-    assert first.bound_pct and before.of.duration_us and after.of.duration_us
-    assert 100 * (1 - after.of.duration_us / before.of.duration_us) < first.bound_pct
+    assert first.bound_pct and before.duration_us and after.duration_us
+    assert 100 * (1 - after.duration_us / before.duration_us) < first.bound_pct
 
 
 def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
@@ -165,7 +165,7 @@ def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
     graph = next(case for case in found.cases if case.graph)
     assert (graph.label, graph.bound) == ("decode", CaseBound.KERNELS)
     assert graph.waiting and graph.waiting.value == pytest.approx(1.1, abs=0.05)
-    decode = {name_of(item) for item in found.launches if item.of.label == "decode"}
+    decode = {name_of(item) for item in found.launches if item.label == "decode"}
     assert decode == {"compute issue_slots", "latency"}
 
 

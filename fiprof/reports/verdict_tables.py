@@ -62,7 +62,7 @@ def document(found: Verdicts) -> Document:
     Launches of one kernel in one case with the same verdict are one for people: the one with the median time.
     """
     groups = _groups(found.launches)
-    cells = label_cells(item.of.label for item in found.launches)
+    cells = label_cells(item.label for item in found.launches)
     columns = tuple(dataclasses.replace(each, least=cells) if each.key == "label" else each for each in _SUMMARY)
     shown = [View(columns, tuple(_summary_row(members) for members in groups), title="Verdicts")] if groups else []
     shown += [_launch_view(_median(members)) for members in groups]
@@ -81,18 +81,18 @@ def document(found: Verdicts) -> Document:
 def _groups(launches: Sequence[LaunchVerdict]) -> list[list[LaunchVerdict]]:
     found: dict[tuple[str | None, str, str, Kind, Part | None], list[LaunchVerdict]] = defaultdict(list)
     for item in launches:
-        found[item.of.case, item.of.kernel, item.of.grid, item.kind, item.part].append(item)
+        found[item.case, item.kernel, item.row.grid, item.kind, item.part].append(item)
     return list(found.values())
 
 
 def _median(members: Sequence[LaunchVerdict]) -> LaunchVerdict:
-    return sorted(members, key=lambda item: item.of.duration_us or 0.0)[(len(members) - 1) // 2]
+    return sorted(members, key=lambda item: item.duration_us or 0.0)[(len(members) - 1) // 2]
 
 
 def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
     item = _median(members)
     return (
-        item.launch, len(members), item.of.label, short_kernel(item.of.kernel), item.of.duration_us,
+        item.launch, len(members), item.label, short_kernel(item.kernel), item.duration_us,
         item.iteration_share, words.title(item), item.confidence.value,
     )  # fmt: skip
 
@@ -112,7 +112,7 @@ def _launch_view(item: LaunchVerdict) -> View:
     return View(
         _EVIDENCE,
         tuple(_evidence_row(comparison) for comparison in item.evidence),
-        title=heading(item.of),
+        title=heading(item),
         summary=tuple(summary),
         notes=(*notes, *item.notes),
     )
@@ -132,7 +132,7 @@ def _evidence_row(of: Comparison) -> tuple[Value, ...]:
 
 
 def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
-    of = item.of
+    of = item.row
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
         item.kind.value, item.part.value if item.part else None,

@@ -80,11 +80,6 @@ def confidence(of: LaunchVerdict) -> TracedText:
     return join(": ", [worded(of.confidence), *([doubts] if doubts else [])])
 
 
-def action(of: Step) -> str:
-    """What to do."""
-    return worded(of.action)
-
-
 def basis(of: Step) -> str:
     """What it rests on; with ncu's estimates where rules say the same."""
     own = of.id in (StepId.NCU_RULE, StepId.FUSE_MULTIPLY_ADD)
@@ -97,7 +92,7 @@ def basis(of: Step) -> str:
 def step(of: Step, *, sentences: bool = False) -> TracedText:
     """``… (saves at most 12% of the launch: …)``, or two sentences."""
     key = f"step.{'unbound' if of.bound_pct is None else 'bound'}{'_sentence' if sentences else ''}"
-    return phrase(key, action=action(of), bound=of.bound_pct, of=of.of, basis=basis(of))
+    return phrase(key, action=of.action, bound=of.bound_pct, of=of.of, basis=basis(of))
 
 
 def estimate(of: QuotedRule) -> str:

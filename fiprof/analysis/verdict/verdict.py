@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fiprof.analysis import checks
+from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BARELY, BUSY, CLOSE, DOMINANT_STALL, SATURATED, SHORT
 from fiprof.analysis.verdict import quoted_rules
@@ -35,10 +36,9 @@ class VerdictWarning(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchVerdict(Verdict):
+class LaunchVerdict(OfLaunch, Verdict):
     """What binds a launch, how sure that is, and what to do about it."""
 
-    of: Launch
     iteration_share: float | None
     """Of the time of its iteration's kernels under ncu, 0 to 1; None without a case."""
     confidence: Confidence
@@ -48,11 +48,6 @@ class LaunchVerdict(Verdict):
     """What to do next, the largest gain first; at most three."""
     rules: tuple[QuotedRule, ...]
     """ncu's own rules with an estimate, the largest first, each with why it is no step."""
-
-    @property
-    def launch(self) -> int:
-        """ncu's ID."""
-        return self.of.launch
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ class _Judge:
         doubts = tuple(_doubts(found, launch, self.failed.get(launch.launch, ())))
         return LaunchVerdict(
             **vars(found),
-            of=launch,
+            row=launch,
             iteration_share=self._share(launch),
             confidence=_confidence(found, doubts),
             doubts=doubts,

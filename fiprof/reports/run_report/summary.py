@@ -161,7 +161,7 @@ def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     elif first is not None:
         what = phrase(
             "verdict_page.first",
-            step=_lower(verdict_words.action(first.step)),
+            step=_lower(worded(first.step.action)),
             bound=first.step.bound_pct,
             saves_us=first.saves_us,
             of="an iteration" if first.group.case else "a launch",
