@@ -14,7 +14,7 @@ from fiprof.model.run import Run
 from fiprof.reports import show_columns
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.headings import label_cells
-from fiprof.reports.view import Column, View, render
+from fiprof.reports.view import Column, View, render, word
 from fiprof.reports.words import phrase, worded
 from fiprof.text import cell_width
 
@@ -159,5 +159,10 @@ def _without_empty(cells: Cells, rows: Sequence[LaunchFigures]) -> Cells:
 
 def _fits(view: View, width: int) -> bool:
     """Whether the table, its names shortened as far as they may be, is no wider."""
-    lines = render(dataclasses.replace(view, title=""), "table", width=width).splitlines()
-    return max(map(cell_width, lines), default=0) <= width
+    widest = tuple(
+        max(view.rows, key=lambda row: cell_width(word(row[place], column.spec)), default=())
+        for place, column in enumerate(view.columns)
+        if column.title
+    )
+    lines = render(dataclasses.replace(view, title="", rows=tuple(filter(None, widest))), "table", width=width)
+    return max(map(cell_width, lines.splitlines()), default=0) <= width

@@ -239,6 +239,8 @@ def _heading(title: str) -> str:
 
 def _cut(text: str, cells: int) -> str:
     """The text as Markdown of at most so many cells."""
+    if len(text) <= cells and text.isascii() and text.isalnum():
+        return text
     kept = cells
     while cell_width(escaped := markdown_text(shorten(text, kept))) > cells:
         kept -= 1

@@ -34,6 +34,8 @@ TAIL_LOSS = 0.05
 """Of the run time that a partial last wave may cost, likewise."""
 SMALL_GRID = 0.5
 """Waves below which a grid is called small."""
+MOST_KERNELS = 40
+"""Second kernels that have a finding of their own: those with the largest shares."""
 MOST_LINES = 8
 """Of evidence in a finding."""
 
@@ -121,7 +123,11 @@ def second_kernels(measured: Analyses) -> Iterable[Observation]:
             share = (time / whole).as_(".1%")
             if kernel != main and share.value >= LEAST_SHARE:
                 shares[kernel].append((case, share, time))
+    largest = {kernel: max(share.value for _, share, _ in found) for kernel, found in shares.items()}
+    told = sorted(largest, key=lambda kernel: -largest[kernel])[:MOST_KERNELS]
     for kernel, found in shares.items():
+        if kernel not in told:
+            continue
         found.sort(key=lambda item: -item[1].value)
         case, share, _ = found[0]
         rest = sentence(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
