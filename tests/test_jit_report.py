@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.flashinfer.jit import cache as jit_cache
+from fiprof.flashinfer.jit import pages
 from fiprof.flashinfer.jit import report as jit
 from fiprof.flashinfer.results import JitCall, JitPhase, JitResults
 from fiprof.reports.pages.page import Caution, Code, Table
@@ -38,36 +39,18 @@ def results(tmp_path: Path) -> JitResults:
     )
 
 
-def sentences(results: JitResults) -> dict[str, str]:
-    return {finding.anchor: finding.observation for finding in jit.findings(results)}
-
-
-def test_findings(results: JitResults) -> None:
-    assert sentences(results) == {
-        "jit-first-calls": "The costliest first call, rope variant=inplace, takes 50.0 s with an empty cache, 0.500 s with "
-        "the cache on disk, 2.00 ms with the module in memory.",
-        # 74 of 80 s; 2, 2, 1 and 1.
-        "jit-phases": "Of the 80 s of all cold calls, compile takes 92% (link 2.5%, launch 2.5%, generate 1.2%, load 1.2%).",
-        # 44.153 + 21.789 s of compilers in 44.153 s.
-        "jit-parallelism": "A module compiles 1.5 sources at a time on average on 16 cores; in 1 of 1 modules the slowest "
-        "source alone takes 80% of the time or more.",
-        "jit-warm-up": "Compiled side by side, the module is ready in 40 s, the interpreter's start and imports among "
-        "them, against 80 s when each waits for its first call.",
-    }  # fmt: skip
-
-
-def test_a_finding_follows_the_numbers(results: JitResults) -> None:
-    loads = dataclasses.replace(results.calls[0], phases=[JitPhase("load", 49.0), JitPhase("launch", 1.0)])
-    changed = dataclasses.replace(results, calls=[loads], warm_up_s=None)
-    assert sentences(changed)["jit-phases"].startswith("Of the 50 s of all cold calls, load takes 98%")
-    assert "jit-warm-up" not in sentences(changed)
-    # Two sources of the same length: the cores are what there is too few of.
+def test_what_follows_is_computed_from_the_calls_and_modules(results: JitResults) -> None:
+    assert jit.cold_seconds(results) == 80
+    assert jit.phase_totals(results) == {"compile": 74, "link": 2, "launch": 2, "generate": 1, "load": 1}
+    found = jit.parallelism(results)
+    assert found is not None and (found.modules, found.bound) == (1, 1)
+    assert found.at_a_time == pytest.approx((44.153 + 21.789) / 44.153)
+    assert len(jit.sentences(results)) == 4
+    # Two sources of the same length, one after the other: the cores are what there is too few of.
     (module,) = results.modules
     equal = [JitPhase("compile", 10.0, "a.cu", 0.0), JitPhase("compile", 10.0, "b.cu", 10.0)]
     spread = dataclasses.replace(results, modules=[dataclasses.replace(module, compile_s=20.0, phases=equal)])
-    finding = next(each for each in jit.findings(spread) if each.anchor == "jit-parallelism")
-    assert "in 0 of 1 modules" in finding.observation
-    assert "more cores, or a higher MAX_JOBS, help" in finding.implication
+    assert jit.parallelism(spread) == jit.Parallelism(1.0, 1, 0)
 
 
 def test_nothing_measured(results: JitResults) -> None:
@@ -75,7 +58,7 @@ def test_nothing_measured(results: JitResults) -> None:
     empty = dataclasses.replace(
         results, calls=[failed], modules=[], warm_up=[], warm_up_s=None, cache_layout=[], cache_bytes=0
     )
-    assert jit.findings(empty) == ()
+    assert jit.sentences(empty) == []
     assert "rope: not measured: no such backend" in render(jit.document(empty), "table")
 
 
@@ -93,7 +76,7 @@ def test_a_module_that_was_not_compiled_has_no_times(results: JitResults) -> Non
     ahead = dataclasses.replace(module, compile_s=None, phases=[], compiled_ahead=True)
     (row,) = jit.module_rows(dataclasses.replace(results, modules=[ahead]))
     assert (row.compile_s, row.compilers_s, row.parallelism, row.slowest_s) == (None, None, None, None)
-    assert "jit-parallelism" not in sentences(dataclasses.replace(results, modules=[ahead]))
+    assert jit.parallelism(dataclasses.replace(results, modules=[ahead])) is None
 
 
 def test_names_are_text(results: JitResults) -> None:
@@ -104,9 +87,11 @@ def test_names_are_text(results: JitResults) -> None:
 
 
 def test_as_a_section_of_a_page(results: JitResults) -> None:
-    section = jit.section(results)
+    section = pages.section(results)
     assert [block.text for block in section.blocks if isinstance(block, Caution)] == ["the machine was busy"]
-    assert [block.text for block in section.blocks if isinstance(block, Code)] == ["python -c 'import flashinfer'"]
+    assert [block.text for block in section.blocks if isinstance(block, Code)] == [
+        "python - <<'END'\nimport flashinfer\nEND"
+    ]
     assert [block.view.title for block in section.blocks if isinstance(block, Table)] == ["First calls", "Modules"]
 
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from fiprof.analysis.study import Study, absence
 from fiprof.flashinfer.host import host
 from fiprof.flashinfer.jit import pages as jit
+from fiprof.flashinfer.jit.report import call_rows, cold_seconds, seconds, where_it_goes
 from fiprof.flashinfer.merge import merge
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
 from fiprof.reports.study_pages.names import absence_words, label
-from fiprof.reports.study_pages.numbers import duration, plain_time
+from fiprof.reports.study_pages.numbers import plain_time
 from fiprof.text import count
 
 NEAR_BEST = 0.90
@@ -109,22 +110,22 @@ def _compilation(study: Study) -> list[StudyFinding]:
     results = jit.load(study)
     if results is None or not results.calls:
         return []
-    calls = [call for call in results.calls if call.cold_s is not None]
+    calls = sorted(
+        (row for row in call_rows(results) if row.cold_s is not None), key=lambda row: row.cold_s or 0, reverse=True
+    )
     if not calls:
         return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
-    slowest = max(calls, key=lambda call: call.cold_s or 0)
+    slowest = calls[0]
     evidence = [
-        f"{jit.call_name(results.calls, call)}: {_seconds(call.cold_s)} with an empty cache, "
-        f"{_seconds(call.disk_s)} in a new process with the cache on disk, {_seconds(call.memory_s)} again in the same "
-        "process"
-        for call in sorted(calls, key=lambda call: -(call.cold_s or 0))
+        f"{row.label}: {seconds(row.cold_s)} with an empty cache, {seconds(row.disk_s)} in a new process with the "
+        f"cache on disk, {seconds(row.memory_s)} again in the same process"
+        for row in calls
     ]
-    evidence += [words for words in [jit.phases_sentence(results.calls)] if words]
+    evidence += [words for words in [where_it_goes(results)] if words]
     took = results.warm_up_s
-    one_by_one = sum(call.cold_s or 0 for call in calls)
     advice = "Fill the cache before the server takes requests" + (
-        f": all {count(len(results.modules), 'module')} at once took {_seconds(took)} here, the calls one after the "
-        f"other {_seconds(one_by_one)}. The command stands below."
+        f": all {count(len(results.modules), 'module')} at once took {seconds(took)} here, the calls one after the "
+        f"other {seconds(cold_seconds(results))}. The command stands below."
         if took is not None
         else ". The command stands below."
         if results.warm_up
@@ -132,18 +133,14 @@ def _compilation(study: Study) -> list[StudyFinding]:
     )
     finding = Observation(
         "jit",
-        f"The first call of a kernel waits up to {_seconds(slowest.cold_s)} for the compiler "
-        f"({jit.call_name(results.calls, slowest)}), {count(len(results.modules), 'module')} in all.",
+        f"The first call of a kernel waits up to {seconds(slowest.cold_s)} for the compiler "
+        f"({slowest.label}), {count(len(results.modules), 'module')} in all.",
         tuple(evidence),
         advice,
         "One measurement each, on this machine's cores and compiler."
         + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
     )
-    figure = f"up to {_seconds(slowest.cold_s)} of waiting for the compiler"
+    figure = f"up to {seconds(slowest.cold_s)} of waiting for the compiler"
     short = "fill the cache before the server takes requests; the command stands there."
     command = "\n".join(map(jit.readable, results.warm_up))
     return [StudyFinding("First calls", finding, (), Audience.SERVING, figure=figure, short=short, command=command)]
-
-
-def _seconds(value: float | None) -> str:
-    return "–" if value is None else duration(value * 1e6)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
+from fiprof.reports.study_pages.numbers import duration
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.reports.words import worded
-
-if TYPE_CHECKING:
-    from fiprof.reports.pages.page import Observation, Section
+from fiprof.text import count, join_words
 
 PHASES = ("generate", "compile", "link", "load", "other", "launch")
+LEAST_PART = 0.001
+"""Phases that took less of the whole are named together."""
 SLOWEST_DOMINATES = 0.8
 """Of a module's compile time: when its slowest source takes this much, more cores hardly help."""
 CACHE_DEPTH = 5
@@ -116,172 +116,123 @@ def module_rows(results: JitResults) -> tuple[ModuleRow, ...]:
 
 def document(results: JitResults) -> Document:
     """The calls, the modules, what follows from them and what the cache holds."""
-    calls, modules = call_rows(results), module_rows(results)
-    views = [
-        view_of(
-            CALL_COLUMNS,
-            calls,
-            title="First calls",
-            summary=tuple(finding.observation for finding in findings(results)),
-            notes=(
-                "One cold and one disk call a case, each in a process of its own, alone on the machine; imports, the "
-                "CUDA context and the inputs are made before the clock starts. The columns from generate to launch sum "
-                "to the empty cache's time.",
-                *(f"{row.label}: not measured: {row.error}" for row in calls if row.error),
-            ),
-        )
-    ]
-    if modules:
-        views.append(
-            view_of(
-                MODULE_COLUMNS,
-                modules,
-                title="Modules",
-                notes=("From ninja's log of the cold calls: at a time = compilers ÷ (compile + link, less the link).",),
-            )
-        )
-    views.append(_cache_view(results))
-    return Document(
-        data=view_of(CALL_COLUMNS, calls),
-        shown=tuple(views),
-        warnings=tuple(results.warnings),
-        notes=(_made_with(results),),
+    made_with = (_made_with(results),)
+    views = [calls_view(results, summary=tuple(sentences(results))), modules_view(results), _cache_view(results)]
+    shown = tuple(view for view in views if view.rows or view.summary)
+    return Document(view_of(CALL_COLUMNS, call_rows(results)), shown, tuple(results.warnings), made_with)
+
+
+def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
+    """The first calls as a table."""
+    rows = call_rows(results)
+    notes = (
+        "One cold and one disk call a case, each in a process of its own, alone on the machine; imports, the CUDA "
+        "context and the inputs are made before the clock starts. The columns from generate to launch sum to the empty "
+        "cache's time.",
+        *(f"{row.label}: not measured: {row.error}" for row in rows if row.error),
     )
+    return view_of(CALL_COLUMNS, rows, title="First calls", summary=summary, notes=notes)
 
 
-def section(results: JitResults) -> Section:
-    """The same as a section of a page: findings, tables, and the warm-up to copy."""
-    from fiprof.reports.pages.page import Caution, Code, Section, Table, Text
-
-    whole = document(results)
-    views = [replace(view, summary=()) if view.rows else view for view in whole.shown]
-    return Section(
-        anchor="jit",
-        title="Just-in-time compilation",
-        blocks=(
-            *(Caution(worded(text)) for text in whole.warnings),
-            *findings(results),
-            *(Table(view) for view in views if view.rows),
-            *(Text((" ".join(map(worded, view.summary)),)) for view in views if not view.rows),
-            *(Code(command) for command in results.warm_up),
-            *(Text((worded(text),)) for text in whole.notes),
-        ),
-    )
+def modules_view(results: JitResults) -> View:
+    """The modules as a table."""
+    rows = module_rows(results)
+    notes = ("From ninja's log of the cold calls: at a time = compilers ÷ (compile + link, less the link).",)
+    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=notes if rows else ())
 
 
-def findings(results: JitResults) -> tuple[Observation, ...]:
-    """What the measurement says, the costliest first; empty without a measured case."""
-    found = [
-        _first_calls(results),
-        _where_it_goes(results),
-        _parallelism(results),
-        _warm_up(results),
-    ]
-    return tuple(finding for finding in found if finding is not None)
+# What follows
 
 
-def _first_calls(results: JitResults) -> Observation | None:
-    from fiprof.reports.pages.page import Observation
-
-    rows = [row for row in call_rows(results) if row.cold_s is not None]
-    if not rows:
-        return None
-    worst = max(rows, key=lambda row: row.cold_s or 0.0)
-    assert worst.cold_s is not None
-    parts = [f"the costliest first call, {worst.label}, takes {worst.cold_s:.1f} s with an empty cache"]
-    if worst.disk_s is not None:
-        parts.append(f"{worst.disk_s:.3f} s with the cache on disk")
-    if worst.memory_s is not None:
-        parts.append(f"{worst.memory_s * 1e3:.2f} ms with the module in memory")
-    total = sum(row.cold_s or 0.0 for row in rows)
-    return Observation(
-        anchor="jit-first-calls",
-        observation=_sentence(", ".join(parts)),
-        evidence=tuple(
-            f"{row.label}: empty {row.cold_s:.2f} s, disk {_seconds(row.disk_s)}, memory {_seconds(row.memory_s)}"
-            for row in rows
-        ),
-        implication=f"A server that meets these {len(rows)} cases cold, one after another, waits {total:.0f} s in all.",
-        sure="one cold and one disk call a case; the memory call is a median of five",
-    )
-
-
-def _where_it_goes(results: JitResults) -> Observation | None:
-    from fiprof.reports.pages.page import Observation
-
-    totals = dict.fromkeys(PHASES, 0.0)
+def phase_totals(results: JitResults) -> dict[str, float]:
+    """Phase -> its seconds in all cold calls, the longest first; empty where nothing was traced."""
+    totals: dict[str, float] = {}
     for call in results.calls:
         for phase in call.phases:
-            if phase.name in totals:
-                totals[phase.name] += phase.seconds
-    whole = sum(totals.values())
-    if not whole:
-        return None
-    first, *rest = sorted(totals.items(), key=lambda item: -item[1])
-    others = ", ".join(f"{name} {seconds / whole:.1%}" for name, seconds in rest if seconds / whole >= 0.001)
-    return Observation(
-        anchor="jit-phases",
-        observation=_sentence(
-            f"of the {whole:.0f} s of all cold calls, {first[0]} takes {first[1] / whole:.0%}"
-            + (f" ({others})" if others else "")
-        ),
-        evidence=tuple(f"{name}: {seconds:.2f} s" for name, seconds in totals.items()),
-        implication=(
-            "Only fewer or faster compilers help: a warm cache, or FlashInfer's ready-made modules."
-            if first[0] == "compile"
-            else f"The compiler is not what takes longest here: look at {first[0]}."
-        ),
-        sure="compile and link by ninja's log (ms), the rest by timers around FlashInfer's own methods",
-    )
+            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-def _parallelism(results: JitResults) -> Observation | None:
-    from fiprof.reports.pages.page import Observation
+@dataclass(frozen=True)
+class Parallelism:
+    """How well the modules' compilers kept each other company."""
 
-    rows = [row for row in module_rows(results) if row.parallelism is not None and row.compile_s]
-    cores = results.environment.get("cores")
+    at_a_time: float
+    """Compilers at work at a time, on average over all modules."""
+    modules: int
+    bound: int
+    """Modules in which the slowest source takes SLOWEST_DOMINATES of the time or more."""
+
+
+def parallelism(results: JitResults) -> Parallelism | None:
+    """None where no module was compiled by more than one command."""
+    rows = [row for row in module_rows(results) if row.parallelism and row.compile_s]
     if not rows:
         return None
-    slowest = rows[0]
+    wall = sum((row.compilers_s or 0.0) / (row.parallelism or 1.0) for row in rows)
     bound = [row for row in rows if (row.slowest_s or 0.0) >= SLOWEST_DOMINATES * (row.compile_s or 0.0)]
-    at_a_time = sum(row.compilers_s or 0.0 for row in rows) / sum(_compile_wall(row) for row in rows)
-    on = f" on {cores} cores" if cores else ""
-    return Observation(
-        anchor="jit-parallelism",
-        observation=_sentence(
-            f"a module compiles {at_a_time:.1f} sources at a time on average{on}; in {len(bound)} of {len(rows)} "
-            f"modules the slowest source alone takes {SLOWEST_DOMINATES:.0%} of the time or more"
-        ),
-        evidence=tuple(
-            f"{row.module}: {row.sources} sources, {row.compilers_s:.1f} s of compilers in {row.compile_s:.1f} s; "
-            f"slowest {row.slowest} {_seconds(row.slowest_s)}"
-            for row in rows
-        ),
-        implication=(
-            "More cores do not make one module faster; compiling the modules side by side does."
-            if len(bound) * 2 >= len(rows)
-            else f"{slowest.module} has work for more compilers at a time: more cores, or a higher MAX_JOBS, help."
-        ),
-        sure="ninja's log has the start and end of each compiler in ms",
+    return Parallelism(sum(row.compilers_s or 0.0 for row in rows) / wall, len(rows), len(bound))
+
+
+def sentences(results: JitResults) -> list[str]:
+    """What the measurement says, the costliest first; none without a measured case."""
+    return list(filter(None, (_first_calls(results), where_it_goes(results), _parallelism(results), _warm_up(results))))
+
+
+def _first_calls(results: JitResults) -> str:
+    rows = [row for row in call_rows(results) if row.cold_s is not None]
+    worst = max(rows, key=lambda row: row.cold_s or 0.0, default=None)
+    if worst is None:
+        return ""
+    words = f"The costliest first call, {worst.label}, takes {seconds(worst.cold_s)} with an empty cache"
+    words += f", {seconds(worst.disk_s)} with the cache on disk" if worst.disk_s is not None else ""
+    words += f", {seconds(worst.memory_s)} with the module in memory" if worst.memory_s is not None else ""
+    return f"{words}; {count(len(rows), 'case')} cold, one after another: {seconds(cold_seconds(results))}."
+
+
+def cold_seconds(results: JitResults) -> float:
+    """All first calls with an empty cache, one after another."""
+    return sum(call.cold_s for call in results.calls if call.cold_s is not None)
+
+
+def where_it_goes(results: JitResults) -> str:
+    """Where the cold calls' time went, all of them together; empty where nothing was traced."""
+    totals = phase_totals(results)
+    whole = sum(totals.values())
+    if not whole:
+        return ""
+    large = {name: total for name, total in totals.items() if total / whole >= LEAST_PART}
+    parts = [f"{name} {seconds(total)} ({total / whole:.1%})" for name, total in large.items()]
+    small = [name for name in totals if name not in large]
+    rest = f"; {join_words(small)} less than {LEAST_PART:.1%} each" if small else ""
+    traced = sum(bool(call.phases) for call in results.calls)
+    return f"Where the {seconds(whole)} of {count(traced, 'cold first call')} went: {', '.join(parts)}{rest}."
+
+
+def _parallelism(results: JitResults) -> str:
+    found = parallelism(results)
+    if found is None:
+        return ""
+    cores = results.environment.get("cores")
+    follows = (
+        "More cores do not make one module faster; compiling the modules side by side does."
+        if found.bound * 2 >= found.modules
+        else "More cores, or a higher MAX_JOBS, help."
+    )
+    return (
+        f"A module compiles {found.at_a_time:.1f} sources at a time on average{f' on {cores} cores' if cores else ''}; "
+        f"in {found.bound} of {count(found.modules, 'module')} the slowest source alone takes {SLOWEST_DOMINATES:.0%} "
+        f"of the time or more. {follows}"
     )
 
 
-def _warm_up(results: JitResults) -> Observation | None:
-    from fiprof.reports.pages.page import Observation
-
-    cold = [call.cold_s for call in results.calls if call.cold_s is not None]
-    if results.warm_up_s is None or not cold:
-        return None
-    modules = "the module is" if len(results.modules) == 1 else f"all {len(results.modules)} modules are"
-    return Observation(
-        anchor="jit-warm-up",
-        observation=_sentence(
-            f"compiled side by side, {modules} ready in {results.warm_up_s:.0f} s, the "
-            f"interpreter's start and imports among them, against {sum(cold):.0f} s when each waits for its first call"
-        ),
-        evidence=tuple(results.warm_up),
-        implication="Run it when the image or the cache's volume is made, with the server's GPU, FlashInfer and CUDA.",
-        sure="measured once, in an empty cache",
+def _warm_up(results: JitResults) -> str:
+    if results.warm_up_s is None or not cold_seconds(results):
+        return ""
+    return (
+        f"Compiled side by side, {count(len(results.modules), 'module is', 'modules are')} ready in "
+        f"{seconds(results.warm_up_s)}, the interpreter's start and imports among them, against "
+        f"{seconds(cold_seconds(results))} when each waits for its first call."
     )
 
 
@@ -360,10 +311,6 @@ def _span(phases: list[JitPhase]) -> float | None:
     return max((phase.start_s or 0.0) + phase.seconds for phase in phases) - min(begins)
 
 
-def _compile_wall(row: ModuleRow) -> float:
-    return (row.compilers_s or 0.0) / (row.parallelism or 1.0)
-
-
 def _entry(case: str) -> CaseEntry:
     """A case's id as the labels take it."""
     name, _, inside = case.partition("[")
@@ -371,11 +318,6 @@ def _entry(case: str) -> CaseEntry:
     return CaseEntry(case, name, params, 0, 0, 0)
 
 
-def _seconds(value: float | None) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1e3:.2f} ms"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+def seconds(value: float | None) -> str:
+    """``44.2 s``, ``12.3 ms``; a dash where it was not measured."""
+    return "–" if value is None else duration(value * 1e6)
