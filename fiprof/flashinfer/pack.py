@@ -57,6 +57,7 @@ def kernels() -> Mapping[str, Knowledge]:
             parameters=table["parameters"],
             variant=tuple(data()["variants"][table["variant"]]),
             growth=table.get("growth", {}),
+            before_profiling=tuple(data()["before_profiling"]),
             headline=table.get("headline", False),
         )
         for workload, table in tables().items()

@@ -23,6 +23,8 @@ class Knowledge:
     """How to add one: steps."""
     growth: Mapping[str, int] = field(default_factory=dict)
     """Parameter -> the power of it that the least work grows with, where that is not 1."""
+    before_profiling: tuple[str, ...] = ()
+    """Lines of a shell that make a profile tell more."""
     headline: bool = False
     """Whether its distance from its roof is a headline of a study."""
 

@@ -9,7 +9,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.workloads.case import Case, short_name
 
 FIXED_BYTES = 2 << 30
-"""CUDA's context, the kernels' code, FlashInfer's workspaces of 128 MiB, fragments."""
+"""CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments."""
 
 CHECK_COPIES = 7
 """Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""

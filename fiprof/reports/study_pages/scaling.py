@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from fiprof.analysis.ratio import of_cases
 from fiprof.analysis.scaling import FAR_OFF, FEW_POINTS, Fit
@@ -11,7 +10,8 @@ from fiprof.analysis.study import Study
 from fiprof.model import knowledge
 from fiprof.reports.study_pages.names import axis_name, parameter_words, short, short_key
 from fiprof.reports.study_pages.numbers import number, plus_minus, ratio_words
-from fiprof.reports.view import Column, View, view_of
+from fiprof.reports.study_pages.tables import table
+from fiprof.reports.view import Column, Value, View
 
 
 def where(found: Fit) -> str:
@@ -59,19 +59,6 @@ def unit_of(found: Fit) -> tuple[str, float]:
     return (words, amount) if found.power == 1 else (f"({words})^{found.power}", amount**found.power)
 
 
-@dataclass(frozen=True)
-class FitRow:
-    """A fit as a table shows it."""
-
-    where: str
-    points: int
-    slope: str
-    intercept: str
-    r_squared: float
-    residual_pct: float
-    exponent: str
-
-
 NOTE = (
     "Line: time = intercept + slope x, ordinary least squares over the plain medians, not weighted, so that the slope "
     "is that of the large cases. worst: the largest distance from the line, of the measured time (positive: measured "
@@ -85,29 +72,20 @@ def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
     if not found:
         return View((), (), title=title)
     unit, scale = unit_of(max(found, key=lambda item: item.xs[-1]))
-    rows = [
-        FitRow(
-            where=short(study, item.cases[0], without=(item.axis,)),
-            points=item.points,
-            slope=plus_minus(item.slope_us * scale, item.slope_error_us * scale),
-            intercept=plus_minus(item.intercept_us, item.intercept_error_us),
-            r_squared=item.r_squared,
-            residual_pct=100 * item.largest_residual,
-            exponent=plus_minus(item.exponent, item.exponent_error),
-        )
-        for item in found
+    columns: list[tuple[Column, Callable[[Fit], Value]]] = [
+        (Column("where", "cases"), lambda item: short(study, item.cases[0], without=(item.axis,))),
+        (Column("points", "points"), lambda item: item.points),
+        (
+            Column("slope", "slope", f"µs for {unit}"),
+            lambda item: plus_minus(item.slope_us * scale, item.slope_error_us * scale),
+        ),
+        (Column("intercept", "intercept", "µs"), lambda item: plus_minus(item.intercept_us, item.intercept_error_us)),
+        (Column("r_squared", "R²", "", ".4f"), lambda item: item.r_squared),
+        (Column("residual_pct", "worst", "%", "+.0f"), lambda item: 100 * item.largest_residual),
+        (Column("exponent", "exponent"), lambda item: plus_minus(item.exponent, item.exponent_error)),
     ]
-    columns = (
-        Column("where", "cases"),
-        Column("points", "points"),
-        Column("slope", "slope", unit=f"µs for {unit}"),
-        Column("intercept", "intercept", unit="µs"),
-        Column("r_squared", "R²", spec=".4f"),
-        Column("residual_pct", "worst", unit="%", spec="+.0f"),
-        Column("exponent", "exponent"),
-    )
     others = short_key(study, found[0].workload, without=(found[0].axis,))
-    return view_of(columns, rows, title=title, notes=((f"cases: {others} (1k = 1,024). " if others else "") + NOTE,))
+    return table(columns, found, title=title, notes=((f"cases: {others} (1k = 1,024). " if others else "") + NOTE,))
 
 
 def fixed_cost(found: Fit) -> str:

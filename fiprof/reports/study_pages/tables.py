@@ -2,67 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from fiprof.analysis.claims import Outcome, Result
 from fiprof.analysis.study import Study, kernel_shares, main_kernel, top_stalls
 from fiprof.model import knowledge
-from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import PageLink
+from fiprof.model.results import CaseResult, Kernel
 from fiprof.reports.study_pages.names import label, run_link, short, short_key, verdict_title
-from fiprof.reports.view import Column, View, view_of
+from fiprof.reports.view import Column, Value, View
 from fiprof.reports.words import worded
 from fiprof.text import join_words, short_kernel
 
-
-@dataclass(frozen=True)
-class CaseRow:
-    """A case as the table of all cases shows it."""
-
-    case: str
-    plain_us: float | None
-    half_pct: float | None
-    nsys_us: float | None
-    ncu_us: float | None
-    wall_us: float | None
-    tokens_per_second: float | None
-    tflops: float | None
-    gb_per_s: float | None
-    roof_pct: float | None
-    verdict: str
-    run: str
+T = TypeVar("T")
 
 
-_CASES = (
-    Column("case", "case"),
-    Column("plain_us", "plain", unit="µs", spec=",.2f", meaning="median between CUDA events, no profiler"),
-    Column("half_pct", "±", unit="%", spec=".1f", meaning="half of the confidence interval, of the median"),
-    Column("nsys_us", "nsys", unit="µs", spec=",.2f", meaning="kernels of an iteration"),
-    Column("ncu_us", "ncu", unit="µs", spec=",.2f", meaning="the same under ncu, caches flushed"),
-    Column("wall_us", "host", unit="µs", spec=",.1f", meaning="host time an iteration, back to back"),
-    Column("tokens_per_second", "tokens/s", spec=",.0f"),
-    Column("tflops", "TFLOP/s", spec=",.1f", meaning="least operations over the plain time"),
-    Column("gb_per_s", "GB/s", spec=",.0f", meaning="least bytes over the plain time"),
-    Column("roof_pct", "of roof", unit="%", spec=".0f", meaning="of the roof that binds the main kernel, by ncu"),
-    Column("verdict", "verdict"),
-    Column("run", "run"),
-)
+def table(columns: Sequence[tuple[Column, Callable[[T], Value]]], items: Iterable[T], **texts: Any) -> View:
+    """A row an item: each column with what it shows of one. texts: the view's title, notes, …"""
+    rows = tuple(tuple(value(item) for _, value in columns) for item in items)
+    return View(tuple(column for column, _ in columns), rows, **texts)
 
 
 def case_table(study: Study, found: Sequence[CaseResult], *, title: str = "") -> View:
     """Every case with its times and rates; those without a time last, with the reason. The run stands in the table
     where there are several."""
-    rows = [_row(study, case) for case in sorted(found, key=lambda case: _order(study, case))]
+
+    columns: list[tuple[Column, Callable[[CaseResult], Value]]] = [
+        (Column("case", "case"), lambda case: short(study, case)),
+        (Column("plain_us", "plain", "µs", ",.2f"), lambda case: case.plain.median_us if case.plain else None),
+        (Column("half_pct", "±", "%", ".1f"), lambda case: 100 * half_width(case) if case.plain else None),
+        (Column("nsys_us", "nsys", "µs", ",.2f"), lambda case: case.nsys.median_us if case.nsys else None),
+        (Column("ncu_us", "ncu", "µs", ",.2f"), lambda case: case.ncu_us),
+        (Column("wall_us", "host", "µs", ",.1f"), lambda case: case.wall_us),
+        (Column("tokens_per_second", "tokens/s", "", ",.0f"), lambda case: case.tokens_per_second),
+        (Column("tflops", "TFLOP/s", "", ",.1f"), lambda case: case.tflops),
+        (Column("gb_per_s", "GB/s", "", ",.0f"), lambda case: case.gb_per_s),
+        (
+            Column("roof_pct", "of roof", "%", ".0f"),
+            lambda case: _percent(k.roof_share if (k := main_kernel(case)) else None),
+        ),
+        (
+            Column("verdict", "verdict"),
+            lambda case: verdict_title(k.verdict if (k := main_kernel(case)) else None) or case.skipped,
+        ),
+    ]
+    if len({case.run for case in found}) > 1:
+        columns.append((Column("run", "run"), lambda case: run_link(study, case.run) if case.run else ""))
     notes = (
         key(study, found)
         + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
         "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
-    one_run = len({case.run for case in found}) == 1
-    columns = tuple(column for column in _CASES if not (one_run and column.key == "run"))
-    return view_of(columns, rows, title=title, notes=notes if rows else ())
+    ordered = sorted(found, key=lambda case: _order(study, case))
+    return table(columns, ordered, title=title, notes=notes if found else ())
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _order(study: Study, case: CaseResult) -> tuple[bool, list[str], list[float]]:
@@ -76,31 +73,11 @@ def key(study: Study, found: Sequence[CaseResult]) -> str:
     workload = found[0].workload if found else ""
     words = short_key(study, workload) if workload else ""
     switches = [
-        f"{known.short_on}: {known.on}"
+        f"; {known.short_on}: {known.on}"
         for known in map(knowledge.of_parameter, study.options(workload))
         if known.short_on and known.short_on != known.on
     ]
-    more = "".join(f"; {words}" for words in switches)
-    return f"case: {words} (1k = 1,024){more}. " if words else ""
-
-
-def _row(study: Study, case: CaseResult) -> CaseRow:
-    kernel = main_kernel(case)
-    plain = case.plain
-    return CaseRow(
-        case=short(study, case),
-        plain_us=plain.median_us if plain else None,
-        half_pct=100 * half_width(case) if plain else None,
-        nsys_us=case.nsys.median_us if case.nsys else None,
-        ncu_us=case.ncu_us,
-        wall_us=case.wall_us,
-        tokens_per_second=case.tokens_per_second,
-        tflops=case.tflops,
-        gb_per_s=case.gb_per_s,
-        roof_pct=100 * kernel.roof_share if kernel and kernel.roof_share is not None else None,
-        verdict=(verdict_title(kernel.verdict) if kernel else "") or case.skipped,
-        run=run_link(study, case.run) if case.run else "",
-    )
+    return f"case: {words} (1k = 1,024){''.join(switches)}. " if words else ""
 
 
 def half_width(case: CaseResult) -> float:
@@ -109,166 +86,78 @@ def half_width(case: CaseResult) -> float:
     return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
 
 
-@dataclass(frozen=True)
-class ExecutionRow:
-    """A kernel of a case: how it was launched."""
-
-    case: str
-    kernel: str
-    share_pct: float | None
-    grid: str
-    block: str
-    waves: float | None
-    registers: int | None
-    shared_kb: float | None
-
-
-_EXECUTION = (
-    Column("case", "case"),
-    Column("kernel", "kernel"),
-    Column("share_pct", "of time", unit="%", spec=".0f"),
-    Column("grid", "grid"),
-    Column("block", "block"),
-    Column("waves", "waves", spec=".2f"),
-    Column("registers", "registers"),
-    Column("shared_kb", "shared", unit="kB", spec=".1f"),
-)
-
-
 def execution(study: Study, found: Sequence[CaseResult]) -> View:
     """How the kernels of some cases were launched, in the order of an iteration."""
-    rows = []
-    for case in found:
-        shares = kernel_shares(case)
-        for i, kernel in enumerate(case.kernels):
-            rows.append(
-                ExecutionRow(
-                    case=short(study, case) if not i else "",
-                    kernel=short_kernel(kernel.kernel),
-                    share_pct=100 * shares[i] if shares else None,
-                    grid=kernel.grid,
-                    block=kernel.block,
-                    waves=kernel.waves,
-                    registers=kernel.registers_per_thread,
-                    shared_kb=None if kernel.shared_bytes_per_block is None else kernel.shared_bytes_per_block / 1e3,
-                )
-            )
+    launched = [
+        (short(study, case) if not i else "", kernel, shares[i] if (shares := kernel_shares(case)) else None)
+        for case in found
+        for i, kernel in enumerate(case.kernels)
+    ]
+    columns: list[tuple[Column, Callable[[tuple[str, Kernel, float | None]], Value]]] = [
+        (Column("case", "case"), lambda item: item[0]),
+        (Column("kernel", "kernel"), lambda item: short_kernel(item[1].kernel)),
+        (Column("share_pct", "of time", "%", ".0f"), lambda item: _percent(item[2])),
+        (Column("grid", "grid"), lambda item: item[1].grid),
+        (Column("block", "block"), lambda item: item[1].block),
+        (Column("waves", "waves", "", ".2f"), lambda item: item[1].waves),
+        (Column("registers", "registers"), lambda item: item[1].registers_per_thread),
+        (Column("shared_kb", "shared", "kB", ".1f"), lambda item: _kilo(item[1].shared_bytes_per_block)),
+    ]
     notes = (
         key(study, found)
         + "of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",
     )
-    return view_of(_EXECUTION, rows, title="Launches", notes=notes if rows else ())
+    return table(columns, launched, title="Launches", notes=notes if launched else ())
 
 
-@dataclass(frozen=True)
-class HardwareRow:
-    """The main kernel of a case: what the hardware did."""
-
-    case: str
-    occupancy: str
-    tensor_pct: float | None
-    dram_pct: float | None
-    l2_pct: float | None
-    l2_hit_pct: float | None
-    roof: str
-    roof_pct: float | None
-    verdict: str
-    stalls: str
-
-
-_HARDWARE = (
-    Column("case", "case"),
-    Column("occupancy", "occupancy", unit="%"),
-    Column("tensor_pct", "tensor", unit="%", spec=".0f"),
-    Column("dram_pct", "DRAM", unit="%", spec=".0f"),
-    Column("l2_pct", "L2", unit="%", spec=".0f"),
-    Column("l2_hit_pct", "L2 hits", unit="%", spec=".0f"),
-    Column("roof", "roof"),
-    Column("roof_pct", "of it", unit="%", spec=".0f"),
-    Column("verdict", "verdict"),
-    Column("stalls", "warps"),
-)
+def _kilo(count: int | None) -> float | None:
+    return None if count is None else count / 1e3
 
 
 def hardware(study: Study, found: Sequence[CaseResult]) -> View:
     """What the hardware did in the main kernels of some cases."""
-    rows = []
-    for case in found:
-        kernel = main_kernel(case)
-        if kernel is None:
-            continue
-        achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
-        rows.append(
-            HardwareRow(
-                case=short(study, case),
-                stalls=", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or "–",
-                occupancy=f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else "–",
-                tensor_pct=kernel.tensor_active_pct,
-                dram_pct=kernel.dram_pct,
-                l2_pct=kernel.l2_pct,
-                l2_hit_pct=kernel.l2_hit_pct,
-                roof=kernel.roof or "–",
-                roof_pct=None if kernel.roof_share is None else 100 * kernel.roof_share,
-                verdict=verdict_title(kernel.verdict) or "–",
-            )
-        )
+    kernels = [(case, kernel) for case in found if (kernel := main_kernel(case)) is not None]
+    columns: list[tuple[Column, Callable[[tuple[CaseResult, Kernel]], Value]]] = [
+        (Column("case", "case"), lambda item: short(study, item[0])),
+        (Column("occupancy", "occupancy", "%"), lambda item: _occupancy(item[1])),
+        (Column("tensor_pct", "tensor", "%", ".0f"), lambda item: item[1].tensor_active_pct),
+        (Column("dram_pct", "DRAM", "%", ".0f"), lambda item: item[1].dram_pct),
+        (Column("l2_pct", "L2", "%", ".0f"), lambda item: item[1].l2_pct),
+        (Column("l2_hit_pct", "L2 hits", "%", ".0f"), lambda item: item[1].l2_hit_pct),
+        (Column("roof", "roof"), lambda item: item[1].roof or "–"),
+        (Column("roof_pct", "of it", "%", ".0f"), lambda item: _percent(item[1].roof_share)),
+        (Column("verdict", "verdict"), lambda item: verdict_title(item[1].verdict) or "–"),
+        (Column("stalls", "warps"), lambda item: _stalls(item[1])),
+    ]
     notes = (
         key(study, found)
         + "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
         "the kernel's intensity, and how much of what it allows was achieved.",
     )
-    return view_of(_HARDWARE, rows, title="Hardware", notes=notes if rows else ())
+    return table(columns, kernels, title="Hardware", notes=notes if kernels else ())
 
 
-@dataclass(frozen=True)
-class ClaimRow:
-    """A claim and what became of it."""
-
-    claim: str
-    verdict: str
-    tested: int
-    holds: int
-    partly: int
-    fails: int
-    unclear: int
+def _occupancy(kernel: Kernel) -> str:
+    achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
+    return f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else "–"
 
 
-_CLAIMS = (
-    Column("claim", "claim"),
-    Column("verdict", "verdict"),
-    Column("tested", "tested", meaning="cases, or pairs of cases"),
-    Column("holds", "hold"),
-    Column("partly", "in part"),
-    Column("fails", "fail"),
-    Column("unclear", "unclear", meaning="the interval crosses a limit"),
-)
+def _stalls(kernel: Kernel) -> str:
+    return ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or "–"
 
 
-def claims(results: Sequence[Result], *, to: str = "") -> View:
-    """The claims and their verdicts. to: document whose sections the claims link to; empty for the same page."""
-    rows = [
-        ClaimRow(
-            claim=PageLink(f"«{item.claim.words}»", f"{to}#claim-{item.claim.name}") if to else f"«{item.claim.words}»",
-            verdict=worded(item.verdict),
-            tested=len(item.tested),
-            holds=item.counted(Outcome.HOLDS),
-            partly=item.counted(Outcome.PARTLY),
-            fails=item.counted(Outcome.FAILS),
-            unclear=item.counted(Outcome.UNCLEAR),
-        )
-        for item in results
+def claims(results: Sequence[Result]) -> View:
+    """The claims and their verdicts."""
+    columns: list[tuple[Column, Callable[[Result], Value]]] = [
+        (Column("claim", "claim"), lambda item: f"«{item.claim.words}»"),
+        (Column("verdict", "verdict"), lambda item: worded(item.verdict)),
+        (Column("tested", "tested"), lambda item: len(item.tested)),
+        (Column("holds", "hold"), lambda item: item.counted(Outcome.HOLDS)),
+        (Column("partly", "in part"), lambda item: item.counted(Outcome.PARTLY)),
+        (Column("fails", "fail"), lambda item: item.counted(Outcome.FAILS)),
+        (Column("unclear", "unclear"), lambda item: item.counted(Outcome.UNCLEAR)),
     ]
-    return view_of(_CLAIMS, rows)
-
-
-@dataclass(frozen=True)
-class AbsentRow:
-    """Cases without a time, of one reason."""
-
-    workload: str
-    cases: int
-    examples: str
-    why: str
+    return table(columns, results)
 
 
 def absent(study: Study) -> View:
@@ -278,19 +167,14 @@ def absent(study: Study) -> View:
         for case in found:
             if case.plain is None:
                 groups.setdefault((workload, case.skipped or "it has no plain time"), []).append(case)
-    rows = [
-        AbsentRow(
+    rows = tuple(
+        (
             workload,
             len(found),
             join_words([label(study, case, workload=False) for case in found[:2]]) + (" …" if len(found) > 2 else ""),
             why,
         )
         for (workload, why), found in groups.items()
-    ]
-    columns = (
-        Column("workload", "kernel"),
-        Column("cases", "cases"),
-        Column("examples", "which"),
-        Column("why", "why"),
     )
-    return view_of(columns, rows)
+    titles = ("workload", "cases", "which", "why")
+    return View(tuple(Column(title, title) for title in titles), rows)
