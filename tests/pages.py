@@ -5,7 +5,7 @@ from __future__ import annotations
 from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, MemoryRoof, Rooflines, Work
 from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport
 from fiprof.model.run import Launch
-from fiprof.reports.pages import charts
+from fiprof.reports.pages import charts, charts_scaling, charts_time
 from fiprof.reports.pages.page import (
     Bullets,
     Caution,
@@ -65,19 +65,20 @@ def wide(rows: int = 3) -> View:
 
 def demo() -> Page:
     """Every kind of block."""
-    items = [charts.Bar(name, 10.0 * (i + 1)) for i, name in enumerate(("RMSNormKernel", *HOSTILE))]
-    chart = charts.bars_chart("GPU time by kernel", items, unit="µs", anchor="chart-bars", caption="By nsys.")
+    names = ("RMSNormKernel", *HOSTILE)
+    kernels = [charts_time.KernelTime(name, 1, 10.0 * (i + 1), 1 / len(names)) for i, name in enumerate(names)]
+    chart = charts_time.gpu_time_chart(charts_time.GpuTime(tuple(kernels), "nsys", measured=True), anchor="chart-bars")
     series = [
-        charts.Series(
+        charts_scaling.Series(
             f"batch {batch}",
             tuple(
-                charts.Point(kv, batch * kv / 9 + 20, batch * kv / 10 + 18, batch * kv / 8 + 22)
+                charts_scaling.Point(kv, batch * kv / 9 + 20, batch * kv / 10 + 18, batch * kv / 8 + 22)
                 for kv in (512, 2048, 8192)
             ),
         )
         for batch in (1, 8, 32)
     ]
-    scaling = charts.scaling_chart(
+    scaling = charts_scaling.scaling_chart(
         "Decode over KV length",
         series,
         x=("KV length", "tokens"),

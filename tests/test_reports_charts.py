@@ -17,7 +17,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.notebook import OpenedRun
-from fiprof.reports.pages import charts, charts_time, charts_timeline, figures, plot
+from fiprof.reports.pages import charts, charts_scaling, charts_time, charts_timeline, figures, plot
 from fiprof.text import cell_width
 from tests import pages
 from tests.reports_fixture import make_run
@@ -144,8 +144,8 @@ def test_of_many_launches_each_kernel_of_a_case_has_one_bar() -> None:
 
 
 def test_names_are_text_for_plotly_too() -> None:
-    items = [charts.Bar(name, 1.0) for name in pages.HOSTILE]
-    figure = charts.bars_chart("Time", items, unit="µs", anchor="a").figure()
+    kernels = tuple(charts_time.KernelTime(name, 1, 1.0, 0.1) for name in pages.HOSTILE)
+    figure = charts_time.gpu_time_chart(charts_time.GpuTime(kernels, "nsys", measured=True)).figure()
     shown = [
         *figure.layout.yaxis.ticktext,
         *(text.removeprefix("<b>").split("</b>")[0] for text in figure.data[0].hovertext),
@@ -155,8 +155,13 @@ def test_names_are_text_for_plotly_too() -> None:
 
 
 def test_scaling_leaves_out_what_a_logarithm_cannot_show() -> None:
-    series = [charts.Series("one", (charts.Point(0, 1.0), charts.Point(10, 2.0, 1.5, 3.0), charts.Point(100, 20.0)))]
-    chart = charts.scaling_chart("T", series, x=("rows", ""), y=("time", "µs"), anchor="a")
+    series = [
+        charts_scaling.Series(
+            "one",
+            (charts_scaling.Point(0, 1.0), charts_scaling.Point(10, 2.0, 1.5, 3.0), charts_scaling.Point(100, 20.0)),
+        )
+    ]
+    chart = charts_scaling.scaling_chart("T", series, x=("rows", ""), y=("time", "µs"), anchor="a")
     (line,) = chart.figure().data
     assert (list(line.x), list(line.y)) == ([10, 100], [2.0, 20.0])
     assert (line.error_y.arrayminus[0], line.error_y.array[0]) == (0.5, 1.0)

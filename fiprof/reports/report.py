@@ -91,21 +91,23 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
     return (*kept, checklist.checklist(_items(measured, kept, checks, judged)))
 
 
+CHARTS: tuple[Callable[[Analyses], Chart | None], ...] = (
+    timeline_chart,
+    lambda measured: gpu_time_chart(time) if (time := gpu_time(measured.run)).kernels else None,
+    lambda measured: roofline_chart(measured.roofs),
+    lambda measured: stalls_chart(measured.stalls),
+    lambda measured: occupancy_chart(measured.figures) if measured.run.launches else None,
+    lambda measured: memory_chart(measured.run),
+)
+"""The pictures of a run, in their order; each is None or raises FiprofError where the run lacks what it shows."""
+
+
 def _charts(measured: Analyses) -> Section:
     """The pictures, as far as the run has what they show."""
-    run = measured.run
     blocks: list[Block] = []
-    makers: tuple[Callable[[], Chart | None], ...] = (
-        lambda: timeline_chart(measured),
-        lambda: gpu_time_chart(time) if (time := gpu_time(run)).kernels else None,
-        lambda: roofline_chart(measured.roofs),
-        lambda: stalls_chart(measured.stalls),
-        lambda: occupancy_chart(measured.figures) if measured.run.launches else None,
-        lambda: memory_chart(run),
-    )
-    for make in makers:
+    for make in CHARTS:
         try:
-            chart = make()
+            chart = make(measured)
         except FiprofError as error:
             blocks.append(Caution(error.message))
             continue

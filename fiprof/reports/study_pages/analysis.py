@@ -188,7 +188,7 @@ def intensity(case: CaseResult) -> float | None:
 
 def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
     """Every case under the roofs that follow from its shares of them: nothing where no case has both."""
-    from fiprof.reports.pages.charts import Point, Series, scaling_chart
+    from fiprof.reports.pages.charts_scaling import Point, Series, scaling_chart
 
     groups = {
         key: [(case, x) for case in cases_ if (x := intensity(case)) is not None and case.tflops]
@@ -289,7 +289,7 @@ def _middle(study: Study, workload: str, axis: str, found: Sequence[Fit]) -> tup
 
 
 def _chart(study: Study, workload: str, axis: str, shown: Sequence[Fit], fixed: dict[str, Value]) -> Chart:
-    from fiprof.reports.pages.charts import Point, Series, scaling_chart
+    from fiprof.reports.pages.charts_scaling import Point, Series, scaling_chart
 
     series = [
         Series(

@@ -1,0 +1,133 @@
+"""A chart of any measurements over a size, both axes logarithmic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fiprof.reports.pages import plot
+from fiprof.reports.pages.figures import GREY, colours, escaped, figure, hover, label, log_axis
+from fiprof.reports.pages.page import Chart
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measurement of a series."""
+
+    x: float
+    y: float
+    low: float | None = None
+    """Lower end of its confidence interval, in the unit of y."""
+    high: float | None = None
+    name: str = ""
+    """E.g. the case."""
+    details: tuple[tuple[str, str], ...] = ()
+    """Names and values with units, for the mouse."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Measurements that belong together."""
+
+    name: str
+    points: tuple[Point, ...]
+    """In the order of x."""
+
+
+def scaling_chart(
+    title: str,
+    series: Sequence[Series],
+    *,
+    x: tuple[str, str],
+    y: tuple[str, str],
+    anchor: str,
+    caption: str = "",
+    roofs: Sequence[tuple[str, float]] = (),
+) -> Chart:
+    """Curves over both logarithms; points that are not above 0 are left out.
+
+    x, y: name and unit of the axes (unit empty for a count). roofs: names and values in the unit of y, drawn across.
+    """
+    kept = [Series(item.name, tuple(point for point in item.points if point.x > 0 and point.y > 0)) for item in series]
+    kept = [item for item in kept if item.points]
+    names = [", ".join(filter(None, words)) for words in (x, y)]
+    text = plot.scatter(
+        [(item.name, [(point.x, point.y) for point in item.points]) for item in kept], x=names[0], y=names[1]
+    )
+    return Chart(anchor, title, text, lambda: _scaling(kept, names, x, y, roofs), caption)
+
+
+def _scaling(
+    series: Sequence[Series],
+    names: Sequence[str],
+    x: tuple[str, str],
+    y: tuple[str, str],
+    roofs: Sequence[tuple[str, float]],
+) -> Figure:
+    import plotly.graph_objects as go
+
+    xs = [point.x for item in series for point in item.points] or [1.0]
+    ys = [point.y for item in series for point in item.points] or [1.0]
+    ys += [value for _, value in roofs if value > 0]
+    palette = colours([item.name for item in series])
+    traces: list[Any] = []
+    for number, item in enumerate(series):
+        colour, pattern = palette[item.name]
+        ranges = [(p.low, p.high) for p in item.points]
+        traces.append(
+            go.Scatter(
+                x=[point.x for point in item.points],
+                y=[point.y for point in item.points],
+                error_y={
+                    "type": "data",
+                    "symmetric": False,
+                    "array": [
+                        0 if high is None else high - p.y for p, (_, high) in zip(item.points, ranges, strict=True)
+                    ],
+                    "arrayminus": [
+                        0 if low is None else p.y - low for p, (low, _) in zip(item.points, ranges, strict=True)
+                    ],
+                    "color": colour,
+                    "thickness": 1,
+                },
+                mode="lines+markers",
+                name=label(item.name),
+                line={"color": colour, "width": 2, "dash": "dot" if pattern else "solid"},
+                marker={"size": 8, "symbol": ("circle", "square", "diamond", "cross", "triangle-up")[number % 5]},
+                hovertext=[_scaled(item, point, x, y) for point in item.points],
+                hoverinfo="text",
+            )
+        )
+    left, right = min(xs) / 1.3, max(xs) * 1.3
+    for name, value in roofs:
+        traces.append(
+            go.Scatter(
+                x=[left, right], y=[value, value], mode="lines+text", text=["", escaped(f"{name} {value:,.4g} {y[1]}")],
+                textposition="bottom left", line={"color": GREY, "width": 1.5, "dash": "dash"}, showlegend=False,
+                hoverinfo="skip",
+            )
+        )  # fmt: skip
+    ticks = sorted(set(xs))
+    return figure(
+        traces,
+        height=470,
+        xaxis=log_axis(names[0], left, right)
+        | (
+            {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{t:,.10g}" for t in ticks]}
+            if len(ticks) <= 12
+            else {}
+        ),
+        yaxis=log_axis(names[1], min(ys) / 1.6, max(ys) * 1.6),
+    )
+
+
+def _scaled(item: Series, point: Point, x: tuple[str, str], y: tuple[str, str]) -> str:
+    rows = [(x[0], f"{point.x:,.10g} {x[1]}".rstrip()), (y[0], f"{point.y:,.5g} {y[1]}".rstrip())]
+    if point.low is not None and point.high is not None and math.isfinite(point.low + point.high):
+        rows.append(("confidence interval", f"{point.low:,.5g} to {point.high:,.5g} {y[1]}".rstrip()))
+    return hover(point.name or item.name, [*rows, *point.details])
