@@ -21,6 +21,7 @@ from fiprof.model.quantities import (
     float_peak,
     mostly_mma,
     tensor_peak,
+    work_share,
 )
 
 
@@ -131,3 +132,8 @@ def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
     assert DRAM_BYTES.value(rate) == 2000.0
     assert DRAM_BYTES.value({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
     assert DRAM_BYTES.value({"dram_read_bytes": 3.0}) is None
+
+
+def test_work_that_ncu_did_not_count_has_no_share() -> None:
+    for work in ("tensor", "tensor fp16", "fp32", "model"):
+        assert work_share(work).of({"duration_ns": 10.0}) is None

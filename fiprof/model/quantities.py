@@ -363,12 +363,12 @@ def _kind(work: str) -> str:
 
 def ops_of(work: str) -> Expression:
     """Operations of a kind of work that ncu counts; nothing for the cost model's."""
-    return tensor_ops(_kind(work)) if work.startswith("tensor") else FLOAT_OPS.get(work, Total(()))
+    return tensor_ops(_kind(work)) if work.startswith("tensor ") else FLOAT_OPS.get(work, Total(()))
 
 
 def peak_of(work: str) -> Expression:
     """Most of them in a second: the peak of a warp's instructions where the kind ends in ``mma``."""
-    if not work.startswith("tensor"):
+    if not work.startswith("tensor "):
         return float_peak(work)
     return mma_peak(_kind(work)) if work.endswith(" mma") else tensor_peak(_kind(work))
 
@@ -389,7 +389,7 @@ def main_work(row: Row) -> str | None:
     Half additions do not count for it: conversions between half and single precision execute as HADD.
     """
     works = counted_works(row)
-    if FLOAT_OPS["fp32"].value(row) is None and not any(work.startswith("tensor") for work in works):
+    if FLOAT_OPS["fp32"].value(row) is None and not any(work.startswith("tensor ") for work in works):
         return None
 
     def use(work: str) -> tuple[float, float]:

@@ -25,6 +25,7 @@ from fiprof.model.quantities import (
     L2_GB_PER_S,
     L2_ROOF,
     LOCAL_REQUESTS,
+    QUANTITIES,
     SHARED_LOADS_CONFLICTS,
     SHARED_LOADS_PASSES,
     SHARED_MEMORY,
@@ -167,10 +168,12 @@ LOCAL: Cells = (
     measured(metric("spill_requests"), "spilled", "requests"),
 )
 
-LAUNCH: Cells = (
+_CHOSEN: Cells = (
     *WHO, GRID, BLOCK, *TIME, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
 )  # fmt: skip
-"""All that is known of a launch."""
+_KEYS = {column.key for column, _ in _CHOSEN}
+LAUNCH: Cells = (*_CHOSEN, *(measured(quantity) for key, quantity in QUANTITIES.items() if key not in _KEYS))
+"""All that is known of a launch: programs get the quantities without a column of their own too."""
 
 # Cases
 
@@ -189,6 +192,8 @@ CASE_TIMES: tuple[CaseCell, ...] = (
     _of_case(case_quantities.NSYS, "nsys", ".2f"),
     _of_case(case_quantities.NSYS_SPREAD, "spread", ".1%"),
     _of_case(case_quantities.NCU, "ncu", ".2f"),
+    _of_case(case_quantities.KERNEL_TIME),
+    _of_case(case_quantities.WALL),
 )
 CASE_LEAST: tuple[CaseCell, ...] = (
     _of_case(case_quantities.MODEL_FLOPS),

@@ -1,0 +1,42 @@
+"""docs/keys.md: every key of the JSON output, made from the quantities. ``python -m tests.docs_keys`` writes it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fiprof.model.keys import KEYS
+from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import Quantity
+
+PAGE = Path(__file__).parents[1] / "docs/keys.md"
+
+HEAD = """# JSON
+
+`--format json` of every command prints one object:
+
+```json
+{"schema": "verdict/1", "fiprof": "0.1.0", "run": "20261121-120959-all", "gpu": "NVIDIA H200", "warnings": [], "rows": []}
+```
+
+`schema` names the rows and their version, which rises when a key goes away or changes its meaning. `warnings` are
+findings: an `id` and the numbers that belong to it. Numbers have full precision; what was not collected is null. A
+quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` is percent.
+
+| key | unit | meaning | computed from ncu's metrics as |
+| --- | --- | --- | --- |
+"""
+
+_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
+
+
+def page() -> str:
+    """The page as the code has it."""
+    rows = []
+    for key in KEYS.values():
+        formula = key.expression.formula({}, _NAMES.__getitem__) if isinstance(key, Quantity) else ""
+        rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
+    return HEAD + "\n".join(rows) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,120 @@
+"""What programs get: every JSON key is documented, and nothing in JSON, exit statuses or results depends on a wording."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fiprof.cli.main import cli
+from fiprof.errors import FiprofError
+from fiprof.model.keys import KEYS
+from fiprof.reports import words
+from tests import docs_keys
+from tests.recorded_runs import RUNS, STUDY, parsed, session_folder
+
+READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
+
+Outputs = dict[tuple[str, str], tuple[int, str]]
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard output of a command, run in this process."""
+    result = CliRunner().invoke(cli, arguments)
+    if isinstance(result.exception, FiprofError):
+        return result.exception.exit_code, result.stdout
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout
+
+
+def read_all() -> Outputs:
+    """(Command, run) -> what each reading command prints of each recorded run as JSON."""
+    found = {
+        (command, name): invoke(command, str(parsed(name).path), "--format", "json")
+        for name in RUNS
+        for command in READERS
+    }
+    archive = str(session_folder())
+    others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
+    return {**found, **others, ("runs", ""): invoke("runs", "--artifacts", archive, "--format", "json")}
+
+
+@pytest.fixture(scope="module")
+def outputs() -> Outputs:
+    return read_all()
+
+
+def test_one_envelope(outputs: Outputs) -> None:
+    for (command, name), (_, text) in outputs.items():
+        if text:
+            found = json.loads(text)
+            assert list(found) == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
+            assert found["schema"].startswith(f"{command}/")
+            assert found["run"] == (RUNS[name].name if name else None)
+            assert all("id" in warning for warning in found["warnings"])
+
+
+def test_every_key_is_documented_and_every_documented_key_is_printed(outputs: Outputs) -> None:
+    rows = [row for _, text in outputs.values() if text for row in json.loads(text)["rows"]]
+    printed = {key for row in rows for key in row}
+    assert printed - set(KEYS) == set()
+    named = {row["quantity"] for row in rows if "quantity" in row}
+    named |= {each["quantity"] for row in rows for each in row.get("evidence", ())}
+    assert set(KEYS) - printed - named == set()
+
+
+def test_the_page_of_keys_is_made_from_the_code() -> None:
+    assert docs_keys.PAGE.read_text(encoding="utf-8") == docs_keys.page(), "python -m tests.docs_keys writes it anew"
+
+
+# The word test
+
+
+def _strings(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return {text for each in value.values() for text in _strings(each)}
+    if isinstance(value, list):
+        return {text for each in value for text in _strings(each)}
+    return {value} if isinstance(value, str) else set()
+
+
+@pytest.fixture
+def other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every template is its key."""
+    keys = {key: f"«{key}»" for key in words.templates()}
+    monkeypatch.setattr(words, "templates", lambda: keys)
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """The recorded study's results, made again from its runs in a copy."""
+    copy = Path(shutil.copytree(STUDY, folder))
+    status, _ = invoke("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
+    assert status == 0
+    return {path.name: path.read_bytes() for path in sorted((copy / "results").glob("*.json"))}
+
+
+@pytest.mark.usefixtures("other_words")
+def test_programs_get_the_same_whatever_the_words(outputs: Outputs) -> None:
+    assert "«" in invoke("verdict", str(parsed("all").path))[1]
+    again = read_all()
+    for key, output in outputs.items():
+        assert again[key] == output, key
+
+
+@pytest.mark.usefixtures("other_words")
+def test_results_and_claims_are_the_same_whatever_the_words(tmp_path: Path) -> None:
+    made = results(tmp_path / "study")
+    for path in (STUDY / "results").glob("*.json"):
+        if path.name != "environment_info.json":
+            assert made[path.name] == path.read_bytes(), path.name
+
+
+def test_no_sentence_stands_in_the_json(outputs: Outputs) -> None:
+    said = {text for _, out in outputs.values() if out for text in _strings(json.loads(out)["rows"])}
+    sentences = {text for text in words.templates().values() if text.count(" ") > 2}
+    assert said & sentences == set()
