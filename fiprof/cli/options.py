@@ -175,7 +175,7 @@ def setting_options(*names: str) -> Callable[[F], F]:
         from fiprof.model.settings import CollectSettings, settings_of
 
         found = [setting_option(each) for each in settings_of(CollectSettings) if each.name in names]
-        function.__click_params__ = [*reversed(found), *getattr(function, "__click_params__", [])]  # type: ignore[attr-defined]
+        function.__click_params__ = [*getattr(function, "__click_params__", []), *reversed(found)]  # type: ignore[attr-defined]
         return function
 
     return decorated
@@ -183,6 +183,14 @@ def setting_options(*names: str) -> Callable[[F], F]:
 
 python_option = setting_options("python")
 """``--python``, the workload's interpreter, given to the command as ``python``."""
+
+
+def supervision_options(function: F) -> F:
+    """``--wait`` and ``--quiet``, of commands that measure."""
+    wait = click.option(
+        "--wait/--no-wait", default=True, show_default=True, help="Wait while another fiprof has the GPU."
+    )
+    return wait(click.option("--quiet", is_flag=True, help="No progress.")(function))
 
 
 def format_option(function: F) -> F:

@@ -15,6 +15,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from fiprof.orchestrator.process import Supervisor
+
 REFRESHES_PER_S = 8
 
 
@@ -82,3 +84,14 @@ class TerminalProgress:
             under_way = " · ".join(f"{name} {text}".strip() for name, text in self._steps.items())
         line = Text(f" {time.monotonic() - self._begin:4.0f} s  {under_way}", no_wrap=True, overflow="ellipsis")
         return Spinner("dots", text=line)
+
+
+@contextmanager
+def supervised(*, quiet: bool) -> Iterator[tuple[TerminalProgress, Supervisor]]:
+    """The progress line for the length of a block, and who ends its processes at Ctrl-C."""
+    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+
+    progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
+    stop_on_signals(supervisor)
+    with progress.shown():
+        yield progress, supervisor

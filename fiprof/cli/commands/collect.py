@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli.options import archive_option, setting_option, split
+from fiprof.cli.options import archive_option, setting_option, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -80,9 +80,8 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
 @click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@supervision_options
 @archive_option
 def command(
     archive: Archive,
@@ -99,18 +98,16 @@ def command(
     The folder's path goes to standard output, progress to standard error. The parameters of the workloads take comma
     lists; every combination becomes a case, and all cases share one process per tool.
     """
-    from fiprof.cli.progress import TerminalProgress
+    from fiprof.cli.progress import supervised
     from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
-    from fiprof.orchestrator.process import Supervisor, stop_on_signals
     from fiprof.orchestrator.request import CollectRequest
 
     if replay is not None:
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
-        source, supervisor, progress = archive.find(replay), Supervisor(), TerminalProgress(quiet=quiet)
-        stop_on_signals(supervisor)
-        with progress.shown():
+        source = archive.find(replay)
+        with supervised(quiet=quiet) as (progress, supervisor):
             result = collect.replay(source, archive, progress, supervisor)
         return _conclude(result)
     own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
@@ -121,9 +118,7 @@ def command(
     )
     if dry_run:
         return _dry_run(request, archive)
-    supervisor, progress = Supervisor(), TerminalProgress(quiet=quiet)
-    stop_on_signals(supervisor)
-    with progress.shown():
+    with supervised(quiet=quiet) as (progress, supervisor):
         result = collect.collect(request, archive, progress, supervisor, wait=wait)
     return _conclude(result)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import archive_option, python_option
+from fiprof.cli.options import archive_option, setting_options, split, supervision_options
 from fiprof.errors import FiprofError, Interrupted
 
 if TYPE_CHECKING:
@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
 @click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or extras, e.g. jit.")
 @click.option("--out", metavar="DIR", help="The study's folder [default: study-NAME in the archive, with -quick].")
-@click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another collect has the GPU.")
-@python_option
+@setting_options("gpu", "python")
 @click.option("--results-only", is_flag=True, help="Measure nothing: write the results again from the study's runs.")
 @click.option("--documents/--no-documents", default=True, show_default=True, help="Write reports/ from the results.")
 @click.option("--dry-run", is_flag=True, help="List batches, cases and what does not fit, and start nothing.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@supervision_options
 @archive_option
 def command(
     archive: Archive,
@@ -54,23 +52,20 @@ def command(
     """
     from pathlib import Path
 
-    from fiprof.cli.progress import TerminalProgress
-    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+    from fiprof.cli.progress import supervised
     from fiprof.orchestrator.study import definition, runner
 
     study = definition.load(name, quick=quick)
     folder = Path(out) if out else archive.root / f"study-{study.name}{'-quick' if quick else ''}"
-    words = [word.strip() for word in only.split(",") if word.strip()]
+    words = split(only)
     where = runner.Where(python=python, gpu=gpu, wait=wait)
     if dry_run:
         return _dry_run(study, folder, words, where)
-    progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
     if results_only:
         _write_results(name, folder)
     else:
-        stop_on_signals(supervisor)
         try:
-            with progress.shown():
+            with supervised(quiet=quiet) as (progress, supervisor):
                 runner.run_study(study, folder, where, progress, supervisor, only=words)
         except Interrupted as error:
             raise FiprofError(

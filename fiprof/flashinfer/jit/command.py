@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, python_option, show
+from fiprof.cli.options import format_option, setting_options, show, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
 )
-@python_option
-@click.option("--gpu", type=click.IntRange(0), help="GPU as nvidia-smi counts [default: the first visible].")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait while another fiprof has the GPU.")
+@setting_options("gpu", "python")
 @click.option(
     "--cache-dir",
     metavar="DIR",
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--keep", is_flag=True, help="Leave that folder, with the logs; it is removed otherwise.")
 @click.option("--timeout", default=900.0, show_default=True, metavar="S", help="Seconds that each process may take.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@supervision_options
 @format_option
 def command(
     kernels: str | None,
@@ -70,7 +68,7 @@ def command(
         _show(results.read(Path(source), JitResults), format_)
         return
     request = jit.JitRequest(
-        cases=jit.choose_cases([word.strip() for word in (kernels or "").split(",") if word.strip()], cases),
+        cases=jit.choose_cases(split(kernels or ""), cases),
         python=python,
         gpu=gpu,
         keep=keep,
@@ -83,12 +81,9 @@ def command(
         return
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
-    from fiprof.cli.progress import TerminalProgress
-    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+    from fiprof.cli.progress import supervised
 
-    supervisor, progress = Supervisor(), TerminalProgress(quiet=quiet)
-    stop_on_signals(supervisor)
-    with progress.shown():
+    with supervised(quiet=quiet) as (progress, supervisor):
         found = jit.measure(request, progress, supervisor, wait=wait)
     if out is not None:
         try:
