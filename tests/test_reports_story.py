@@ -27,26 +27,26 @@ def sentences(section: Section) -> list[str]:
 
 
 def test_the_recorded_run_in_order_of_time(recorded: story.Story) -> None:
-    starts = [scene.chapter.start_us for scene in recorded.scenes]
+    starts = [phase.at.start_us for phase in recorded.phases]
     assert starts == sorted(starts)
-    assert [(scene.chapter.phase, scene.chapter.label) for scene in recorded.scenes][:4] == [
+    assert [(phase.at.phase, phase.at.label) for phase in recorded.phases][:4] == [
         ("setup", "decode"),
         ("warmup", "decode"),
         ("measure", "decode"),
         ("setup", "fused_add_rmsnorm"),
     ]
-    assert [scene.chapter.label for scene in recorded.measured] == [
+    assert [phase.at.label for phase in recorded.measured] == [
         "decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope",
     ]  # fmt: skip
 
 
 def test_an_event_has_the_state_of_the_hardware(recorded: story.Story) -> None:
     (prefill,) = recorded.measured[2].events
-    assert (prefill.step.kernel, prefill.step.count, prefill.by) == ("PrefillWithKVCacheKernel", 20, "nsys")
+    assert (prefill.span.kernel, prefill.span.count, prefill.by) == ("PrefillWithKVCacheKernel", 20, "nsys")
     assert isinstance(prefill.tensor, TracedNumber)
     assert (str(prefill.sms), str(prefill.tensor), str(prefill.dram)) == ("92.7", "52.3", "11.8")
     # Too short for a sample of its own: ncu's counters stand for it.
-    merge = next(event for event in recorded.measured[0].events if "Merge" in event.step.kernel)
+    merge = next(event for event in recorded.measured[0].events if "Merge" in event.span.kernel)
     assert merge.by == "ncu" and merge.group is not None
     assert (str(merge.sms), str(merge.tensor), str(merge.dram)) == ("69.2", "0.6", "4.0")
 
@@ -111,7 +111,7 @@ def test_without_ranges_every_kernel_is_told(tmp_path: Path) -> None:
     rows = kernels((0, 1000), (1000, 2000), phase=None, case=None, iteration=None)
     run = make_run(tmp_path / "run", kernels=rows, cases=[case()])
     told = story.story(Analyses(run))
-    assert [scene.chapter.phase for scene in told.measured] == [None]
+    assert [phase.at.phase for phase in told.measured] == [None]
     section = story.section(told)
     assert any("no NVTX ranges at all" in block.text for block in section.blocks if isinstance(block, Caution))
     assert "K x 2" in sentences(section)[0]

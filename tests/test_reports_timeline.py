@@ -66,9 +66,9 @@ def test_the_levels_agree_with_what_ncu_counted(run: Run) -> None:
     told = timeline.timeline(run)
     assert told.warnings == ()
     figures = {
-        step.kernel: (step.count, step.levels.samples, round(step.levels.tensor_active or 0, 1))
-        for chapter in told.chapters
-        for step in chapter.steps
+        span.kernel: (span.count, span.levels.samples, round(span.levels.tensor_active or 0, 1))
+        for part in told.phases
+        for span in part.spans
     }
     # ncu: 52.75 % tensor active for prefill, 0.0 to 0.6 % for the others.
     assert figures == {
@@ -138,19 +138,19 @@ def test_nothing_is_wider_than_the_terminal(run: Run, width: int) -> None:
 @pytest.mark.parametrize(("phase", "kernels"), [("measure", 120), ("setup", 43), ("warmup", 21), ("all", 184)])
 def test_every_kernel_of_a_phase_is_told_once(run: Run, phase: str, kernels: int) -> None:
     told = timeline.timeline(run, phase=phase)
-    assert sum(step.count for chapter in told.chapters for step in chapter.steps) == kernels
-    starts = [chapter.start_us for chapter in told.chapters]
+    assert sum(span.count for part in told.phases for span in part.spans) == kernels
+    starts = [part.start_us for part in told.phases]
     assert starts == sorted(starts)
 
 
 def test_copies_and_calls_of_a_phase(run: Run) -> None:
-    [chapter] = timeline.timeline(run, phase="setup", kernel="decode").chapters
-    assert [(item.name, item.count, item.bytes) for item in chapter.copies] == [
+    [part] = timeline.timeline(run, phase="setup", kernel="decode").phases
+    assert [(item.name, item.count, item.bytes) for item in part.copies] == [
         ("Memset", 6, 12304),
         ("Device-to-Host", 2, 260),
         ("Host-to-Device", 2, 1812),
     ]
-    assert [(item.name, item.count, round(item.total_us, 3)) for item in chapter.calls[:2]] == [
+    assert [(item.name, item.count, round(item.total_us, 3)) for item in part.calls[:2]] == [
         ("cuLibraryLoadData", 7, 22874.567),
         ("cudaLaunchKernel", 17, 16865.699),
     ]
@@ -174,11 +174,11 @@ def test_a_kernel_that_is_not_there(run: Run) -> None:
 
 
 def test_a_kernel_alone_keeps_its_place_among_the_others(run: Run) -> None:
-    [chapter] = timeline.timeline(run).chapters[:1]
-    [alone] = timeline.timeline(run, kernel="MergeStates").chapters
-    assert alone.steps == chapter.steps[1:]
-    assert alone.tracks == chapter.tracks
-    assert alone.steps[0].gap_us == -0.128
+    [part] = timeline.timeline(run).phases[:1]
+    [alone] = timeline.timeline(run, kernel="MergeStates").phases
+    assert alone.spans == part.spans[1:]
+    assert alone.tracks == part.tracks
+    assert alone.spans[0].gap_us == -0.128
 
 
 def add(run: Run, name: str, rows: list[dict[str, Any]]) -> None:
@@ -249,7 +249,7 @@ def test_several_gpus_are_told_apart(tmp_path: Path) -> None:
         [{**sample, "device": d, "time_ns": t, "value": 10.0 + d} for d in (0, 1) for t in (0, 400, 800)],
     )
     told = timeline.timeline(run)
-    assert [(c.device, c.steps[0].levels.samples, c.steps[0].levels.sms_active) for c in told.chapters] == [
+    assert [(c.device, c.spans[0].levels.samples, c.spans[0].levels.sms_active) for c in told.phases] == [
         (0, 2, 10.0),
         (1, 1, 11.0),
     ]
@@ -301,7 +301,7 @@ def test_damaged_samples(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", kernels=[kernel(0, 1000)])
     rows = [(0, 10.0), (0, 99.0), (None, 5.0), (100, float("nan")), (200, 20.0), (400, 30.0)]
     add(run, "gpu_metrics", [{"time_ns": t, "value": v, "metric": "SMs Active [Throughput %]"} for t, v in rows])
-    assert timeline.timeline(run).chapters[0].steps[0].levels.sms_active == 20.0
+    assert timeline.timeline(run).phases[0].spans[0].levels.sms_active == 20.0
 
 
 def test_perfetto_beside_the_text(fiprof: Fiprof, run: Run, tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class CasePhase:
     """Share of ``length_us`` in which a kernel ran."""
     samples: int
     """Samples of the GPU's metrics in that time."""
-    steps: tuple[KernelSpan, ...]
+    spans: tuple[KernelSpan, ...]
     tracks: tuple[Track, ...]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
     copies: tuple[Totals, ...] = ()
@@ -161,7 +161,7 @@ class CasePhase:
 class Timeline:
     """What ``fiprof timeline`` shows of a run."""
 
-    chapters: tuple[CasePhase, ...]
+    phases: tuple[CasePhase, ...]
     period_us: float | None
     """Between two samples; None without."""
     warnings: tuple[Finding, ...]
@@ -176,8 +176,8 @@ class Timeline:
     @property
     def measured(self) -> Timeline:
         """Of the phase measure alone; all of it where nothing was measured."""
-        chapters = tuple(chapter for chapter in self.chapters if chapter.phase == MEASURE)
-        return dataclasses.replace(self, chapters=chapters) if chapters else self
+        phases = tuple(part for part in self.phases if part.phase == MEASURE)
+        return dataclasses.replace(self, phases=phases) if phases else self
 
 
 _COLUMNS = (
@@ -209,20 +209,20 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
         )
     memory, beside = _memory(run), _Beside(run)
     turns = _turns(rows, run.settings.rounds)
-    chapters = tuple(
-        _chapter(
+    phases = tuple(
+        _case_phase(
             group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
         )
         for group in grouped.values()
         if any(id(row) in wanted for row in group)
     )
     return Timeline(
-        chapters=chapters,
+        phases=phases,
         period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
         warnings=(
             *run.status_warning(),
             *_missing(run, rows, found, phase, sampled),
-            *_doubts(run, chapters, sampled),
+            *_doubts(run, phases, sampled),
         ),
     )
 
@@ -246,7 +246,7 @@ def _turns(rows: Sequence[Row], rounds: int) -> dict[int, int]:
     return found
 
 
-def _chapter(
+def _case_phase(
     rows: Sequence[Row],
     wanted: Collection[int],
     labels: Labels,
@@ -292,7 +292,7 @@ def _chapter(
         end_us=busy.end / 1e3,
         busy=worked / whole,
         samples=sum(sampled.covered(turn.start, turn.end) for turn in ran) if sampled else 0,
-        steps=tuple(_step(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
+        spans=tuple(_span(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
         tracks=tuple(_tracks(busy, edges, sampled)),
         copies=beside.copies(first["phase"], first["case"], first["device"]),
         calls=beside.calls(first["phase"], first["case"]),
@@ -301,7 +301,7 @@ def _chapter(
     )
 
 
-def _step(
+def _span(
     rows: Sequence[Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
 ) -> KernelSpan:
     first = rows[0]
@@ -458,31 +458,31 @@ def _why_not_sampled(run: Run) -> Finding:
     return Finding(NoLevels.NO_SAMPLES)
 
 
-def _doubts(run: Run, chapters: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
+def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
     """Whether the levels can be read as shares of the whole GPU."""
-    steps = [step for chapter in chapters for step in chapter.steps if step.levels.samples]
+    spans = [span for part in phases for span in part.spans if span.levels.samples]
     counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
     for launch in run.launches:
         if (active := TENSOR_ACTIVE.of(launch) or 0.0) >= KNOWN_PCT:
             counted[launch.case, launch.kernel].append(active)
-    for step in steps:
-        there, level = counted.get((step.case, step.kernel)), step.levels.tensor_active
+    for span in spans:
+        there, level = counted.get((span.case, span.kernel)), span.levels.tensor_active
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
             yield Finding(
                 TimelineWarning.TENSOR_DIFFERS,
-                {"kernel": step.kernel, "sampled_tensor_active_pct": level, "tensor_active_pct": median(there)},
+                {"kernel": span.kernel, "sampled_tensor_active_pct": level, "tensor_active_pct": median(there)},
             )
             return
     multiprocessors = run.environment("gpu", "multiprocessors")
-    for step in steps:
-        blocks = math.prod(int(n) for n in (step.grid or "0").split("x") if n.isdigit())
-        largest = sampled[step.device or 0].largest.get("sms_active", 100.0)
+    for span in spans:
+        blocks = math.prod(int(n) for n in (span.grid or "0").split("x") if n.isdigit())
+        largest = sampled[span.device or 0].largest.get("sms_active", 100.0)
         full = multiprocessors and blocks >= multiprocessors
-        if full and step.levels.sms_active is not None and largest < FULL_PCT:
+        if full and span.levels.sms_active is not None and largest < FULL_PCT:
             yield Finding(
                 TimelineWarning.SMS_DIFFER,
                 {
-                    "kernel": step.kernel,
+                    "kernel": span.kernel,
                     "blocks": blocks,
                     "multiprocessors": multiprocessors,
                     "largest_sms_active_pct": largest,

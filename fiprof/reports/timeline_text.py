@@ -61,32 +61,32 @@ def document(what: Timeline) -> Document:
     """The timeline as text and charts for people; for programs, a row a kernel of a case."""
     rows = tuple(
         (
-            *(getattr(step, name) for name in _KEYS.values()),
-            *(getattr(step.levels, name) for name in _LEVELS.values()),
+            *(getattr(span, name) for name in _KEYS.values()),
+            *(getattr(span.levels, name) for name in _LEVELS.values()),
         )
-        for chapter in what.chapters
-        for step in chapter.steps
+        for part in what.phases
+        for span in part.spans
     )
     data = View(tuple(map(Column, (*_KEYS, *_LEVELS))), rows)
-    shown = tuple(_view(chapter, what.period_us) for chapter in what.chapters)
+    shown = tuple(_view(part, what.period_us) for part in what.phases)
     notes = tuple(phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)])
     return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
 
 
-def _view(chapter: CasePhase, period_us: float | None) -> View:
-    place = f" · GPU {chapter.device}" if chapter.several_devices else ""
-    length_us = chapter.end_us - chapter.start_us
+def _view(part: CasePhase, period_us: float | None) -> View:
+    place = f" · GPU {part.device}" if part.several_devices else ""
+    length_us = part.end_us - part.start_us
     title = (
-        f"{chapter.label} · {chapter.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
-        f"{chapter.start_us / 1e3:,.3f} ms · GPU busy {chapter.busy:.1%}"
-        + (f" · the longest of {chapter.turns} turns" if chapter.turns > 1 else "")
+        f"{part.label} · {part.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
+        f"{part.start_us / 1e3:,.3f} ms · GPU busy {part.busy:.1%}"
+        + (f" · the longest of {part.turns} turns" if part.turns > 1 else "")
     )
-    header, ticks = axis(length_us, len(chapter.tracks[0].cells))
+    header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
-    rows = (("", ticks, ""), *map(_track, chapter.tracks))
-    sentences = [_sentence(step, period_us) for step in chapter.steps]
+    rows = (("", ticks, ""), *map(_track, part.tracks))
+    sentences = [_sentence(span, period_us) for span in part.spans]
     sentences += [
-        f"{title}: {totals(items)}." for title, items in (("copies", chapter.copies), ("calls", chapter.calls)) if items
+        f"{title}: {totals(items)}." for title, items in (("copies", part.copies), ("calls", part.calls)) if items
     ]
     return View(columns, rows, title=title, summary=tuple(sentences))
 
@@ -110,29 +110,29 @@ def totals(items: Sequence[Totals]) -> str:
     return "; ".join(words)
 
 
-def _sentence(step: KernelSpan, period_us: float | None) -> str:
+def _sentence(span: KernelSpan, period_us: float | None) -> str:
     """What ran, and then what the hardware did."""
-    if step.count > 1:
+    if span.count > 1:
         words = [
-            f"{short_kernel(step.kernel)} x {step.count}, median {step.median_us:.2f} µs, spread {step.spread:.1%}"
+            f"{short_kernel(span.kernel)} x {span.count}, median {span.median_us:.2f} µs, spread {span.spread:.1%}"
         ]
     else:
-        words = [f"{short_kernel(step.kernel)}, {step.median_us:.2f} µs"]
-    words.append(f"grid {step.grid or '–'}")
-    if step.gap_us is not None:
-        if step.gap_us < 0:
+        words = [f"{short_kernel(span.kernel)}, {span.median_us:.2f} µs"]
+    words.append(f"grid {span.grid or '–'}")
+    if span.gap_us is not None:
+        if span.gap_us < 0:
             words.append(
-                f"the next starts {time_words(-step.gap_us)} before its end" + (" (median)" if step.count > 1 else "")
+                f"the next starts {time_words(-span.gap_us)} before its end" + (" (median)" if span.count > 1 else "")
             )
         else:
-            words.append(f"gap to the next {time_words(step.gap_us)}" + (" median" if step.count > 1 else ""))
+            words.append(f"gap to the next {time_words(span.gap_us)}" + (" median" if span.count > 1 else ""))
     parts = [", ".join(words)]
-    if step.launch_us is not None:
-        parts.append(f"launch call {time_words(step.launch_us)}")
+    if span.launch_us is not None:
+        parts.append(f"launch call {time_words(span.launch_us)}")
     if period_us is not None:
-        parts.append(_levels(step.levels, period_us))
-    if step.memory_bytes is not None:
-        parts.append(f"device memory {bytes_words(step.memory_bytes)}")
+        parts.append(_levels(span.levels, period_us))
+    if span.memory_bytes is not None:
+        parts.append(f"device memory {bytes_words(span.memory_bytes)}")
     return "; ".join(parts) + "."
 
 
@@ -171,12 +171,12 @@ def axis(length_us: float, cells: int) -> tuple[str, str]:
     """The axis's labels, and the ticks below them, as long as the chart."""
     unit, per_us = ("ms", 1e-3) if length_us >= 1000 else ("µs", 1.0)
     length = max(length_us * per_us, 1e-9)
-    step = _round_step(length / max(cells // 12, 1))
+    span = _round_span(length / max(cells // 12, 1))
     labels, ticks = [" "] * cells, ["╌"] * cells
     free = 0
-    for index in range(int(length / step) + 1):
-        at = int(index * step / length * cells)
-        word = f"{index * step:.10g}" + (f" {unit}" if not index else "")
+    for index in range(int(length / span) + 1):
+        at = int(index * span / length * cells)
+        word = f"{index * span:.10g}" + (f" {unit}" if not index else "")
         if at < cells:
             ticks[at] = "┬"
         if free <= at and at + len(word) <= cells:
@@ -185,7 +185,7 @@ def axis(length_us: float, cells: int) -> tuple[str, str]:
     return "".join(labels).rstrip(), "".join(ticks)
 
 
-def _round_step(least: float) -> float:
+def _round_span(least: float) -> float:
     """The next of 1, 2 and 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
-MOST_CHAPTERS = 24
+MOST_WINDOWS = 24
 """Cases in a phase that have a window: the longest ones."""
 WINDOW_BINS = 400
 """Pieces of a window: executions of a kernel that begin in the same piece are drawn as one."""
@@ -38,21 +38,21 @@ def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Cha
     A menu leads to the window of each measured case. Raises FiprofError for a table that cannot be read.
     """
     run, found = measured.run, measured.timeline.measured
-    if not found.chapters:
+    if not found.phases:
         return None
-    longest = sorted(found.chapters, key=lambda chapter: -chapter.length_us)[:MOST_CHAPTERS]
-    chapters = [chapter for chapter in found.chapters if chapter in longest]
-    rest = len(found.chapters) - len(chapters)
-    views = timeline_text.document(dataclasses.replace(found, chapters=tuple(chapters))).shown
+    longest = sorted(found.phases, key=lambda part: -part.length_us)[:MOST_WINDOWS]
+    phases = [part for part in found.phases if part in longest]
+    rest = len(found.phases) - len(phases)
+    views = timeline_text.document(dataclasses.replace(found, phases=tuple(phases))).shown
     strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
     return Chart(
         anchor=anchor,
         title="Timeline",
         text="\n\n".join(strips),
-        figure=lambda: _timeline(run, chapters),
+        figure=lambda: _timeline(run, phases),
         caption=(
             "Time since the trace began. Levels are nsys's samples, in percent; DRAM is reads and writes together."
-            + (f" The {len(chapters)} longest of {len(found.chapters):,} cases have a window." if rest else "")
+            + (f" The {len(phases)} longest of {len(found.phases):,} cases have a window." if rest else "")
         ),
         hint=(
             "The menu leads to each case's measured window and to the whole trace. Executions too short for the width "
@@ -71,14 +71,14 @@ class _Lane:
     """With start_ns, end_ns and name."""
 
 
-def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
+def _timeline(run: Run, phases: Sequence[timeline.CasePhase]) -> Figure:
 
     lanes = [*_marked(run), *_calls(run), *_streams(run)]
-    windows = [(chapter.start_us / 1e3, chapter.end_us / 1e3) for chapter in chapters]
+    windows = [(part.start_us / 1e3, part.end_us / 1e3) for part in phases]
     windows = [(start - 0.03 * (end - start), end + 0.03 * (end - start)) for start, end in windows]
     times = [(float(lane.rows["start_ns"].min()), float(lane.rows["end_ns"].max())) for lane in lanes]
     whole = min(start for start, _ in times) / 1e6, max(end for _, end in times) / 1e6
-    shown = [*windows, whole] if len(chapters) > 1 or windows[0] != whole else [whole]
+    shown = [*windows, whole] if len(phases) > 1 or windows[0] != whole else [whole]
     palette = _palette(lanes, windows)
     traces = [trace for lane in lanes for trace in _bars(lane, _drawn(lane.rows, shown), palette)]
     levels = list(_levels(run, shown))
@@ -98,7 +98,7 @@ def _timeline(run: Run, chapters: Sequence[timeline.CasePhase]) -> Figure:
     )  # fmt: skip
     if levels:
         made.update_layout(yaxis2=axis("level, %", domain=[0, 1 - split], range=[0, 104], fixedrange=True))
-    made.update_layout(yaxis={"fixedrange": True}, updatemenus=[_menu(chapters, shown)])
+    made.update_layout(yaxis={"fixedrange": True}, updatemenus=[_menu(phases, shown)])
     return made
 
 
@@ -130,15 +130,15 @@ def _bars(lane: _Lane, drawn: pd.DataFrame, palette: Mapping[str, str]) -> Itera
         )
 
 
-def _menu(chapters: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
+def _menu(phases: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, float]]) -> dict[str, Any]:
     """Leads to the windows."""
     names = [
-        chapter.label
-        + (f" · {chapter.phase}" if chapter.phase not in (None, "measure") else "")
-        + (f" · GPU {chapter.device}" if chapter.several_devices else "")
-        for chapter in chapters
+        part.label
+        + (f" · {part.phase}" if part.phase not in (None, "measure") else "")
+        + (f" · GPU {part.device}" if part.several_devices else "")
+        for part in phases
     ]
-    names = [*names, "the whole trace"][: len(windows)] if len(windows) > len(chapters) else ["the whole trace"]
+    names = [*names, "the whole trace"][: len(windows)] if len(windows) > len(phases) else ["the whole trace"]
     return {
         "type": "dropdown",
         "x": 0,

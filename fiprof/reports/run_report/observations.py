@@ -67,11 +67,11 @@ def section(measured: Analyses, told: Story, found: Verdicts) -> Section:
 def waiting(measured: Analyses, told: Story, found: Verdicts) -> Iterable[Observation]:
     """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
     idle = {
-        scene.chapter.steps[0].case or "": scene.chapter
-        for scene in sorted(told.measured, key=lambda scene: scene.chapter.busy)
-        if scene.chapter.steps and scene.chapter.steps[0].case and scene.chapter.busy < 1 - SOME_WAITING.share
+        phase.at.spans[0].case or "": phase.at
+        for phase in sorted(told.measured, key=lambda phase: phase.at.busy)
+        if phase.at.spans and phase.at.spans[0].case and phase.at.busy < 1 - SOME_WAITING.share
     }
-    traced = {case: share_idle(chapter) for case, chapter in idle.items()}
+    traced = {case: share_idle(part) for case, part in idle.items()}
     plain = verdict_words.waiting(found)
     if plain:
         label, most = plain[0][0].label, sentence("{}", plain[0][1])

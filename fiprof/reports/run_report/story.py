@@ -27,7 +27,7 @@ LEAST_SAMPLES = 3
 MOST_EVENTS = 40
 """Rows of the table of kernels: those that take most time, in order of time."""
 MOST_PHASES = 60
-MOST_SCENES = 24
+MOST_PARAGRAPHS = 24
 """Cases that get a paragraph: those that took longest."""
 MOST_TOLD = 3
 """Kernels of a case, and calls, that a sentence names."""
@@ -40,7 +40,7 @@ _LENGTH = "(max(end_ns) - min(start_ns))"
 class Event:
     """A kernel of a case in a phase, all its executions folded, and the state of the hardware meanwhile."""
 
-    step: KernelSpan
+    span: KernelSpan
     group: Group | None
     """The same kernel under ncu."""
     sms: TracedNumber | None
@@ -54,28 +54,28 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Scene:
+class PhaseEvents:
     """A phase of a case on a GPU."""
 
-    chapter: CasePhase
+    at: CasePhase
     events: tuple[Event, ...]
     """In order of time."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """A run in order of time; without scenes where nsys saw nothing, and the warnings say why."""
+    """A run in order of time; without phases where nsys saw nothing, and the warnings say why."""
 
-    scenes: tuple[Scene, ...]
+    phases: tuple[PhaseEvents, ...]
     warnings: tuple[Finding, ...]
     period_us: float | None
     """Between two samples of nsys."""
 
     @property
-    def measured(self) -> tuple[Scene, ...]:
-        """The scenes of the phase measure; all of them where the trace has no phases."""
-        return tuple(scene for scene in self.scenes if scene.chapter.phase == "measure") or (
-            self.scenes if not any(scene.chapter.phase for scene in self.scenes) else ()
+    def measured(self) -> tuple[PhaseEvents, ...]:
+        """The phases of the phase measure; all of them where the trace has no phases."""
+        return tuple(phase for phase in self.phases if phase.at.phase == "measure") or (
+            self.phases if not any(phase.at.phase for phase in self.phases) else ()
         )
 
 
@@ -87,45 +87,45 @@ def story(measured: Analyses) -> Story:
     told = measured.timeline
     doubted = not told.levels_are_shares
     groups = {(group.case, group.kernel): group for group in reversed(measured.groups)}
-    scenes = tuple(
-        Scene(
-            chapter,
+    phases = tuple(
+        PhaseEvents(
+            part,
             tuple(
-                _event(step, groups.get((step.case, step.kernel)) if step.phase == "measure" else None, doubted)
-                for step in sorted(chapter.steps, key=lambda step: step.start_us)
+                _event(span, groups.get((span.case, span.kernel)) if span.phase == "measure" else None, doubted)
+                for span in sorted(part.spans, key=lambda span: span.start_us)
             ),
         )
-        for chapter in sorted(told.chapters, key=lambda chapter: chapter.start_us)
+        for part in sorted(told.phases, key=lambda part: part.start_us)
     )
     # What became of the run is said at its head.
     known = measured.run.status_warning()
-    return Story(scenes, tuple(each for each in told.warnings if each not in known), told.period_us)
+    return Story(phases, tuple(each for each in told.warnings if each not in known), told.period_us)
 
 
-def _event(step: KernelSpan, group: Group | None, doubted: bool) -> Event:
-    levels = step.levels
+def _event(span: KernelSpan, group: Group | None, doubted: bool) -> Event:
+    levels = span.levels
     if levels.samples >= LEAST_SAMPLES and not doubted:
         dram = None
         if levels.dram_read is not None and levels.dram_write is not None:
-            dram = _level(step, "mean(dram_read) + mean(dram_write)", levels.dram_read + levels.dram_write)
+            dram = _level(span, "mean(dram_read) + mean(dram_write)", levels.dram_read + levels.dram_write)
         tensor: TracedNumber | str | None = None
         if levels.tensor_active is not None:
             small = 0 < levels.tensor_active <= samples.SMALLEST
-            tensor = "≤1" if small else _level(step, "mean(tensor_active)", levels.tensor_active)
-        sms = None if levels.sms_active is None else _level(step, "mean(sms_active)", levels.sms_active)
-        return Event(step, group, sms, tensor, dram, NSYS)
-    if group is not None and step.phase == "measure":
+            tensor = "≤1" if small else _level(span, "mean(tensor_active)", levels.tensor_active)
+        sms = None if levels.sms_active is None else _level(span, "mean(sms_active)", levels.sms_active)
+        return Event(span, group, sms, tensor, dram, NSYS)
+    if group is not None and span.phase == "measure":
         row = group.median
         active = row.traced(SM_ACTIVE)
         return Event(
-            step,
+            span,
             group,
             _percent(active),
             row.traced(metric("tensor_active_pct"), spec=".1f", unit=""),
             row.traced(metric("dram_throughput_pct"), spec=".1f", unit=""),
             NCU,
         )
-    return Event(step, None, None, None, None, None)
+    return Event(span, None, None, None, None, None)
 
 
 def _percent(share: TracedNumber | None) -> TracedNumber | None:
@@ -135,31 +135,31 @@ def _percent(share: TracedNumber | None) -> TracedNumber | None:
     return TracedNumber(share.value * 100, Provenance(of.origin, f"{of.formula} * 100", launch=of.launch), ".1f")
 
 
-def _level(step: KernelSpan, formula: str, value: float) -> TracedNumber:
-    return TracedNumber(value, _of(step, formula), ".1f")
+def _level(span: KernelSpan, formula: str, value: float) -> TracedNumber:
+    return TracedNumber(value, _of(span, formula), ".1f")
 
 
-def _of(step: KernelSpan, formula: str) -> Provenance:
-    return Provenance("nsys", formula, case=step.case, kernel=step.kernel, grid=step.grid, phase=step.phase or "")
+def _of(span: KernelSpan, formula: str) -> Provenance:
+    return Provenance("nsys", formula, case=span.case, kernel=span.kernel, grid=span.grid, phase=span.phase or "")
 
 
-def _of_scene(chapter: CasePhase, value: float, formula: str, spec: str = ".2f", unit: str = "") -> TracedText:
+def _of_phase(part: CasePhase, value: float, formula: str, spec: str = ".2f", unit: str = "") -> TracedText:
     """A number about a phase; of a case that came in turns it is of all of them, which no formula says."""
-    case = chapter.steps[0].case if chapter.steps else None
-    if chapter.turns > 1:
+    case = part.spans[0].case if part.spans else None
+    if part.turns > 1:
         return sentence("{}", f"{value:{spec}}{unit}")
     return sentence(
-        "{}", TracedNumber(value, Provenance("nsys", formula, case=case, phase=chapter.phase or ""), spec, unit)
+        "{}", TracedNumber(value, Provenance("nsys", formula, case=case, phase=part.phase or ""), spec, unit)
     )
 
 
-def _cell(chapter: CasePhase, value: float, formula: str) -> Cell:
-    return next(iter(_of_scene(chapter, value, formula).facts), value)
+def _cell(part: CasePhase, value: float, formula: str) -> Cell:
+    return next(iter(_of_phase(part, value, formula).facts), value)
 
 
-def share_idle(chapter: CasePhase) -> TracedText:
+def share_idle(part: CasePhase) -> TracedText:
     """Of a phase's length, the share without a kernel, e.g. ``18%``."""
-    return _of_scene(chapter, 1 - chapter.busy, f"1 - busy_ns / {_LENGTH}", ".0%")
+    return _of_phase(part, 1 - part.busy, f"1 - busy_ns / {_LENGTH}", ".0%")
 
 
 # As a section
@@ -168,17 +168,17 @@ def share_idle(chapter: CasePhase) -> TracedText:
 def section(told: Story) -> Section:
     """The story as sentences and tables."""
     blocks: list[Block] = [Caution(worded(each)) for each in told.warnings]
-    scenes = told.measured
-    if told.scenes:
+    phases = told.measured
+    if told.phases:
         blocks.append(Text((_opening(told),)))
-        blocks.append(_phases(told.scenes))
-    if scenes:
-        blocks.append(_kernels(scenes))
-        told_of = sorted(scenes, key=lambda scene: -scene.chapter.length_us)[:MOST_SCENES]
-        blocks.append(Bullets(tuple(Text(_scene(scene)) for scene in scenes if scene in told_of)))
-        if len(scenes) > len(told_of):
-            blocks.append(Text((f"These are the {len(told_of)} longest of {len(scenes)}.",)))
-        if any(scene.chapter.busy >= 1 - SOME_WAITING.share for scene in scenes):
+        blocks.append(_phases(told.phases))
+    if phases:
+        blocks.append(_kernels(phases))
+        told_of = sorted(phases, key=lambda phase: -phase.at.length_us)[:MOST_PARAGRAPHS]
+        blocks.append(Bullets(tuple(Text(_paragraph(phase)) for phase in phases if phase in told_of)))
+        if len(phases) > len(told_of):
+            blocks.append(Text((f"These are the {len(told_of)} longest of {len(phases)}.",)))
+        if any(phase.at.busy >= 1 - SOME_WAITING.share for phase in phases):
             blocks.append(
                 Text(("Where the GPU was busy throughout, the host launched ahead of it: the kernels set the pace.",))
             )
@@ -187,13 +187,13 @@ def section(told: Story) -> Section:
 
 def _opening(told: Story) -> TracedText:
     everything = Provenance("nsys", "count(duration_ns)", phase="all")
-    steps = [step for scene in told.scenes for step in scene.chapter.steps]
-    chapters = [scene.chapter for scene in told.measured if scene.chapter.phase]
-    length = sum(chapter.length_us for chapter in chapters)
+    spans = [span for phase in told.phases for span in phase.at.spans]
+    phases = [phase.at for phase in told.measured if phase.at.phase]
+    length = sum(part.length_us for part in phases)
     sampled = "" if told.period_us is None else f" nsys sampled the hardware every {told.period_us:.0f} µs."
-    count = sum(step.count for step in steps)
+    count = sum(span.count for span in spans)
     measured = f" {length / 1e3:,.2f} ms of them are the measured phases." if length else ""
-    first, last = min(step.start_us for step in steps), max(step.end_us for step in steps)
+    first, last = min(span.start_us for span in spans), max(span.end_us for span in spans)
     return sentence(
         "Under nsys, {} kernels ran within {} ms.{}{} Times are nsys's own, without any replay.",
         TracedNumber(count, everything, ",.0f"),
@@ -216,33 +216,33 @@ _PHASES = (
 )
 
 
-def _phases(scenes: Sequence[Scene]) -> Table:
+def _phases(phases: Sequence[PhaseEvents]) -> Table:
     rows: list[list[Cell]] = []
-    kept = sorted(scenes, key=lambda scene: -scene.chapter.length_us)[:MOST_PHASES]
-    for scene in sorted(kept, key=lambda scene: scene.chapter.start_us):
-        chapter = scene.chapter
-        longest = max(chapter.steps, key=lambda step: step.median_us * step.count)
+    kept = sorted(phases, key=lambda phase: -phase.at.length_us)[:MOST_PHASES]
+    for phase in sorted(kept, key=lambda phase: phase.at.start_us):
+        part = phase.at
+        longest = max(part.spans, key=lambda span: span.median_us * span.count)
         rows.append(
             [
-                _cell(chapter, chapter.start_us / 1e3, "min(start_ns) / 1000000"),
-                _cell(chapter, chapter.length_us / 1e3, f"{_LENGTH} / 1000000"),
-                chapter.phase or "outside",
-                _place(chapter),
-                sum(step.count for step in chapter.steps),
-                _cell(chapter, chapter.busy, f"busy_ns / {_LENGTH}"),
+                _cell(part, part.start_us / 1e3, "min(start_ns) / 1000000"),
+                _cell(part, part.length_us / 1e3, f"{_LENGTH} / 1000000"),
+                part.phase or "outside",
+                _place(part),
+                sum(span.count for span in part.spans),
+                _cell(part, part.busy, f"busy_ns / {_LENGTH}"),
                 short_kernel(longest.kernel),
             ]
         )
     notes = ["start: since the trace began. length: from the first kernel's start to the last one's end."]
-    if any(scene.chapter.turns > 1 for scene in scenes):
+    if any(phase.at.turns > 1 for phase in phases):
         notes.append("Cases took turns: length, kernels and busy are of all of a case's turns, start is the longest's.")
-    if len(scenes) > MOST_PHASES:
-        notes.append(f"The {MOST_PHASES} longest of {len(scenes)}.")
+    if len(phases) > MOST_PHASES:
+        notes.append(f"The {MOST_PHASES} longest of {len(phases)}.")
     return table(_PHASES, rows, anchor="story-phases", title="The phases, in order of time", notes=tuple(notes))
 
 
-def _place(chapter: CasePhase) -> str:
-    return f"{chapter.label} (GPU {chapter.device})" if chapter.several_devices else chapter.label
+def _place(part: CasePhase) -> str:
+    return f"{part.label} (GPU {part.device})" if part.several_devices else part.label
 
 
 _KERNELS = (
@@ -258,23 +258,23 @@ _KERNELS = (
 )
 
 
-def _kernels(scenes: Sequence[Scene]) -> Table:
-    events = [(scene, event) for scene in scenes for event in scene.events]
-    kept = sorted(events, key=lambda pair: -pair[1].step.median_us * pair[1].step.count)[:MOST_EVENTS]
+def _kernels(phases: Sequence[PhaseEvents]) -> Table:
+    events = [(phase, event) for phase in phases for event in phase.events]
+    kept = sorted(events, key=lambda pair: -pair[1].span.median_us * pair[1].span.count)[:MOST_EVENTS]
     rows: list[list[Cell]] = []
-    for scene, event in sorted(kept, key=lambda pair: pair[1].step.start_us):
-        step = event.step
+    for phase, event in sorted(kept, key=lambda pair: pair[1].span.start_us):
+        span = event.span
         rows.append(
             [
-                TracedNumber(step.start_us / 1e3, _of(step, "min(start_ns) / 1000000")),
-                _place(scene.chapter),
-                Link(short_kernel(step.kernel), f"#{event.group.anchor}") if event.group else short_kernel(step.kernel),
-                TracedNumber(step.count, _of(step, "count(duration_ns)")),
-                _median(step),
+                TracedNumber(span.start_us / 1e3, _of(span, "min(start_ns) / 1000000")),
+                _place(phase.at),
+                Link(short_kernel(span.kernel), f"#{event.group.anchor}") if event.group else short_kernel(span.kernel),
+                TracedNumber(span.count, _of(span, "count(duration_ns)")),
+                _median(span),
                 event.sms,
                 event.tensor,
                 event.dram,
-                step.levels.samples if event.by == NSYS else None,
+                span.levels.samples if event.by == NSYS else None,
             ]
         )
     notes = [
@@ -290,33 +290,33 @@ def _kernels(scenes: Sequence[Scene]) -> Table:
     return table(columns, rows, anchor="story-kernels", title=title, notes=tuple(notes))
 
 
-def _median(step: KernelSpan) -> TracedNumber:
-    return TracedNumber(step.median_us, _of(step, "median(duration_ns) / 1000"), ",.2f", " µs")
+def _median(span: KernelSpan) -> TracedNumber:
+    return TracedNumber(span.median_us, _of(span, "median(duration_ns) / 1000"), ",.2f", " µs")
 
 
-def _scene(scene: Scene) -> tuple[str, ...]:
+def _paragraph(phase: PhaseEvents) -> tuple[str, ...]:
     """What ran, what the hardware did meanwhile, and who waited for whom."""
-    chapter = scene.chapter
-    length = _of_scene(chapter, chapter.length_us / 1e3, f"{_LENGTH} / 1000000", ",.2f", " ms")
-    busy = _of_scene(chapter, chapter.busy, f"busy_ns / {_LENGTH}", ".0%")
-    turns = f" in {chapter.turns} turns" if chapter.turns > 1 else ""
-    events = sorted(scene.events, key=lambda event: -event.step.median_us * event.step.count)
+    part = phase.at
+    length = _of_phase(part, part.length_us / 1e3, f"{_LENGTH} / 1000000", ",.2f", " ms")
+    busy = _of_phase(part, part.busy, f"busy_ns / {_LENGTH}", ".0%")
+    turns = f" in {part.turns} turns" if part.turns > 1 else ""
+    events = sorted(phase.events, key=lambda event: -event.span.median_us * event.span.count)
     told = [_event_words(event) for event in events[:MOST_TOLD]]
     if len(events) > MOST_TOLD:
         told.append(sentence("and {} other kernels", len(events) - MOST_TOLD))
-    head = sentence("{}, {}{}, GPU busy {}: {}.", _place(chapter), length, turns, busy, join("; ", told))
-    beside = (("Copies", chapter.copies), ("Host", chapter.calls))
-    return (head, _waits(chapter), *(f" {name}: {totals(items)}." for name, items in beside if items))
+    head = sentence("{}, {}{}, GPU busy {}: {}.", _place(part), length, turns, busy, join("; ", told))
+    beside = (("Copies", part.copies), ("Host", part.calls))
+    return (head, _waits(part), *(f" {name}: {totals(items)}." for name, items in beside if items))
 
 
 def _event_words(event: Event) -> TracedText:
-    step = event.step
-    name, grid = short_kernel(step.kernel), step.grid or "–"
-    if step.count > 1:
-        spread = TracedNumber(step.spread, _of(step, "spread(duration_ns)"), ".1%")
-        head = sentence("{} x {}, median {}, spread {}, grid {}", name, step.count, _median(step), spread, grid)
+    span = event.span
+    name, grid = short_kernel(span.kernel), span.grid or "–"
+    if span.count > 1:
+        spread = TracedNumber(span.spread, _of(span, "spread(duration_ns)"), ".1%")
+        head = sentence("{} x {}, median {}, spread {}, grid {}", name, span.count, _median(span), spread, grid)
     else:
-        head = sentence("{}, {}, grid {}", name, _median(step), grid)
+        head = sentence("{}, {}, grid {}", name, _median(span), grid)
     state = _state(event)
     return sentence("{}, {}", head, state) if state else head
 
@@ -335,19 +335,19 @@ def _state(event: Event) -> TracedText | None:
     if not words:
         return None
     return sentence(
-        "with {} ({})", join(", ", words), "ncu" if event.by == NCU else f"{event.step.levels.samples} samples"
+        "with {} ({})", join(", ", words), "ncu" if event.by == NCU else f"{event.span.levels.samples} samples"
     )
 
 
-def _waits(chapter: CasePhase) -> TracedText:
+def _waits(part: CasePhase) -> TracedText:
     """What the GPU waited for; nothing where it was busy."""
-    if chapter.busy >= 1 - SOME_WAITING.share:
+    if part.busy >= 1 - SOME_WAITING.share:
         return sentence("")
-    idle = share_idle(chapter)
-    launches = sum(call.count for call in chapter.calls if "Launch" in call.name)
+    idle = share_idle(part)
+    launches = sum(call.count for call in part.calls if "Launch" in call.name)
     if not launches:
         return sentence(" For {} of the time no kernel ran.", idle)
-    every = chapter.length_us / launches
+    every = part.length_us / launches
     return sentence(
         " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, time_words(every)
     )

@@ -83,20 +83,20 @@ def _kernels(told: Story) -> Iterable[Table]:
         Column("gap_us", "gap", "µs", ",.1f"),
         Column("launch_us", "call", "µs", ",.1f"),
     )
-    steps = [step for scene in told.scenes for step in scene.chapter.steps]
+    spans = [span for phase in told.phases for span in phase.at.spans]
     rows: list[list[Cell]] = [
         [
-            step.start_us / 1e3,
-            step.phase,
-            step.label,
-            short_kernel(step.kernel),
-            step.grid,
-            step.count,
-            step.median_us,
-            step.gap_us,
-            step.launch_us,
+            span.start_us / 1e3,
+            span.phase,
+            span.label,
+            short_kernel(span.kernel),
+            span.grid,
+            span.count,
+            span.median_us,
+            span.gap_us,
+            span.launch_us,
         ]
-        for step in sorted(steps, key=lambda step: step.start_us)
+        for span in sorted(spans, key=lambda span: span.start_us)
     ]
     if rows:
         notes = ("gap: to the start of the next kernel, the median. call: the CUDA call that launched it.",)
