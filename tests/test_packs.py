@@ -87,6 +87,9 @@ def test_a_pack_that_cannot_be_imported_is_named(installed: dict[str, str], tmp_
     done = run(installed, "-m", "fiprof", "study", "saxpy")
     assert done.returncode == 1
     assert done.stderr.startswith("fiprof: the pack saxpy (saxpy_pack) cannot be imported: No module named 'nowhere'")
+    done = run(installed, "-m", "fiprof", "saxpy-info")
+    assert done.returncode == 1
+    assert done.stderr.startswith("fiprof: the command saxpy-info (saxpy_pack:info) cannot be imported: No module")
 
 
 def test_every_function_of_flashinfers_pack_is_documented() -> None:
