@@ -315,6 +315,7 @@ _SAME_NAME = {
     "warp_latency_cycles": ".1f",
     "issue_active_pct": ".1f",
     "issue_slot_busy_pct": ".1f",
+    "threads_per_instruction": ".1f",
     "sm_throughput_pct": ".1f",
     "memory_throughput_pct": ".1f",
     "l1_throughput_pct": ".1f",

@@ -62,6 +62,7 @@ WORK: Cells = (
     tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"),
     attribute("basis", of="roofline.basis"),
     measured(metric("tensor_active_pct"), "tensor", "% active"),
+    measured(metric("threads_per_instruction"), "threads", "per inst"),
     measured(TENSOR_OPERATIONS),
     measured(FP32_OPERATIONS),
     measured(SM_CLOCK),
