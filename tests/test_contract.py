@@ -84,10 +84,10 @@ def _strings(value: Any) -> set[str]:
 
 
 @pytest.fixture
-def other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every template is its key."""
     keys = {key: f"«{key}»" for key in words.templates()}
-    monkeypatch.setattr(words, "templates", lambda: keys)
+    monkeypatch.setattr(words, "templates_of", lambda _: keys)
 
 
 def results(folder: Path) -> dict[str, bytes]:

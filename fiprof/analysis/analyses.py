@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.analysis.show import Figures, show
-from fiprof.analysis.stalls import StallReport, stalls
+from fiprof.analysis.stalls import LaunchStalls, StallReport, stalls
 from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times, summarize
@@ -100,6 +100,11 @@ class Analyses:
     def timeline(self) -> Timeline:
         """What nsys saw, every phase. Raises FiprofError for a table that cannot be read."""
         return timeline(self.run, phase="all")
+
+    @cached_property
+    def stall_mixes(self) -> dict[int, LaunchStalls]:
+        """Launch -> its stall mix; empty without any."""
+        return {item.launch: item for item in self.stalls.launches} if self.run.stall_reasons else {}
 
     @cached_property
     def figures(self) -> Figures:

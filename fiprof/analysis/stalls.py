@@ -96,6 +96,12 @@ class LaunchStalls(OfLaunch):
         """The reasons that are stalls and not zero, the largest share first."""
         return tuple(stall for stall in self.stalls if stall.kind == ReasonKind.STALL and stall.weight > 0)
 
+    def traced(self, stall: Stall) -> TracedNumber | None:
+        """Its share by the counters, with provenance."""
+        if stall.share is None:
+            return None
+        return TracedNumber(stall.share, stall_provenance(self.row, stall.reason), ".0%")
+
     @property
     def dominant(self) -> Stall | None:
         """The stall that dominates."""
@@ -199,10 +205,7 @@ def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
 
 
 def _share(kind: StallFinding, launch: LaunchStalls, stall: Stall) -> Finding:
-    share: TracedNumber | float = stall.weight
-    if stall.share is not None:
-        share = TracedNumber(stall.share, stall_provenance(launch.row, stall.reason), ".0%")
-    return Finding(kind, {"reason": stall.reason, "share": share})
+    return Finding(kind, {"reason": stall.reason, "share": launch.traced(stall) or stall.weight})
 
 
 def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:

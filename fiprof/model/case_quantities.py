@@ -126,8 +126,9 @@ KERNEL_TIME = CaseQuantity(
 
 def kernels(run: Run, case: str) -> int | None:
     """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
-    traced = run.trace.cases.get(case)
-    found = run.per_iteration(case, lambda _: 1.0) or (traced.executions if traced else None)
+    found = run.per_iteration(case, lambda _: 1.0)
+    if found is None and (traced := run.trace.cases.get(case)):
+        found = traced.executions
     return None if found is None else round(found)
 
 

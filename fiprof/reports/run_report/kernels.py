@@ -9,7 +9,7 @@ from fiprof.analysis.accesses import GlobalWidths, IdealSectors, widths_by_launc
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.occupancy import findings as occupancy_findings
 from fiprof.analysis.occupancy import grid_finding, occupancy
-from fiprof.analysis.stalls import BUSY_ISSUE_PCT, LaunchStalls, StallFinding
+from fiprof.analysis.stalls import BUSY_ISSUE_PCT, StallFinding
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.thresholds import APART, BUSY, SATURATED
 from fiprof.analysis.verdict.verdict import Verdicts
@@ -155,9 +155,6 @@ class _Writer:
     def __init__(self, measured: Analyses) -> None:
         self.measured = measured
         self._widths = widths_by_launch(measured.run)
-        self._stalls: dict[int, LaunchStalls] = {}
-        if measured.run.stall_reasons:
-            self._stalls = {item.launch: item for item in measured.stalls.launches}
         self._doubts = checks.by_launch(checks.failed(measured.run))
         self._hot = self._hottest()
 
@@ -312,7 +309,7 @@ class _Writer:
         return sentence("It read {} from DRAM, {} times what the algorithm has to read.", read, f"{factor:.2f}")
 
     def _stall(self, group: Group, *, helps: bool) -> TracedText | None:
-        mix = self._stalls.get(group.launch)
+        mix = self.measured.stall_mixes.get(group.launch)
         if mix is None or not any(stall.weight for stall in mix.stalls):
             return None
         without = {StallFinding.ISSUED, StallFinding.BUSY} | ({StallFinding.HELPS} if not helps else set())

@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.reasons import kind_of
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
-from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric, stall_provenance, work_share
+from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric, work_share
 from fiprof.reports.pages.page import Observation
 
 MOST_PLACES = 4
@@ -280,17 +279,8 @@ def _main(measured: Analyses, case: str) -> Group | None:
 
 
 def _first_stall(measured: Analyses, group: Group) -> TracedText | None:
-    rows = [
-        row
-        for row in measured.run.stall_reasons.get(group.launch, ())
-        if row.warps_per_issue is not None and kind_of(row.reason) == "stall"
-    ]
-    total = sum(row.warps_per_issue or 0.0 for row in measured.run.stall_reasons.get(group.launch, ()))
-    if not rows or not total:
+    mix = measured.stall_mixes.get(group.launch)
+    top = next(iter(mix.waiting), None) if mix is not None else None
+    if mix is None or top is None or (share := mix.traced(top)) is None:
         return None
-    top = max(rows, key=lambda row: row.warps_per_issue or 0.0)
-    return sentence(
-        "{} {}",
-        top.reason,
-        TracedNumber((top.warps_per_issue or 0.0) / total, stall_provenance(group.median, top.reason), ".0%"),
-    )
+    return sentence("{} {}", top.reason, share)

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.model import metrics, tables
-from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import stall_provenance
 from fiprof.model.run import Run
 from fiprof.reports import roofline_tables, show_document
 from fiprof.reports.pages.page import Table
@@ -55,16 +53,12 @@ def _stalls(measured: Analyses) -> Iterable[Table]:
         Column("warps", "warps/issue", spec=".2f"),
         Column("samples", "samples", spec=",d"),
     )
-    rows: list[list[Cell]] = []
-    for group in measured.groups:
-        found = measured.run.stall_reasons.get(group.launch, ())
-        whole = sum(row.warps_per_issue or 0.0 for row in found)
-        for row in sorted(found, key=lambda row: -(row.warps_per_issue or 0.0)):
-            warps = row.warps_per_issue
-            share = None
-            if warps is not None and whole:
-                share = TracedNumber(warps / whole, stall_provenance(group.median, row.reason), ".0%")
-            rows.append([group.launch, short_kernel(group.kernel), row.reason, share, warps, row.samples])
+    rows: list[list[Cell]] = [
+        [group.launch, short_kernel(group.kernel), s.reason, mix.traced(s), s.warps_per_issue, s.samples]
+        for group in measured.groups
+        if (mix := measured.stall_mixes.get(group.launch)) is not None
+        for s in mix.stalls
+    ]
     if rows:
         title = "Every stall reason"
         yield table(columns, rows[:MOST_ROWS], anchor="appendix-stalls", title=title, appendix=True)

@@ -40,12 +40,30 @@ MOST_VALUES = 8
 def templates() -> dict[str, str]:
     """``table.key`` or ``table.key.outcome`` -> template, of all files."""
     found: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*.toml")):
-        for table, entries in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            for key, template in _flat(entries):
-                assert f"{table}.{key}" not in found, f"{path.name}: {table}.{key} is worded twice"
-                found[f"{table}.{key}"] = template
+    for path, text in _texts().items():
+        for key, template in _in_file(text).items():
+            assert key not in found, f"{path.name}: {key} is worded twice"
+            found[key] = template
     return found
+
+
+@functools.cache
+def templates_of(table: str) -> dict[str, str]:
+    """The templates of the files that have a table: a command needs few of them, and to parse one takes time."""
+    head = re.compile(rf"^\[{table}[\].]", re.MULTILINE)
+    return {key: each for text in _texts().values() if head.search(text) for key, each in _in_file(text).items()}
+
+
+@functools.cache
+def _texts() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.toml"))}
+
+
+@functools.cache
+def _in_file(text: str) -> dict[str, str]:
+    return {
+        f"{table}.{key}": template for table, entries in tomllib.loads(text).items() for key, template in _flat(entries)
+    }
 
 
 def _flat(entries: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -64,19 +82,21 @@ def table_of(kind: type[StrEnum]) -> str:
 
 def phrase(key: str, /, **values: Any) -> TracedText:
     """The template ``table.key`` with these values in it; the traced numbers in them are kept."""
-    return _Formatter().traced(templates()[key], values)
+    return _Formatter().traced(templates_of(key.partition(".")[0])[key], values)
 
 
 def entry(table: str, key: str) -> str:
     """What a table says of a name from the tools, or of any other."""
-    return templates().get(f"{table}.{key}") or templates()[f"{table}.other"]
+    return templates_of(table).get(f"{table}.{key}") or templates_of(table)[f"{table}.other"]
 
 
 def worded(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
     if isinstance(what, Finding):
         key = f"{table_of(type(what.kind))}.{what.kind.name.lower()}"
-        if key not in templates() and isinstance(outcome := what.values.get("outcome"), StrEnum):
+        if key not in templates_of(key.partition(".")[0]) and isinstance(
+            outcome := what.values.get("outcome"), StrEnum
+        ):
             key = f"{key}.{outcome.name.lower()}"
         return phrase(key, **what.values)
     if isinstance(what, StrEnum):
