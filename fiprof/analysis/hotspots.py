@@ -190,11 +190,11 @@ def _table(run: Run) -> pa.Table:
 
 
 def _why_missing(run: Run) -> str:
-    why = run.why_missing("ncu")
     chosen = run.manifest.settings.get("ncu_set")
-    if why.startswith("ncu ran") and chosen not in (None, "full"):
+    of_ncu = [action for action in run.manifest.actions if action.step.startswith("ncu")]
+    if of_ncu and all(action.outcome == "ok" for action in of_ncu) and chosen not in (None, "full"):
         return f"it was collected with --set {chosen}, which leaves out ncu's source page"
-    return why
+    return run.why_missing("ncu")
 
 
 # Listings

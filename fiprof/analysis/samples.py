@@ -89,13 +89,6 @@ class Samples:
             means[key] = float(found.mean()) if len(found) else None
         return Levels(len(own), **means)
 
-    def covered(self, start_ns: float, end_ns: float) -> int:
-        """Samples whose window begins in this time."""
-        import numpy as np
-
-        first, last = np.searchsorted(self.times, [start_ns, end_ns])
-        return int(last - first)
-
     def means(self, key: str, edges: Floats) -> Floats:
         """A metric's mean between neighbouring edges; NaN where fewer than half of the time was sampled."""
         import numpy as np

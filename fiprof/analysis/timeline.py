@@ -143,8 +143,6 @@ class CasePhase:
     """Since the trace began; of a case that came several times, of its longest turn."""
     busy: float
     """Share of ``length_us`` in which a kernel ran."""
-    samples: int
-    """Samples of the GPU's metrics in that time."""
     spans: tuple[KernelSpan, ...]
     tracks: tuple[Track, ...]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
@@ -291,7 +289,6 @@ def _case_phase(
         start_us=busy.start / 1e3,
         end_us=busy.end / 1e3,
         busy=worked / whole,
-        samples=sum(sampled.covered(turn.start, turn.end) for turn in ran) if sampled else 0,
         spans=tuple(_span(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
         tracks=tuple(_tracks(busy, edges, sampled)),
         copies=beside.copies(first["phase"], first["case"], first["device"]),

@@ -27,10 +27,9 @@ def section(run: Run, found: Sequence[Check]) -> Section:
     text += f", {len(failed)} failed" if failed else ", none failed"
     text += f", and {len(unknown)} could not be made." if unknown else "."
     blocks: list[Block] = [Text((text,)), _summary(found)]
-    labels = Labels(run.manifest.cases)
     if failed:
         blocks.append(Text(("What failed, and what it means:",)))
-        blocks.append(Bullets(tuple(Text((sentence,)) for sentence in _sentences(failed, labels))))
+        blocks.append(Bullets(tuple(Text((sentence,)) for sentence in _sentences(failed, run.labels))))
     if unknown:
         blocks.append(Text(("What could not be told, and why:",)))
         blocks.append(Bullets(tuple(Text((sentence,)) for sentence in _reasons(unknown))))
@@ -104,11 +103,10 @@ _ALL = (
 
 def checks_table(run: Run, found: Sequence[Check]) -> Table | None:
     """Every check with its value and range, for the appendix; None for none."""
-    labels = Labels(run.manifest.cases)
     rows: list[list[Cell]] = [
         [
             check.check.value,
-            _subject(check, labels).removesuffix(": ") or "the run",
+            _subject(check, run.labels).removesuffix(": ") or "the run",
             check.value,
             check.low,
             check.high,

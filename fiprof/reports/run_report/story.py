@@ -351,8 +351,3 @@ def _waits(part: CasePhase) -> TracedText:
     return sentence(
         " For {} of the time the GPU waited for the host, which made a launch call every {}.", idle, time_words(every)
     )
-
-
-def missing(measured: Analyses) -> str:
-    """Why there is no story."""
-    return f"no execution story: {measured.run.why_missing('nsys')}"
