@@ -297,15 +297,6 @@ def test_a_kernel_that_moves_memory_has_no_point(tmp_path: Path, adds: float) ->
     }  # fmt: skip
 
 
-def test_dram_bytes_without_a_rate_have_a_rate_and_a_share(tmp_path: Path) -> None:
-    counted = {"dram_bytes_per_second": None, "dram_read_bytes": 2e5, "dram_write_bytes": 8e3}
-    launch = one(tmp_path, **counted, ffma_thread_insts=1e5)
-    dram = launch.memory(Level.DRAM)
-    assert dram and dram.share == pytest.approx(0.208)
-    (row,) = json.loads(render(document(Rooflines("run", (launch,), ())), "json"))["rows"]
-    assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
-
-
 def test_a_kernel_with_a_little_work_has_one(tmp_path: Path) -> None:
     vector_add = one(tmp_path, fadd_thread_insts=10_100.0)
     assert (vector_add.basis, vector_add.roof) == ("counted", "DRAM")

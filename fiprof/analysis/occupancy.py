@@ -37,13 +37,7 @@ class Resource(StrEnum):
     CLUSTERS = "clusters"
 
 
-_LIMIT_COLUMNS = {
-    Resource.REGISTERS: "limit_registers_blocks",
-    Resource.SHARED_MEMORY: "limit_shared_memory_blocks",
-    Resource.WARPS: "limit_warps_blocks",
-    Resource.BLOCKS: "limit_blocks_blocks",
-    Resource.BARRIERS: "limit_barriers_blocks",
-}
+_LIMIT_COLUMNS = {each: f"limit_{each.replace(' ', '_')}_blocks" for each in Resource if each != Resource.CLUSTERS}
 
 
 class Change(StrEnum):
@@ -222,15 +216,14 @@ def register_limit(registers_per_thread: float, warps_per_block: int, registers_
 
 
 def shared_limit(allocated_bytes: float, multiprocessor_bytes: float) -> int:
-    """Blocks that fit on a multiprocessor by shared memory.
-
-    allocated_bytes: of a block, the driver's part and the rounding included.
-    """
+    """The same by shared memory. allocated_bytes: of a block, the driver's part and the rounding included."""
     return int(multiprocessor_bytes // allocated_bytes)
 
 
 def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
-    found = {name: limit for name, column in _LIMIT_COLUMNS.items() if (limit := number(row, column)) is not None}
+    found: dict[Resource, float] = {
+        name: limit for name, column in _LIMIT_COLUMNS.items() if (limit := number(row, column)) is not None
+    }
     clusters = (Metric("clusters_max_active") * Metric("cluster_size")).value(row)
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
