@@ -6,7 +6,7 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -168,21 +168,21 @@ def split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def setting_options(*names: str) -> Callable[[F], F]:
-    """Options of settings of a collect, for a command that takes only some."""
+class SettingsCommand(click.Command):
+    """A command with options of a collect's settings, which are declared when they are asked for.
 
-    def decorated(function: F) -> F:
+    settings: their names; each value is given to the command under the name.
+    """
+
+    def __init__(self, *args: Any, settings: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.settings = settings
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         from fiprof.model.settings import CollectSettings, settings_of
 
-        found = [setting_option(each) for each in settings_of(CollectSettings) if each.name in names]
-        function.__click_params__ = [*getattr(function, "__click_params__", []), *reversed(found)]  # type: ignore[attr-defined]
-        return function
-
-    return decorated
-
-
-python_option = setting_options("python")
-"""``--python``, the workload's interpreter, given to the command as ``python``."""
+        added = [setting_option(each) for each in settings_of(CollectSettings) if each.name in self.settings]
+        return [*added, *super().get_params(ctx)]
 
 
 def supervision_options(function: F) -> F:

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, python_option, show
+from fiprof.cli.options import SettingsCommand, format_option, show
 
 if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(short_help="What works here, and how to mend the rest.", epilog="Example: fiprof env")
-@python_option
+@click.command(
+    cls=SettingsCommand,
+    settings=("python",),
+    short_help="What works here, and how to mend the rest.",
+    epilog="Example: fiprof env",
+)
 @format_option
 def command(python: str, format_: Format) -> None:
     """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to mend the rest.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import archive_option, setting_options, split, supervision_options
+from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
 from fiprof.errors import FiprofError, Interrupted
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=SettingsCommand,
+    settings=("gpu", "python"),
     short_help="Measure a whole matrix of cases, resumable.",
     epilog="Example: fiprof study flashinfer --quick --only decode --dry-run",
 )
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 @click.option("--quick", is_flag=True, help="With the study's quick settings: fewer launches, ncu's quick set.")
 @click.option("--only", metavar="LIST", default="", help="Measure these workloads alone, or extras, e.g. jit.")
 @click.option("--out", metavar="DIR", help="The study's folder [default: study-NAME in the archive, with -quick].")
-@setting_options("gpu", "python")
 @click.option("--results-only", is_flag=True, help="Measure nothing: write the results again from the study's runs.")
 @click.option("--documents/--no-documents", default=True, show_default=True, help="Write reports/ from the results.")
 @click.option("--dry-run", is_flag=True, help="List batches, cases and what does not fit, and start nothing.")

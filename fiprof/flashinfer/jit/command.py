@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, setting_options, show, split, supervision_options
+from fiprof.cli.options import SettingsCommand, format_option, show, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="What just-in-time compilation costs.", epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run"
+    cls=SettingsCommand,
+    settings=("gpu", "python"),
+    short_help="What just-in-time compilation costs.",
+    epilog="Example: fiprof jit --kernel decode,rmsnorm --dry-run",
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure [default: one case of each module].")
 @click.option("--case", "cases", multiple=True, metavar="CASE", help="A case, e.g. 'decode[dtype=bf16]'; repeatable.")
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
 @click.option(
     "--read", "source", metavar="FILE", type=click.Path(dir_okay=False), help="Show results that --out wrote, and stop."
 )
-@setting_options("gpu", "python")
 @click.option(
     "--cache-dir",
     metavar="DIR",
