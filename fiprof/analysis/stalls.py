@@ -10,7 +10,7 @@ from enum import StrEnum
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
-from fiprof.analysis.thresholds import DOMINANT_STALL
+from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.labels import names_case, names_kernel_or_case
@@ -18,12 +18,6 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
 from fiprof.text import short_kernel
-
-NEGLIGIBLE_SHARE = 0.05
-"""A largest stall below it is not worth a change."""
-
-BUSY_ISSUE_PCT = 75.0
-"""Schedulers that issue in more of their cycles have little to gain from shorter waits."""
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
@@ -123,7 +117,7 @@ class LaunchStalls(OfLaunch):
     @property
     def busy(self) -> bool:
         """Whether the schedulers issue so often that shorter waits would gain little."""
-        return (self.issue_active_pct or 0.0) >= BUSY_ISSUE_PCT
+        return (self.issue_active_pct or 0.0) >= BUSY_ISSUE.value
 
 
 @dataclass(frozen=True)
@@ -195,7 +189,7 @@ def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
     if not launch.waiting:
         return (*found, Finding(StallFinding.NO_STALL))
     top, *rest = launch.waiting
-    if top.weight < NEGLIGIBLE_SHARE:
+    if top.weight < NEGLIGIBLE_STALL.share:
         return (*found, _share(StallFinding.NEGLIGIBLE, launch, top))
     found.append(_share(StallFinding.DOMINATES if launch.dominant else StallFinding.LARGEST, launch, top))
     if rest and not launch.dominant:

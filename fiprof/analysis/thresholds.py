@@ -65,6 +65,12 @@ WAITING = Threshold(50.0, "%", ThresholdOrigin.WAITS_LONGER_THAN_IT_WORKS)
 DOMINANT_STALL = Threshold(30.0, "%", ThresholdOrigin.NCU_CPI_STALL)
 """A stall reason's share of the warps' time. The rule speaks at 30.5% and is silent at 29.4%."""
 
+NEGLIGIBLE_STALL = Threshold(5.0, "%")
+"""A largest stall below it is not worth a change."""
+
+BUSY_ISSUE = Threshold(75.0, "%")
+"""Schedulers that issue in more of their cycles have little to gain from shorter waits."""
+
 SHORT = Threshold(10.0, "µs")
 """A shorter launch: its start and end, some 2 µs on an H200, weigh in every counter."""
 

@@ -9,9 +9,9 @@ from fiprof.analysis.accesses import GlobalWidths, IdealSectors, widths_by_launc
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.occupancy import findings as occupancy_findings
 from fiprof.analysis.occupancy import grid_finding, occupancy
-from fiprof.analysis.stalls import BUSY_ISSUE_PCT, StallFinding
+from fiprof.analysis.stalls import StallFinding
 from fiprof.analysis.stalls import findings as stall_findings
-from fiprof.analysis.thresholds import APART, BUSY, SATURATED
+from fiprof.analysis.thresholds import APART, BUSY, BUSY_ISSUE, SATURATED
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import kernel_median, kernel_spread
@@ -258,7 +258,7 @@ class _Writer:
             # One is of the cycles in which a multiprocessor had a warp, the other of all.
             if (number(row, "issue_slot_busy_pct") or issue.value) < issue.value / 2:
                 much = ", where their multiprocessor had work at all: the most had none"
-            elif issue.value >= BUSY_ISSUE_PCT:
+            elif issue.value >= BUSY_ISSUE.value:
                 much = ": issue slots are scarce, fewer instructions would help"
             else:
                 much = ""
