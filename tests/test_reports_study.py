@@ -323,7 +323,7 @@ def write_sources(folder: Path, version: str = "0.6.13") -> None:
         tunable(f"Fused{kernel}", "VEC_SIZE", None, "", place("fused", "kernel", "VEC_SIZE", "norm.cuh", 9), None),
     ]
     found = {"version": version, "places": places, "tunables": tunables, "package": "flashinfer-python",
-             "missing": ["decode on CUDA cores: scheduler DecodePlan"], "schema_version": 1}  # fmt: skip
+             "missing": [{"topic": "decode on CUDA cores", "part": "scheduler", "name": "DecodePlan"}], "schema_version": 2}  # fmt: skip
     (folder / "results/sources.json").write_text(json.dumps(found))
 
 

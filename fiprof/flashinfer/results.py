@@ -7,7 +7,8 @@ from typing import Any
 
 JIT = "jit_analysis.json"
 SOURCES = "sources.json"
-SCHEMA_VERSION = 1
+JIT_SCHEMA = 1
+SOURCES_SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class JitResults:
     log: list[str] = field(default_factory=list)
     """What FlashInfer's own log (flashinfer_jit.log) said during the cold calls."""
     fiprof: str = ""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = JIT_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,17 @@ class SourceTunable:
 
 
 @dataclass(frozen=True)
+class SourceMissing:
+    """What was looked for and is not there."""
+
+    topic: str
+    """That it belongs to; empty for a kernel that no topic has."""
+    part: str
+    """As of a place; ``template`` for a kernel whose template has other parameters than the profiled one."""
+    name: str
+
+
+@dataclass(frozen=True)
 class SourceResults:
     """``sources.json``, as ``python -m fiprof.flashinfer.sources.find`` prints it."""
 
@@ -136,7 +148,7 @@ class SourceResults:
     """Of the package; empty where it has none."""
     places: list[SourcePlace]
     tunables: list[SourceTunable]
-    missing: list[str]
+    missing: list[SourceMissing]
     """What was looked for and is not there."""
     package: str = ""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = SOURCES_SCHEMA

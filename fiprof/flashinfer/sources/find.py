@@ -27,7 +27,18 @@ from fiprof.flashinfer.sources.tree import MODULE, SourcePlace, Tree
 from fiprof.flashinfer.sources.tunables import Tunable, fits, tunables
 
 PACKAGE = "flashinfer-python"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What was looked for and is not there."""
+
+    topic: str
+    """That it belongs to; empty for a kernel that no topic has."""
+    part: str
+    """As of a place; ``template`` for a kernel whose template has other parameters than the profiled one."""
+    name: str
 
 
 @dataclass(frozen=True)
@@ -38,7 +49,7 @@ class SourceMap:
     """Of the package; empty where it has none."""
     places: list[SourcePlace]
     tunables: list[Tunable]
-    missing: list[str]
+    missing: list[Missing]
     """What was looked for and is not there: kernels, parts of a topic that this version does not have, parameters."""
     package: str = PACKAGE
     schema_version: int = SCHEMA_VERSION
@@ -53,26 +64,26 @@ def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceMap:
     tree = Tree(root)
     places: dict[SourcePlace, None] = {}
     found_tunables: dict[Tunable, None] = {}
-    missing: dict[str, None] = {}
+    missing: dict[Missing, None] = {}
     for full in kernels:
         short = short_name(full)
         dsl = _dsl_kernel(short)
         definition = None if dsl else tree.cpp(short)
         topics = [topic for topic in TOPICS if (dsl or short) in topic.kernels]
         if definition is None and not dsl:
-            missing[f"kernel {short}"] = None
+            missing[Missing("", "kernel", short)] = None
         for topic in topics or [Topic(short, (short,))]:
             for part in topic.parts:
                 found = tree.find(part, near=definition)
                 if found is not None:
                     places[found.place(topic.name, part.part)] = None
                 elif not part.optional:
-                    missing[f"{topic.name}: {part.part} {part.name}"] = None
+                    missing[Missing(topic.name, part.part, part.name)] = None
             if definition is not None:
                 places[definition.place(topic.name, "kernel")] = None
         if definition is not None:
             if not fits(definition, full):
-                missing[f"kernel {short}: its template has other parameters than the profiled one"] = None
+                missing[Missing("", "template", short)] = None
             found_tunables |= dict.fromkeys(tunables(tree, (topics or [Topic(short, ())])[0], definition, full))
     order = {part: index for index, part in enumerate(_ORDER)}
     return SourceMap(

@@ -90,7 +90,7 @@ def blocks(
                 "torch's, or generated."
             )
         )
-    gone = [text for text in found.missing if text.partition(":")[0] in shown]
+    gone = [f"{item.topic}: {item.part} {item.name}" for item in found.missing if item.topic in shown]
     if gone:
         made.append(Caution(f"Looked for and not there in this version: {'; '.join(gone)}."))
     return tuple(made)
