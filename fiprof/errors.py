@@ -9,13 +9,15 @@ class FiprofError(Exception):
     message: what went wrong and where, one line.
     remedy: what to do about it, one line; empty when the message says it all.
     exit_code: 1 failed, 2 wrong use.
+    why: a finding that says why, which the CLI words behind the message; None for none.
     """
 
-    def __init__(self, message: str, remedy: str = "", *, exit_code: int = 1) -> None:
+    def __init__(self, message: str, remedy: str = "", *, exit_code: int = 1, why: object = None) -> None:
         super().__init__(message)
         self.message = message
         self.remedy = remedy
         self.exit_code = exit_code
+        self.why = why
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message

@@ -14,7 +14,8 @@ from fiprof.analysis.expectations import Family, check_workloads, combined, pars
 from fiprof.analysis.expected import CaseExpected, Expectation, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
-from fiprof.model.run import Run
+from fiprof.model.finding import Finding
+from fiprof.model.run import Missing, Run
 from fiprof.reports.expected import cells, document
 from fiprof.reports.view import render
 from fiprof.reports.words import worded
@@ -244,7 +245,8 @@ def test_a_share_of_a_roof_holds_within_its_tolerance_alone() -> None:
 def test_a_run_without_counters(tmp_path: Path) -> None:
     with pytest.raises(FiprofError) as raised:
         expected(make_run(tmp_path / "run"))
-    assert raised.value.message == "run has no counters to hold against: ncu was not started"
+    assert raised.value.message == "run has no counters to hold against"
+    assert raised.value.why == Finding(Missing.NOT_STARTED, {"tool": "ncu", "reason": ""})
 
 
 def test_no_expectation_for_any_case(tmp_path: Path) -> None:

@@ -329,7 +329,7 @@ def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
 
 def test_no_launches_and_no_such_launch(tmp_path: Path, recorded_run: Run) -> None:
     action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
-    with pytest.raises(FiprofError, match="no counters for a roofline: ncu failed: ERR_NVGPUCTRPERM"):
+    with pytest.raises(FiprofError, match="no counters for a roofline"):
         roofline(make_run(tmp_path / "run", actions=[action]))
     with pytest.raises(FiprofError, match="has no launch with kernel 'gemm'"):
         roofline(recorded_run, kernel="gemm")

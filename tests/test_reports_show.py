@@ -245,7 +245,7 @@ def test_nsys_alone(tmp_path: Path) -> None:
         (None, "decode", None),
     ]
     assert {row["kernel"] for row in rows} >= {"RMSNormKernel", "PrefillWithKVCacheKernel"}
-    assert figures.warnings == (Finding(ShowWarning.NO_COUNTERS, {"why": run.why_missing("ncu")}),)
+    assert figures.warnings == (Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")}),)
     assert rows[0]["case_model_tflops"] == pytest.approx(137506062336 / 302.141e-6 / 1e12)
     assert (rows[0]["case_model_tflops_roof_share"], rows[1]["case_kernels"]) == (None, 2)
     text = render(document(figures), "table")

@@ -15,8 +15,9 @@ import pytest
 from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.stalls import LaunchStalls, StallFinding, disagreements, findings, stalls
 from fiprof.errors import FiprofError
+from fiprof.model.finding import Finding
 from fiprof.model.manifest import Action
-from fiprof.model.run import Run
+from fiprof.model.run import Missing, Run
 from fiprof.reports.stalls import document
 from fiprof.reports.view import render, warnings
 from fiprof.reports.words import templates, worded
@@ -276,14 +277,22 @@ def test_a_kernel_with_a_hostile_name(tmp_path: Path) -> None:
 
 def test_a_run_without_counters_says_why(tmp_path: Path) -> None:
     action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
-    run = make_run(tmp_path / "refused", kernels=[], status="failed", reason="ncu failed", actions=[action])
-    with pytest.raises(FiprofError) as error:
-        stalls(run)
-    assert error.value.message == "refused has no warp stalls: ncu failed: ERR_NVGPUCTRPERM"
-    with pytest.raises(FiprofError, match="ncu was not asked for"):
-        stalls(make_run(tmp_path / "nsys", kernels=[], settings={"tools": ["nsys"]}))
-    with pytest.raises(FiprofError, match="ncu was not started: no disk"):
-        stalls(make_run(tmp_path / "none", status="failed", reason="no disk"))
+    refused = {"status": "failed", "reason": "ncu failed", "actions": [action]}
+    for name, manifest, kind, said in (
+        ("refused", refused, Missing.STEP_SAID, "ncu failed: ERR_NVGPUCTRPERM"),
+        ("nsys", {"settings": {"tools": ["nsys"]}}, Missing.NOT_ASKED, "ncu was not asked for"),
+        (
+            "none",
+            {"status": "failed", "reason": "no disk"},
+            Missing.NOT_STARTED_BECAUSE,
+            "ncu was not started: no disk",
+        ),
+    ):
+        with pytest.raises(FiprofError) as error:
+            stalls(make_run(tmp_path / name, kernels=[], **manifest))
+        assert isinstance(error.value.why, Finding)
+        assert error.value.why.kind == kind
+        assert worded(error.value.why) == said
 
 
 def test_an_incomplete_run_says_so_first(tmp_path: Path) -> None:

@@ -198,12 +198,14 @@ def test_what_is_missing_and_why(tmp_path: Path) -> None:
         assert all(map(worded, found))
         return [finding.fields() for finding in found]
 
-    assert warnings("ncu", settings={"tools": ["ncu"]}) == [{"id": "no_trace", "reason": "nsys was not asked for"}]
+    assert warnings("ncu", settings={"tools": ["ncu"]}) == [
+        {"id": "no_trace", "why": {"id": "not_asked", "tool": "nsys"}}
+    ]
     assert warnings("none", kernels=[]) == [{"id": "no_kernels"}]
     assert warnings("nvtx", kernels=[kernel(0, 9, phase=None, case=None)]) == [
         {"id": "no_ranges", "domain": "fiprof"},
         {"id": "nothing_in_phase", "phase": "measure"},
-        {"id": "no_levels", "why": {"id": "no_trace", "reason": "nsys was not started"}},
+        {"id": "no_levels", "why": {"id": "not_started", "tool": "nsys", "reason": ""}},
     ]
     assert warnings("warmup", phase="warmup", kernels=[kernel(0, 9)], settings={"gpu_metrics_hz": 0}) == [
         {"id": "nothing_in_phase", "phase": "warmup"},

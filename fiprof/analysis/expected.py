@@ -235,8 +235,9 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     known = combined() if families is None else tuple(families)
     if not run.launches:
         raise FiprofError(
-            f"{run.manifest.name} has no counters to hold against: {run.why_missing('ncu')}",
+            f"{run.manifest.name} has no counters to hold against",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
+            why=run.missing("ncu"),
         )
     by_workload = {workload: family for family in known for workload in family.workloads}
     failed = checks.failed(run)

@@ -183,18 +183,26 @@ def _table(run: Run) -> pa.Table:
     table = run.table("hotspots", _COLUMNS) if run.has("hotspots") else None
     if table is None or not table.num_rows:
         raise FiprofError(
-            f"{run.manifest.name} has no samples by instruction: {_why_missing(run)}",
+            f"{run.manifest.name} has no samples by instruction",
             "fiprof collect … --set full collects them; fiprof stalls shows what each launch waits for as a whole",
+            why=_why_missing(run),
         )
     return table
 
 
-def _why_missing(run: Run) -> str:
+class NoSamples(StrEnum):
+    """Why a run that ncu profiled has no samples by instruction."""
+
+    NOT_IN_SET = "not_in_set"
+    """ncu_set."""
+
+
+def _why_missing(run: Run) -> Finding:
     chosen = run.manifest.settings.get("ncu_set")
     of_ncu = [action for action in run.manifest.actions if action.step.startswith("ncu")]
     if of_ncu and all(action.outcome == "ok" for action in of_ncu) and chosen not in (None, "full"):
-        return f"it was collected with --set {chosen}, which leaves out ncu's source page"
-    return run.why_missing("ncu")
+        return Finding(NoSamples.NOT_IN_SET, {"ncu_set": chosen})
+    return run.missing("ncu")
 
 
 # Listings

@@ -236,8 +236,9 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
     """
     if not run.launches:
         raise FiprofError(
-            f"{run.manifest.name} has no counters for a roofline: {run.why_missing('ncu')}",
+            f"{run.manifest.name} has no counters for a roofline",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
+            why=run.missing("ncu"),
         )
     kept = [launch for launch in run.launches if names_kernel_or_case(launch, launch.label, kernel)]
     if not kept:

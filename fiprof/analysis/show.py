@@ -130,9 +130,9 @@ def _doubts(run: Run, kept: Sequence[LaunchFigures] | None) -> tuple[Finding, ..
 def _missing(run: Run) -> Iterable[Finding]:
     """What the run lacks and why."""
     if not run.launches:
-        yield Finding(ShowWarning.NO_COUNTERS, {"why": run.why_missing("ncu")})
+        yield Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")})
     if not run.trace.cases:
-        yield Finding(ShowWarning.NO_TRACE, {"why": run.why_missing("nsys")})
+        yield Finding(ShowWarning.NO_TRACE, {"why": run.missing("nsys")})
     if not run.plain:
         yield Finding(ShowWarning.NO_PLAIN_TIMES)
 

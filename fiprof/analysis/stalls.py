@@ -140,8 +140,9 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     """
     if not run.stall_reasons:
         raise FiprofError(
-            f"{run.manifest.name} has no warp stalls: {run.why_missing('ncu')}",
+            f"{run.manifest.name} has no warp stalls",
             "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
+            why=run.missing("ncu"),
         )
     failed = checks.failed(run)
     doubts = checks.by_launch(failed)

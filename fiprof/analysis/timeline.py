@@ -63,7 +63,6 @@ class NoLevels(StrEnum):
     NOT_ASKED = "not_asked"
     WARNED = "warned"
     """The run's own warnings say why."""
-    NO_TRACE = "no_trace"
     NO_SAMPLES = "no_samples"
 
 
@@ -429,7 +428,7 @@ def _missing(
     run: Run, rows: Sequence[Row], found: Sequence[Row], phase: str, sampled: dict[int, Samples]
 ) -> Iterable[Finding]:
     if not run.has("kernels"):
-        yield Finding(TimelineWarning.NO_TRACE, {"reason": run.why_missing("nsys")})
+        yield Finding(TimelineWarning.NO_TRACE, {"why": run.missing("nsys")})
         return
     if not rows:
         yield Finding(TimelineWarning.NO_KERNELS)
@@ -451,7 +450,7 @@ def _why_not_sampled(run: Run) -> Finding:
     if run.manifest.warnings:
         return Finding(NoLevels.WARNED, {"warnings": tuple(run.manifest.warnings)})
     if not run.has("gpu_metrics"):
-        return Finding(NoLevels.NO_TRACE, {"reason": run.why_missing("nsys")})
+        return run.missing("nsys")
     return Finding(NoLevels.NO_SAMPLES)
 
 

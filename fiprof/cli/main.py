@@ -79,12 +79,21 @@ def cli() -> None:
     """Run GPU kernels under Nsight Systems and Nsight Compute, archive what they saw, and read it."""
 
 
+def said(error: FiprofError) -> str:
+    """An error as people read it, with why in words."""
+    if error.why is None:
+        return str(error)
+    from fiprof.reports.words import worded
+
+    return str(FiprofError(f"{error.message}: {worded(error.why)}", error.remedy))  # type: ignore[arg-type]
+
+
 def main() -> None:
     """The entry point of ``fiprof``."""
     try:
         status = cli.main(standalone_mode=False)
     except FiprofError as error:
-        click.echo(f"fiprof: {error}", err=True)
+        click.echo(f"fiprof: {said(error)}", err=True)
         status = error.exit_code
     except click.ClickException as error:
         error.show()

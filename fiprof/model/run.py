@@ -32,6 +32,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Missing(StrEnum):
+    """Why a run has nothing of a tool."""
+
+    NOT_ASKED = "not_asked"
+    """tool."""
+    STEP_ENDED = "step_ended"
+    """step and outcome."""
+    STEP_SAID = "step_said"
+    """step, outcome and message."""
+    NOT_STARTED = "not_started"
+    """tool."""
+    NOT_STARTED_BECAUSE = "not_started_because"
+    """tool and reason, the manifest's."""
+    NO_TABLES = "no_tables"
+    """tool and run, the folder: the tool ran."""
+
+
 class RunWarning(StrEnum):
     """What makes a whole run doubtful; with run, the run's name, and reason, the manifest's."""
 
@@ -332,17 +349,19 @@ class Run:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
-    def why_missing(self, tool: str) -> str:
-        """Why the run has nothing of nsys or ncu, as the end of a sentence."""
+    def missing(self, tool: str) -> Finding:
+        """Why the run has nothing of nsys or ncu."""
         manifest = self.manifest
         if tool not in manifest.settings.get("tools", (tool,)):
-            return f"{tool} was not asked for"
+            return Finding(Missing.NOT_ASKED, {"tool": tool})
         for action in manifest.actions:
             if action.step.startswith(tool) and action.outcome != "ok":
-                return f"{action.step} {action.outcome}" + (f": {action.message}" if action.message else "")
+                ended = {"step": action.step, "outcome": action.outcome, "message": action.message}
+                return Finding(Missing.STEP_SAID if action.message else Missing.STEP_ENDED, ended)
         if not any(action.step.startswith(tool) for action in manifest.actions):
-            return f"{tool} was not started" + (f": {manifest.reason}" if manifest.reason else "")
-        return f"{tool} ran, but its tables are not there; fiprof parse {self.path} makes them, or says why it cannot"
+            kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
+            return Finding(kind, {"tool": tool, "reason": manifest.reason})
+        return Finding(Missing.NO_TABLES, {"tool": tool, "run": str(self.path)})
 
 
 def case_errors(path: Path) -> dict[str, str]:

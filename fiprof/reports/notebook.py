@@ -65,8 +65,9 @@ class OpenedRun(Run):
     def _traced(self, chart: Chart | None, what: str) -> Chart:
         if chart is None:
             raise FiprofError(
-                f"{self.manifest.name} has no {what}: {self.why_missing('nsys')}",
+                f"{self.manifest.name} has no {what}",
                 "fiprof collect --tool nsys collects them; fiprof show shows what this run has",
+                why=self.missing("nsys"),
             )
         return chart
 

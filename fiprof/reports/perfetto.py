@@ -66,8 +66,9 @@ def write(run: Run, path: Path) -> Written:
     """
     if not run.has("kernels"):
         raise FiprofError(
-            f"{run.manifest.name} has no trace: {run.why_missing('nsys')}",
+            f"{run.manifest.name} has no trace",
             "fiprof collect --tool nsys,ncu collects one",
+            why=run.missing("nsys"),
         )
     builder, messages = _package()
     with _whole_file(path) as file:

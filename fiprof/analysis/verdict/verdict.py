@@ -76,8 +76,9 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     launches = run.launches
     if not launches and not run.trace.cases:
         raise FiprofError(
-            f"{run.manifest.name} has nothing to judge: {run.why_missing('ncu')}",
+            f"{run.manifest.name} has nothing to judge",
             "fiprof collect --tool nsys,ncu collects it; fiprof show shows what this run has",
+            why=run.missing("ncu"),
         )
     kept = [launch for launch in launches if names_kernel_or_case(launch, launch.label, kernel)]
     if launches and not kept:
@@ -92,7 +93,7 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     ids = {launch.case for launch in kept}
     warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]
     if not launches:
-        warnings.append(Finding(VerdictWarning.NO_LAUNCHES, {"reason": run.why_missing("ncu")}))
+        warnings.append(Finding(VerdictWarning.NO_LAUNCHES, {"why": run.missing("ncu")}))
     return Verdicts(
         run=run.manifest.name,
         launches=tuple(judges.launch(launch) for launch in kept),

@@ -66,7 +66,7 @@ def section(measured: Analyses, found: Verdicts) -> Section:
     """
     groups = measured.groups
     if not groups:
-        why = measured.run.why_missing("ncu")
+        why = worded(measured.run.missing("ncu"))
         return Section("kernels", "Kernel hardware analysis", (Caution(f"no counters of any kernel: {why}"),))
     launches = sum(len(group.launches) for group in groups)
     head = f"{launches:,} launches under ncu, of {len(groups)} kernels in their cases"

@@ -83,9 +83,9 @@ def lacks(measured: Analyses) -> list[tuple[str, str]]:
     """What the run has nothing of, and why."""
     run, found = measured.run, []
     if not measured.run.launches:
-        found.append(("counters, occupancy, stalls and roofs", run.why_missing("ncu")))
+        found.append(("counters, occupancy, stalls and roofs", worded(run.missing("ncu"))))
     if not run.has("kernels"):
-        found.append(("execution story and times by nsys", run.why_missing("nsys")))
+        found.append(("execution story and times by nsys", worded(run.missing("nsys"))))
     elif not measured.run.trace.cases:
         found.append(("times of cases by nsys", _why_no_cases(run.has("ranges"))))
     if not measured.run.plain:
