@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fiprof.model.run import Run
 from tests.recorded_runs import RUNS, session_folder
+from tests.reports_fixture import record_run
 
 # Machines are noisy: no test fails for being slow.
 settings.register_profile("fiprof", deadline=None)
@@ -54,6 +56,12 @@ def nsys_path() -> Path:
 def recorded() -> Path:
     """The recorded H200 run of all five kernels."""
     return RUNS["all"]
+
+
+@pytest.fixture(scope="session")
+def five_kernels(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The pages of tests/data as a run, for reading only: ncu's six launches and nsys's trace of the five kernels."""
+    return record_run(tmp_path_factory.mktemp("five-kernels") / "recorded")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ commit it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tempfile
@@ -20,12 +21,16 @@ from fiprof.analysis import checks
 from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
 from fiprof.model import metrics, tables
-from fiprof.model.manifest import CaseEntry, Manifest
+from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.parsers import ncu, nsys
 from fiprof.reports import show_document
 from fiprof.reports import stalls as stalls_report
+from fiprof.reports.pages import markdown
+from fiprof.reports.pages.page import Page
+from fiprof.reports.report import report
 from fiprof.reports.view import render
+from tests.recorded_runs import parsed, session_folder
 
 DATA = Path(__file__).parent / "data"
 SNAPSHOTS = DATA / "reports"
@@ -100,11 +105,31 @@ def make_run(
     write_manifest(folder, **{"cases": [case()], **manifest})
     for name, rows in (("launches", launches), ("stalls", reasons), ("kernels", kernels)):
         if rows is not None:
-            tables.write(folder / "tables", name, _table(name, rows))
+            add(Run(folder), name, rows)
     if gpu_us is not None:
         lines = [json.dumps({"kind": "case", "case": case_id, "gpu_us": times}) for case_id, times in gpu_us.items()]
         (folder / "baseline.jsonl").write_text("\n".join(lines) + "\n")
     return Run(folder)
+
+
+def ended(step: str, argv: list[str] | None = None, **values: Any) -> Action:
+    """A command of a run that ended well, unless the values say else."""
+    known = {"env": {}, "started": "2026-11-21T10:45:00+01:00", "duration_s": 1.0, "exit_status": 0, "outcome": "ok"}
+    return Action(step, argv or [step], **{**known, "log": f"logs/{step}.log", **values})
+
+
+def execution(start_ns: int, end_ns: int, kernel: str = "K", **values: Any) -> dict[str, Any]:
+    """A row of the table kernels: measured, in the case of :func:`case`."""
+    return {
+        "start_ns": start_ns, "end_ns": end_ns, "duration_ns": end_ns - start_ns, "device": 0, "stream": 7, "pid": 1,
+        "kernel": kernel, "kernel_full": kernel, "grid": "8x1x1", "block": "32x1x1", "phase": "measure",
+        "case": "mine[rows=8]", "iteration": 0, **values,
+    }  # fmt: skip
+
+
+def add(run: Run, name: str, rows: Rows) -> None:
+    """A table of these rows for a run that lacks it."""
+    tables.write(run.tables_path, name, _table(name, rows))
 
 
 def _table(name: str, rows: Rows) -> pa.Table:
@@ -132,12 +157,31 @@ def snapshots(run: Run) -> dict[str, str]:
     }
 
 
+REPORT_PARTS = {
+    "report-all.md": ("launch-5", "launch-1"),
+    "report-decode.md": (),
+    "report-single-purpose.md": ("launch-58", "launch-1", "launch-5", "launch-39"),
+}
+"""Snapshot of a recorded run's report -> the kernels of which it has the analysis, beside summary and observations."""
+
+
+def report_snapshot(name: str) -> str:
+    """The parts of a recorded run's report that interpret what was measured, as Markdown."""
+    page = report([parsed(name.removeprefix("report-").removesuffix(".md"))])
+    of_kernels = {part.anchor: part for section in page.sections for part in section.sections}
+    told = [section for section in page.sections if section.anchor in ("summary", "observations")]
+    return markdown.render(Page(page.title, (*told, *(of_kernels[anchor] for anchor in REPORT_PARTS[name]))))
+
+
 def main() -> None:
+    os.environ.setdefault("FIPROF_TEST_SESSION", "snapshots")
     with tempfile.TemporaryDirectory() as folder:
         run = record_run(Path(folder) / "recorded")
-        for name, text in snapshots(run).items():
-            (SNAPSHOTS / name).write_text(text + "\n", encoding="utf-8")
+        made = {name: text + "\n" for name, text in snapshots(run).items()}
+        for name, text in (made | {name: report_snapshot(name) for name in REPORT_PARTS}).items():
+            (SNAPSHOTS / name).write_text(text, encoding="utf-8")
             sys.stdout.write(f"{SNAPSHOTS / name}\n")
+    shutil.rmtree(session_folder(), ignore_errors=True)
 
 
 if __name__ == "__main__":

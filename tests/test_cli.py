@@ -158,7 +158,12 @@ HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "ric
 
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
-    [(["--help"], ()), (["collect", "--help"], ()), (["stalls", "RUN"], ("pyarrow", "numpy", "rich"))],
+    [
+        (["--help"], ()),
+        (["collect", "--help"], ()),
+        (["stalls", "RUN"], ("pyarrow", "numpy", "rich")),
+        (["hotspots", "RUN"], ("pyarrow", "numpy", "rich")),
+    ],
 )
 def test_heavy_packages_are_imported_where_they_are_used(arguments: list[str], allowed: tuple[str, ...]) -> None:
     words = [str(parsed("all").path) if word == "RUN" else word for word in arguments]

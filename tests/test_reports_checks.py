@@ -16,18 +16,13 @@ from fiprof.model import tables
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.reports.words import worded
-from tests.reports_fixture import GPU_STATE, case, make_run, record_run
+from tests.reports_fixture import GPU_STATE, case, make_run
 
 ID = "mine[rows=8]"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
-
-
-def test_the_recorded_run(recorded: Run) -> None:
-    table = checks.compute(recorded)
+def test_the_recorded_run(five_kernels: Run) -> None:
+    table = checks.compute(five_kernels)
     assert table.schema == tables.schema("checks")
     rows = table.to_pylist()
     assert len(rows) == len(RUN_CHECKS) + 5 * len(CASE_CHECKS) + 6 * len(LAUNCH_CHECKS)
@@ -45,8 +40,8 @@ def test_the_recorded_run(recorded: Run) -> None:
     ]
     assert round(values["dram_reads", "decode"], 3) == 1.004
     assert round(values["nsys_vs_plain", "prefill"], 3) == 0.993
-    (failed,) = checks.failed(recorded)
-    assert (failed.check, failed.launch, failed.case) == ("stall_sum", 2, recorded.manifest.cases[1].id)
+    (failed,) = checks.failed(five_kernels)
+    assert (failed.check, failed.launch, failed.case) == ("stall_sum", 2, five_kernels.manifest.cases[1].id)
     assert failed.outcome == "too_high"
     assert {name: round(float(str(value)), 2) for name, value in failed.values.items()} == {
         "stall_cycles": 12.46,
@@ -54,8 +49,8 @@ def test_the_recorded_run(recorded: Run) -> None:
     }
 
 
-def test_every_check_has_words_for_every_outcome(recorded: Run) -> None:
-    for check in checks.evaluate(recorded):
+def test_every_check_has_words_for_every_outcome(five_kernels: Run) -> None:
+    for check in checks.evaluate(five_kernels):
         assert worded(check.finding)
         values = (check.value, check.low and check.low - 1, check.high is not None and check.high + 1)
         for value in filter(None, values):
@@ -64,22 +59,22 @@ def test_every_check_has_words_for_every_outcome(recorded: Run) -> None:
     assert all(map(worded, NotChecked))
 
 
-def test_written_checks_are_read_and_not_made_again(recorded: Run, tmp_path: Path) -> None:
+def test_written_checks_are_read_and_not_made_again(five_kernels: Run, tmp_path: Path) -> None:
     made = checks.failed(make_run(tmp_path / "made", launches=launch(stall_dropped_bytes=8.0)))
     assert [each.check for each in made] == ["dropped_samples"]
     run = make_run(tmp_path / "written", launches=launch(stall_dropped_bytes=8.0))
     tables.write(run.tables_path, "checks", tables.empty("checks"))
     assert checks.failed(run) == []
-    assert list(checks.every(recorded)) == checks.evaluate(recorded)
+    assert list(checks.every(five_kernels)) == checks.evaluate(five_kernels)
 
 
-def test_a_table_of_checks_of_an_older_version_is_made_again_in_memory(recorded: Run, tmp_path: Path) -> None:
+def test_a_table_of_checks_of_an_older_version_is_made_again_in_memory(five_kernels: Run, tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
-    shutil.copytree(recorded.path, tmp_path / "old")
+    shutil.copytree(five_kernels.path, tmp_path / "old")
     path = tmp_path / "old/tables/checks.parquet"
     pq.write_table(pq.read_table(path).rename_columns({"values": "message"}), path)
-    assert checks.every(Run(tmp_path / "old")) == checks.every(recorded)
+    assert checks.every(Run(tmp_path / "old")) == checks.every(five_kernels)
 
 
 # Each check on made-up runs

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import lzma
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,61 +19,19 @@ from fiprof.analysis.sass import Code, brief, parse
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
-from fiprof.parsers import ncu
 from fiprof.reports.hotspots import document
 from fiprof.reports.view import render, warnings
-from tests.conftest import REPOSITORY, Fiprof
-from tests.recorded_runs import RUNS
-from tests.reports_fixture import make_run
-
-RECORDED = RUNS["all"]
+from tests.conftest import Fiprof
+from tests.recorded_runs import RUNS, parsed
+from tests.reports_fixture import add, make_run
 
 
 @pytest.fixture(scope="module")
-def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ncu's pages of the recorded run, unpacked."""
-    folder = tmp_path_factory.mktemp("raw")
-    for name in ("raw.csv", "source.csv"):
-        (folder / name).write_bytes(lzma.decompress((RECORDED / "ncu" / f"{name}.xz").read_bytes()))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def recorded(raw: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    folder = tmp_path_factory.mktemp("runs") / "recorded"
-    folder.mkdir()
-    shutil.copy(RECORDED / "run.json", folder)
-    ncu.parse(raw / "raw.csv", folder / "tables", source=raw / "source.csv")
-    return Run(folder)
+def recorded() -> Run:
+    return parsed("all")
 
 
 # The recorded run. The literal rows were read from ncu's own source page.
-
-
-def test_the_recorded_rope_launch(recorded: Run) -> None:
-    (launch,) = hotspots(recorded, kernel="rope").launches
-    assert (launch.at.launch, launch.at.label, launch.at.kernel) == (5, "rope", "BatchQKApplyRotaryKernel")
-    assert (launch.instructions, launch.samples) == (1024, 10980)
-    rows = [
-        (hex(line.offset), line.sass, line.samples, line.samples_not_issued, line.top_reason)
-        for line in launch.hotspots
-    ]
-    assert rows == [
-        ("0x3250", "HADD2.F32 R24, -RZ, R12.H0_H0", 3421, 2032, "long_scoreboard"),
-        ("0x2b70", "HADD2.F32 R24, -RZ, R12.H0_H0", 3334, 1958, "long_scoreboard"),
-        ("0x18b0", "HADD2.F32 R24, -RZ, R12.H0_H0", 863, 547, "long_scoreboard"),
-        ("0x11d0", "HADD2.F32 R24, -RZ, R12.H0_H0", 850, 511, "long_scoreboard"),
-        ("0x3390", "HADD2.F32 R27, -RZ, R12.H0_H0", 51, 30, "long_scoreboard"),
-    ]
-    assert launch.hotspots[0].share == pytest.approx(3421 / 10980)
-    causes = [(hex(line.waits_for.offset), line.waits_for.sass) for line in launch.hotspots if line.waits_for]
-    assert causes == [
-        ("0x3230", "LDG.E.128 R12, desc[UR6][R12.64]"),
-        ("0x2b50", "LDG.E.128 R12, desc[UR6][R12.64]"),
-        ("0x1890", "LDG.E.128 R12, desc[UR6][R12.64]"),
-        ("0x11b0", "LDG.E.128 R12, desc[UR6][R12.64]"),
-        ("0x3320", "LDG.E.128 R12, desc[UR6][R12.64]"),
-    ]
 
 
 def test_the_hottest_of_every_recorded_launch(recorded: Run) -> None:
@@ -105,11 +58,11 @@ def test_the_hottest_of_every_recorded_launch(recorded: Run) -> None:
     ]
 
 
-def source_page(path: Path) -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
+def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
     """Each listing of ncu's source page, without fiprof: kernel, offset -> instruction, samples, not issued."""
     listings: list[tuple[str, dict[str, tuple[str, int, int]]]] = []
     header: list[str] = []
-    with path.open(newline="") as file:
+    with lzma.open(RUNS["all"] / "ncu/source.csv.xz", "rt", newline="") as file:
         for row in csv.reader(file):
             if row[:1] == ["Kernel Name"]:
                 listings.append((row[1], {}))
@@ -128,8 +81,8 @@ def source_page(path: Path) -> list[tuple[str, dict[str, tuple[str, int, int]]]]
     return listings
 
 
-def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: Run, raw: Path) -> None:
-    page = source_page(raw / "source.csv")
+def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: Run) -> None:
+    page = source_page()
     rows = json.loads(render(document(hotspots(recorded, top=20)), "json"))["rows"]
     assert len(rows) == 6 * 20
     for launch in range(6):
@@ -144,12 +97,6 @@ def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: 
         ]
 
 
-def test_shares_of_all_instructions_sum_to_one(recorded: Run) -> None:
-    for launch in hotspots(recorded, top=10_000).launches:
-        assert sum(line.share for line in launch.hotspots) == pytest.approx(1)
-        assert sum(line.samples for line in launch.hotspots) == launch.samples
-
-
 def test_printed(recorded: Run) -> None:
     table = render(document(hotspots(recorded, kernel="rope", top=2, context=1)), "table", width=120)
     assert "\n".join(line for line in table.splitlines() if not line.startswith(("#:", "  "))) + "\n" == (
@@ -162,20 +109,6 @@ def test_printed(recorded: Run) -> None:
         "\n"
     )
     assert ["0x3240", "BSSY", "B1,", "0x3760", "2", "0.0%", "0", "selected"] in map(str.split, table.splitlines())
-
-
-def test_csv_is_flat(recorded: Run) -> None:
-    text = render(document(hotspots(recorded, kernel="RMSNorm", top=1)), "csv")
-    header, *rows = csv.reader(io.StringIO(text))
-    assert header == [
-        "launch", "case", "label", "kernel", "offset", "sass", "samples", "sample_share", "samples_not_issued",
-        "top_reason", "source_file", "source_line", "waits_for_offset", "waits_for_sass",
-    ]  # fmt: skip
-    assert [row[3:7] for row in rows] == [
-        ["FusedAddRMSNormKernel", "0xdf0", "HADD2.F32 R5, -RZ, R8.H0_H0", "1367"],
-        ["RMSNormKernel", "0xc10", "HADD2.F32 R15, -RZ, R8.H0_H0", "671"],
-    ]
-    assert [row[-2] for row in rows] == ["0xd90", "0xbc0"]
 
 
 def test_an_mbarrier_is_not_taken_for_a_load(recorded: Run) -> None:
@@ -194,28 +127,15 @@ def test_no_instruction_is_printed_twice(recorded: Run) -> None:
         assert len(launch.hotspots) == 50
 
 
-def test_pandas_is_not_imported(recorded: Run) -> None:
-    code = (
-        "import sys; from pathlib import Path; from fiprof.model.run import Run; from fiprof.analysis.hotspots import *\n"
-        "print(len(hotspots(Run(Path(sys.argv[1]))).launches), 'pandas' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(recorded.path)], capture_output=True, text=True, check=True, cwd=REPOSITORY
-    )
-    assert done.stdout == "6 False\n"
-
-
 # The command
 
 
-def test_a_quick_run_has_none(fiprof: Fiprof, tmp_path: Path) -> None:
-    quick = RUNS["prefill-decode-rope"]
-    shutil.copytree(quick, tmp_path / "quick")
-    done = fiprof("hotspots", "./quick")
-    assert done.returncode == 1
-    assert done.stdout == ""
+def test_a_quick_run_has_none(fiprof: Fiprof) -> None:
+    quick = parsed("prefill-decode-rope")
+    done = fiprof("hotspots", str(quick.path))
+    assert (done.returncode, done.stdout) == (1, "")
     assert (
-        f"fiprof: {quick.name} has no samples by instruction: it was collected with --set quick, which leaves out ncu's "
+        f"fiprof: {quick.path.name} has no samples by instruction: it was collected with --set quick, which leaves out ncu's "
         "source page\n  fiprof collect … --set full collects them" in done.stderr
     )
 
@@ -232,16 +152,11 @@ def made(folder: Path, lines: Sequence[dict[str, Any] | tuple[str, int, str | No
     """A run of one launch with these instructions."""
     launch = {"launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **row}
     run = make_run(folder, launches=[launch])
-    records = [
+    records = (
         line if isinstance(line, dict) else dict(zip(("sass", "samples", "top_reason"), line, strict=True))
         for line in lines
-    ]
-    schema = tables.schema("hotspots")
-    rows = [
-        {name: {"launch": 0, "address": 16 * place, **record}.get(name) for name in schema.names}
-        for place, record in enumerate(records)
-    ]
-    tables.write(folder / "tables", "hotspots", pa.Table.from_pylist(rows, schema=schema))
+    )
+    add(run, "hotspots", [{"launch": 0, "address": 16 * place, **record} for place, record in enumerate(records)])
     return run
 
 

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.reports import perfetto
-from tests.reports_fixture import make_run, record_run
+from tests.reports_fixture import add, execution, make_run
 
 pytest.importorskip("perfetto", reason="pip install 'fiprof[perfetto]'")
 
@@ -100,13 +99,8 @@ def _notes(event: Any, texts: Mapping[tuple[str, int], str]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return record_run(tmp_path_factory.mktemp("perfetto") / "recorded")
-
-
-@pytest.fixture(scope="module")
-def written(run: Run, tmp_path_factory: pytest.TempPathFactory) -> perfetto.Written:
-    return perfetto.write(run, tmp_path_factory.mktemp("written") / "trace.pftrace")
+def written(five_kernels: Run, tmp_path_factory: pytest.TempPathFactory) -> perfetto.Written:
+    return perfetto.write(five_kernels, tmp_path_factory.mktemp("written") / "trace.pftrace")
 
 
 @pytest.fixture(scope="module")
@@ -137,9 +131,9 @@ ORIGIN_NS = 2440108540
         ("ranges", "name", "nvtx", 132),
     ],
 )
-def test_every_row_is_a_slice(run: Run, trace: Read, table: str, name: str, category: str, count: int) -> None:
+def test_every_row_is_a_slice(five_kernels: Run, trace: Read, table: str, name: str, category: str, count: int) -> None:
     assert len(trace.of(category)) == count
-    assert traced(trace, category, ORIGIN_NS) == spans(run, table, name)
+    assert traced(trace, category, ORIGIN_NS) == spans(five_kernels, table, name)
 
 
 def test_where_the_slices_are(trace: Read) -> None:
@@ -151,8 +145,8 @@ def test_where_the_slices_are(trace: Read) -> None:
     }
 
 
-def test_ranges_are_nested_as_nvtx_nests_them(run: Run, trace: Read) -> None:
-    rows = run.table("ranges").to_pylist()
+def test_ranges_are_nested_as_nvtx_nests_them(five_kernels: Run, trace: Read) -> None:
+    rows = five_kernels.table("ranges").to_pylist()
     expected = Counter(
         (row["name"], row["depth"], None if row["parent"] is None else rows[row["parent"]]["name"]) for row in rows
     )
@@ -185,7 +179,7 @@ def test_a_kernel_tells_what_it_is(trace: Read) -> None:
     }
 
 
-def test_counters_hold_every_sample(run: Run, trace: Read) -> None:
+def test_counters_hold_every_sample(five_kernels: Run, trace: Read) -> None:
     by_name = {trace.path(track): values for track, values in trace.counters.items()}
     assert set(by_name) == {
         *(f"GPU 0 > {name}" for name in perfetto.COUNTERS.values()),
@@ -194,7 +188,7 @@ def test_counters_hold_every_sample(run: Run, trace: Read) -> None:
     tensor = by_name["GPU 0 > Tensor Active"]
     rows = [
         (row["time_ns"] - ORIGIN_NS, row["value"])
-        for row in run.table("gpu_metrics").to_pylist()
+        for row in five_kernels.table("gpu_metrics").to_pylist()
         if row["metric"] == "Tensor Active [Throughput %]"
     ]
     assert len(rows) == 50
@@ -205,25 +199,14 @@ def test_counters_hold_every_sample(run: Run, trace: Read) -> None:
     assert len(tensor) < len(rows)
     assert max(value for _, value in tensor) == 29.0
     assert max(value for _, value in by_name["GPU 0 > device memory"]) == max(
-        row["total_bytes"] for row in run.table("memory").to_pylist()
+        row["total_bytes"] for row in five_kernels.table("memory").to_pylist()
     )
-
-
-def add(run: Run, name: str, rows: list[dict[str, Any]]) -> None:
-    import pyarrow as pa
-
-    schema = tables.schema(name)
-    full = [{column: row.get(column) for column in schema.names} for row in rows]
-    tables.write(run.path / "tables", name, pa.Table.from_pylist(full, schema=schema))
-
-
-def kernel(start_ns: int, end_ns: int, name: str = "K", **more: Any) -> dict[str, Any]:
-    return {"start_ns": start_ns, "end_ns": end_ns, "kernel": name, "device": 0, "stream": 7, "pid": 1, **more}
 
 
 def test_kernels_that_overlap_are_beside_each_other(tmp_path: Path) -> None:
     run = make_run(
-        tmp_path / "run", kernels=[kernel(0, 100), kernel(90, 200, "L"), kernel(20, 30, "M"), kernel(200, 210)]
+        tmp_path / "run",
+        kernels=[execution(0, 100), execution(90, 200, "L"), execution(20, 30, "M"), execution(200, 210)],
     )
     perfetto.write(run, tmp_path / "t.pftrace")
     trace = read_trace(tmp_path / "t.pftrace")
@@ -238,7 +221,7 @@ def test_kernels_that_overlap_are_beside_each_other(tmp_path: Path) -> None:
 
 
 def test_a_graph_launch_has_an_arrow_to_each_of_its_kernels(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[kernel(10 * n, 10 * n + 5, correlation=3) for n in range(1, 4)])
+    run = make_run(tmp_path / "run", kernels=[execution(10 * n, 10 * n + 5, correlation=3) for n in range(1, 4)])
     call = {"name": "cudaGraphLaunch", "start_ns": 0, "end_ns": 8, "pid": 1, "tid": 1, "correlation": 3}
     # The driver's call inside it has the same id; another process's has nothing to do with it.
     add(run, "api", [call, {**call, "name": "cuGraphLaunch", "start_ns": 1, "end_ns": 7}, {**call, "pid": 2}])
@@ -253,7 +236,7 @@ def test_a_graph_launch_has_an_arrow_to_each_of_its_kernels(tmp_path: Path) -> N
 
 def test_names_are_data_and_times_before_the_trace_are_kept(tmp_path: Path) -> None:
     name = "<script>\x1b[31m\ud800 k"
-    run = make_run(tmp_path / "run", kernels=[kernel(-50, 10, "K"), kernel(20, 30, "<script>\x1b[31mλ")])
+    run = make_run(tmp_path / "run", kernels=[execution(-50, 10, "K"), execution(20, 30, "<script>\x1b[31mλ")])
     add(run, "ranges", [{"domain": "", "name": "open", "start_ns": 5, "kind": "push_pop", "pid": 1, "tid": 1}])
     perfetto.write(run, tmp_path / "t.pftrace")
     trace = read_trace(tmp_path / "t.pftrace")
@@ -267,20 +250,20 @@ def test_names_are_data_and_times_before_the_trace_are_kept(tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    five_kernels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FiprofError, match="cannot be written: No such file") as caught:
-        perfetto.write(run, tmp_path / "none" / "t.pftrace")
+        perfetto.write(five_kernels, tmp_path / "none" / "t.pftrace")
     assert "--perfetto" in caught.value.remedy
     (tmp_path / "t.pftrace").write_text("before")
     monkeypatch.setattr(perfetto, "_write_counters", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        perfetto.write(run, tmp_path / "t.pftrace")
+        perfetto.write(five_kernels, tmp_path / "t.pftrace")
     assert [path.name for path in tmp_path.iterdir()] == ["t.pftrace"]
     assert (tmp_path / "t.pftrace").read_text() == "before"
 
 
-def test_without_the_package(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package(five_kernels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
@@ -290,7 +273,7 @@ def test_without_the_package(run: Run, tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(FiprofError, match="the package perfetto is not installed") as caught:
-        perfetto.write(run, tmp_path / "t.pftrace")
+        perfetto.write(five_kernels, tmp_path / "t.pftrace")
     assert caught.value.remedy == "pip install 'fiprof[perfetto]'"
     assert not list(tmp_path.iterdir())
 

@@ -16,7 +16,6 @@ import pytest
 from fiprof.analysis.roofline import LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.manifest import Action
 from fiprof.model.run import Run
 from fiprof.parsers import ncu
 from fiprof.reports.roofline_chart import chart
@@ -24,19 +23,14 @@ from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import parsed
-from tests.reports_fixture import DATA, RAW, case, make_run, record_run
+from tests.reports_fixture import DATA, RAW, case, ended, make_run, record_run
 
 Metric = Callable[[str], float]
 
 
 @pytest.fixture(scope="module")
-def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
-
-
-@pytest.fixture(scope="module")
-def found(recorded_run: Run) -> Rooflines:
-    return roofline(recorded_run)
+def found(five_kernels: Run) -> Rooflines:
+    return roofline(five_kernels)
 
 
 @pytest.fixture(scope="module")
@@ -327,13 +321,13 @@ def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
     assert chart(found) == ""
 
 
-def test_no_launches_and_no_such_launch(tmp_path: Path, recorded_run: Run) -> None:
-    action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
+def test_no_launches_and_no_such_launch(tmp_path: Path, five_kernels: Run) -> None:
+    step = ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPUCTRPERM")
     with pytest.raises(FiprofError, match="no counters for a roofline"):
-        roofline(make_run(tmp_path / "run", actions=[action]))
+        roofline(make_run(tmp_path / "run", actions=[step]))
     with pytest.raises(FiprofError, match="has no launch with kernel 'gemm'"):
-        roofline(recorded_run, kernel="gemm")
-    assert [item.launch for item in roofline(recorded_run, kernel="DECODE").launches] == [1, 2]
+        roofline(five_kernels, kernel="gemm")
+    assert [item.launch for item in roofline(five_kernels, kernel="DECODE").launches] == [1, 2]
 
 
 # As text
@@ -371,11 +365,11 @@ rope                     1  189.63    0.25  335.5    0.75      1.33     3.61  36
 """
 
 
-def test_the_table_of_the_recorded_run(found: Rooflines) -> None:
+def test_the_table_of_the_five_kernels(found: Rooflines) -> None:
     assert render(document(found), "table").startswith(TABLE)
 
 
-def test_the_chart_of_the_recorded_run(found: Rooflines) -> None:
+def test_the_chart_of_the_five_kernels(found: Rooflines) -> None:
     lines = chart(found).splitlines()
     plot = [line[8:] for line in lines if line[7:8] in ("│", "┤")]
     assert len(plot) == 22

@@ -15,20 +15,13 @@ from fiprof.analysis.roofline import Level, roofline
 from fiprof.analysis.show import Figures, ShowWarning, show
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.manifest import Action
 from fiprof.model.run import Run, RunWarning
 from fiprof.reports.roofline_tables import document as roofline_document
 from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, counted_run
-from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
-
+from tests.reports_fixture import DATA, SNAPSHOTS, case, ended, make_run, record_run, snapshots
 
 Rows = list[dict[str, Any]]
 
@@ -40,8 +33,8 @@ def rows_of(figures: Figures) -> Rows:
 
 
 @pytest.fixture(scope="module")
-def rows(recorded: Run) -> Rows:
-    return rows_of(show(recorded))
+def rows(five_kernels: Run) -> Rows:
+    return rows_of(show(five_kernels))
 
 
 # ncu's own text page of the recorded report
@@ -131,8 +124,8 @@ def test_a_case_of_two_kernels_adds_them_up(rows: Rows) -> None:
     assert parts[0]["case_nsys_us"] == pytest.approx(sum(part["nsys_duration_us"] for part in parts), rel=0.01)
 
 
-def test_show_and_roofline_have_one_main_work(recorded: Run, rows: Rows) -> None:
-    placed = json.loads(render(roofline_document(roofline(recorded)), "json"))["rows"]
+def test_show_and_roofline_have_one_main_work(five_kernels: Run, rows: Rows) -> None:
+    placed = json.loads(render(roofline_document(roofline(five_kernels)), "json"))["rows"]
     shared = set(rows[0]) & set(placed[0])
     assert shared >= {"work", "tflops", "compute_roof_tflops", "compute_roof_share", "dram_share", "duration_us"}
     for row, other in zip(rows, placed, strict=True):
@@ -141,8 +134,8 @@ def test_show_and_roofline_have_one_main_work(recorded: Run, rows: Rows) -> None
 
 
 @pytest.mark.parametrize("name", ["show.txt", "show-80.txt", "show.md", "show.json"])
-def test_printed(recorded: Run, name: str) -> None:
-    assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
+def test_printed(five_kernels: Run, name: str) -> None:
+    assert snapshots(five_kernels)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
         "python -m tests.reports_fixture writes the snapshots anew"
     )
 
@@ -165,8 +158,8 @@ def test_at_80_columns_a_decode_matrix_keeps_batch_and_figures(tmp_path: Path) -
     assert re.search(r"^ 0  decode batch=1  +BatchD", text, re.MULTILINE)
 
 
-def test_the_nearest_roof_of_norm_and_rope_is_l2(recorded: Run) -> None:
-    busiest = {item.label: item.busiest for item in show(recorded).launches}
+def test_the_nearest_roof_of_norm_and_rope_is_l2(five_kernels: Run) -> None:
+    busiest = {item.label: item.busiest for item in show(five_kernels).launches}
     assert (busiest["rmsnorm"], busiest["fused_add_rmsnorm"], busiest["prefill"]) == ("L2", "L2", "SM")
 
 
@@ -185,17 +178,17 @@ def test_what_programs_get_of_limits_waves_and_accesses(rows: Rows) -> None:
 # Which launches
 
 
-def test_a_kernel_picks_launches_and_their_cases(recorded: Run) -> None:
-    figures = show(recorded, kernel="DECODE")
+def test_a_kernel_picks_launches_and_their_cases(five_kernels: Run) -> None:
+    figures = show(five_kernels, kernel="DECODE")
     assert [item.launch for item in figures.launches] == [1, 2]
     assert [case.workload for case in figures.cases] == ["decode"]
-    assert [item.launch for item in show(recorded, longest=2).launches] == [0, 5]
-    assert show(recorded, kernel="prefill").warnings == ()
+    assert [item.launch for item in show(five_kernels, longest=2).launches] == [0, 5]
+    assert show(five_kernels, kernel="prefill").warnings == ()
 
 
-def test_a_kernel_that_is_not_there(recorded: Run) -> None:
+def test_a_kernel_that_is_not_there(five_kernels: Run) -> None:
     with pytest.raises(FiprofError) as raised:
-        show(recorded, kernel="gemm")
+        show(five_kernels, kernel="gemm")
     assert raised.value.message == "recorded has no launch with kernel 'gemm'"
     assert "PersistentVariableLengthMergeStatesKernel" in raised.value.remedy
 
@@ -228,8 +221,8 @@ def test_a_quick_run_says_what_was_not_collected(tmp_path: Path) -> None:
     assert "Shared memory: bank conflicts" not in text
 
 
-def test_the_command_takes_kernel_and_top(fiprof: Fiprof, recorded: Run) -> None:
-    done = fiprof("show", str(recorded.path), "--kernel", "decode", "--top", "1", "--format", "csv")
+def test_the_command_takes_kernel_and_top(fiprof: Fiprof, five_kernels: Run) -> None:
+    done = fiprof("show", str(five_kernels.path), "--kernel", "decode", "--top", "1", "--format", "csv")
     assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["launch", "1"]
 
 
@@ -271,8 +264,8 @@ def test_plain_times_alone(tmp_path: Path) -> None:
 
 
 def test_a_failed_run_says_what_failed(tmp_path: Path) -> None:
-    action = Action("nsys-export", ["nsys"], {}, "", 1.0, 1, "timeout", None, message="over 1800 s")
-    run = make_run(tmp_path / "broken", status="failed", reason="nsys-export took too long", actions=[action])
+    refused = ended("nsys-export", exit_status=1, outcome="timeout", message="over 1800 s")
+    run = make_run(tmp_path / "broken", status="failed", reason="nsys-export took too long", actions=[refused])
     assert [each.kind for each in show(run).warnings] == [
         RunWarning.FAILED, ShowWarning.NO_COUNTERS, ShowWarning.NO_TRACE, ShowWarning.NO_PLAIN_TIMES,
     ]  # fmt: skip

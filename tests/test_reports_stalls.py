@@ -16,18 +16,11 @@ from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.stalls import LaunchStalls, StallFinding, disagreements, findings, stalls
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.manifest import Action
 from fiprof.model.run import Missing, Run
 from fiprof.reports.stalls import document
 from fiprof.reports.view import render, warnings
 from fiprof.reports.words import templates, worded
-from tests.reports_fixture import DATA, SNAPSHOTS, case, make_run, record_run, snapshots
-
-
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return record_run(tmp_path_factory.mktemp("runs") / "recorded")
-
+from tests.reports_fixture import DATA, SNAPSHOTS, case, ended, make_run, record_run, snapshots
 
 ROPE = [
     ("long_scoreboard", 8.76, 16563, 14557),
@@ -52,8 +45,8 @@ ROPE = [
 ]
 
 
-def test_the_recorded_rope_launch(recorded: Run) -> None:
-    launch = stalls(recorded).launches[5]
+def test_the_recorded_rope_launch(five_kernels: Run) -> None:
+    launch = stalls(five_kernels).launches[5]
     assert (launch.launch, launch.label, launch.kernel, launch.duration_us) == (
         5,
         "rope",
@@ -66,8 +59,8 @@ def test_the_recorded_rope_launch(recorded: Run) -> None:
     assert launch.samples == 23303
 
 
-def test_the_recorded_run_as_a_whole(recorded: Run) -> None:
-    report = stalls(recorded)
+def test_the_recorded_run_as_a_whole(five_kernels: Run) -> None:
+    report = stalls(five_kernels)
     assert report.warnings == ()
     assert [(each.launch, each.label, each.stalls[0].reason, round(each.stalls[0].weight, 3)) for each in report.launches] == [
         (0, "prefill", "wait", 0.232),
@@ -96,14 +89,14 @@ def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["stalls.txt", "stalls-terminal.txt", "stalls.md", "stalls.csv"])
-def test_printed(recorded: Run, name: str) -> None:
-    assert snapshots(recorded)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
+def test_printed(five_kernels: Run, name: str) -> None:
+    assert snapshots(five_kernels)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
         "python -m tests.reports_fixture writes the snapshots anew"
     )
 
 
-def test_json_has_every_reason_of_every_launch(recorded: Run) -> None:
-    rows = json.loads(render(document(stalls(recorded)), "json"))["rows"]
+def test_json_has_every_reason_of_every_launch(five_kernels: Run) -> None:
+    rows = json.loads(render(document(stalls(five_kernels)), "json"))["rows"]
     assert len(rows) == 6 * 19
     assert rows[0] == {
         "launch": 0,
@@ -119,8 +112,8 @@ def test_json_has_every_reason_of_every_launch(recorded: Run) -> None:
     }  # fmt: skip
 
 
-def test_warnings_name_their_launch(recorded: Run) -> None:
-    (warning,) = warnings(document(stalls(recorded)))
+def test_warnings_name_their_launch(five_kernels: Run) -> None:
+    (warning,) = warnings(document(stalls(five_kernels)))
     assert warning.startswith(
         "launch 2 · decode · PersistentVariableLengthMergeStatesKernel · 5.54 µs: "
         "the stalls add up to 12.46 cycles, the warp latency is 11.05"
@@ -138,12 +131,12 @@ def test_warnings_name_their_launch(recorded: Run) -> None:
         ({"longest": 2}, [0, 5]),
     ],
 )
-def test_filters(recorded: Run, options: dict[str, Any], launches: list[int]) -> None:
-    assert [launch.launch for launch in stalls(recorded, **options).launches] == launches
+def test_filters(five_kernels: Run, options: dict[str, Any], launches: list[int]) -> None:
+    assert [launch.launch for launch in stalls(five_kernels, **options).launches] == launches
 
 
-def test_top_folds_the_other_reasons(recorded: Run) -> None:
-    report = stalls(recorded, kernel="rope")
+def test_top_folds_the_other_reasons(five_kernels: Run) -> None:
+    report = stalls(five_kernels, kernel="rope")
     assert render(document(report, top=2), "table").splitlines()[-6:-3] == [
         "wait                 13.9%         1.72    14.0%",
         "other (17)           15.1%         1.86    14.9%",
@@ -152,9 +145,9 @@ def test_top_folds_the_other_reasons(recorded: Run) -> None:
     assert len(json.loads(render(document(report, top=2), "json"))["rows"]) == 2
 
 
-def test_nothing_fits(recorded: Run) -> None:
+def test_nothing_fits(five_kernels: Run) -> None:
     with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch' and case 'x'") as error:
-        stalls(recorded, kernel="nosuch", case="x")
+        stalls(five_kernels, kernel="nosuch", case="x")
     assert "RMSNormKernel" in error.value.remedy
 
 
@@ -276,8 +269,8 @@ def test_a_kernel_with_a_hostile_name(tmp_path: Path) -> None:
 
 
 def test_a_run_without_counters_says_why(tmp_path: Path) -> None:
-    action = Action("ncu", ["ncu"], {}, "", 1.0, 1, "failed", None, message="ERR_NVGPUCTRPERM")
-    refused = {"status": "failed", "reason": "ncu failed", "actions": [action]}
+    step = ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPUCTRPERM")
+    refused = {"status": "failed", "reason": "ncu failed", "actions": [step]}
     for name, manifest, kind, said in (
         ("refused", refused, Missing.STEP_SAID, "ncu failed: ERR_NVGPUCTRPERM"),
         ("nsys", {"settings": {"tools": ["nsys"]}}, Missing.NOT_ASKED, "ncu was not asked for"),

@@ -12,7 +12,7 @@ from fiprof.model.provenance import TracedNumber, numbers_of
 from fiprof.reports.pages.page import Bullets, Caution, Section, Table
 from fiprof.reports.run_report import story
 from tests.recorded_runs import parsed
-from tests.reports_fixture import case, make_run, record_run
+from tests.reports_fixture import case, execution, make_run, record_run
 
 ID = "mine[rows=8]"
 
@@ -62,14 +62,7 @@ def test_loops_are_folded_with_median_and_spread(recorded: story.Story) -> None:
 
 
 def kernels(*times: tuple[int, int], **values: Any) -> list[dict[str, Any]]:
-    return [
-        {
-            "start_ns": start, "end_ns": end, "duration_ns": end - start, "device": 0, "pid": 1, "kernel": "K",
-            "kernel_full": "K", "grid": "8x1x1", "block": "32x1x1", "phase": "measure", "case": ID, "iteration": index,
-            **values,
-        }
-        for index, (start, end) in enumerate(times)
-    ]  # fmt: skip
+    return [execution(*time, **{"iteration": index, **values}) for index, time in enumerate(times)]
 
 
 def test_a_gpu_that_waits_is_said_to(tmp_path: Path) -> None:

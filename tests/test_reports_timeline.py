@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from fiprof.analysis import samples, timeline
 from fiprof.analysis.samples import Busy, Samples
 from fiprof.errors import FiprofError
-from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
 from fiprof.reports.view import FORMATS, render
@@ -22,7 +20,7 @@ from fiprof.reports.words import worded
 from fiprof.text import cell_width
 from tests.conftest import Fiprof
 from tests.recorded_runs import parsed
-from tests.reports_fixture import make_run, record_run
+from tests.reports_fixture import add, execution, make_run, record_run, recorded_cases, write_manifest
 
 PREFILL = "PrefillWithKVCacheKernel"
 
@@ -31,12 +29,6 @@ PREFILL = "PrefillWithKVCacheKernel"
 def run() -> Run:
     """The recorded run with all its samples."""
     return parsed("all")
-
-
-@pytest.fixture(scope="module")
-def half(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same kernels on another H200, whose SM counters give half; samples of 5 ms only."""
-    return record_run(tmp_path_factory.mktemp("half") / "recorded")
 
 
 def text(run: Run, format_: Any = "table", **what: Any) -> str:
@@ -81,7 +73,7 @@ def test_the_levels_agree_with_what_ncu_counted(run: Run) -> None:
     }
 
 
-def test_a_sample_is_of_the_time_after_it(run: Run, half: Run) -> None:
+def test_a_sample_is_of_the_time_after_it(run: Run, five_kernels: Run) -> None:
     """What the join stands on: where kernels fill a part of a window, SMs Active is that part, and only so."""
 
     def correlations(of: Run, kernel: str) -> tuple[float, float]:
@@ -99,11 +91,11 @@ def test_a_sample_is_of_the_time_after_it(run: Run, half: Run) -> None:
     assert correlations(run, "BatchQKApplyRotaryKernel") == (1.0, 0.653)
     assert correlations(run, "FusedAddRMSNormKernel") == (1.0, 0.629)
     assert correlations(run, PREFILL) == (0.928, 0.635)
-    assert correlations(half, PREFILL) == (0.887, 0.332)
+    assert correlations(five_kernels, PREFILL) == (0.887, 0.332)
 
 
-def test_half_levels_are_not_given_as_shares(half: Run) -> None:
-    told = timeline.timeline(half)
+def test_half_levels_are_not_given_as_shares(five_kernels: Run) -> None:
+    told = timeline.timeline(five_kernels)
     (warning,) = told.warnings
     assert not told.levels_are_shares
     assert warning.kind == "tensor_differs"
@@ -116,8 +108,6 @@ def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
     alone = record_run(tmp_path / "alone", ncu_raw=None)
     # The made-up manifest does not say how many SMs there are.
     assert timeline.timeline(alone).warnings == ()
-    from tests.reports_fixture import recorded_cases, write_manifest
-
     write_manifest(alone.path, cases=recorded_cases(), environment={"gpu": {"multiprocessors": 132}})
     (warning,) = timeline.timeline(Run(alone.path)).warnings
     assert warning.fields() == {
@@ -181,17 +171,6 @@ def test_a_kernel_alone_keeps_its_place_among_the_others(run: Run) -> None:
     assert alone.spans[0].gap_us == -0.128
 
 
-def add(run: Run, name: str, rows: list[dict[str, Any]]) -> None:
-    schema = tables.schema(name)
-    full = [{column: row.get(column) for column in schema.names} for row in rows]
-    tables.write(run.path / "tables", name, pa.Table.from_pylist(full, schema=schema))
-
-
-def kernel(start_ns: int, end_ns: int, name: str = "K", **more: Any) -> dict[str, Any]:
-    row = {"start_ns": start_ns, "end_ns": end_ns, "kernel": name, "device": 0, "pid": 1, "phase": "measure"}
-    return {**row, "case": "mine[rows=8]", "grid": "8x1x1", "block": "32x1x1", **more}
-
-
 def test_what_is_missing_and_why(tmp_path: Path) -> None:
     def warnings(name: str, *, phase: str = "measure", **what: Any) -> list[dict[str, Any]]:
         found = timeline.timeline(make_run(tmp_path / name, **what), phase=phase).warnings
@@ -202,25 +181,25 @@ def test_what_is_missing_and_why(tmp_path: Path) -> None:
         {"id": "no_trace", "why": {"id": "not_asked", "tool": "nsys"}}
     ]
     assert warnings("none", kernels=[]) == [{"id": "no_kernels"}]
-    assert warnings("nvtx", kernels=[kernel(0, 9, phase=None, case=None)]) == [
+    assert warnings("nvtx", kernels=[execution(0, 9, phase=None, case=None)]) == [
         {"id": "no_ranges", "domain": "fiprof"},
         {"id": "nothing_in_phase", "phase": "measure"},
         {"id": "no_levels", "why": {"id": "not_started", "tool": "nsys", "reason": ""}},
     ]
-    assert warnings("warmup", phase="warmup", kernels=[kernel(0, 9)], settings={"gpu_metrics_hz": 0}) == [
+    assert warnings("warmup", phase="warmup", kernels=[execution(0, 9)], settings={"gpu_metrics_hz": 0}) == [
         {"id": "nothing_in_phase", "phase": "warmup"},
         {"id": "no_levels", "why": {"id": "not_asked"}},
     ]
     refused = "no GPU metrics: nsys refused them (insufficient permission)"
-    assert warnings("refused", kernels=[kernel(0, 9)], warnings=[refused]) == [
+    assert warnings("refused", kernels=[execution(0, 9)], warnings=[refused]) == [
         {"id": "no_levels", "why": {"id": "warned", "warnings": [refused]}}
     ]
-    failed = warnings("failed", kernels=[kernel(0, 9)], status="failed", reason="ncu timed out")
+    failed = warnings("failed", kernels=[execution(0, 9)], status="failed", reason="ncu timed out")
     assert failed[0] == {"id": "failed", "run": "failed", "reason": "ncu timed out"}
 
 
 def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:
-    rows = [kernel(0, 1000), kernel(1500, 2500, "L"), kernel(2400, 3400), kernel(5000, 6000, "L")]
+    rows = [execution(0, 1000), execution(1500, 2500, "L"), execution(2400, 3400), execution(5000, 6000, "L")]
     assert text(make_run(tmp_path / "run", kernels=rows), cells=24).splitlines()[2:] == [
         "mine · measure · 6.0 µs from 0.000 ms · GPU busy 65.0%",
         "K x 2, median 1.00 µs, spread 0.0%, grid 8x1x1, gap to the next 1.1 µs median.",
@@ -236,14 +215,14 @@ def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:
 
 def test_names_are_data(tmp_path: Path) -> None:
     name = "<script>\x1b[31m|" + "x" * 200
-    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000, name)])
+    run = make_run(tmp_path / "run", kernels=[execution(0, 1000, name)])
     for format_ in FORMATS:
         assert "\x1b[31m" not in text(run, format_)
     assert "<script>" not in text(run, "md")
 
 
 def test_several_gpus_are_told_apart(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000), kernel(10, 500, device=1)])
+    run = make_run(tmp_path / "run", kernels=[execution(0, 1000), execution(10, 500, device=1)])
     sample = {"metric": "SMs Active [Throughput %]"}
     add(
         run,
@@ -300,7 +279,7 @@ def test_names_of_metrics(name: str, key: str | None) -> None:
 
 
 def test_damaged_samples(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[kernel(0, 1000)])
+    run = make_run(tmp_path / "run", kernels=[execution(0, 1000)])
     rows = [(0, 10.0), (0, 99.0), (None, 5.0), (100, float("nan")), (200, 20.0), (400, 30.0)]
     add(run, "gpu_metrics", [{"time_ns": t, "value": v, "metric": "SMs Active [Throughput %]"} for t, v in rows])
     assert timeline.timeline(run).phases[0].spans[0].levels.sms_active == 20.0
