@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 # FlashInfer's own recommendation for the split-K workspace.
 WORKSPACE_BYTES = 128 * 2**20
 
+LARGEST_SCORES = 2**24
+"""Of the float32 reference, so that they need 64 MB; fewer and larger launches save most of its time."""
+
 
 @dataclass(frozen=True)
 class PagedKV:
@@ -81,22 +84,24 @@ def attention_float32(query: Tensor, keys: Tensor, values: Tensor, *, causal: bo
 
     query: [tokens, q_heads, head_dim]; keys, values: float32 [kv_len, kv_heads, head_dim].
     Causal aligns the last query with the last key. Returns float32 [tokens, q_heads, head_dim].
-    One KV head at a time, so that memory stays at tokens x kv_len x group x 4 bytes.
+    So many KV heads at a time that their scores stay below LARGEST_SCORES, but at least one.
     """
     import torch
 
     tokens, q_heads, head_dim = query.shape
     kv_len, kv_heads, _ = keys.shape
     group = q_heads // kv_heads
-    out = torch.empty((tokens, q_heads, head_dim), device=query.device, dtype=torch.float32)
+    grouped = query.unflatten(1, (kv_heads, group))
+    out = torch.empty(grouped.shape, device=query.device, dtype=torch.float32)
     hidden = torch.ones((tokens, kv_len), device=query.device, dtype=torch.bool).triu(kv_len - tokens + 1)
-    for head in range(kv_heads):
-        heads = slice(head * group, (head + 1) * group)
-        scores = torch.einsum("qgd,kd->gqk", query[:, heads].float(), keys[:, head]) * head_dim**-0.5
+    step = max(1, LARGEST_SCORES // (tokens * kv_len * group))
+    for first in range(0, kv_heads, step):
+        heads = slice(first, first + step)
+        scores = torch.einsum("qhgd,khd->hgqk", grouped[:, heads].float(), keys[:, heads]) * head_dim**-0.5
         if causal:
             scores.masked_fill_(hidden, float("-inf"))
-        out[:, heads] = torch.einsum("gqk,kd->qgd", scores.softmax(-1), values[:, head])
-    return out
+        out[:, heads] = torch.einsum("hgqk,khd->qhgd", scores.softmax(-1), values[:, heads])
+    return out.flatten(1, 2)
 
 
 def plan_facts(wrapper: Any, *, multiprocessors: int) -> dict[str, bool | int | float | str]:
