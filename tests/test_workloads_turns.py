@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.workloads import runner
 from fiprof.workloads.case import Case, parse_case
+from fiprof.workloads.clock import SmClock
 from fiprof.workloads.nvtx import Marks
 from fiprof.workloads.runner import RunnerRequest, run_cases
 
@@ -68,6 +69,16 @@ class Event:
         return (end.us - self.us) / 1e3
 
 
+def reads(*mhz: float) -> Callable[[SmClock], float]:
+    """The clock, read so often."""
+    left = iter(mhz)
+    return lambda _clock: next(left)
+
+
+def spin(cycles: int) -> None:
+    torch.cuda.clock_us += cycles / 1980
+
+
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """A clock instead of a GPU. Returns the workload's name."""
@@ -76,7 +87,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
         "is_available": lambda: True,
         "synchronize": lambda: None,
         "Event": Event,
-        "_sleep": lambda _cycles: None,
+        "_sleep": spin,
+        "memory_stats": dict,
         "reset_peak_memory_stats": lambda: None,
         "max_memory_allocated": lambda: 1000,
         "empty_cache": lambda: None,
@@ -122,10 +134,85 @@ def test_turns_and_their_time(cuda: str) -> None:
         100_000: 3 * 3,  # no fewer than three
     }
     assert {record["rounds"] for record in done.values()} == {3}
-    # Compared once.
-    assert len([step for step in said if step.startswith("check")]) == 3
+    # Compared once, before the first round.
+    checks = [index for index, step in enumerate(said) if step.startswith("check")]
+    assert len(checks) == 3
+    assert max(checks) < min(index for index, step in enumerate(said) if step.startswith("measure"))
     order = [step.partition(" ")[2] for step in said if step.startswith("measure")]
     assert len(order) == 9 and all(f"round {turn}" in " ".join(order[3 * turn - 3 : 3 * turn]) for turn in (2, 3))
+
+
+def test_short_kernels_are_timed_in_groups(cuda: str) -> None:
+    short, long = parse_case(f"{cuda}[us=8]"), parse_case(f"{cuda}[us=40]")
+    done, _, _ = run(short, long)
+    assert done[short.id]["gpu_us"] == [pytest.approx(8.0)] * 20
+    assert done[short.id]["launches_per_time"] == 25  # 200 µs between two events
+    assert "launches_per_time" not in done[long.id]
+
+
+FIRST_LOOK = 2 * SmClock.FIRST_READINGS
+
+
+def measured(said: list[str]) -> int:
+    """Turns that were measured."""
+    return len([step for step in said if step.startswith("measure")])
+
+
+def test_a_turn_without_the_clock_is_repeated_at_the_end(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = parse_case(f"{cuda}[us=100]")
+    # The second turn is without its clock.
+    monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, 1980.0, 1400.0, 1975.0, 1980.0))
+    done, _, said = run(case, rounds=3, check=False)
+    assert done[case.id]["sm_clock_mhz"] == [1980.0, 1975.0, 1980.0]
+    assert done[case.id]["clock_recovered"] == [True, True, True]
+    assert len(done[case.id]["gpu_us"]) == 3 * 20
+    assert measured(said) == 4
+
+
+def test_no_more_than_a_tenth_of_the_turns_is_repeated(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [parse_case(f"{cuda}[us={us}]") for us in (100, 200, 300, 400, 500)]
+    monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
+    monkeypatch.setattr(SmClock, "REMEMBERED", 100)
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, *[1400.0] * 22))
+    done, _, said = run(*cases, rounds=4, check=False)
+    assert measured(said) == 4 * 5 + 2
+    assert {tuple(record["clock_recovered"]) for record in done.values()} == {(False,) * 4}
+
+
+def test_a_single_round_is_never_repeated(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
+    monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, 1400.0))
+    case = parse_case(f"{cuda}[us=100]")
+    done, _, said = run(case)
+    assert (done[case.id]["clock_recovered"], measured(said)) == ([False], 1)
+
+
+class TestSmClock:
+    """The gate before each turn."""
+
+    @pytest.mark.usefixtures("cuda")
+    def test_the_clock_is_read_by_loops_of_known_length(self) -> None:
+        mhz, recovered = SmClock().recover()
+        assert (round(mhz), recovered) == (1980, True)
+
+    def test_a_single_high_reading_moves_no_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Seen on an H100 of 1,980 MHz: 2,067 MHz after kernels that load the DRAM."""
+        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * 30, 2034.0, *[1980.0] * 31, 2067.0, 1975.0))
+        clock = SmClock()
+        assert [clock.recover() for _ in range(2)] == [(2067.0, True), (1975.0, True)]
+
+    def test_it_waits_for_a_clock_that_comes_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, 1410.0, 1695.0, 1905.0, 1965.0))
+        monkeypatch.setattr(SmClock, "PAUSE_S", 0.0)
+        assert SmClock().recover() == (1965.0, True)
+
+    def test_a_gpu_that_stays_slower_is_waited_for_no_longer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(SmClock, "LONGEST_S", 0.0)
+        monkeypatch.setattr(SmClock, "read", reads(*[1980.0] * FIRST_LOOK, *[1900.0] * 40))
+        clock = SmClock()
+        recovered = [clock.recover()[1] for _ in range(40)]
+        assert recovered == [False] * SmClock.REMEMBERED + [True] * (40 - SmClock.REMEMBERED)
 
 
 def test_a_case_that_fails_has_no_further_turn(cuda: str) -> None:

@@ -59,7 +59,9 @@ class Commands:
     def profile(self, gate_env: Mapping[str, str]) -> Command:
         """gate_env: what holds the workload back until its turn."""
         tool, report, request = self._tool(self.ncu_tool, "ncu"), self.path / NCU_REPORT, self.request
-        workload = self._workload(request.measure_iterations, NCU_WARMUP, self.path / NCU_CASES, profiled=True)
+        # ncu saves and restores the memory that a kernel may write: what is not needed is not kept.
+        turns, out = ("--give-memory-back",), self.path / NCU_CASES
+        workload = self._workload(request.measure_iterations, NCU_WARMUP, out, *turns, profiled=True)
         argv = ncu.profile_argv(tool.path, report, workload, request)
         return self._command("ncu", argv, makes=(report,), env={**self._gpu_env(), **gate_env})
 

@@ -55,6 +55,7 @@ def _run(options: argparse.Namespace) -> None:
         timing=options.timing,
         rounds=options.rounds,
         budget_ms=options.budget_ms,
+        keep_memory=options.keep_memory,
         keep_going=options.keep_going,
     )
     with contextlib.ExitStack() as files:
@@ -85,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--keep-going", action="store_true", help="cases that fail are no failure while one works")
     run.add_argument("--no-check", dest="check", action="store_false", help="do not compare with the reference")
     run.add_argument("--no-timing", dest="timing", action="store_false", help="a profiler does the timing")
+    run.add_argument(
+        "--give-memory-back", dest="keep_memory", action="store_false", help="between cases, as ncu's replay likes it"
+    )
     run.add_argument("--out", help="file for the results (default: standard output)")
     actions.add_parser("env", help="print what this interpreter and its GPU are, as JSON")
     return parser

@@ -128,12 +128,17 @@ def captured(launch: Callable[[], Sequence[Tensor]]) -> Callable[[], Sequence[Te
     # A capture may neither compile nor allocate: both happen in this first call, on a side stream as torch asks.
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
+    graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(side):
         written = launch()
+        side.synchronize()
+        # Not with torch.cuda.graph(): it gives all unused memory back, which the GPU then cleans during the measuring.
+        graph.capture_begin()
+        try:
+            launch()
+        finally:
+            graph.capture_end()
     torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        launch()
 
     def replay() -> Sequence[Tensor]:
         graph.replay()

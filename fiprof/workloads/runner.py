@@ -9,21 +9,23 @@ from __future__ import annotations
 import fcntl
 import gc
 import importlib
-import itertools
+import math
 import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
+from fiprof.workloads.clock import SmClock
 from fiprof.workloads.environment import gpu_facts, package_versions
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
 from fiprof.workloads.registry import find
+from fiprof.workloads.timing import host_seconds, measure
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,11 +33,14 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 """One JSON line; its key ``kind`` is environment, case or error."""
 
-# The SM clock of the fastest parts, to turn seconds into the cycles that torch.cuda._sleep takes.
-SLEEP_CLOCK_HZ = 2e9
-LONGEST_SLEEP_S = 0.2
-
 LEAST_ITERATIONS = 3
+
+REPEATED_SHARE = 0.1
+"""Of all turns of several rounds: most that are repeated because the clock was not back."""
+
+CLEANING_S_PER_BYTE = 3e-12
+"""The GPU cleans memory that was given back to the driver in the background (2.3 ms a GB on an H100 and an H200), which
+takes DRAM bandwidth from whatever runs meanwhile."""
 
 GATE_VARIABLE = "FIPROF_GATE"
 GATE_OPEN = "go"
@@ -55,6 +60,9 @@ class RunnerRequest:
     """Compare the first launch with the reference."""
     timing: bool
     """Time with CUDA events (off under a profiler, which times itself)."""
+    keep_memory: bool = True
+    """Give no memory back between cases, and let the clock recover before each turn. Off under ncu, which saves and
+    restores the memory that a kernel may write."""
     rounds: int = 1
     """Turns that each case has; between two of its turns every other case has one, in another order each time, so
     that a drift of the clocks spreads over all cases."""
@@ -75,7 +83,6 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     import_modules(request.cases)
     await_gate()
     require_cuda()
-    import torch
 
     marks = Marks()
     if not request.timing and not marks.visible:
@@ -87,28 +94,9 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     # What the imports made stays: looking through it again after every case would take longer than the case.
     gc.collect()
     gc.freeze()
-    failed: dict[str, str] = {}
-    turns: dict[str, list[Record]] = {case.id: [] for case in request.cases}
-    for turn in range(request.rounds):
-        for number, case in enumerate(turn_order(request, turn), 1):
-            if case.id in failed:
-                continue
-            where = f"{number}/{len(request.cases)} {case.id}" + (f" round {turn + 1}" if request.rounds > 1 else "")
-            try:
-                done = turns[case.id]
-                done.append(_run_case(case, request, done, marks, lambda step, where=where: say(f"{step} {where}")))  # type: ignore[misc]
-                if len(done) == request.rounds:
-                    emit(merged(done))
-            except Exception as error:
-                failed[case.id] = _one_line(error)
-                emit({"kind": "error", "case": case.id, "error": failed[case.id]})
-                if not _cuda_works():
-                    raise FiprofError(
-                        f"{case.id}: {failed[case.id]}",
-                        "CUDA is unusable after it, so the cases that follow were not run",
-                    ) from error
-            gc.collect()
-            torch.cuda.empty_cache()
+    session = _Session(request, marks, emit, say)
+    session.run()
+    failed = session.failed
     if failed and not (request.keep_going and len(failed) < len(request.cases)):
         first = next(iter(failed))
         raise FiprofError(
@@ -117,12 +105,185 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
         )
 
 
+class _Session:
+    """The cases of one process."""
+
+    def __init__(
+        self, request: RunnerRequest, marks: Marks, emit: Callable[[Record], None], say: Callable[[str], None]
+    ) -> None:
+        self.request = request
+        self.marks = marks
+        self.emit = emit
+        self.say = say
+        self.failed: dict[str, str] = {}
+        """Case id -> why."""
+        self.checked: dict[str, Record] = {}
+        """Case id -> how it compared with the reference."""
+        self.turns: dict[str, list[Record]] = {case.id: [] for case in request.cases}
+        self.clock = SmClock() if request.keep_memory else None
+        self.given_back = 0
+
+    def run(self) -> None:
+        """Check every case, then give each its turns; some of those without the clock are repeated at the end."""
+        request = self.request
+        if request.check and request.rounds > 1:
+            # The largest first: what follows fits into the memory that it leaves.
+            for number, case in enumerate(sorted(request.cases, key=_least_bytes, reverse=True), 1):
+                self._try(case, f"{number}/{len(request.cases)} {case.id}", self._check)
+        repeats = 0
+        if request.timing and request.rounds > 1:
+            repeats = math.ceil(REPEATED_SHARE * request.rounds * len(request.cases))
+        for turn in range(request.rounds):
+            last = turn == request.rounds - 1
+            for case in self._round(turn, turn_order(request, turn)):
+                if last and not (repeats and self._spoiled(case)):
+                    self._emit(case)
+        waiting = [case for case in turn_order(request, request.rounds) if repeats and self._spoiled(case)]
+        for turn in range(request.rounds, 2 * request.rounds):
+            cases = [case for case in waiting if self._spoiled(case)][:repeats]
+            repeats -= len(list(self._round(turn, cases)))
+        for case in waiting:
+            self._emit(case)
+
+    def _round(self, turn: int, cases: Sequence[Case]) -> Iterator[Case]:
+        """A turn of each case, in order; gives each after it."""
+        for number, case in enumerate(cases, 1):
+            where = f"{number}/{len(cases)} {case.id}" + (f" round {turn + 1}" if self.request.rounds > 1 else "")
+            self._try(case, where, self._turn)
+            yield case
+
+    def _spoiled(self, case: Case) -> bool:
+        """Whether fewer turns than wanted had the clock."""
+        good = [turn for turn in self.turns[case.id] if has_clock(turn)]
+        return case.id not in self.failed and len(good) < self.request.rounds
+
+    def _emit(self, case: Case) -> None:
+        if case.id not in self.failed:
+            self.emit(merged(chosen(self.turns[case.id], self.request.rounds)))
+
+    def _try(self, case: Case, where: str, work: Callable[[Case, Callable[[str], None]], None]) -> None:
+        """Do something with a case; one that fails is emitted as an error, once.
+
+        Raises FiprofError where CUDA is unusable after it.
+        """
+        if case.id in self.failed:
+            return
+        import torch
+
+        try:
+            work(case, lambda step: self.say(f"{step} {where}"))
+        except Exception as error:
+            self.failed[case.id] = _one_line(error)
+            self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
+            if not _cuda_works():
+                raise FiprofError(
+                    f"{case.id}: {self.failed[case.id]}",
+                    "CUDA is unusable after it, so the cases that follow were not run",
+                ) from error
+        gc.collect()
+        if not self.request.keep_memory:
+            torch.cuda.empty_cache()
+
+    def _check(self, case: Case, say: Callable[[str], None]) -> None:
+        say("setup")
+        workload = case.build(seed=self.request.seed)
+        with self.marks.range(SETUP, case.id):
+            launch = workload.setup()
+        say("check")
+        expected = workload.reference()
+        if expected is not None:
+            self.checked[case.id] = compare(launch(), expected, workload.tolerance)
+
+    def _turn(self, case: Case, say: Callable[[str], None]) -> None:
+        """One turn; each of a case has as many iterations as the first."""
+        import torch
+
+        request, before = self.request, self.turns[case.id]
+        torch.cuda.reset_peak_memory_stats()
+        workload = case.build(seed=request.seed)
+        cost = workload.cost()
+        say("setup")
+        with self.marks.range(SETUP, case.id):
+            launch = workload.setup()
+            torch.cuda.synchronize()
+        record: Record = {
+            "kind": "case",
+            "case": case.id,
+            "workload": case.workload,
+            "params": dict(case.params),
+            "seed": request.seed,
+            "cost": asdict(cost),
+        }
+        if plan := dict(workload.facts()):
+            record["plan"] = plan
+        if request.check and request.rounds == 1:
+            say("check")
+            expected = workload.reference()
+            if expected is not None:
+                self.checked[case.id] = compare(launch(), expected, workload.tolerance)
+                del expected
+        if case.id in self.checked:
+            record["reference"] = self.checked[case.id]
+        say("warmup")
+        with self.marks.range(WARMUP, case.id):
+            host_s = host_seconds(launch, request.warmup)
+            torch.cuda.synchronize()
+            iterations = before[0]["iterations"] if before else _iterations(launch, request)
+        self._settle(record)
+        say("measure")
+        record["iterations"] = iterations
+        if request.timing:
+            record |= measure(launch, iterations, host_s)
+        else:
+            first = len(before) * iterations
+            with cuda_profiler(), self.marks.range(MEASURE, case.id):
+                for i in range(first, first + iterations):
+                    with self.marks.range(f"iter {i}"):
+                        launch()
+                torch.cuda.synchronize()
+        record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+        before.append(record)
+
+    def _settle(self, record: Record) -> None:
+        """Wait until the GPU has cleaned what was given back, and the clock is what it was."""
+        import torch
+
+        if self.clock is None:
+            return
+        given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
+        time.sleep((given_back - self.given_back) * CLEANING_S_PER_BYTE)
+        self.given_back = given_back
+        mhz, recovered = self.clock.recover()
+        record["sm_clock_mhz"], record["clock_recovered"] = [mhz], [recovered]
+
+
+def _least_bytes(case: Case) -> int:
+    """What a case has to move, as a measure of its memory."""
+    try:
+        cost = case.build(seed=0).cost()
+    except Exception:
+        # Its own turn says what is wrong with it.
+        return 0
+    return cost.bytes_read + cost.bytes_written
+
+
 def turn_order(request: RunnerRequest, turn: int) -> tuple[Case, ...]:
-    """The cases in the order of their turns: as given, then shuffled anew each time with the request's seed."""
+    """The cases in the order of a round: shuffled anew for each with the request's seed; a single one as given."""
     cases = list(request.cases)
-    if turn:
+    if request.rounds > 1:
         random.Random(f"{request.seed} {turn}").shuffle(cases)
     return tuple(cases)
+
+
+def has_clock(turn: Record) -> bool:
+    """Whether the SM clock was as usual when the turn began, as far as it was read."""
+    return all(turn.get("clock_recovered", ()))
+
+
+def chosen(turns: Sequence[Record], rounds: int) -> list[Record]:
+    """As many turns as there are rounds, in the order of time: those without the clock only where others lack."""
+    best = sorted(range(len(turns)), key=lambda index: not has_clock(turns[index]))[:rounds]
+    return [turns[index] for index in sorted(best)]
 
 
 def merged(turns: Sequence[Record]) -> Record:
@@ -130,58 +291,10 @@ def merged(turns: Sequence[Record]) -> Record:
     record = {**turns[0], "peak_memory_bytes": max(turn["peak_memory_bytes"] for turn in turns)}
     if len(turns) > 1:
         record["rounds"] = len(turns)
-        if "gpu_us" in record:
-            record["gpu_us"] = [us for turn in turns for us in turn["gpu_us"]]
+        for name in {"sm_clock_mhz", "clock_recovered", "gpu_us"} & record.keys():
+            record[name] = [value for turn in turns for value in turn[name]]
+        if "wall_us" in record:
             record["wall_us"] = statistics.median(turn["wall_us"] for turn in turns)
-    return record
-
-
-def _run_case(
-    case: Case, request: RunnerRequest, before: Sequence[Record], marks: Marks, say: Callable[[str], None]
-) -> Record:
-    """A turn of a case. before: its earlier turns; each has as many iterations as the first."""
-    import torch
-
-    torch.cuda.reset_peak_memory_stats()
-    workload = case.build(seed=request.seed)
-    cost = workload.cost()
-    say("setup")
-    with marks.range(SETUP, case.id):
-        launch = workload.setup()
-        torch.cuda.synchronize()
-    record: Record = {
-        "kind": "case",
-        "case": case.id,
-        "workload": case.workload,
-        "params": dict(case.params),
-        "seed": request.seed,
-        "cost": asdict(cost),
-    }
-    if plan := dict(workload.facts()):
-        record["plan"] = plan
-    if request.check and not before:
-        say("check")
-        expected = workload.reference()
-        if expected is not None:
-            record["reference"] = compare(launch(), expected, workload.tolerance)
-            del expected
-    say("warmup")
-    with marks.range(WARMUP, case.id):
-        host_s = _host_seconds(launch, request.warmup)
-        torch.cuda.synchronize()
-        iterations = before[0]["iterations"] if before else _iterations(launch, request)
-    say("measure")
-    record["iterations"] = iterations
-    if request.timing:
-        record |= measure(launch, iterations, host_s)
-    else:
-        first = len(before) * iterations
-        with cuda_profiler(), marks.range(MEASURE, case.id):
-            for i in range(first, first + iterations):
-                with marks.range(f"iter {i}"):
-                    launch()
-            torch.cuda.synchronize()
-    record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return record
 
 
@@ -220,43 +333,6 @@ def compare(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float)
             "a kernel that computes something else is not worth measuring; --no-check measures it all the same",
         )
     return {"relative_error": worst, "tolerance": tolerance}
-
-
-def measure(launch: Callable[[], object], iterations: int, host_s: float) -> Record:
-    """Times without a profiler, L2 as the previous iteration left it.
-
-    gpu_us: each iteration between two CUDA events, launches queued ahead so that the GPU never waits for the host.
-    wall_us: host time an iteration, back to back, as a loop without CUDA graphs sees it.
-    host_s: seconds that one launch takes on the host, to know how long to hold the queue.
-    """
-    import torch
-
-    torch.cuda.synchronize()
-    begin = time.perf_counter()
-    for _ in range(iterations):
-        launch()
-    torch.cuda.synchronize()
-    wall_us = (time.perf_counter() - begin) / iterations * 1e6
-
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
-    torch.cuda._sleep(int(min(1.5 * host_s * iterations + 1e-3, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ))
-    events[0].record()
-    for event in events[1:]:
-        launch()
-        event.record()
-    torch.cuda.synchronize()
-    gpu_us = [before.elapsed_time(after) * 1e3 for before, after in itertools.pairwise(events)]
-    return {"iterations": iterations, "gpu_us": gpu_us, "wall_us": wall_us}
-
-
-def _host_seconds(launch: Callable[[], object], warmup: int) -> float:
-    """Host seconds of the last of ``warmup`` launches (the first ones load modules); 0 without any."""
-    seconds = 0.0
-    for _ in range(warmup):
-        begin = time.perf_counter()
-        launch()
-        seconds = time.perf_counter() - begin
-    return seconds
 
 
 def import_modules(cases: Sequence[Case]) -> None:
