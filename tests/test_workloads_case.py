@@ -31,7 +31,15 @@ def test_an_id_reads_back(name: str) -> None:
 
 
 def test_the_built_in_workloads() -> None:
-    assert list(builtin()) == ["add_then_rmsnorm", "decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope"]
+    assert list(builtin()) == [
+        "add_then_rmsnorm",
+        "decode",
+        "fused_add_rmsnorm",
+        "prefill",
+        "rmsnorm",
+        "rope",
+        "silu_and_mul",
+    ]
 
 
 def test_comma_lists_combine() -> None:
