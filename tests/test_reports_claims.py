@@ -252,6 +252,7 @@ def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
         "fusing-saves-traffic": "refuted",
         "cos-sin-cache-faster": "refuted",
         "fa3-beats-fa2": "confirmed",
+        "tensor-cores-for-gqa": "confirmed",
         "four-times-the-kv": "partly",
         "four-times-the-sequence": "refuted",
     }

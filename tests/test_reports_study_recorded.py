@@ -76,6 +76,7 @@ def test_the_verdicts(recorded: Study) -> None:
         "fusing-saves-traffic": ("refuted", 0, 0, 2, 0),
         "cos-sin-cache-faster": ("refuted", 0, 0, 4, 0),
         "fa3-beats-fa2": ("confirmed", 31, 0, 0, 1),
+        "tensor-cores-for-gqa": ("partly", 16, 0, 1, 1),
         "four-times-the-kv": ("partly", 21, 0, 26, 25),
         "four-times-the-sequence": ("refuted", 0, 0, 32, 0),
     }

@@ -60,6 +60,17 @@ CLAIMS = (
         ),
     ),
     Claim(
+        "tensor-cores-for-gqa",
+        "tensor cores decode faster with GQA",
+        "pairs of decode cases with 8 of 32 KV heads, on CUDA cores and on tensor cores",
+        TimeRatio(
+            side("decode", kv_heads=8, tensor_cores=False),
+            side("decode", kv_heads=8, tensor_cores=True),
+            Limits(1.0),
+            "the time on CUDA cores over that on tensor cores",
+        ),
+    ),
+    Claim(
         "four-times-the-kv",
         "4x the sequence, 3.8x the time (decode)",
         "pairs of decode cases whose KV lengths are 4x apart",
