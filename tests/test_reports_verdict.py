@@ -486,7 +486,7 @@ def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
 
 
 def test_a_run_or_a_choice_without_launches_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FiprofError, match="has nothing to judge"):
+    with pytest.raises(FiprofError, match="has no counters or trace to judge"):
         verdicts(make_run(tmp_path / "nothing"))
     run = make_run(tmp_path / "run", launches=[LAUNCH])
     assert len(verdicts(run, kernel="KERN").launches) == 1

@@ -233,12 +233,7 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
     """
     known = combined() if families is None else tuple(families)
-    if not run.launches:
-        raise FiprofError(
-            f"{run.manifest.name} has no counters to hold against",
-            "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
-            why=run.missing("ncu"),
-        )
+    run.require_launches("counters to hold against")
     by_workload = {workload: family for family in known for workload in family.workloads}
     failed = checks.failed(run)
     doubts = checks.by_launch(failed)

@@ -15,9 +15,7 @@ from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.sass import Code, parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.run import Launch, Run
-from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,7 +148,8 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
     Raises FiprofError where the run has no samples by instruction, or no launch is left.
     """
     table = _table(run)
-    wanted = {each.launch: each for each in run.launches if names_kernel_or_case(each, each.label, kernel)}
+    there = set(table["launch"].unique().to_pylist())
+    wanted = {each.launch: each for each in run.launches_named(kernel, among=there)}
     doubts = checks.by_launch(check for check in checks.failed(run) if check.check in SAMPLING)
     found = [
         LaunchHotspots(
@@ -162,12 +161,6 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
         )
         for launch, listing in _listings(table, wanted)
     ]
-    if not found:
-        names = sorted({each.kernel for each in run.launches})
-        raise FiprofError(
-            f"{run.manifest.name} has no launch with kernel {kernel!r} on its source page",
-            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
-        )
     order = {launch: place for place, launch in enumerate(wanted)}
     found.sort(key=lambda item: order[item.at.launch])
     return HotspotReport(run.manifest.name, tuple(found), run.status_warning())

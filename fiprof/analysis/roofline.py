@@ -13,11 +13,9 @@ from enum import StrEnum
 
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
-from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
 from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
-from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import (
     DRAM_BYTES_PER_S,
@@ -36,14 +34,10 @@ from fiprof.model.quantities import (
     wgmma_peak,
 )
 from fiprof.model.run import Launch, Run
-from fiprof.text import escape_control, shorten
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
 vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floating-point work at all."""
-
-WIDEST_KERNEL = 40
-"""Cells of a kernel's name in an error."""
 
 MODEL = "model"
 """The kind of work whose operations the cost model tells."""
@@ -234,20 +228,7 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
     kernel: only launches with this in the kernel's name or in their case; upper and lower case are the same.
     Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
     """
-    if not run.launches:
-        raise FiprofError(
-            f"{run.manifest.name} has no counters for a roofline",
-            "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
-            why=run.missing("ncu"),
-        )
-    kept = [launch for launch in run.launches if names_kernel_or_case(launch, launch.label, kernel)]
-    if not kept:
-        names = sorted({launch.kernel for launch in run.launches})
-        raise FiprofError(
-            f"{run.manifest.name} has no launch with kernel {kernel!r}",
-            f"it has the kernels {', '.join(shorten(escape_control(name), WIDEST_KERNEL) for name in names)}",
-        )
-    launches = tuple(place(launch, run) for launch in kept)
+    launches = tuple(place(launch, run) for launch in run.launches_named(kernel))
     ids = {item.case for item in launches}
     cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
     return Rooflines(

@@ -19,7 +19,7 @@ from fiprof.model.finding import Finding
 from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.text import short_kernel
 
 
@@ -140,14 +140,8 @@ def _missing(run: Run) -> Iterable[Finding]:
 def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
     traced = run.trace.kernels.get((row.case or "", row.kernel))
     return LaunchFigures(
-        launch=row.launch,
-        case=row.case,
+        **{name: row[name] for name in IDENTITY},
         label=row.label,
-        iteration=row.iteration,
-        kernel=row.kernel,
-        kernel_full=row["kernel_full"],
-        grid=row["grid"],
-        block=row["block"],
         row=row,
         nsys_duration_us=traced.median_us if traced else None,
         nsys_spread=traced.spread if traced else None,

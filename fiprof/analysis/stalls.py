@@ -11,13 +11,10 @@ from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
-from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.labels import names_case, names_kernel_or_case
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
-from fiprof.text import short_kernel
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
@@ -138,27 +135,13 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     longest: only so many launches, those that took most time.
     Raises FiprofError where the run has no stall reasons, or no launch is left.
     """
-    if not run.stall_reasons:
-        raise FiprofError(
-            f"{run.manifest.name} has no warp stalls",
-            "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
-            why=run.missing("ncu"),
-        )
+    run.require_launches("warp stalls", there=bool(run.stall_reasons))
     failed = checks.failed(run)
     doubts = checks.by_launch(failed)
     found = [
         LaunchStalls(launch, _mix(run.stall_reasons[launch.launch]), doubts.get(launch.launch, ()))
-        for launch in run.launches
-        if launch.launch in run.stall_reasons
-        and names_kernel_or_case(launch, launch.label, kernel)
-        and names_case(launch, launch.label, case)
+        for launch in run.launches_named(kernel, case, among=run.stall_reasons)
     ]
-    if not found:
-        names = sorted({launch.kernel for launch in run.launches})
-        raise FiprofError(
-            f"{run.manifest.name} has no launch with {_criteria(kernel, case)}",
-            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
-        )
     if longest is not None:
         kept = {item.launch for item in sorted(found, key=lambda item: -(item.duration_us or 0.0))[:longest]}
         found = [item for item in found if item.launch in kept]
@@ -172,11 +155,6 @@ def _mix(reasons: Sequence[StallReason]) -> tuple[Stall, ...]:
         for each in reasons
     ]
     return tuple(sorted(found, key=lambda stall: (-stall.weight, stall.reason)))
-
-
-def _criteria(kernel: str, case: str) -> str:
-    words = [f"{what} {value!r}" for what, value in (("kernel", kernel), ("case", case)) if value]
-    return " and ".join(words) or "stall reasons"
 
 
 def findings(launch: LaunchStalls) -> tuple[Finding, ...]:

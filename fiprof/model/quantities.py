@@ -1,7 +1,7 @@
 """Every quantity of a launch, once: its key, unit, arithmetic over ncu's metrics, and what it means.
 
 Terminal, JSON, reports, studies and the page of keys (docs/keys.md) take a quantity from here; none is computed
-anywhere else. A new metric is an entry in ``metrics.py`` (ncu's name) and, where it is to be shown, one here.
+anywhere else. A new metric is a line of ``metrics.csv`` (ncu's name) and, where it is to be shown, one here.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -16,7 +16,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
-from fiprof.model.labels import Labels
+from fiprof.model.labels import Labels, names_case, names_kernel_or_case
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
@@ -24,6 +24,7 @@ from fiprof.model.quantities import DURATION, Quantity
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times
+from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,8 @@ class RunWarning(StrEnum):
 
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
-_IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
+IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
+"""Columns of ``launches`` that tell which launch it is."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,14 @@ class Run:
     def _tables(self) -> dict[str, tables.Reader]:
         return {}
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
+    def _reader(self, name: str) -> tables.Reader:
         if name not in self._tables:
             self._tables[name] = tables.Reader(self.tables_path, name)
-        return self._tables[name].read(columns)
+        return self._tables[name]
+
+    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
+        return self._reader(name).read(columns)
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as a DataFrame."""
@@ -186,17 +191,12 @@ class Run:
         """
         if not self.has(table):
             return []
-        there = [column for column in columns if column in self._names_of(table)]
+        there = [column for column in columns if column in self._reader(table).columns]
         absent = dict.fromkeys(column for column in columns if column not in there)
         return [
             {**absent, **{name: None if value != value else value for name, value in row.items()}}
             for row in self.table(table, there).to_pylist()
         ]
-
-    def _names_of(self, table: str) -> frozenset[str]:
-        if table not in self._tables:
-            self._tables[table] = tables.Reader(self.tables_path, table)
-        return self._tables[table].columns
 
     @functools.cached_property
     def _made(self) -> dict[Callable[[Run], Any], Any]:
@@ -270,7 +270,7 @@ class Run:
         """Kernel launches with every metric of ``metrics.py``, in the order of the table; none without ncu."""
         found = tuple(
             Launch(row, self.labels(row["case"]), self.metric_name)
-            for row in self.rows("launches", (*_IDENTITY, *COLUMNS))
+            for row in self.rows("launches", (*IDENTITY, *COLUMNS))
         )
         counts: dict[tuple[str | None, str], int] = defaultdict(int)
         for launch in found:
@@ -289,6 +289,38 @@ class Run:
     def launches_of(self, case: str | None) -> list[Launch]:
         """ncu's launches of a case."""
         return self._launches_of.get(case, [])
+
+    def launches_named(self, kernel: str, case: str = "", *, among: Container[int] | None = None) -> list[Launch]:
+        """Launches with these words in their kernel's name or their case, and in their case's id or label.
+
+        Upper and lower case are the same. among: only launches with these IDs.
+        Raises FiprofError where the run has no launches, or none of these.
+        """
+        self.require_launches()
+        found = [
+            each
+            for each in self.launches
+            if (among is None or each.launch in among)
+            and names_kernel_or_case(each, each.label, kernel)
+            and names_case(each, each.label, case)
+        ]
+        if not found:
+            words = " and ".join(f"{what} {text!r}" for what, text in (("kernel", kernel), ("case", case)) if text)
+            names = sorted({each.kernel for each in self.launches})
+            raise FiprofError(
+                f"{self.manifest.name} has no launch with {words or 'what this shows'}",
+                f"it has the kernels {', '.join(map(short_kernel, names))}",
+            )
+        return found
+
+    def require_launches(self, what: str = "counters", *, there: bool | None = None) -> None:
+        """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names."""
+        if not (self.launches if there is None else there):
+            raise FiprofError(
+                f"{self.manifest.name} has no {what}",
+                "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
+                why=self.missing("ncu"),
+            )
 
     @functools.cached_property
     def stall_reasons(self) -> dict[int, tuple[StallReason, ...]]:

@@ -19,13 +19,10 @@ from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.step import Step
 from fiprof.analysis.verdict.steps import Situation
-from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding
-from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
-from fiprof.text import short_kernel
 
 
 class VerdictWarning(StrEnum):
@@ -74,19 +71,8 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     table cannot be read.
     """
     launches = run.launches
-    if not launches and not run.trace.cases:
-        raise FiprofError(
-            f"{run.manifest.name} has nothing to judge",
-            "fiprof collect --tool nsys,ncu collects it; fiprof show shows what this run has",
-            why=run.missing("ncu"),
-        )
-    kept = [launch for launch in launches if names_kernel_or_case(launch, launch.label, kernel)]
-    if launches and not kept:
-        names = sorted({launch.kernel for launch in launches})
-        raise FiprofError(
-            f"{run.manifest.name} has no launch with kernel {kernel!r}",
-            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
-        )
+    run.require_launches("counters or trace to judge", there=bool(launches or run.trace.cases))
+    kept = run.launches_named(kernel) if launches else []
     of_cases = {case.case: case for case in cases(run)}
     failed = checks.failed(run)
     judges = _Judge(run, of_cases, checks.by_launch(failed))
