@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
+from fiprof.flashinfer.results import SourceMissing, SourcePlace
 from fiprof.flashinfer.sources import find as sources
 from fiprof.flashinfer.sources.lookup import find_sources
 from fiprof.flashinfer.sources.topics import TOPICS
-from fiprof.flashinfer.sources.tree import SourcePlace
 from tests.conftest import REPOSITORY
 
 
@@ -143,8 +143,8 @@ def test_from_the_python_call_to_the_device(root: Path) -> None:
 
 def test_what_is_not_there_is_named(root: Path) -> None:
     found = sources.source_map(root, [DECODE, "void at::native::elementwise_kernel<128, 2>(int)"])
-    assert sources.Missing("decode on CUDA cores", "scheduler", "DecodePlan") in found.missing
-    assert sources.Missing("", "kernel", "elementwise_kernel") in found.missing
+    assert SourceMissing("decode on CUDA cores", "scheduler", "DecodePlan") in found.missing
+    assert SourceMissing("", "kernel", "elementwise_kernel") in found.missing
 
 
 def test_the_exported_function_and_not_another_of_its_name(root: Path) -> None:

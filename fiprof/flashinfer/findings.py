@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from fiprof.analysis.study import Study, absence
 from fiprof.flashinfer.host import host
 from fiprof.flashinfer.jit import pages as jit
-from fiprof.flashinfer.jit.report import call_rows, cold_seconds, seconds, where_it_goes
+from fiprof.flashinfer.jit.report import cold_seconds, labels, measured, seconds, times, where_it_goes
 from fiprof.flashinfer.merge import merge
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
 from fiprof.reports.study_pages.names import absence_words, label
 from fiprof.reports.study_pages.numbers import plain_time
-from fiprof.text import count
+from fiprof.reports.words import phrase
 
 NEAR_BEST = 0.90
 """Part of the best throughput from which a larger batch is said to gain little. fiprof's own choice."""
@@ -110,37 +110,28 @@ def _compilation(study: Study) -> list[StudyFinding]:
     results = jit.load(study)
     if results is None or not results.calls:
         return []
-    calls = sorted(
-        (row for row in call_rows(results) if row.cold_s is not None), key=lambda row: row.cold_s or 0, reverse=True
-    )
+    calls, name = measured(results), labels(results)
     if not calls:
         return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
-    slowest = calls[0]
-    evidence = [
-        f"{row.label}: {seconds(row.cold_s)} with an empty cache, {seconds(row.disk_s)} in a new process with the "
-        f"cache on disk, {seconds(row.memory_s)} again in the same process"
-        for row in calls
-    ]
+    longest = seconds(calls[0].cold_s)
+    evidence = [f"{name(call.case)}: {times(call)}" for call in calls]
     evidence += [words for words in [where_it_goes(results)] if words]
     took = results.warm_up_s
-    advice = "Fill the cache before the server takes requests" + (
-        f": all {count(len(results.modules), 'module')} at once took {seconds(took)} here, the calls one after the "
-        f"other {seconds(cold_seconds(results))}. The command stands below."
-        if took is not None
-        else ". The command stands below."
-        if results.warm_up
-        else "."
+    all_at_once = phrase(
+        "jit.all_at_once", modules=len(results.modules), took=seconds(took), alone=seconds(cold_seconds(results))
     )
     finding = Observation(
         "jit",
-        f"The first call of a kernel waits up to {seconds(slowest.cold_s)} for the compiler "
-        f"({slowest.label}), {count(len(results.modules), 'module')} in all.",
+        phrase("jit.found", longest=longest, case=name(calls[0].case), modules=len(results.modules)),
         tuple(evidence),
-        advice,
-        "One measurement each, on this machine's cores and compiler."
-        + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
+        phrase(
+            "jit.advice",
+            all_at_once="" if took is None else all_at_once,
+            command=phrase("jit.below") if results.warm_up else "",
+        ),
+        phrase("jit.sure") + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
     )
-    figure = f"up to {seconds(slowest.cold_s)} of waiting for the compiler"
-    short = "fill the cache before the server takes requests; the command stands there."
+    figure = phrase("jit.figure", longest=longest)
+    short = phrase("jit.short")
     command = "\n".join(map(jit.readable, results.warm_up))
     return [StudyFinding("First calls", finding, (), Audience.SERVING, figure=figure, short=short, command=command)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -132,6 +133,11 @@ def plan_facts(case: CaseResult) -> Iterable[tuple[str, int]]:
 
     factor = split_factor(case) if "kv_chunk_tokens" in case.plan or "split_kv" in case.plan else None
     return [] if factor is None else [("split_factor", factor)]
+
+
+def words() -> Iterable[Path]:
+    """The templates of this pack's sentences."""
+    return [Path(__file__).with_name("words.toml")]
 
 
 def sections(study: Study) -> Iterable[Section]:

@@ -67,6 +67,10 @@ class JitCall:
     error: str = ""
     """Why it could not be measured."""
 
+    def phase_s(self, name: str) -> float | None:
+        """Seconds of a phase of the cold call; None where none were traced."""
+        return sum(phase.seconds for phase in self.phases if phase.name == name) if self.phases else None
+
 
 @dataclass(frozen=True)
 class JitResults:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost
+from fiprof.workloads.base import Cost
 from fiprof.workloads.fused_add_rmsnorm import FusedAddRMSNorm
 from fiprof.workloads.rmsnorm import EPSILON
 
@@ -33,11 +34,5 @@ class AddThenRMSNorm(FusedAddRMSNorm):
 
     def cost(self) -> Cost:
         """The fused kernel's operations; the least bytes of each of the two, so the sum is read once more."""
-        p = self.params
-        element = BYTES_PER_ELEMENT[p.dtype]
-        return Cost(
-            flops=5 * p.rows * p.hidden,
-            bytes_read=(3 * p.rows + 1) * p.hidden * element,
-            bytes_written=2 * p.rows * p.hidden * element,
-            tokens=p.rows,
-        )
+        fused = super().cost()
+        return replace(fused, bytes_read=fused.bytes_read + fused.bytes_written // 2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.base import Value, Workload
+from fiprof.workloads.tensors import Random, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,6 +59,9 @@ class AttentionParams(Protocol):
     def page_size(self) -> int: ...
     @property
     def dtype(self) -> str: ...
+
+
+P = TypeVar("P", bound=AttentionParams)
 
 
 def attention_inputs(params: AttentionParams, random: Random, *, tokens: int, kv_len: int) -> tuple[Tensor, PagedKV]:
@@ -149,11 +154,35 @@ def _int32(buffer: Tensor, offset: int) -> int:
     return int.from_bytes(content, "little")
 
 
-def check_heads(workload: str, q_heads: int, kv_heads: int) -> None:
-    """Raise FiprofError (exit status 2) unless the query heads divide evenly over the KV heads."""
-    if q_heads % kv_heads:
-        raise FiprofError(
-            f"{workload}: {q_heads} query heads do not divide over {kv_heads} KV heads",
-            f"--kv-heads takes a divisor of --q-heads, for example {q_heads}",
-            exit_code=2,
-        )
+class AttentionWorkload(Workload[P]):
+    """What prefill and decode have in common. Their ``setup`` keeps the wrapper that planned."""
+
+    imports = ("torch", "flashinfer")
+    wrapper: Any = None
+    """FlashInfer's, once set up."""
+
+    @classmethod
+    def check_params(cls, params: P) -> None:
+        q_heads, kv_heads = params.q_heads, params.kv_heads
+        if q_heads % kv_heads:
+            raise FiprofError(
+                f"{cls.name}: {q_heads} query heads do not divide over {kv_heads} KV heads",
+                f"--kv-heads takes a divisor of --q-heads, for example {q_heads}",
+                exit_code=2,
+            )
+
+    def facts(self) -> Mapping[str, Value]:
+        """FlashInfer's plan: see :func:`plan_facts`."""
+        import torch
+
+        multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
+        return plan_facts(self.wrapper, multiprocessors=multiprocessors)
+
+    def planned(self, wrapper: Any, kv: PagedKV, *before: Tensor, **options: Any) -> None:
+        """Plan for these pages. before: what the wrapper's ``plan`` takes before them; options: after the types."""
+        p = self.params
+        dtype = torch_dtype(p.dtype)
+        pages = (kv.indptr, kv.indices, kv.last_page_len)
+        heads = (p.q_heads, p.kv_heads, p.head_dim, p.page_size)
+        wrapper.plan(*before, *pages, *heads, q_data_type=dtype, kv_data_type=dtype, **options)
+        self.wrapper = wrapper

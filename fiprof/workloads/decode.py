@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.workloads.attention import (
     WORKSPACE_BYTES,
+    AttentionWorkload,
     PagedKV,
     attention_float32,
     attention_inputs,
-    check_heads,
-    plan_facts,
 )
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Value, Workload, dtype_param, param
-from fiprof.workloads.tensors import Random, torch_dtype
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, dtype_param, param
+from fiprof.workloads.tensors import Random
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,15 +36,10 @@ class DecodeParams:
     dtype: str = dtype_param()
 
 
-class Decode(Workload[DecodeParams]):
+class Decode(AttentionWorkload[DecodeParams]):
     name = "decode"
     summary = "batch decode attention, paged KV cache (BatchDecodeWithPagedKVCacheWrapper)"
     Params = DecodeParams
-    imports = ("torch", "flashinfer")
-
-    @classmethod
-    def check_params(cls, params: DecodeParams) -> None:
-        check_heads(cls.name, params.q_heads, params.kv_heads)
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, PagedKV]:
@@ -72,18 +66,7 @@ class Decode(Workload[DecodeParams]):
         wrapper = BatchDecodeWithPagedKVCacheWrapper(
             workspace, "NHD", use_cuda_graph=p.cuda_graph, use_tensor_cores=p.tensor_cores, **own_buffers
         )
-        wrapper.plan(
-            kv.indptr,
-            kv.indices,
-            kv.last_page_len,
-            p.q_heads,
-            p.kv_heads,
-            p.head_dim,
-            p.page_size,
-            q_data_type=torch_dtype(p.dtype),
-            kv_data_type=torch_dtype(p.dtype),
-        )
-        self._wrapper = wrapper
+        self.planned(wrapper, kv)
         out = torch.empty_like(query)
 
         def launch() -> Sequence[Tensor]:
@@ -105,13 +88,6 @@ class Decode(Workload[DecodeParams]):
             bytes_written=query,
             tokens=p.batch,
         )
-
-    def facts(self) -> Mapping[str, Value]:
-        """FlashInfer's plan: see :func:`fiprof.workloads.attention.plan_facts`."""
-        import torch
-
-        multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
-        return plan_facts(self._wrapper, multiprocessors=multiprocessors)
 
     def reference(self) -> Sequence[Tensor]:
         import torch

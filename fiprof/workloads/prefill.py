@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.workloads.attention import (
     WORKSPACE_BYTES,
+    AttentionWorkload,
     PagedKV,
     attention_float32,
     attention_inputs,
-    check_heads,
-    plan_facts,
 )
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Value, Workload, dtype_param, param
-from fiprof.workloads.tensors import Random, torch_dtype
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, dtype_param, param
+from fiprof.workloads.tensors import Random
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,15 +34,10 @@ class PrefillParams:
     dtype: str = dtype_param()
 
 
-class Prefill(Workload[PrefillParams]):
+class Prefill(AttentionWorkload[PrefillParams]):
     name = "prefill"
     summary = "batch prefill attention, paged KV cache (BatchPrefillWithPagedKVCacheWrapper)"
     Params = PrefillParams
-    imports = ("torch", "flashinfer")
-
-    @classmethod
-    def check_params(cls, params: PrefillParams) -> None:
-        check_heads(cls.name, params.q_heads, params.kv_heads)
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, PagedKV]:
@@ -59,20 +53,8 @@ class Prefill(Workload[PrefillParams]):
         query, kv = self.inputs
         workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self.device)
         wrapper = BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD", backend=p.backend)
-        wrapper.plan(
-            torch.arange(p.batch + 1, dtype=torch.int32, device=self.device) * p.seq_len,
-            kv.indptr,
-            kv.indices,
-            kv.last_page_len,
-            p.q_heads,
-            p.kv_heads,
-            p.head_dim,
-            p.page_size,
-            causal=p.causal,
-            q_data_type=torch_dtype(p.dtype),
-            kv_data_type=torch_dtype(p.dtype),
-        )
-        self._wrapper = wrapper
+        starts = torch.arange(p.batch + 1, dtype=torch.int32, device=self.device) * p.seq_len
+        self.planned(wrapper, kv, starts, causal=p.causal)
         out = torch.empty_like(query)
 
         def launch() -> Sequence[Tensor]:
@@ -94,13 +76,6 @@ class Prefill(Workload[PrefillParams]):
             bytes_written=query,
             tokens=p.batch * p.seq_len,
         )
-
-    def facts(self) -> Mapping[str, Value]:
-        """FlashInfer's plan: see :func:`fiprof.workloads.attention.plan_facts`."""
-        import torch
-
-        multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
-        return plan_facts(self._wrapper, multiprocessors=multiprocessors)
 
     def reference(self) -> Sequence[Tensor]:
         import torch

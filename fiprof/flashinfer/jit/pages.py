@@ -10,7 +10,7 @@ from fiprof.analysis.study import Study
 from fiprof.flashinfer.jit.report import calls_view, modules_view, seconds, sentences
 from fiprof.flashinfer.results import JIT, JitResults
 from fiprof.model.results import RESULTS, read
-from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
+from fiprof.reports.pages.page import Block, Caution, Code, Section, Table, Text, bullets
 from fiprof.text import count, join_words
 
 
@@ -58,7 +58,7 @@ def _files(module: str, files: Sequence[str]) -> str:
 def section(results: JitResults) -> Section:
     """First calls, their phases, the modules, and what to run before a server starts."""
     blocks: list[Block] = [Caution(warning) for warning in results.warnings]
-    blocks.append(Bullets(tuple(Text((line,)) for line in sentences(results))))
+    blocks.append(bullets(sentences(results)))
     blocks.append(Table(calls_view(results), "jit-calls"))
     if results.modules:
         blocks.append(Table(modules_view(results), "jit-modules", appendix=True))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
+from fiprof.reports.columns import Cells, filled
 from fiprof.reports.study_pages.numbers import duration
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.text import count, join_words
+from fiprof.reports.words import phrase
 
-PHASES = ("generate", "compile", "link", "load", "other", "launch")
 LEAST_PART = 0.001
 """Phases that took less of the whole are named together."""
 SLOWEST_DOMINATES = 0.8
@@ -21,30 +21,6 @@ SLOWEST_DOMINATES = 0.8
 CACHE_DEPTH = 5
 """Levels of folders of the cache that are shown: those below are the modules'."""
 LOG_LINES = 10
-
-
-@dataclass(frozen=True)
-class CallRow:
-    """A case's first call in three states, seconds."""
-
-    case: str
-    label: str
-    cold_s: float | None
-    disk_s: float | None
-    memory_s: float | None
-    generate_s: float | None
-    """These six sum to cold_s."""
-    compile_s: float | None
-    link_s: float | None
-    load_s: float | None
-    other_s: float | None
-    launch_s: float | None
-    modules: tuple[str, ...]
-    error: str
-
-    @property
-    def memory_ms(self) -> float | None:
-        return None if self.memory_s is None else self.memory_s * 1e3
 
 
 @dataclass(frozen=True)
@@ -64,26 +40,34 @@ class ModuleRow:
     slowest: str
     """The source that took longest."""
     slowest_s: float | None
-    link_s: float | None
     mebibytes: float | None
     """Of the shared library."""
     generator: str
 
 
-CALL_COLUMNS = (
-    Column("case", meaning="case id"),
-    Column("label", "case", meaning="what tells the cases apart"),
-    Column("cold_s", "empty cache", "s", ".2f", "first call with an empty cache: compile, load, plan, launch"),
-    Column("disk_s", "on disk", "s", ".3f", "first call of a new process with the module in the disk cache"),
-    Column("memory_ms", "in memory", "ms", ".3f", "the same call again in that process, median: plan and launch"),
-    Column("generate_s", "generate", "s", ".2f", "of the cold call: FlashInfer writes sources and build file"),
-    Column("compile_s", "compile", "s", ".2f", "of the cold call: first compiler's start to the last one's end"),
-    Column("link_s", "link", "s", ".2f", "of the cold call: the linker"),
-    Column("load_s", "load", "s", ".3f", "of the cold call: the shared library is loaded"),
-    Column("other_s", "other", "s", ".3f", "of the cold call: ninja's start, its look at dependencies, locks"),
-    Column("launch_s", "launch", "s", ".3f", "of the cold call: plan and first launch"),
-    Column("modules", meaning="modules that the call compiled or loaded"),
-    Column("error", meaning="why it could not be measured"),
+CALL_COLUMNS: Cells = (
+    (Column("cold_s", "empty cache", "s", ".2f", "first call with an empty cache"), lambda call: call.cold_s),
+    (
+        Column("disk_s", "on disk", "s", ".3f", "first call of a new process, the cache on disk"),
+        lambda call: call.disk_s,
+    ),
+    (
+        Column("memory_ms", "in memory", "ms", ".3f", "the same call again in that process, median: plan and launch"),
+        lambda call: None if call.memory_s is None else call.memory_s * 1e3,
+    ),
+    *(
+        (Column(f"{name}_s", name, "s", spec, f"of the cold call: {meaning}"), partial(JitCall.phase_s, name=name))
+        for name, spec, meaning in (
+            ("generate", ".2f", "FlashInfer writes sources and build file"),
+            ("compile", ".2f", "first compiler's start to the last one's end"),
+            ("link", ".2f", "the linker"),
+            ("load", ".3f", "the shared library is loaded"),
+            ("other", ".3f", "ninja's start, its look at dependencies, locks"),
+            ("launch", ".3f", "plan and first launch"),
+        )
+    ),
+    (Column("modules", meaning="modules that the call compiled or loaded"), lambda call: tuple(call.modules)),
+    (Column("error", meaning="why it could not be measured"), lambda call: call.error),
 )
 MODULE_COLUMNS = (
     Column("module", "module", meaning="its folder in the cache"),
@@ -99,17 +83,16 @@ MODULE_COLUMNS = (
 )
 
 
-def call_rows(results: JitResults) -> tuple[CallRow, ...]:
-    """Every case, in the order of the measurement."""
-    labels = Labels([_entry(call.case) for call in results.calls])
-    return tuple(_call_row(call, labels(call.case)) for call in results.calls)
+def labels(results: JitResults) -> Labels:
+    """What tells the cases apart."""
+    return Labels([_entry(call.case) for call in results.calls])
 
 
 def module_rows(results: JitResults) -> tuple[ModuleRow, ...]:
     """Every module, the slowest to compile first."""
-    labels = Labels([_entry(call.case) for call in results.calls])
+    name = labels(results)
     return tuple(
-        _module_row(module, tuple(labels(call.case) for call in results.calls if module.name in call.modules))
+        _module_row(module, tuple(name(call.case) for call in results.calls if module.name in call.modules))
         for module in results.modules
     )
 
@@ -119,26 +102,26 @@ def document(results: JitResults) -> Document:
     made_with = (_made_with(results),)
     views = [calls_view(results, summary=tuple(sentences(results))), modules_view(results), _cache_view(results)]
     shown = tuple(view for view in views if view.rows or view.summary)
-    return Document(view_of(CALL_COLUMNS, call_rows(results)), shown, tuple(results.warnings), made_with)
+    return Document(calls_view(results), shown, tuple(results.warnings), made_with)
 
 
 def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
     """The first calls as a table."""
-    rows = call_rows(results)
-    notes = (
-        "One cold and one disk call a case, each in a process of its own, alone on the machine; imports, the CUDA "
-        "context and the inputs are made before the clock starts. The columns from generate to launch sum to the empty "
-        "cache's time.",
-        *(f"{row.label}: not measured: {row.error}" for row in rows if row.error),
+    name = labels(results)
+    columns: Cells = (
+        (Column("case", meaning="case id"), lambda call: call.case),
+        (Column("label", "case", meaning="what tells the cases apart"), lambda call: name(call.case)),
+        *CALL_COLUMNS,
     )
-    return view_of(CALL_COLUMNS, rows, title="First calls", summary=summary, notes=notes)
+    failed = [phrase("jit.failed", case=name(call.case), error=call.error) for call in results.calls if call.error]
+    notes = (phrase("jit.calls_note"), *failed)
+    return filled(columns, results.calls, title="First calls", summary=summary, notes=notes)
 
 
 def modules_view(results: JitResults) -> View:
     """The modules as a table."""
     rows = module_rows(results)
-    notes = ("From ninja's log of the cold calls: at a time = compilers ÷ (compile + link, less the link).",)
-    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=notes if rows else ())
+    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=(phrase("jit.modules_note"),) if rows else ())
 
 
 # What follows
@@ -179,15 +162,23 @@ def sentences(results: JitResults) -> list[str]:
     return list(filter(None, (_first_calls(results), where_it_goes(results), _parallelism(results), _warm_up(results))))
 
 
+def measured(results: JitResults) -> list[JitCall]:
+    """The first calls that were measured, the costliest first."""
+    return sorted((call for call in results.calls if call.cold_s is not None), key=lambda call: -(call.cold_s or 0.0))
+
+
+def times(call: JitCall) -> str:
+    """A first call in the three states, as far as they were measured."""
+    states = (("cold", call.cold_s), ("disk", call.disk_s), ("memory", call.memory_s))
+    return ", ".join(phrase(f"jit.{state}", time=seconds(value)) for state, value in states if value is not None)
+
+
 def _first_calls(results: JitResults) -> str:
-    rows = [row for row in call_rows(results) if row.cold_s is not None]
-    worst = max(rows, key=lambda row: row.cold_s or 0.0, default=None)
-    if worst is None:
+    calls = measured(results)
+    if not calls:
         return ""
-    words = f"The costliest first call, {worst.label}, takes {seconds(worst.cold_s)} with an empty cache"
-    words += f", {seconds(worst.disk_s)} with the cache on disk" if worst.disk_s is not None else ""
-    words += f", {seconds(worst.memory_s)} with the module in memory" if worst.memory_s is not None else ""
-    return f"{words}; {count(len(rows), 'case')} cold, one after another: {seconds(cold_seconds(results))}."
+    name, total = labels(results)(calls[0].case), seconds(cold_seconds(results))
+    return phrase("jit.first_calls", case=name, times=times(calls[0]), count=len(calls), total=total)
 
 
 def cold_seconds(results: JitResults) -> float:
@@ -202,11 +193,14 @@ def where_it_goes(results: JitResults) -> str:
     if not whole:
         return ""
     large = {name: total for name, total in totals.items() if total / whole >= LEAST_PART}
-    parts = [f"{name} {seconds(total)} ({total / whole:.1%})" for name, total in large.items()]
     small = [name for name in totals if name not in large]
-    rest = f"; {join_words(small)} less than {LEAST_PART:.1%} each" if small else ""
-    traced = sum(bool(call.phases) for call in results.calls)
-    return f"Where the {seconds(whole)} of {count(traced, 'cold first call')} went: {', '.join(parts)}{rest}."
+    return phrase(
+        "jit.where_it_goes",
+        total=seconds(whole),
+        count=sum(bool(call.phases) for call in results.calls),
+        parts=[f"{name} {seconds(total)} ({total / whole:.1%})" for name, total in large.items()],
+        rest=phrase("jit.small_parts", names=small, least=LEAST_PART) if small else "",
+    )
 
 
 def _parallelism(results: JitResults) -> str:
@@ -214,73 +208,48 @@ def _parallelism(results: JitResults) -> str:
     if found is None:
         return ""
     cores = results.environment.get("cores")
-    follows = (
-        "More cores do not make one module faster; compiling the modules side by side does."
-        if found.bound * 2 >= found.modules
-        else "More cores, or a higher MAX_JOBS, help."
-    )
-    return (
-        f"A module compiles {found.at_a_time:.1f} sources at a time on average{f' on {cores} cores' if cores else ''}; "
-        f"in {found.bound} of {count(found.modules, 'module')} the slowest source alone takes {SLOWEST_DOMINATES:.0%} "
-        f"of the time or more. {follows}"
+    return phrase(
+        f"jit.parallelism.{'bound' if found.bound * 2 >= found.modules else 'free'}",
+        at_a_time=found.at_a_time,
+        cores=f" on {cores} cores" if cores else "",
+        bound=found.bound,
+        modules=found.modules,
+        part=SLOWEST_DOMINATES,
     )
 
 
 def _warm_up(results: JitResults) -> str:
     if results.warm_up_s is None or not cold_seconds(results):
         return ""
-    return (
-        f"Compiled side by side, {count(len(results.modules), 'module is', 'modules are')} ready in "
-        f"{seconds(results.warm_up_s)}, the interpreter's start and imports among them, against "
-        f"{seconds(cold_seconds(results))} when each waits for its first call."
-    )
+    took, alone = seconds(results.warm_up_s), seconds(cold_seconds(results))
+    return phrase("jit.warm_up", modules=len(results.modules), took=took, alone=alone)
 
 
 def _cache_view(results: JitResults) -> View:
     files = sum(not path.endswith("/") for path in results.cache_layout)
     folders = [path for path in results.cache_layout if path.endswith("/") and path.count("/") <= CACHE_DEPTH]
     leaves = [path for path in folders if not any(other != path and other.startswith(path) for other in folders)]
-    lines = (
-        f"With all modules it holds {results.cache_bytes / 2**20:.1f} MiB, {files} file{'' if files == 1 else 's'}.",
-        *(
-            [f"Below FLASHINFER_WORKSPACE_BASE (your home folder unless it is set): {', '.join(leaves)}."]
-            if leaves
-            else []
-        ),
-        *(f"FlashInfer's log: {line}" for line in results.log[:LOG_LINES]),
-        *([f"… and {len(results.log) - LOG_LINES} lines more."] if len(results.log) > LOG_LINES else []),
-    )
-    return View(columns=(), rows=(), title="The cache", summary=lines)
+    lines = [phrase("jit.cache", mebibytes=results.cache_bytes / 2**20, files=files)]
+    lines += [phrase("jit.cache_folders", folders=", ".join(leaves))] if leaves else []
+    lines += [phrase("jit.log", line=line) for line in results.log[:LOG_LINES]]
+    if len(results.log) > LOG_LINES:
+        lines.append(phrase("jit.log_more", count=len(results.log) - LOG_LINES))
+    return View(columns=(), rows=(), title="The cache", summary=tuple(lines))
 
 
 def _made_with(results: JitResults) -> str:
     environment = results.environment
     packages = environment.get("packages") or {}
-    gpu = environment.get("gpu") or {}
-    facts: list[Any] = [
-        gpu.get("name"),
-        f"flashinfer {packages['flashinfer-python']}" if packages.get("flashinfer-python") else None,
-        f"torch {packages['torch']}" if packages.get("torch") else None,
-        f"nvcc {environment['nvcc']}" if environment.get("nvcc") else None,
-        f"{environment['cores']} cores" if environment.get("cores") else None,
-        f"MAX_JOBS={environment['max_jobs']}" if environment.get("max_jobs") else None,
-    ]
-    return f"Measured with {', '.join(str(fact) for fact in facts if fact) or 'an unknown environment'}."
-
-
-def _call_row(call: JitCall, label: str) -> CallRow:
-    seconds = {phase.name: phase.seconds for phase in call.phases}
-    parts = {f"{name}_s": seconds.get(name, 0.0) if call.phases else None for name in PHASES}
-    return CallRow(
-        case=call.case,
-        label=label,
-        cold_s=call.cold_s,
-        disk_s=call.disk_s,
-        memory_s=call.memory_s,
-        modules=tuple(call.modules),
-        error=call.error,
-        **parts,
-    )
+    facts = {
+        "{}": (environment.get("gpu") or {}).get("name"),
+        "flashinfer {}": packages.get("flashinfer-python"),
+        "torch {}": packages.get("torch"),
+        "nvcc {}": environment.get("nvcc"),
+        "{} cores": environment.get("cores"),
+        "MAX_JOBS={}": environment.get("max_jobs"),
+    }
+    known = ", ".join(text.format(fact) for text, fact in facts.items() if fact)
+    return phrase("jit.made_with", what=known or phrase("jit.unknown"))
 
 
 def _module_row(module: JitModule, used_by: tuple[str, ...]) -> ModuleRow:
@@ -297,7 +266,6 @@ def _module_row(module: JitModule, used_by: tuple[str, ...]) -> ModuleRow:
         parallelism=compilers / wall if compilers and wall else None,
         slowest=slowest.detail.rpartition("/")[2] if slowest else "",
         slowest_s=slowest.seconds if slowest else None,
-        link_s=sum(phase.seconds for phase in module.phases if phase.name == "link") if module.phases else None,
         mebibytes=module.bytes / 2**20 if module.bytes else None,
         generator=module.generator,
     )

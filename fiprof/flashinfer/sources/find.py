@@ -14,7 +14,6 @@ import re
 import runpy
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -22,40 +21,15 @@ if not __package__:
     # Makes this file's package importable; the runner's main function is not run under this name.
     runpy.run_path(str(Path(__file__).parents[2] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
+from fiprof.flashinfer.results import SourceMissing, SourcePlace, SourceResults, SourceTunable
 from fiprof.flashinfer.sources.topics import KERNELS, TOPICS, Topic
-from fiprof.flashinfer.sources.tree import MODULE, SourcePlace, Tree
-from fiprof.flashinfer.sources.tunables import Tunable, fits, tunables
+from fiprof.flashinfer.sources.tree import MODULE, Tree
+from fiprof.flashinfer.sources.tunables import fits, tunables
 
 PACKAGE = "flashinfer-python"
-SCHEMA_VERSION = 2
 
 
-@dataclass(frozen=True)
-class Missing:
-    """What was looked for and is not there."""
-
-    topic: str
-    """That it belongs to; empty for a kernel that no topic has."""
-    part: str
-    """As of a place; ``template`` for a kernel whose template has other parameters than the profiled one."""
-    name: str
-
-
-@dataclass(frozen=True)
-class SourceMap:
-    """What was found for some kernels."""
-
-    version: str
-    """Of the package; empty where it has none."""
-    places: list[SourcePlace]
-    tunables: list[Tunable]
-    missing: list[Missing]
-    """What was looked for and is not there: kernels, parts of a topic that this version does not have, parameters."""
-    package: str = PACKAGE
-    schema_version: int = SCHEMA_VERSION
-
-
-def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceMap:
+def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceResults:
     """Places and tunables of some kernels in an installed package.
 
     root: the package's folder (``…/site-packages/flashinfer``). kernels: names as profiled, short or full with
@@ -63,34 +37,35 @@ def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceMap:
     """
     tree = Tree(root)
     places: dict[SourcePlace, None] = {}
-    found_tunables: dict[Tunable, None] = {}
-    missing: dict[Missing, None] = {}
+    found_tunables: dict[SourceTunable, None] = {}
+    missing: dict[SourceMissing, None] = {}
     for full in kernels:
         short = short_name(full)
         dsl = _dsl_kernel(short)
         definition = None if dsl else tree.cpp(short)
         topics = [topic for topic in TOPICS if (dsl or short) in topic.kernels]
         if definition is None and not dsl:
-            missing[Missing("", "kernel", short)] = None
+            missing[SourceMissing("", "kernel", short)] = None
         for topic in topics or [Topic(short, (short,))]:
             for part in topic.parts:
                 found = tree.find(part, near=definition)
                 if found is not None:
                     places[found.place(topic.name, part.part)] = None
                 elif not part.optional:
-                    missing[Missing(topic.name, part.part, part.name)] = None
+                    missing[SourceMissing(topic.name, part.part, part.name)] = None
             if definition is not None:
                 places[definition.place(topic.name, "kernel")] = None
         if definition is not None:
             if not fits(definition, full):
-                missing[Missing("", "template", short)] = None
+                missing[SourceMissing("", "template", short)] = None
             found_tunables |= dict.fromkeys(tunables(tree, (topics or [Topic(short, ())])[0], definition, full))
     order = {part: index for index, part in enumerate(_ORDER)}
-    return SourceMap(
+    return SourceResults(
         version="",
         places=sorted(places, key=lambda place: (_topic_index(place.topic), order.get(place.part, len(order)))),
         tunables=list(found_tunables),
         missing=list(missing),
+        package=PACKAGE,
     )
 
 

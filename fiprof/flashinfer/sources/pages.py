@@ -10,7 +10,7 @@ from fiprof.flashinfer.jit.pages import compiled
 from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults, SourceTunable
 from fiprof.flashinfer.sources.topics import TOPICS
 from fiprof.model.results import RESULTS, read
-from fiprof.reports.pages.page import Block, Bullets, Caution, Text
+from fiprof.reports.pages.page import Block, Bullets, Caution, Text, bullets
 from fiprof.reports.study_pages.guide import value_word
 from fiprof.text import join_words
 
@@ -37,7 +37,7 @@ def code(study: Study, workload: str) -> tuple[Block, ...]:
     if workload not in kernels():
         return ()
     modules = compiled(study, workload)
-    lead = (Bullets(tuple(Text((line,)) for line in modules)),) if modules else ()
+    lead = (bullets(modules),) if modules else ()
     packages = study.info.environment.get("packages") or {}
     version = str(packages.get("flashinfer-python") or "")
     names = list(dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fiprof.flashinfer.results import SourcePlace
 from fiprof.flashinfer.sources.code import blanked, definitions
 from fiprof.flashinfer.sources.topics import Part
 
@@ -22,24 +23,6 @@ CPP_GLOBS = (
 )
 PYTHON_GLOBS = ("*.py", "norm/**/*.py", "rope/**/*.py", "jit/*.py", "jit/attention/**/*.py")
 LONGEST_SNIPPET = 200
-
-
-@dataclass(frozen=True)
-class SourcePlace:
-    """A definition in the installed package."""
-
-    topic: str
-    """What it belongs to, e.g. ``decode on CUDA cores``."""
-    part: str
-    """entry, plan, run, module, generator, binding, dispatch, kernel, device, scheduler, traits or set."""
-    name: str
-    """What is defined; its line has the name in it."""
-    path: str
-    """Relative to the folder that the package was installed into, e.g. ``flashinfer/decode.py``."""
-    line: int
-    """From 1."""
-    snippet: str
-    """That line."""
 
 
 @dataclass(frozen=True)

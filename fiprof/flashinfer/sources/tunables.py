@@ -7,29 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fiprof.flashinfer.results import SourceTunable
 from fiprof.flashinfer.sources.code import closing, split_positions, template_arguments, template_parameters
 from fiprof.flashinfer.sources.topics import GLOSSARY, Topic
-from fiprof.flashinfer.sources.tree import Definition, SourcePlace, Tree, code_of, text_of
-
-
-@dataclass(frozen=True)
-class Tunable:
-    """A template parameter of a kernel, or of its traits."""
-
-    kernel: str
-    """Name as it was asked for: with the template arguments that were profiled, or short."""
-    name: str
-    kind: str
-    """Its type, e.g. ``uint32_t``."""
-    value: str | None
-    """In that kernel; None where only the short name was given."""
-    meaning: str
-    """In fiprof's words; empty where its glossary does not have it."""
-    source_says: str
-    """What a comment above the definition says of it; empty where none does."""
-    declared: SourcePlace
-    set_at: SourcePlace | None
-    """Where the host code chooses it; None where that was not found."""
+from fiprof.flashinfer.sources.tree import Definition, Tree, code_of, text_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +35,7 @@ def _bodies(tree: Tree, topic: Topic, kernel: Definition) -> list[_Body]:
     return found
 
 
-def tunables(tree: Tree, topic: Topic, kernel: Definition, full: str) -> Iterator[Tunable]:
+def tunables(tree: Tree, topic: Topic, kernel: Definition, full: str) -> Iterator[SourceTunable]:
     """The parameters of a kernel's template, and of the traits that it is given, with their values in ``full``."""
     bodies = _bodies(tree, topic, kernel)
     values = template_arguments(full, kernel.name) if fits(kernel, full) else []
@@ -107,10 +88,10 @@ def _tunable(
     position: int,
     value: str | None,
     set_at: Definition | None,
-) -> Tunable:
+) -> SourceTunable:
     plain = name.rstrip("_")
     part = "traits" if owner.name.endswith("Traits") else "kernel"
-    return Tunable(
+    return SourceTunable(
         kernel=full,
         name=plain,
         kind=kind,

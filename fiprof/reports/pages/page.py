@@ -6,7 +6,7 @@ from a profiled program are never obeyed as markup.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
@@ -127,6 +127,11 @@ class Observation:
     """What to do about it, or what it means for the reader."""
     sure: str = ""
     """How sure it is, and why."""
+
+
+def bullets(lines: Iterable[str]) -> Bullets:
+    """A list of sentences without links."""
+    return Bullets(tuple(Text((line,)) for line in lines))
 
 
 Block = Text | Bullets | Caution | Table | Chart | Code | Observation

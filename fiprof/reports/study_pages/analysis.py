@@ -13,7 +13,7 @@ from fiprof.analysis.scaling import Fit
 from fiprof.analysis.study import Study, Value, absence, dram_bytes, kernel_shares, main_kernel, top_stalls
 from fiprof.model import knowledge, packs
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text
+from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Page, Section, Table, Text, bullets
 from fiprof.reports.study_pages import scaling as fits
 from fiprof.reports.study_pages.environment import facts
 from fiprof.reports.study_pages.kernel_findings import wave_efficiency
@@ -100,7 +100,7 @@ def _execution(study: Study, workload: str, shown: Sequence[CaseResult]) -> tupl
     if not seen:
         return (Caution("ncu's launches of these cases were not collected: no grid, no waves, no merge steps."),)
     lines = [*_sequence(seen), *packs.joined("plan_sentences", study, workload), *_waves(seen)]
-    blocks: list[Block] = [Bullets(tuple(Text((line,)) for line in lines))]
+    blocks: list[Block] = [bullets(lines)]
     blocks.append(Table(execution(study, [case for case in shown if case.kernels]), f"execution-{workload}"))
     if any(case.plan for case in shown):
         blocks.append(Table(_plans(study, shown), f"plan-{workload}"))
@@ -171,7 +171,7 @@ def _hardware(study: Study, workload: str, shown: Sequence[CaseResult]) -> tuple
             "(ncu's full set counts them)."
         )
     return (
-        Bullets(tuple(Text((line,)) for line in lines)),
+        bullets(lines),
         Table(hardware(study, [case for case in shown if case.kernels]), f"hardware-{workload}"),
         *_roofline(study, workload),
     )

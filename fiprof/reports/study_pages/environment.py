@@ -9,7 +9,7 @@ from typing import Any
 from fiprof.analysis.study import Study
 from fiprof.model import packs
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Bullets, Caution, Page, Section, Table, Text
+from fiprof.reports.pages.page import Caution, Page, Section, Table, Text, bullets
 from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.names import confidence, label
 from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, number, spread
@@ -82,10 +82,10 @@ def page(study: Study) -> Page:
         f"{study.info.title or study.info.study}: environment",
         (
             Section("machine", "Machine and versions", (Table(_versions(study)),)),
-            Section("method", "How it was measured", (Bullets(tuple(Text((text,)) for text in _method(study))),)),
+            Section("method", "How it was measured", (bullets(_method(study)),)),
             Section("clocks", "Clocks", _clocks(study)),
-            Section("sure", "How sure the times are", _sure(study)),
-            Section("means", "What that means for the reader", (Bullets(tuple(Text((t,)) for t in _means(study))),)),
+            Section("sure", "How sure the times are", (bullets(steadiness(study)),)),
+            Section("means", "What that means for the reader", (bullets(_means(study)),)),
         ),
         facts=facts(study),
     )
@@ -192,10 +192,6 @@ def _clocks(study: Study) -> tuple[Text | Table | Caution, ...]:
 def _state(state: object, name: str) -> float | int | None:
     found = state.get(name) if isinstance(state, dict) else None
     return found if isinstance(found, int | float) else None
-
-
-def _sure(study: Study) -> tuple[Bullets, ...]:
-    return (Bullets(tuple(Text((line,)) for line in steadiness(study))),)
 
 
 def steadiness(study: Study) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fiprof.analysis.claims import ClaimVerdict, Outcome, Result, Tested
 from fiprof.analysis.study import Study
 from fiprof.model import packs
-from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, Section, Table, Text
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, Section, Table, Text, bullets
 from fiprof.reports.study_pages.claims import counts, how, measured, sentence
 from fiprof.reports.study_pages.environment import facts, status, steadiness
 from fiprof.reports.study_pages.found import StudyFinding
@@ -129,7 +129,7 @@ def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence
     lines += [sentence(study, item) for item in results if item.verdict is ClaimVerdict.NOT_MEASURED]
     blocks: list[Block] = []
     if lines:
-        blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
+        blocks.append(bullets(lines))
     missing = absent(study)
     if missing.rows:
         blocks.append(Table(missing, "absent"))

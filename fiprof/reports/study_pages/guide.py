@@ -23,7 +23,7 @@ from fiprof.analysis.study import (
 )
 from fiprof.model import knowledge, packs
 from fiprof.model.results import CaseResult, Kernel
-from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text, bullets
 from fiprof.reports.study_pages.environment import facts
 from fiprof.reports.study_pages.kernel_findings import occupancy
 from fiprof.reports.study_pages.names import (
@@ -59,12 +59,12 @@ def page(study: Study) -> Page:
 def _workload(study: Study, workload: str) -> Section:
     about = knowledge.of_workload(workload)
     algorithm: tuple[Block, ...] = (
-        (Bullets(tuple(Text((text,)) for text in about.algorithm)),)
+        (bullets(about.algorithm),)
         if about and about.algorithm
         else (Text(("A workload of the study's own: its file says what it does.",)),)
     )
     variant: tuple[Block, ...] = (
-        (Bullets(tuple(Text((text,)) for text in about.variant)),)
+        (bullets(about.variant),)
         if about and about.variant
         else (Text(("Change its file; fiprof kernels --workload shows its parameters.",)),)
     )
@@ -93,7 +93,7 @@ def _code(study: Study, workload: str) -> tuple[Block, ...]:
     blocks: list[Block] = []
     lines = [f"ran here: {join_words(names)}"] if names else []
     if lines:
-        blocks.append(Bullets(tuple(Text((line,)) for line in lines)))
+        blocks.append(bullets(lines))
     return (*blocks, *packs.joined("code", study, workload))
 
 
@@ -176,7 +176,7 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
             else f"not varied here{_only_value(study, workload, name)}"
         )
         lines.append(f"{name}: {meanings[name]}; {tried}." if name in meanings else f"{name}: {tried}.")
-    blocks: list[Block] = [Bullets(tuple(Text((line,)) for line in lines))]
+    blocks: list[Block] = [bullets(lines)]
     found = effects(study, workload)
     if found:
         blocks.append(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from fiprof.analysis.ratio import of_cases
 from fiprof.analysis.scaling import FAR_OFF, FEW_POINTS, Fit
 from fiprof.analysis.study import Study
 from fiprof.model import knowledge
+from fiprof.reports.columns import Cell, filled
 from fiprof.reports.study_pages.names import axis_name, parameter_words, short, short_key
 from fiprof.reports.study_pages.numbers import number, plus_minus, ratio_words
-from fiprof.reports.study_pages.tables import table
-from fiprof.reports.view import Column, Value, View
+from fiprof.reports.view import Column, View
 
 
 def where(found: Fit) -> str:
@@ -72,7 +72,7 @@ def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
     if not found:
         return View((), (), title=title)
     unit, scale = unit_of(max(found, key=lambda item: item.xs[-1]))
-    columns: list[tuple[Column, Callable[[Fit], Value]]] = [
+    columns: list[Cell] = [
         (Column("where", "cases"), lambda item: short(study, item.cases[0], without=(item.axis,))),
         (Column("points", "points"), lambda item: item.points),
         (
@@ -85,7 +85,7 @@ def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
         (Column("exponent", "exponent"), lambda item: plus_minus(item.exponent, item.exponent_error)),
     ]
     others = short_key(study, found[0].workload, without=(found[0].axis,))
-    return table(columns, found, title=title, notes=((f"cases: {others} (1k = 1,024). " if others else "") + NOTE,))
+    return filled(columns, found, title=title, notes=((f"cases: {others} (1k = 1,024). " if others else "") + NOTE,))
 
 
 def fixed_cost(found: Fit) -> str:

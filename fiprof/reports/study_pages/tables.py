@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 from fiprof.analysis.claims import Outcome, Result
 from fiprof.analysis.study import Study, kernel_shares, main_kernel, top_stalls
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Kernel
+from fiprof.reports.columns import Cell, filled
 from fiprof.reports.study_pages.names import label, run_link, short, short_key, verdict_title
-from fiprof.reports.view import Column, Value, View
+from fiprof.reports.view import Column, View
 from fiprof.reports.words import worded
 from fiprof.text import join_words, short_kernel
-
-T = TypeVar("T")
-
-
-def table(columns: Sequence[tuple[Column, Callable[[T], Value]]], items: Iterable[T], **texts: Any) -> View:
-    """A row an item: each column with what it shows of one. texts: the view's title, notes, …"""
-    rows = tuple(tuple(value(item) for _, value in columns) for item in items)
-    return View(tuple(column for column, _ in columns), rows, **texts)
 
 
 def case_table(study: Study, found: Sequence[CaseResult], *, title: str = "") -> View:
     """Every case with its times and rates; those without a time last, with the reason. The run stands in the table
     where there are several."""
 
-    columns: list[tuple[Column, Callable[[CaseResult], Value]]] = [
+    columns: list[Cell] = [
         (Column("case", "case"), lambda case: short(study, case)),
         (Column("plain_us", "plain", "µs", ",.2f"), lambda case: case.plain.median_us if case.plain else None),
         (Column("half_pct", "±", "%", ".1f"), lambda case: 100 * half_width(case) if case.plain else None),
@@ -55,7 +47,7 @@ def case_table(study: Study, found: Sequence[CaseResult], *, title: str = "") ->
         "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
     )
     ordered = sorted(found, key=lambda case: _order(study, case))
-    return table(columns, ordered, title=title, notes=notes if found else ())
+    return filled(columns, ordered, title=title, notes=notes if found else ())
 
 
 def _percent(share: float | None) -> float | None:
@@ -93,7 +85,7 @@ def execution(study: Study, found: Sequence[CaseResult]) -> View:
         for case in found
         for i, kernel in enumerate(case.kernels)
     ]
-    columns: list[tuple[Column, Callable[[tuple[str, Kernel, float | None]], Value]]] = [
+    columns: list[Cell] = [
         (Column("case", "case"), lambda item: item[0]),
         (Column("kernel", "kernel"), lambda item: short_kernel(item[1].kernel)),
         (Column("share_pct", "of time", "%", ".0f"), lambda item: _percent(item[2])),
@@ -107,7 +99,7 @@ def execution(study: Study, found: Sequence[CaseResult]) -> View:
         key(study, found)
         + "of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",
     )
-    return table(columns, launched, title="Launches", notes=notes if launched else ())
+    return filled(columns, launched, title="Launches", notes=notes if launched else ())
 
 
 def _kilo(count: int | None) -> float | None:
@@ -117,7 +109,7 @@ def _kilo(count: int | None) -> float | None:
 def hardware(study: Study, found: Sequence[CaseResult]) -> View:
     """What the hardware did in the main kernels of some cases."""
     kernels = [(case, kernel) for case in found if (kernel := main_kernel(case)) is not None]
-    columns: list[tuple[Column, Callable[[tuple[CaseResult, Kernel]], Value]]] = [
+    columns: list[Cell] = [
         (Column("case", "case"), lambda item: short(study, item[0])),
         (Column("occupancy", "occupancy", "%"), lambda item: _occupancy(item[1])),
         (Column("tensor_pct", "tensor", "%", ".0f"), lambda item: item[1].tensor_active_pct),
@@ -134,7 +126,7 @@ def hardware(study: Study, found: Sequence[CaseResult]) -> View:
         + "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
         "the kernel's intensity, and how much of what it allows was achieved.",
     )
-    return table(columns, kernels, title="Hardware", notes=notes if kernels else ())
+    return filled(columns, kernels, title="Hardware", notes=notes if kernels else ())
 
 
 def _occupancy(kernel: Kernel) -> str:
@@ -148,7 +140,7 @@ def _stalls(kernel: Kernel) -> str:
 
 def claims(results: Sequence[Result]) -> View:
     """The claims and their verdicts."""
-    columns: list[tuple[Column, Callable[[Result], Value]]] = [
+    columns: list[Cell] = [
         (Column("claim", "claim"), lambda item: f"«{item.claim.words}»"),
         (Column("verdict", "verdict"), lambda item: worded(item.verdict)),
         (Column("tested", "tested"), lambda item: len(item.tested)),
@@ -157,7 +149,7 @@ def claims(results: Sequence[Result]) -> View:
         (Column("fails", "fail"), lambda item: item.counted(Outcome.FAILS)),
         (Column("unclear", "unclear"), lambda item: item.counted(Outcome.UNCLEAR)),
     ]
-    return table(columns, results)
+    return filled(columns, results)
 
 
 def absent(study: Study) -> View:

@@ -27,6 +27,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fiprof.model import packs
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
 from fiprof.text import join_words
@@ -49,9 +50,12 @@ def templates() -> dict[str, str]:
 
 @functools.cache
 def templates_of(table: str) -> dict[str, str]:
-    """The templates of the files that have a table: a command needs few of them, and to parse one takes time."""
+    """The templates of the files that have a table, fiprof's own or a pack's: to parse them all takes time."""
     head = re.compile(rf"^\[{table}[\].]", re.MULTILINE)
-    return {key: each for text in _texts().values() if head.search(text) for key, each in _in_file(text).items()}
+    texts = [text for text in _texts().values() if head.search(text)] or [
+        text for path in packs.joined("words") if head.search(text := Path(path).read_text(encoding="utf-8"))
+    ]
+    return {key: each for text in texts for key, each in _in_file(text).items()}
 
 
 @functools.cache
