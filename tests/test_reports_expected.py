@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +13,24 @@ from fiprof.analysis.expected import CaseExpected, Expectation, Expected, Expect
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
 from fiprof.model.finding import Finding
-from fiprof.model.run import Missing, Run
-from fiprof.reports.expected import cells, document
-from fiprof.reports.view import render
+from fiprof.model.run import Missing
+from fiprof.reports.expected import cells
 from fiprof.reports.words import worded
 from tests.conftest import Fiprof
-from tests.recorded_runs import counted_run
+from tests.recorded_runs import parsed
 from tests.reports_fixture import case, make_run
 
 PACKAGED = pack.expectations()
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Expected:
-    return expected(counted_run("all", tmp_path_factory.mktemp("runs")))
+def kernels() -> Expected:
+    return expected(parsed("all"))
 
 
 @pytest.fixture(scope="module")
-def decode(tmp_path_factory: pytest.TempPathFactory) -> Expected:
-    return expected(counted_run("decode", tmp_path_factory.mktemp("runs")))
-
-
-@pytest.fixture(scope="module")
-def prefill_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return counted_run("prefill-decode-rope", tmp_path_factory.mktemp("runs"))
+def decode() -> Expected:
+    return expected(parsed("decode"))
 
 
 def of(report: Expected, label: str) -> CaseExpected:
@@ -61,33 +53,6 @@ def remarks(item: ExpectedValue) -> dict[str, dict[str, Any]]:
 
 
 # The packaged expectations
-
-
-def test_the_packaged_figures() -> None:
-    families = {family.name: family for family in parse_expectations(PACKAGED, "the pack")}
-    assert families["prefill"].stalls_pct == {
-        "short_scoreboard": (35, 45),
-        "barrier": (25, 35),
-        "long_scoreboard": (15, 25),
-    }
-    assert families["decode"].stalls_pct == {
-        "long_scoreboard": (60, 70),
-        "barrier": (15, 25),
-        "short_scoreboard": (5, 10),
-    }
-    shares = {name: list(family.roof.shares_pct.items()) for name, family in families.items() if family.roof}
-    assert shares == {
-        "prefill": [(1, 70), (32, 75), (128, 80)],
-        "decode": [(1, 35), (32, 80), (128, 87)],
-        "rmsnorm": [(1, 5), (32, 25), (128, 30)],
-        "rope": [(1, 12), (32, 35), (128, 40)],
-    }
-    assert {name: family.least_tb_per_s for name, family in families.items()} == {
-        "prefill": 1.5,
-        "decode": 1.6,
-        "rmsnorm": 1.8,
-        "rope": 1.5,
-    }
 
 
 # The recorded runs in literal numbers
@@ -138,16 +103,8 @@ def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -
     }
 
 
-def test_the_nearest_batch_is_named(decode: Expected) -> None:
-    share = of(decode, "decode batch=8").values[3]
-    assert (share.stated, share.low, share.high) == (80, 75, 85)
-    assert remarks(share) == {"other_size": {"size": "batch", "value": 8, "nearest": 32, "ratio": 4}}
-    assert of(decode, "decode batch=128").values[3].stated == 87
-    assert of(decode, "decode batch=128").values[3].remarks == ()
-
-
-def test_prefill_is_on_the_roof_of_the_instructions_that_it_used(prefill_run: Run) -> None:
-    report = expected(prefill_run, kernel="prefill")
+def test_prefill_is_on_the_roof_of_the_instructions_that_it_used() -> None:
+    report = expected(parsed("prefill-decode-rope"), kernel="prefill")
     fa2, fa3 = of(report, "prefill backend=fa2"), of(report, "prefill backend=fa3")
     assert outcomes(fa2)["compute_roof_share"] == (49.88, "below")
     assert outcomes(fa3)["compute_roof_share"] == (52.62, "below")
@@ -171,20 +128,19 @@ def test_expectations_that_exclude_each_other_are_told(kernels: Expected) -> Non
     assert "excludes_roof" not in remarks(of(kernels, "decode").values[-1])
 
 
-def test_a_size_far_from_the_figures_and_bytes_that_l2_held_are_told(kernels: Expected) -> None:
-    share, bandwidth = of(kernels, "rmsnorm").values
-    assert remarks(share) == {"far_size": {"size": "rows", "value": 4096, "nearest": 128, "ratio": 32}}
-    assert remarks(bandwidth)["l2_held"] == {"tb_per_s": 3.005}
-
-
-def test_a_case_of_two_kernels_is_held_against_its_longest(kernels: Expected) -> None:
-    item = of(kernels, "decode")
-    assert (item.at.launch, item.at.kernel) == (0, "BatchDecodeWithPagedKVCacheKernel")
-
-
 def test_the_family_is_the_workload_s_not_the_kernel_s(decode: Expected) -> None:
     item = of(decode, "decode batch=32 tensor_cores")
     assert (item.at.kernel, item.family) == ("BatchPrefillWithPagedKVCacheKernel", "decode")
+
+
+def test_the_nearest_size_of_the_figures_counts_and_is_named(decode: Expected, kernels: Expected) -> None:
+    share, same = (of(decode, f"decode batch={batch}").values[3] for batch in (8, 128))
+    assert (share.stated, share.low, share.high, same.stated) == (80, 75, 85, 87)
+    assert remarks(share) == {"other_size": {"size": "batch", "value": 8, "nearest": 32, "ratio": 4}}
+    assert same.remarks == ()
+    share, bandwidth = of(kernels, "rmsnorm").values
+    assert remarks(share) == {"far_size": {"size": "rows", "value": 4096, "nearest": 128, "ratio": 32}}
+    assert remarks(bandwidth)["l2_held"] == {"tb_per_s": 3.005}
 
 
 def test_the_summary_says_that_the_gpu_is_another_one(kernels: Expected) -> None:
@@ -198,22 +154,6 @@ def test_the_summary_says_that_the_gpu_is_another_one(kernels: Expected) -> None
         "compute_capability": "9.0",
     }
     assert dataclasses.replace(kernels, compute_capability="8.0").summary == (held,)
-
-
-@pytest.mark.parametrize("width", [80, 100, 120])
-def test_fits_a_terminal(decode: Expected, width: int) -> None:
-    text = render(document(decode), "table", width=width)
-    assert max(map(len, text.splitlines())) <= width
-    assert "the stalls add up to 9.67 cycles" in text
-
-
-def test_what_programs_get(kernels: Expected) -> None:
-    rows = json.loads(render(document(kernels), "json"))["rows"]
-    assert len(rows) == 16
-    first = rows[0]
-    assert (first["family"], first["quantity"], first["outcome"]) == ("decode", "long_scoreboard", "below")
-    assert first["deviation"] == pytest.approx(first["measured"] - 60)
-    assert first["source_gpu"] == "NVIDIA A100 80 GB SXM"
 
 
 # Outcomes
@@ -232,9 +172,7 @@ def test_what_programs_get(kernels: Expected) -> None:
 def test_a_range_of_stalls_holds_within_a_point(measured: float | None, outcome: str, words: str) -> None:
     found = ExpectedValue(Expectation.STALL, "long_scoreboard", 60, 70, measured)
     assert (found.outcome, cells(found)[-1]) == (outcome, words)
-
-
-def test_a_share_of_a_roof_holds_within_its_tolerance_alone() -> None:
+    # Of a roof's share the tolerance is that of the figure.
     found = ExpectedValue(Expectation.DRAM_ROOF, "dram_share", 75, 85, 85.1, 80)
     assert (found.outcome, cells(found)[2]) == ("above", "80 ± 5")
 
@@ -307,7 +245,7 @@ def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Pa
     families = combined(write(tmp_path / "ours.toml"))
     assert [family.name for family in families] == ["norms", "prefill", "decode", "rmsnorm", "rope"]
     assert families[3].workloads == ("fused_add_rmsnorm",)
-    run = counted_run("all", tmp_path)
+    run = parsed("all")
     report = expected(run, families=families, kernel="RMSNormKernel")
     assert [item.family for item in report.cases] == ["rmsnorm", "norms"]
     item = of(report, "rmsnorm")
@@ -380,14 +318,13 @@ def test_a_workload_that_nobody_knows() -> None:
     assert raised.value.remedy == "did you mean 'prefill'?"
 
 
-def test_the_command_with_a_file(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    run = tmp_path / "artifacts" / recorded.name
-    shutil.copytree(recorded, run)
+def test_the_command_with_a_file(fiprof: Fiprof, tmp_path: Path) -> None:
+    run = str(parsed("all").path)
     mine = write(tmp_path / "ours.toml")
-    done = fiprof("expected", "latest", "--kernel", "rmsnorm", "--expectations", str(mine), "--format", "csv")
+    done = fiprof("expected", run, "--kernel", "rmsnorm", "--expectations", str(mine), "--format", "csv")
     assert done.returncode == 0, done.stderr
     assert "\n" in done.stdout and ",norms," in done.stdout
     slip = write(tmp_path / "slip.toml", head='name = "norms"\nworkloads = ["rmsnrom"]\nsize = "rows"')
-    done = fiprof("expected", "latest", "--expectations", str(slip))
+    done = fiprof("expected", run, "--expectations", str(slip))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == "  did you mean 'rmsnorm'?"

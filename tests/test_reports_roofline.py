@@ -136,10 +136,11 @@ def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(found: Rooflines) -> N
 
 @pytest.mark.parametrize("index", range(6))
 def test_memory_shares_are_the_utilization_that_ncu_measured_apart(found: Rooflines, index: int) -> None:
-    """L2's and L1's use of their peaks has counters of its own."""
+    """The use of each memory's peak has counters of its own."""
     cell, launch = cells(index), found.launches[index]
-    l2, l1 = launch.memory(Level.L2), launch.memory(Level.L1)
-    assert l2 and l1
+    dram, l2, l1 = (launch.memory(level) for level in Level)
+    assert dram and l2 and l1
+    assert 100 * dram.share == pytest.approx(cell("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), abs=0.01)
     assert 100 * l2.share == pytest.approx(
         cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2
     )
