@@ -72,16 +72,21 @@ def replaced(column: str, *cells: str, unit: str | None = None) -> Rows:
     return rows
 
 
-def test_lines_of_ncu_and_the_program_around_the_page_are_passed_over(tmp_path: Path) -> None:
-    before = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[rows=1]\nID,of,something\n"quoted, \n'
-    parse(before + text(recorded()) + "==PROF== Disconnected from process 1\n==WARNING== bye\n", tmp_path)
-    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+AROUND = '==PROF== Connected to process 1 (/bin/x)\nfiprof: setup 1/1 rmsnorm[rows=1]\nID,of,something\n"quoted, \n'
 
 
-def test_a_page_without_units_is_read_as_it_stands(tmp_path: Path) -> None:
-    header, _, *rest = recorded()
-    parse(text([header, *rest]), tmp_path)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(AROUND + text(recorded()) + "==PROF== Disconnected\n==WARNING== bye\n", id="between other lines"),
+        pytest.param(text([recorded()[0], *recorded()[2:]]), id="without units"),
+        pytest.param(text(recorded()).encode().replace(b"void", b"caf\xe9"), id="not UTF-8"),
+    ],
+)
+def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str | bytes) -> None:
+    parse(page, tmp_path)
     assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [312832.0, 92864.0, 5536.0]
+    assert ("caf\ufffd" in read(tmp_path, "launches")[0]["kernel_full"]) == isinstance(page, bytes)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +109,6 @@ def test_kernel_names_of_any_kind_stay_whole(tmp_path: Path, kernel: str, short:
     assert [row["duration_ns"] for row in launches] == [312832.0, 92864.0, 5536.0]
 
 
-def test_a_name_that_is_no_utf8_is_made_printable(tmp_path: Path) -> None:
-    page = text(replaced("Kernel Name", "caf?")).encode().replace(b"caf?", b"caf\xe9")
-    parse(page, tmp_path)
-    assert read(tmp_path, "launches")[0]["kernel_full"] == "caf\ufffd"
-
-
 def test_launches_outside_the_ranges_have_no_case(tmp_path: Path) -> None:
     stack = next(name for name in recorded()[0] if "Push/Pop" in name)
     warmup = (
@@ -119,19 +118,8 @@ def test_launches_outside_the_ranges_have_no_case(tmp_path: Path) -> None:
     assert [(row["case"], row["iteration"]) for row in read(tmp_path, "launches")][:2] == [(None, None), (None, None)]
 
 
-def test_cells_without_a_number_are_text_or_nothing(tmp_path: Path) -> None:
-    parse(text(replaced("dram__bytes_read.sum", "n/a", "no idea", "1,234.50")), tmp_path)
-    found = [
-        (row["launch"], row["value"], row["text"])
-        for row in read(tmp_path, "metrics")
-        if row["metric"] == "dram__bytes_read.sum"
-    ]
-    assert sorted(found) == [(1, None, "no idea"), (2, 1234.5, None)]
-    assert [row["dram_read_bytes"] for row in read(tmp_path, "launches")] == [None, None, 1234.5]
-
-
 @pytest.mark.parametrize(
-    "cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", "κ", '","', "PolicySpread"]
+    "cell", ['the "best" one', "a, b", "1.2.3", "7 blocks", "-", "two\nlines", "κ", '","', "PolicySpread", "no idea"]
 )
 def test_a_text_among_numbers_stays_as_it_is(tmp_path: Path, cell: str) -> None:
     parse(text(replaced("launch__registers_per_thread", "1,024", cell, "-0.5")), tmp_path)
@@ -235,21 +223,21 @@ def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: st
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_file_beyond_all_measure(tmp_path: Path) -> None:
-    raw = tmp_path / "raw.csv"
-    with raw.open("wb") as file:
-        file.truncate(10 * 10**9)
+@pytest.mark.parametrize(
+    ("name", "bytes_", "problem"),
+    [
+        ("none.csv", None, "cannot be read: No such file or directory"),
+        (".", None, "cannot be read: Is a directory"),
+        ("raw.csv", 10 * 10**9, "has 10.0 GB; 2 GB is the limit"),
+    ],
+)
+def test_what_is_no_file_or_too_large_a_one(tmp_path: Path, name: str, bytes_: int | None, problem: str) -> None:
+    if bytes_:
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(bytes_)
     with pytest.raises(FiprofError) as caught:
-        ncu.parse(raw, tmp_path)
-    assert caught.value.message == f"{raw} has 10.0 GB; 2 GB is the limit"
-    assert caught.value.remedy == "profile fewer launches at a time"
-
-
-@pytest.mark.parametrize(("raw", "problem"), [("raw.csv", "No such file or directory"), (".", "Is a directory")])
-def test_what_is_no_file(tmp_path: Path, raw: str, problem: str) -> None:
-    with pytest.raises(FiprofError) as caught:
-        ncu.parse(tmp_path / raw, tmp_path)
-    assert caught.value.message == f"{tmp_path / raw} cannot be read: {problem}"
+        ncu.parse(tmp_path / name, tmp_path)
+    assert caught.value.message == f"{tmp_path / name} {problem}"
 
 
 PAGE = text(recorded())
