@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -48,10 +49,9 @@ def installed(tmp_path: Path) -> dict[str, str]:
 
 
 def saxpy(n: int, wide: bool) -> CaseResult:
-    us = 3.0 + n / (2000 if wide else 1000)
-    kernel = fixture.kernel("saxpy_kernel", us)
-    work = (2 * n, 8 * n, 4 * n)
-    return fixture.make_case("saxpy", {"n": n, "wide": wide}, us, work=work, run="r", kernels=[kernel])
+    case = fixture.make_case("saxpy", {"n": n, "wide": wide}, 3.0 + n / (2000 if wide else 1000))
+    kernel = dataclasses.replace(case.kernels[0], kernel="saxpy_kernel", kernel_full="saxpy_kernel()")
+    return dataclasses.replace(case, kernels=[kernel])
 
 
 def run(environment: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:

@@ -319,7 +319,18 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
     def pairs(table: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         return zip(rows(full, table), rows(from_report, table), strict=True)
 
-    same = ("launch", "case", "iteration", "kernel", "grid", "block", "device", "cc", "context", "stream")
+    same: tuple[str, ...] = (
+        "launch",
+        "case",
+        "iteration",
+        "kernel",
+        "grid",
+        "block",
+        "device",
+        "cc",
+        "context",
+        "stream",
+    )
     for one, other in pairs("launches"):
         assert [one[name] for name in same] == [other[name] for name in same]
         assert other["pid"] is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -206,56 +205,6 @@ def test_not_enough_evidence_decides_nothing() -> None:
 
 
 # The whole
-
-
-def recomputed(folder: Path, workload: str, name: str, one: object, other: object) -> list[tuple[float, float, float]]:
-    """Ratio, low and high of the plain times of all cases that differ in one parameter alone, from the JSON alone."""
-    by_rest: dict[str, dict[object, dict[str, float]]] = {}
-    for case in json.loads((folder / f"results/{workload}.json").read_text())["cases"]:
-        if case["plain"]:
-            rest = json.dumps({key: value for key, value in case["params"].items() if key != name})
-            by_rest.setdefault(rest, {})[case["params"][name]] = case["plain"]
-    found = []
-    for pair in by_rest.values():
-        if one in pair and other in pair:
-            a, b = pair[one], pair[other]
-            value = a["median_us"] / b["median_us"]
-            down = math.log(a["median_us"] / a["low_us"]) ** 2 + math.log(b["high_us"] / b["median_us"]) ** 2
-            up = math.log(a["high_us"] / a["median_us"]) ** 2 + math.log(b["median_us"] / b["low_us"]) ** 2
-            found.append((value, value / math.exp(down**0.5), value * math.exp(up**0.5)))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "workload", "parameter", "one", "other", "low", "high"),
-    [
-        ("gqa-faster", "decode", "kv_heads", 32, 8, 1.35, 1.65),
-        ("fa3-beats-fa2", "prefill", "backend", "fa2", "fa3", 1.0, math.inf),
-        ("cos-sin-cache-faster", "rope", "variant", "inplace", "cos_sin_cache", 1.05, 1.10),
-    ],
-)
-def test_counts_are_those_recomputed_from_the_json(
-    whole: Study, name: str, workload: str, parameter: str, one: object, other: object, low: float, high: float
-) -> None:
-    pairs = recomputed(whole.folder, workload, parameter, one, other)
-    found = BY_NAME[name].result(whole)
-    assert [ratio.value for ratio in found.ratios] == pytest.approx([value for value, _, _ in pairs])
-    assert found.counted(Outcome.HOLDS) == sum(low <= a and b <= high for _, a, b in pairs)
-    assert found.counted(Outcome.FAILS) == sum(b < low or a > high for _, a, b in pairs)
-
-
-def test_verdicts_of_the_whole_made_up_study(whole: Study) -> None:
-    assert {claim.name: claim.result(whole).verdict.value for claim in claims(whole)} == {
-        "prefill-compute-bound": "partly",
-        "decode-memory-bound": "refuted",
-        "gqa-faster": "refuted",
-        "fusing-saves-traffic": "refuted",
-        "cos-sin-cache-faster": "refuted",
-        "fa3-beats-fa2": "confirmed",
-        "tensor-cores-for-gqa": "confirmed",
-        "four-times-the-kv": "partly",
-        "four-times-the-sequence": "refuted",
-    }
 
 
 def test_a_claim_needs_its_workloads(whole: Study) -> None:

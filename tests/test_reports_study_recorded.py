@@ -5,16 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
-import os
-import re
 import shlex
-import shutil
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -23,14 +18,11 @@ from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.flashinfer.claims import CLAIMS
 from fiprof.flashinfer.jit.pages import load as load_jit
-from fiprof.flashinfer.results import SourceResults
-from fiprof.flashinfer.sources import find as sources
-from fiprof.model.results import CaseResult, KernelResults, read, write
+from fiprof.model.results import CaseResult, KernelResults, read
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.study import DOCUMENTS, findings, pages
 from tests import study_fixture as fixture
-from tests.conftest import REPOSITORY
 from tests.recorded_runs import STUDY
 
 FOLDER = STUDY
@@ -232,40 +224,6 @@ def finding(study: Study, anchor: str) -> str:
     return "\n".join([found.observation, *found.evidence, found.implication])
 
 
-@pytest.mark.parametrize(
-    ("anchor", "figures"),
-    [
-        ("decode-tensor-cores-gqa-32-8", ("in 16", "in 1 ", "18 pairs", "683 µs (663 to 697)", "492 µs")),
-        ("decode-tensor-cores-mha-32-32", ("use_tensor_cores=False",)),
-        ("prefill-backend-gqa-32-8", ("66%",)),
-        ("decode-heads", ("1.79 to 3.95, median 2.92 (47 pairs)",)),
-        ("rope-cache", ("tokens 16,384", "0.6%")),
-        ("decode-batch", ("508,768 tokens/s", "87%", "94%")),
-        ("decode-host", ("5 of 72", "1.67 to 1.93, median 1.80", "0.874 to 1.43, median 0.995")),
-        ("decode-graph", ("in 15", "in 21 of 36", "1.01 to 1.18, median 1.11 (17 pairs)", "128", "148", "1.11x")),
-        ("jit", ("60.6 s", "backend=fa3", "5 modules")),
-        ("roof-decode", ("71%", "94%")),
-        ("decode-merge", ("50 of 172",)),
-    ],
-)
-def test_the_figures_of_the_findings(recorded: Study, anchor: str, figures: tuple[str, ...]) -> None:
-    text = finding(recorded, anchor)
-    assert [figure for figure in figures if figure not in text] == []
-
-
-def test_a_graph_costs_where_its_plan_pads() -> None:
-    cases = {json.dumps({**c["params"]}): c for c in rows("decode")}
-    padded: list[float] = []
-    equal: list[float] = []
-    for case in rows("decode"):
-        if case["params"]["cuda_graph"]:
-            other = cases[json.dumps({**case["params"], "cuda_graph": False})]
-            more = case["plan"]["work_items"] > other["plan"]["work_items"]
-            (padded if more else equal).append(case["plain"]["median_us"] / other["plain"]["median_us"])
-    assert (len(padded), len(equal)) == (17, 19)
-    assert (np.median(padded), np.median(equal)) == pytest.approx((1.11, 1.00), abs=5e-3)
-
-
 def two_levels(rounds: list[float]) -> np.ndarray | None:
     """For each round whether it is on the upper level: largest gap of 5 % at least, the sides within a third of it."""
     values = np.sort(rounds)
@@ -325,72 +283,6 @@ def test_a_roofline_has_dots_for_cases_and_lines_for_roofs(recorded: Study) -> N
 
 
 # The guide
-
-
-def installed() -> list[Path]:
-    """As in test_workloads_sources.py."""
-    named = os.environ.get("FIPROF_TEST_FLASHINFER", "")
-    folders = [Path(text) for text in named.split(os.pathsep) if text] or sorted(REPOSITORY.glob(".flashinfer/*"))
-    return [folder for folder in folders if (folder / "flashinfer").is_dir()]
-
-
-def named_places(guide: str) -> list[tuple[str, str, int]]:
-    """Name, path and line of every place that a rendered guide names, with the lines «chosen at»."""
-    text = re.sub(r"\n {2,}", " ", guide.replace("\\_", "_"))
-    found = []
-    template = ""
-    for line in text.splitlines():
-        if match := re.match(r"- [\w ]+: (\w+), (\S+):(\d+)$", line):
-            found.append((match[1], match[2], int(match[3])))
-    for paragraph in text.split("\n\n"):
-        joined = " ".join(paragraph.split("\n")) if paragraph.startswith("What the template") else ""
-        if match := re.match(r"What the template (\w+), (\S+):(\d+), takes:", joined):
-            template = match[2]
-        for line in paragraph.splitlines():
-            if match := re.search(r"^- (\w+)\b.*; chosen at (?:line (\d+)|(\S+):(\d+))\.$", line):
-                found.append((match[1], match[3] or template, int(match[2] or match[4])))
-    return found
-
-
-@pytest.mark.parametrize("flashinfer", installed() or [Path()], ids=lambda folder: folder.name or "none")
-def test_every_line_that_the_guide_names_holds_the_name(flashinfer: Path, tmp_path: Path) -> None:
-    """The recorded guide for the version that was measured; for the others, one with their map."""
-    if not flashinfer.name:
-        pytest.skip("no FlashInfer to look into: FIPROF_TEST_FLASHINFER")
-    shutil.copytree(FOLDER / "results", tmp_path / "results")
-    kernels = sorted(
-        {k["kernel_full"] for workload in ("decode", "prefill", "rmsnorm", "fused_add_rmsnorm", "rope")
-         for case in rows(workload) for k in case["kernels"]}
-    )  # fmt: skip
-    version = flashinfer.name
-    if version == "0.6.13":
-        guide = (FOLDER / "reports/kernel-dev-guide.md").read_text()
-    else:
-        found = {**dataclasses.asdict(sources.source_map(flashinfer / "flashinfer", kernels)), "version": version}
-        write(tmp_path / "results/sources.json", msgspec.convert(found, SourceResults))
-        guide = markdown.render(pages(load(tmp_path))["kernel-dev-guide"])
-        assert f"{version}; measured was 0.6.13" in " ".join(guide.replace("\n> ", " ").split())
-    places = named_places(guide)
-    assert len(places) > 80
-    for name, path, line in places:
-        lines = (flashinfer / path).read_text(errors="replace").splitlines()
-        near = "\n".join(lines[max(0, line - 2) : line + 2])
-        assert _holds(name, near), f"{path}:{line} does not name {name}: {near}"
-
-
-def _holds(name: str, text: str) -> bool:
-    """The template's parameters are chosen under their own name, or as an argument of another spelling."""
-    return name.lower().replace("_", "") in text.lower().replace("_", "")
-
-
-def test_the_guide_shows_the_values_of_the_templates_that_ran() -> None:
-    guide = " ".join((FOLDER / "reports/kernel-dev-guide.md").read_text().replace("\\_", "_").split())
-    assert "bdy = 4 (GQA 32/8) and 1 (MHA 32/32): rows of such threads in a block" in guide
-    assert "tile_size_per_bdx = 1 (GQA 32/8) and 4 (MHA 32/32)" in guide
-    prefill, decode = guide.index("### prefill: where"), guide.index("### decode: where")
-    assert "CTA_TILE_Q = 16: query rows" in guide[decode:]
-    assert "CTA_TILE_Q = 128: query rows" in guide[prefill:decode]
-    assert "CTA_KV = 96: keys of a block's tile" in guide[prefill:decode]
 
 
 # The whole
