@@ -10,8 +10,7 @@ from fiprof.flashinfer.jit import pages as jit
 from fiprof.flashinfer.jit.report import cold_seconds, labels, measured, seconds, times, where_it_goes
 from fiprof.flashinfer.merge import merge
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Observation
-from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured
 from fiprof.reports.study_pages.names import absence_words, label
 from fiprof.reports.study_pages.numbers import plain_time
 from fiprof.reports.words import phrase
@@ -34,7 +33,7 @@ def _throughput(study: Study) -> list[StudyFinding]:
         return []
     cases = [case for case in study.of("decode") if case.tokens_per_second and "batch" in case.params]
     if len({case.params["batch"] for case in cases}) < 2:
-        why = "only one batch was measured" if cases else "its cases do not say how many tokens they process"
+        why = phrase(f"decode_batch.{'one' if cases else 'no_tokens'}")
         why = why if study.of("decode") else absence_words(absence(study, "decode"))
         return [not_measured("decode-batch", "Throughput of decode against batch", why, Audience.SERVING)]
     lengths: dict[object, list[CaseResult]] = {}
@@ -48,31 +47,36 @@ def _throughput(study: Study) -> list[StudyFinding]:
         line = sorted((case for case in group if _alike(case, best)), key=lambda case: float(case.params["batch"]))
         near = next(case for case in line if _tokens(case) >= NEAR_BEST * _tokens(best))
         best_cases += [best] if near is best else [best, near]
-        name = label(study, best, workload=False, without=("batch",))
         words.append(
-            f"{name}: most at batch {best.params['batch']}, {_tokens(best):,.0f} tokens/s, {plain_time(best)}; "
-            + (
-                f"no smaller one reaches {NEAR_BEST:.0%} of that{_next(line)}"
-                if near is best
-                else f"batch {near.params['batch']} is the smallest within {1 - NEAR_BEST:.0%} of that: "
-                f"{_tokens(near):,.0f} tokens/s, {plain_time(near)}"
+            phrase(
+                f"decode_batch.{'smallest' if near is best else 'near'}",
+                name=label(study, best, workload=False, without=("batch",)),
+                best=best.params["batch"],
+                tokens=_tokens(best),
+                time=plain_time(best),
+                part=NEAR_BEST,
+                batch=near.params["batch"],
+                near_tokens=_tokens(near),
+                near_time=plain_time(near),
+                next=_next(line),
             )
             + _perhaps(line, near, best)
         )
         nears.append(int(near.params["batch"]))
     low, high = min(nears), max(nears)
-    finding = Observation(
-        "decode-batch",
-        f"{NEAR_BEST:.0%} of decode's best tokens/s is reached at batch {low}"
-        f"{f' to {high}, depending on the KV length' if low != high else ''}.",
-        tuple(words),
-        f"A batch larger than the one named for your KV length adds to latency, and at most {1 / NEAR_BEST - 1:.0%} to "
-        "throughput: where latency matters, stop there. A model has one such call a layer, and other work beside it.",
-        "From plain medians, of this kernel alone, at the study's batches: the true limit lies between two of them.",
-    )
-    figure = f"{NEAR_BEST:.0%} of the best tokens/s at batch {low}" + (f" to {high}" if low != high else "")
-    short = "stop at the batch named for your KV length where latency matters."
-    return [StudyFinding("Batch of decode", finding, tuple(best_cases), Audience.SERVING, figure=figure, short=short)]
+    return [
+        found(
+            "decode_batch",
+            "decode-batch",
+            Audience.SERVING,
+            evidence=words,
+            cases=best_cases,
+            part=NEAR_BEST,
+            gain=1 / NEAR_BEST - 1,
+            batch=f"{low}" if low == high else f"{low} to {high}",
+            depends="" if low == high else phrase("decode_batch.depends"),
+        )
+    ]
 
 
 def _next(line: Sequence[CaseResult]) -> str:
@@ -80,7 +84,7 @@ def _next(line: Sequence[CaseResult]) -> str:
     if len(line) < 2:
         return ""
     before, last = line[-2:]
-    return f": batch {before.params['batch']} has {_tokens(before) / _tokens(last):.0%}"
+    return phrase("decode_batch.next", batch=before.params["batch"], part=_tokens(before) / _tokens(last))
 
 
 def _perhaps(line: Sequence[CaseResult], near: CaseResult, best: CaseResult) -> str:
@@ -90,7 +94,7 @@ def _perhaps(line: Sequence[CaseResult], near: CaseResult, best: CaseResult) -> 
             break
         fast = _tokens(case) * case.plain.median_us / case.plain.low_us if case.plain.low_us else 0.0
         if fast >= NEAR_BEST * _tokens(best):
-            return f"; batch {case.params['batch']} has {fast / _tokens(best):.0%} at the fast end of its interval"
+            return phrase("decode_batch.perhaps", batch=case.params["batch"], part=fast / _tokens(best))
     return ""
 
 
@@ -113,25 +117,24 @@ def _compilation(study: Study) -> list[StudyFinding]:
     calls, name = measured(results), labels(results)
     if not calls:
         return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
-    longest = seconds(calls[0].cold_s)
     evidence = [f"{name(call.case)}: {times(call)}" for call in calls]
     evidence += [words for words in [where_it_goes(results)] if words]
     took = results.warm_up_s
-    all_at_once = phrase(
-        "jit.all_at_once", modules=len(results.modules), took=seconds(took), alone=seconds(cold_seconds(results))
-    )
-    finding = Observation(
-        "jit",
-        phrase("jit.found", longest=longest, case=name(calls[0].case), modules=len(results.modules)),
-        tuple(evidence),
-        phrase(
-            "jit.advice",
-            all_at_once="" if took is None else all_at_once,
-            command=phrase("jit.below") if results.warm_up else "",
-        ),
-        phrase("jit.sure") + "".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
-    )
-    figure = phrase("jit.figure", longest=longest)
-    short = phrase("jit.short")
-    command = "\n".join(map(jit.readable, results.warm_up))
-    return [StudyFinding("First calls", finding, (), Audience.SERVING, figure=figure, short=short, command=command)]
+    alone, modules = seconds(cold_seconds(results)), len(results.modules)
+    return [
+        found(
+            "first_call",
+            "jit",
+            Audience.SERVING,
+            evidence=evidence,
+            command="\n".join(map(jit.readable, results.warm_up)),
+            longest=seconds(calls[0].cold_s),
+            case=name(calls[0].case),
+            modules=modules,
+            all_at_once=""
+            if took is None
+            else phrase("jit.all_at_once", modules=modules, took=seconds(took), alone=alone),
+            command_below=phrase("jit.below") if results.warm_up else "",
+            warnings="".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
+        )
+    ]

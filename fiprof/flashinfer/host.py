@@ -8,12 +8,12 @@ from fiprof.analysis.ratio import Direction, Ratio, of_cases
 from fiprof.analysis.study import Pair, Study, absence, pairs, side
 from fiprof.analysis.thresholds import WAITING
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.choices import WORTH
-from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured
 from fiprof.reports.study_pages.names import absence_words, label, pair_label
-from fiprof.reports.study_pages.numbers import duration, plain_time, ratio_words, spread
-from fiprof.text import count, join_words
+from fiprof.reports.study_pages.numbers import duration, faster_slower, plain_time, ratio_words, spread
+from fiprof.reports.words import phrase
+from fiprof.text import join_words
 
 OFF, ON = side("decode", cuda_graph=False), side("decode", cuda_graph=True)
 
@@ -27,9 +27,8 @@ def _waiting(study: Study) -> list[StudyFinding]:
     """Where the GPU waits for the host, and what a CUDA graph does to that."""
     cases = [case for case in study.of("decode") if case.waiting_pct is not None and not case.params.get("cuda_graph")]
     if not cases:
-        why = (
-            "how long the GPU waits was not recorded" if study.of("decode") else absence_words(absence(study, "decode"))
-        )
+        words = absence_words(absence(study, "decode"))
+        why = phrase("decode_host.no_record") if study.of("decode") else words
         return [not_measured("decode-host", "Launching decode", why, Audience.SERVING)]
     bound = [case for case in cases if (case.waiting_pct or 0) >= WAITING.value]
     twins = [(pair, _gain(pair)) for pair in pairs(study, OFF, ON) if pair[0].wall_us and pair[1].wall_us]
@@ -38,54 +37,54 @@ def _waiting(study: Study) -> list[StudyFinding]:
     if bound:
         worst = max(bound, key=lambda case: case.waiting_pct or 0)
         shown.append(worst)
-        evidence.append(
-            f"{label(study, worst, workload=False)}: the GPU waits {worst.waiting_pct:.0f}% of the time, "
-            f"{duration(worst.wall_us or 0)} an iteration back to back, {plain_time(worst)} of it between the "
-            "GPU's events"
-        )
+        name, wall = label(study, worst, workload=False), duration(worst.wall_us or 0)
+        percent, plain = worst.waiting_pct, plain_time(worst)
+        evidence.append(phrase("decode_host.worst", case=name, percent=percent, wall=wall, plain=plain))
     if twins:
         best, _ = max(twins, key=lambda item: item[1])
         shown += best
         before, after = (duration(case.wall_us or 0) for case in best)
-        waiting = [value for (one, _), value in twins if one in bound]
-        rest = [value for (one, _), value in twins if one not in bound]
+        groups = {
+            "of_these": [value for (one, _), value in twins if one in bound],
+            "of_others": [value for (one, _), value in twins if one not in bound],
+        }
         parts = [
-            f"{spread(values)} over {count(len(values), 'pair')} {where}"
-            for values, where in ((waiting, "of these cases"), (rest, "of the others"))
+            phrase(f"decode_host.{key}", spread=spread(values), pairs=len(values))
+            for key, values in groups.items()
             if values
         ]
-        evidence.append(
-            f"time an iteration as the host sees it, without over with a CUDA graph: {'; '.join(parts)}; most at "
-            f"{pair_label(study, *best)}: {before} to {after}"
-        )
-    if not bound:
-        advice = "The host keeps the GPU busy at all these sizes."
-    elif not twins:
-        advice = (
-            "Launching costs more than computing there; no pair with and without a CUDA graph says what that gains."
-        )
-    elif max(value for _, value in twins) >= WORTH:
-        helped = [(one, value) for (one, _), value in twins if value >= WORTH and one in bound]
-        advice = (
-            "Capture decode in a CUDA graph where the GPU waits so"
-            + (f": {join_words([label(study, one, workload=False) for one, _ in helped])} gain" if helped else "")
-            + (f" {spread([value for _, value in helped])}x" if helped else "")
-            + "."
-        )
-    else:
-        advice = "Launching costs more than computing there, and a CUDA graph made it no faster."
+        case = pair_label(study, *best)
+        evidence.append(phrase("decode_host.gain", parts="; ".join(parts), case=case, before=before, after=after))
     longest = max((case.wall_us or 0 for case in bound), default=0.0)
-    finding = Observation(
-        "decode-host",
-        f"In {len(bound)} of {count(len(cases), 'decode case')} without a CUDA graph the GPU waits for the host for "
-        f"{WAITING.value:.0f}% of the time or longer"
-        + (f"; they take up to {duration(longest)} an iteration back to back." if bound else "."),
-        tuple(evidence),
-        advice,
-        "Times as the host sees them are one figure a case, on this machine and with an idle CPU: no interval.",
-    )
-    figure = f"the GPU waits in {len(bound)} of {count(len(cases), 'case')}"
-    return [StudyFinding("Launching decode", finding, tuple(shown), Audience.SERVING, figure=figure)]
+    return [
+        found(
+            "decode_host",
+            "decode-host",
+            Audience.SERVING,
+            evidence=evidence,
+            cases=shown,
+            advice=_advice(study, bound, twins),
+            bound=len(bound),
+            cases_=len(cases),
+            percent=WAITING.value,
+            longest=phrase("decode_host.longest", time=duration(longest)) if bound else "",
+        )
+    ]
+
+
+def _advice(study: Study, bound: Sequence[CaseResult], twins: Sequence[tuple[Pair, float]]) -> str:
+    if not bound:
+        return phrase("decode_host.busy")
+    if not twins:
+        return phrase("decode_host.no_pair")
+    if max(value for _, value in twins) < WORTH:
+        return phrase("decode_host.no_faster")
+    helped = [(one, value) for (one, _), value in twins if value >= WORTH and one in bound]
+    if not helped:
+        return phrase("decode_host.capture", helped="")
+    names = join_words([label(study, one, workload=False) for one, _ in helped])
+    gains = phrase("decode_host.helped", cases=names, spread=spread([value for _, value in helped]))
+    return phrase("decode_host.capture", helped=gains)
 
 
 def _gain(pair: Pair) -> float:
@@ -95,57 +94,40 @@ def _gain(pair: Pair) -> float:
 
 def _graph(study: Study) -> list[StudyFinding]:
     """What a graph costs on the GPU: pads of the plan, and a split that would not have been."""
-    what = "What a CUDA graph costs on the GPU"
-    ratios = [(pair, found) for pair in pairs(study, ON, OFF) if (found := of_cases(*pair)) is not None]
+    ratios = [(pair, ratio) for pair in pairs(study, ON, OFF) if (ratio := of_cases(*pair)) is not None]
     if not ratios:
         return []
     slower = [item for item in ratios if item[1].direction is Direction.MORE]
-    faster = [item for item in ratios if item[1].direction is Direction.LESS]
-    same = len(ratios) - len(slower) - len(faster)
-    kinds = ((slower, "slower in {}"), (faster, "faster in {}"))
-    words = [text.format(len(items)) for items, text in kinds if items]
-    words += [f"with no difference seen in {same}"] if same else []
     padded = [item for item in ratios if _padded(item[0])]
-    whole = [item for item in ratios if item not in padded and item[0][0].plan and item[0][1].plan]
+    alike = [item for item in ratios if item not in padded and item[0][0].plan and item[0][1].plan]
     worst = max(ratios, key=lambda item: item[1].value)
     evidence = [_words(study, *worst)]
-    if padded and whole:
-        evidence.append(
-            f"where the plan pads the work items for the graph: {_spread(padded)} ({count(len(padded), 'pair')}); "
-            f"where both have as many: {_spread(whole)} ({count(len(whole), 'pair')})"
-        )
-    large = [
-        item for item in padded if (item[0][1].waiting_pct or 0) < WAITING.value and item[1].direction is Direction.MORE
-    ]
+    if padded and alike:
+        values = {"padded": _spread(padded), "pads": len(padded), "alike": _spread(alike), "others": len(alike)}
+        evidence.append(phrase("decode_graph.pads", **values))
+    large = [item for item in padded if item in slower and (item[0][1].waiting_pct or 0) < WAITING.value]
     if large:
         last = max(large, key=lambda item: item[0][1].plain.median_us if item[0][1].plain else 0.0)
         evidence.append(_plan_words(study, *last))
     split = [item for item in padded if item[0][0].plan.get("split_kv") and not item[0][1].plan.get("split_kv")]
     if split:
-        evidence.append(
-            f"in {count(len(split), 'pair')} the graph's plan splits KV, and so adds a merge kernel, where the other "
-            "does not"
+        evidence.append(phrase("decode_graph.splits", pairs=len(split)))
+    advice: str = phrase(f"decode_graph.{'slower' if slower else 'free'}")
+    if not any(pair[0].params.get("tensor_cores") for pair, _ in ratios):
+        advice += phrase("decode_graph.no_tensor_cores")
+    return [
+        found(
+            "decode_graph",
+            "decode-graph",
+            Audience.SERVING,
+            evidence=evidence,
+            cases=worst[0],
+            advice=advice,
+            seen=faster_slower(ratio for _, ratio in ratios),
+            pairs=len(ratios),
+            spread=_spread(ratios),
         )
-    advice = (
-        "Outside the cases where the GPU waits for the host a graph is no gain by itself: measure with and without."
-        if slower
-        else "On the GPU a graph costs nothing at these sizes."
-    )
-    options = (
-        ""
-        if any(pair[0].params.get("tensor_cores") for pair, _ in ratios)
-        else " Decode on tensor cores was not measured with a graph."
-    )
-    finding = Observation(
-        "decode-graph",
-        f"Between the GPU's events decode from a CUDA graph is {join_words(words)} of {count(len(ratios), 'pair')}; "
-        f"time with a graph over time without: {_spread(ratios)}.",
-        tuple(evidence),
-        advice + options,
-        "Plain times; a graph's launch on the GPU is between the events too, some microseconds that count in small "
-        "cases.",
-    )
-    return [StudyFinding(what, finding, worst[0], Audience.SERVING, figure=f"{_spread(ratios)} times the time without")]
+    ]
 
 
 def _padded(pair: Pair) -> bool:
@@ -154,24 +136,19 @@ def _padded(pair: Pair) -> bool:
 
 
 def _spread(items: Sequence[tuple[Pair, Ratio]]) -> str:
-    return spread([found.value for _, found in items])
+    return spread([ratio.value for _, ratio in items])
 
 
-def _words(study: Study, pair: Pair, found: Ratio) -> str:
-    on, off = pair
-    return f"{pair_label(study, on, off)}: with {plain_time(on)}, without {plain_time(off)}: {ratio_words(found)}"
+def _words(study: Study, pair: Pair, ratio: Ratio) -> str:
+    on, off = map(plain_time, pair)
+    return phrase("decode_graph.pair", case=pair_label(study, *pair), on=on, off=off, ratio=ratio_words(ratio))
 
 
-def _plan_words(study: Study, pair: Pair, found: Ratio) -> str:
-    on, off = pair
-    words = (
-        f"{pair_label(study, on, off)}: {off.plan['work_items']} work items a KV head become "
-        f"{on.plan['work_items']}, and the time {ratio_words(found)}"
-    )
-    kernels = [case.kernels[0] for case in pair if case.kernels]
-    if len(kernels) == 2 and all(kernel.duration_us for kernel in kernels):
-        words += (
-            f"; {kernels[0].kernel} alone, by ncu, {duration(kernels[1].duration_us or 0)} to "
-            f"{duration(kernels[0].duration_us or 0)}"
-        )
-    return words
+def _plan_words(study: Study, pair: Pair, ratio: Ratio) -> str:
+    on, off = (case.plan["work_items"] for case in pair)
+    words = phrase("decode_graph.plan", case=pair_label(study, *pair), off=off, on=on, ratio=ratio_words(ratio))
+    times = [case.kernels[0].duration_us for case in pair if case.kernels]
+    if len(times) < 2 or not all(times):
+        return words
+    with_graph, without = (duration(us or 0) for us in times)
+    return words + phrase("decode_graph.kernel", kernel=pair[0].kernels[0].kernel, before=without, after=with_graph)

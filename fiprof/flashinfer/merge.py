@@ -6,12 +6,11 @@ from statistics import median
 
 from fiprof.analysis.study import Study
 from fiprof.model.results import Kernel
-from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages.choices import aside_share
-from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured
 from fiprof.reports.study_pages.names import label
 from fiprof.reports.study_pages.numbers import duration
-from fiprof.text import count, join_words
+from fiprof.reports.words import phrase
 
 MERGE = "MergeStates"
 """In the names of FlashInfer's kernels that merge the parts of a split KV."""
@@ -27,37 +26,34 @@ def merge(study: Study) -> list[StudyFinding]:
     if not attention:
         return []
     if not seen:
-        why = f"ncu saw no case of {join_words(attention)}"
+        why = phrase("merge.unseen", workloads=attention)
         return [not_measured("decode-merge", "Cost of split-K's merge", why, Audience.KERNELS)]
-    rest = [(case, share) for case in seen if (share := aside_share(case, MERGE)) > 0]
-    of = f"{count(len(seen), 'case')} of {join_words(attention)}"
-    if not rest:
-        words = f"None of {of} ran a merge kernel: KV was split nowhere."
-        return [
-            StudyFinding(
-                "Split-K's merge", Observation("decode-merge", words, (), "Nothing to gain."), (), Audience.KERNELS
-            )
-        ]
-    worst, least = max(rest, key=lambda item: item[1]), min(rest, key=lambda item: item[1])
-    evidence = tuple(
-        f"{label(study, case)}: {share:.0%} of the kernel time, {join_words(list(map(_kernel_time, case.kernels)))}"
-        for case, share in ({id(worst): worst, id(least): least}).values()
+    cases = phrase("merge.cases", count=len(seen), workloads=attention)
+    merged = sorted(
+        ((case, share) for case in seen if (share := aside_share(case, MERGE)) > 0), key=lambda item: -item[1]
     )
-    half = median(share for _, share in rest)
-    finding = Observation(
-        "decode-merge",
-        f"In {len(rest)} of {of} split-K adds a merge kernel, which takes {least[1]:.0%} to {worst[1]:.0%} of an "
-        f"iteration's kernel time (median {half:.0%}).",
-        evidence,
-        "Where it is large, split less, merge inside the last block to finish (a counter in the workspace), or launch "
-        "it programmatically early."
-        if worst[1] >= MERGE_WORTH
-        else "It is small everywhere: not the place to begin.",
-        "ncu's times, which for kernels of a few microseconds are longer than those in a running stream.",
-    )
-    shown = (worst[0],) if worst is least else (worst[0], least[0])
-    figure = f"up to {worst[1]:.0%} of an iteration's kernel time"
-    return [StudyFinding("Split-K's merge", finding, shown, Audience.KERNELS, figure=figure)]
+    if not merged:
+        return [found("no_merge", "decode-merge", Audience.KERNELS, cases_words=cases)]
+    ends = [merged[0], merged[-1]] if len(merged) > 1 else merged
+    most, least = merged[0][1], merged[-1][1]
+    return [
+        found(
+            "merge",
+            "decode-merge",
+            Audience.KERNELS,
+            evidence=[
+                phrase("merge.case", case=label(study, case), share=share, times=list(map(_kernel_time, case.kernels)))
+                for case, share in ends
+            ],
+            cases=[case for case, _ in ends],
+            advice=phrase(f"merge.{'large' if most >= MERGE_WORTH else 'small'}"),
+            merged=len(merged),
+            cases_words=cases,
+            least=least,
+            most=most,
+            median=median(share for _, share in merged),
+        )
+    ]
 
 
 def _kernel_time(kernel: Kernel) -> str:

@@ -9,11 +9,10 @@ from fiprof.analysis.ratio import Direction, Ratio, of_cases
 from fiprof.analysis.study import Pair, Side, Study, absent_pair, kernel_shares, main_kernel, pairs
 from fiprof.model import packs
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Observation
-from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured, slug
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured, slug
 from fiprof.reports.study_pages.names import absence_words, confidence, pair_label, parameter_words, verdict_title
-from fiprof.reports.study_pages.numbers import plain_time, ratio_words, spread
-from fiprof.text import count, join_words
+from fiprof.reports.study_pages.numbers import faster_slower, plain_time, ratio_words, spread
+from fiprof.reports.words import phrase
 
 MOST_EXCEPTIONS = 4
 """Cases that a recommendation excepts by name; more are counted."""
@@ -51,8 +50,8 @@ _Compared = tuple[Pair, Ratio]
 
 def choose(study: Study, choice: Choice) -> list[StudyFinding]:
     """What the pairs of cases that differ in a choice alone say about it; one finding for each value of ``by``."""
-    found = pairs(study, choice.old, choice.new)
-    ratios = [(pair, ratio) for pair in found if (ratio := of_cases(*pair)) is not None]
+    both = pairs(study, choice.old, choice.new)
+    ratios = [(pair, ratio) for pair in both if (ratio := of_cases(*pair)) is not None]
     if not ratios:
         why = absence_words(absent_pair(study, choice.old, choice.new))
         return [not_measured(choice.anchor, choice.what, why, Audience.SERVING)]
@@ -67,50 +66,42 @@ def choose(study: Study, choice: Choice) -> list[StudyFinding]:
 
 def _chosen(study: Study, choice: Choice, word: str, group: Sequence[_Compared]) -> StudyFinding:
     """ratios are old over new: above 1, the new one is faster."""
-    faster = [item for item in group if item[1].direction is Direction.MORE]
-    slower = [item for item in group if item[1].direction is Direction.LESS]
-    alike = len(group) - len(faster) - len(slower)
-    kinds = ((len(faster), "faster"), (len(slower), "slower"), (alike, "with no difference seen"))
-    counted = join_words([f"{words} in {n}" for n, words in kinds if n])
     without = (choice.by,) if word else ()
-    where = f" ({word})" if word else ""
-    values = [ratio.value for _, ratio in group]
-    observation = (
-        f"{choice.what}{where}: {counted} of {count(len(group), 'pair')} of cases. Time with {choice.old_name} over "
-        f"time with {choice.new_name}: {spread(values)}."
-    )
-    extremes = {id(item): item for item in (max(group, key=_value), min(group, key=_value))}
-    evidence = (
-        *(_pair_words(study, choice, *item, without) for item in extremes.values()),
-        *_by_bound(choice, group),
-    )
-    finding = Observation(
+    extremes = {id(item): item for item in (max(group, key=_value), min(group, key=_value))}.values()
+    return found(
+        "choice",
         f"{choice.anchor}{'-' + slug(word) if word else ''}",
-        observation,
-        evidence,
-        _advice(study, choice, faster, slower, len(group), without),
-        f"Plain times; each pair's interval has {confidence(study)}, so that about "
-        f"{sum(1 - (ratio.confidence or 0) for _, ratio in group):.1f} of {count(len(group), 'pair')} would seem to "
-        "differ by chance.",
+        Audience.SERVING,
+        evidence=(*(_pair_words(study, choice, *item, without) for item in extremes), *_by_bound(choice, group)),
+        cases=[case for pair, _ in extremes for case in pair],
+        advice=_advice(study, choice, group, without),
+        headline=choice.headline,
+        what=f"{choice.what}{f' ({word})' if word else ''}",
+        seen=faster_slower((ratio for _, ratio in group), Direction.MORE),
+        pairs=len(group),
+        old=choice.old_name,
+        new=choice.new_name,
+        spread=spread([ratio.value for _, ratio in group]),
+        confidence=confidence(study),
+        chance=sum(1 - (ratio.confidence or 0) for _, ratio in group),
     )
-    cases = tuple(case for item in extremes.values() for case in item[0])
-    figure = f"{spread(values)} times as fast as {choice.old_name}"
-    return StudyFinding(f"{choice.what}{where}", finding, cases, Audience.SERVING, choice.headline, figure=figure)
 
 
 def _by_bound(choice: Choice, group: Sequence[_Compared]) -> list[str]:
     """The ratios apart, by what bounds the old way; nothing where all are bound alike, or it is not known."""
-    found: dict[str, list[float]] = {}
+    apart: dict[str, list[float]] = {}
     for (old, _), ratio in group:
         kernel = main_kernel(old)
         if kernel is None or kernel.verdict is None:
             return []
-        found.setdefault(verdict_title(kernel.verdict), []).append(ratio.value)
-    if len(found) < 2:
+        apart.setdefault(verdict_title(kernel.verdict), []).append(ratio.value)
+    if len(apart) < 2:
         return []
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))
-    words = [f"{verdict} {spread(values)} ({count(len(values), 'pair')})" for verdict, values in ordered]
-    return [f"by what bounds {choice.old_name}: {'; '.join(words)}"]
+    ordered = sorted(apart.items(), key=lambda item: -len(item[1]))
+    words = [
+        phrase("choice.bound", verdict=verdict, spread=spread(values), pairs=len(values)) for verdict, values in ordered
+    ]
+    return [phrase("choice.by_bound", old=choice.old_name, bounds="; ".join(words))]
 
 
 def _value(item: _Compared) -> float:
@@ -122,11 +113,11 @@ def _pair_words(study: Study, choice: Choice, pair: Pair, ratio: Ratio, without:
     where = pair_label(study, old, new, without=without)
     words = f"{where}: {choice.old_name} {plain_time(old)}, {choice.new_name} {plain_time(new)}: {ratio_words(ratio)}"
     asides = [
-        f"{share:.0%} of the kernel time of {name}"
+        phrase("choice.aside_share", share=share, name=name)
         for case, name in ((old, choice.old_name), (new, choice.new_name))
         if (share := aside_share(case, choice.aside[0])) >= ASIDE_MENTIONED
     ]
-    return words + (f"; {choice.aside[1]} is {join_words(asides)}" if asides else "")
+    return words + (phrase("choice.aside", what=choice.aside[1], shares=asides) if asides else "")
 
 
 def aside_share(case: CaseResult, part: str) -> float:
@@ -135,35 +126,36 @@ def aside_share(case: CaseResult, part: str) -> float:
     return sum(share for kernel, share in zip(case.kernels, shares, strict=False) if part and part in kernel.kernel)
 
 
-def _advice(
-    study: Study,
-    choice: Choice,
-    faster: Sequence[_Compared],
-    slower: Sequence[_Compared],
-    total: int,
-    without: Sequence[str],
-) -> str:
+def _advice(study: Study, choice: Choice, group: Sequence[_Compared], without: Sequence[str]) -> str:
+    faster = [item for item in group if item[1].direction is Direction.MORE]
+    slower = [item for item in group if item[1].direction is Direction.LESS]
     if not faster and not slower:
-        return "No difference was seen: choose by something else."
+        return phrase("choice.same")
     most = max(ratio.factor for _, ratio in (*faster, *slower))
     if most < WORTH:
-        return f"Differences were seen, and the largest is {most - 1:.1%}: choose by something else."
+        return phrase("choice.negligible", gain=most - 1)
     if not slower:
-        rest = "" if len(faster) == total else f"; in {total - len(faster)} of {total} no difference was seen"
-        return f"{_sentence(choice.take_new)}{rest}."
+        rest = len(group) - len(faster)
+        return (
+            _sentence(phrase("choice.all", take=choice.take_new, count=rest, total=len(group)))
+            if rest
+            else (_sentence(f"{choice.take_new}."))
+        )
     if not faster:
-        return f"{_sentence(choice.keep_old)}: nothing was faster with {choice.new_name}."
-    many, few = (choice.take_new, slower) if len(faster) >= len(slower) else (choice.keep_old, faster)
-    other = choice.keep_old if few is slower else choice.take_new
+        return _sentence(phrase("choice.none", keep=choice.keep_old, new=choice.new_name))
+    many, other, few = (
+        (choice.take_new, choice.keep_old, slower)
+        if len(faster) >= len(slower)
+        else (choice.keep_old, choice.take_new, faster)
+    )
     worth = [item for item in few if item[1].factor >= WORTH]
+    named = [pair_label(study, *pair, without=without) for pair, _ in (worth or few)[:MOST_EXCEPTIONS]]
+    where = "; ".join(named)
     if not worth:
         loss = max(ratio.factor for _, ratio in few) - 1
-        where = "; ".join(pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS])
-        return f"{_sentence(many)}; what that loses at {where} is at most {loss:.1%}."
-    few = worth
-    names = [pair_label(study, *pair, without=without) for pair, _ in few[:MOST_EXCEPTIONS]]
-    more = f" and {len(few) - len(names)} more" if len(few) > len(names) else ""
-    return f"{_sentence(many)}; but {other} at {'; '.join(names)}{more}."
+        return _sentence(phrase("choice.loss", take=many, where=where, loss=loss))
+    more = f" and {len(worth) - len(named)} more" if len(worth) > len(named) else ""
+    return _sentence(phrase("choice.but", take=many, other=other, where=f"{where}{more}"))
 
 
 def _sentence(words: str) -> str:
@@ -173,8 +165,8 @@ def _sentence(words: str) -> str:
 def choices(study: Study) -> list[StudyFinding]:
     """The findings of every pack's choices whose workloads the study has."""
     return [
-        found
+        made
         for choice in packs.joined("choices")
         if {choice.old.workload, choice.new.workload} <= study.by_workload.keys()
-        for found in choose(study, choice)
+        for made in choose(study, choice)
     ]

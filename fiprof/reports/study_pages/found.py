@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Observation
+from fiprof.reports.words import phrase, templates_of
 
 
 class Audience(StrEnum):
@@ -38,9 +41,37 @@ class StudyFinding:
     """What the recommendation asks to run."""
 
 
+def found(
+    table: str,
+    anchor: str,
+    audience: Audience,
+    *,
+    evidence: Sequence[str] = (),
+    cases: Sequence[CaseResult] = (),
+    advice: str = "",
+    headline: bool = False,
+    command: str = "",
+    **values: Any,
+) -> StudyFinding:
+    """A finding in the words of a table: ``subject``, ``observation``, ``advice``, and where it has them ``sure``,
+    ``figure`` and ``short``.
+
+    advice: takes the template's place. values: what the templates are filled with.
+    """
+    known = templates_of(table)
+
+    def said(key: str) -> str:
+        return phrase(f"{table}.{key}", **values) if f"{table}.{key}" in known else ""
+
+    finding = Observation(anchor, said("observation"), tuple(evidence), advice or said("advice"), said("sure"))
+    return StudyFinding(
+        said("subject"), finding, tuple(cases), audience, headline, False, said("figure"), said("short"), command
+    )
+
+
 def not_measured(anchor: str, what: str, why: str, audience: Audience) -> StudyFinding:
     """A finding that could not be made."""
-    finding = Observation(anchor, f"{what}: not measured, because {why}.", (), "No recommendation follows.")
+    finding = Observation(anchor, phrase("study.not_measured", what=what, why=why), (), phrase("study.no_advice"))
     return StudyFinding(what, finding, (), audience, absent=True)
 
 

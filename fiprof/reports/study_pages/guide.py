@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis import scaling
-from fiprof.analysis.ratio import Direction, Ratio, of_cases
+from fiprof.analysis.ratio import Ratio, of_cases
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.study import (
     Pair,
@@ -35,15 +35,22 @@ from fiprof.reports.study_pages.names import (
     short_pair,
     title,
 )
-from fiprof.reports.study_pages.numbers import ratio_words, spread
+from fiprof.reports.study_pages.numbers import faster_slower, ratio_words, spread
 from fiprof.reports.study_pages.scaling import unit_of
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import entry
-from fiprof.text import count, join_words
+from fiprof.reports.words import entry, phrase
+from fiprof.text import join_words
 
 TOP_REASONS = 3
 """Warp states of a kernel that are explained."""
+
+LOOP = (
+    "Measure before: fiprof collect of the case that matters, twice, to see how far two runs differ.",
+    "Change one thing; the runner compares with the float32 reference before it measures.",
+    "Measure after with the same settings; believe a difference that is larger than that of the two.",
+    "Look at stalls and roofline again: did what you meant to change change?",
+)
 
 
 def page(study: Study) -> Page:
@@ -51,37 +58,28 @@ def page(study: Study) -> Page:
     sections = tuple(_workload(study, workload) for workload in study.by_workload)
     return Page(
         f"{study.info.title or study.info.study}: guide for kernel developers",
-        (*sections, Section("loop", "The loop of a change", _loop())),
+        (*sections, Section("loop", "The loop of a change", (bullets(LOOP),))),
         facts=facts(study),
     )
 
 
 def _workload(study: Study, workload: str) -> Section:
     about = knowledge.of_workload(workload)
-    algorithm: tuple[Block, ...] = (
-        (bullets(about.algorithm),)
-        if about and about.algorithm
-        else (Text(("A workload of the study's own: its file says what it does.",)),)
-    )
-    variant: tuple[Block, ...] = (
-        (bullets(about.variant),)
-        if about and about.variant
-        else (Text(("Change its file; fiprof kernels --workload shows its parameters.",)),)
-    )
+    algorithm = bullets(about.algorithm) if about and about.algorithm else Text((phrase("study_guide.own"),))
+    variant = bullets(about.variant) if about and about.variant else Text((phrase("study_guide.own_variant"),))
+    sections: dict[str, tuple[str, tuple[Block, ...]]] = {
+        "algorithm": ("algorithm", (algorithm,)),
+        "code": ("where its code lives", _code(study, workload)),
+        "parameters": ("parameters, and what each did", _parameters(study, workload)),
+        "stalls": ("what its warps wait for", _stalls(study, workload)),
+        "variant": ("how to add a variant", (variant,)),
+        "debug": ("how to debug and profile it", _debug(study, workload)),
+    }
     return Section(
         workload,
         workload,
         (Text((f"{title(workload)}. Figures: ", PageLink("its analysis", f"analysis#{workload}"), ".")),),
-        (
-            Section(f"{workload}-algorithm", f"{workload}: algorithm", algorithm),
-            Section(f"{workload}-code", f"{workload}: where its code lives", _code(study, workload)),
-            Section(
-                f"{workload}-parameters", f"{workload}: parameters, and what each did", _parameters(study, workload)
-            ),
-            Section(f"{workload}-stalls", f"{workload}: what its warps wait for", _stalls(study, workload)),
-            Section(f"{workload}-variant", f"{workload}: how to add a variant", variant),
-            Section(f"{workload}-debug", f"{workload}: how to debug and profile it", _debug(study, workload)),
-        ),
+        tuple(Section(f"{workload}-{key}", f"{workload}: {what}", blocks) for key, (what, blocks) in sections.items()),
     )
 
 
@@ -90,11 +88,8 @@ def _workload(study: Study, workload: str) -> Section:
 
 def _code(study: Study, workload: str) -> tuple[Block, ...]:
     names = list(dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels))
-    blocks: list[Block] = []
-    lines = [f"ran here: {join_words(names)}"] if names else []
-    if lines:
-        blocks.append(bullets(lines))
-    return (*blocks, *packs.joined("code", study, workload))
+    ran = (bullets([f"ran here: {join_words(names)}"]),) if names else ()
+    return (*ran, *packs.joined("code", study, workload))
 
 
 # Parameters
@@ -125,18 +120,17 @@ def effects(study: Study, workload: str) -> list[Effect]:
     return found
 
 
-_KINDS = ((Direction.LESS, "faster"), (Direction.MORE, "slower"), (Direction.SAME, "with no difference seen"))
-
-
 def _effect_words(study: Study, effect: Effect) -> str:
-    directions = [ratio.direction for _, ratio in effect.pairs]
-    seen = join_words([f"{word} in {directions.count(key)}" for key, word in _KINDS if directions.count(key)])
     largest, ratio = max(effect.pairs, key=lambda item: item[1].factor)
-    values = [item.value for _, item in effect.pairs]
     where = pair_label(study, *largest)
-    return (
-        f"{effect.change}: {seen} of {count(len(effect.pairs), 'pair')}; time after over time before "
-        f"{spread(values)}; the largest effect is {ratio_words(ratio)}{f', at {where}' if where else ''}."
+    return phrase(
+        "study_guide.effect",
+        change=effect.change,
+        seen=faster_slower(ratio for _, ratio in effect.pairs),
+        pairs=len(effect.pairs),
+        spread=spread([item.value for _, item in effect.pairs]),
+        ratio=ratio_words(ratio),
+        where=f", at {where}" if where else "",
     )
 
 
@@ -179,15 +173,8 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
     blocks: list[Block] = [bullets(lines)]
     found = effects(study, workload)
     if found:
-        blocks.append(
-            Text(
-                (
-                    "Cases that differ in one option alone, by plain time; faster and slower are those whose interval "
-                    "does not hold 1x:",
-                )
-            )
-        )
-        blocks.append(Bullets(tuple(Text((_effect_words(study, item),)) for item in found)))
+        blocks.append(Text((phrase("study_guide.effects"),)))
+        blocks.append(bullets(_effect_words(study, item) for item in found))
         blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True, uncut=True))
     for axis in study.axes(workload):
         growth = scaling.fits(study, workload, axis)
@@ -196,16 +183,10 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
             unit, scale = unit_of(max(growth, key=lambda item: item.xs[-1]))
             slopes = spread([item.slope_us * scale for item in growth])
             worst = spread([100 * abs(item.largest_residual) for item in growth], ".0f")
-            blocks.append(
-                Text(
-                    (
-                        f"{axis}: {slopes} µs for {unit} more, by the lines along {name} "
-                        f"({count(len(growth), 'fit')}); the case farthest off its line is {worst}% of its time off; ",
-                        PageLink("fits", f"analysis#fits-{workload}-{axis}"),
-                        ".",
-                    )
-                )
+            words = phrase(
+                "study_guide.growth", axis=axis, slopes=slopes, unit=unit, name=name, fits=len(growth), worst=worst
             )
+            blocks.append(Text((words, PageLink("fits", f"analysis#fits-{workload}-{axis}"), ".")))
     return tuple(blocks)
 
 
@@ -307,20 +288,3 @@ def _debug(study: Study, workload: str) -> tuple[Block, ...]:
 
 def _option_value(value: Value) -> str:
     return shlex.quote(str(value).lower() if isinstance(value, bool) else str(value))
-
-
-def _loop() -> tuple[Block, ...]:
-    return (
-        Bullets(
-            (
-                Text(
-                    ("Measure before: fiprof collect of the case that matters, twice, to see how far two runs differ.",)
-                ),
-                Text(("Change one thing; the runner compares with the float32 reference before it measures.",)),
-                Text(
-                    ("Measure after with the same settings; believe a difference that is larger than that of the two.",)
-                ),
-                Text(("Look at stalls and roofline again: did what you meant to change change?",)),
-            )
-        ),
-    )

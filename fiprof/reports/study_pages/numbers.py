@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from statistics import median
 
-from fiprof.analysis.ratio import Ratio
+from fiprof.analysis.ratio import Direction, Ratio
 from fiprof.model.results import CaseResult, Times
+from fiprof.text import join_words
 
 METHOD = (
     "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale: "
@@ -28,6 +30,14 @@ def ratio_words(found: Ratio) -> str:
     if found.confidence is None or not found.sure:
         return f"{word(found.value)}x" + ("" if found.sure else " (too few rounds for an interval)")
     return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
+
+
+def faster_slower(ratios: Iterable[Ratio], faster: Direction = Direction.LESS) -> str:
+    """``faster in 3 and with no difference seen in 1``. faster: the direction of a ratio that says so."""
+    counts = Counter(found.direction for found in ratios)
+    slower = Direction.MORE if faster is Direction.LESS else Direction.LESS
+    words = {faster: "faster", slower: "slower", Direction.SAME: "with no difference seen"}
+    return join_words([f"{word} in {counts[direction]}" for direction, word in words.items() if counts[direction]])
 
 
 def number(value: float) -> str:
