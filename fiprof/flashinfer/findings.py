@@ -33,7 +33,7 @@ def _throughput(study: Study) -> list[StudyFinding]:
         return []
     cases = [case for case in study.of("decode") if case.tokens_per_second and "batch" in case.params]
     if len({case.params["batch"] for case in cases}) < 2:
-        why = phrase(f"decode_batch.{'one' if cases else 'no_tokens'}")
+        why: str = phrase(f"decode_batch.{'one' if cases else 'no_tokens'}")
         why = why if study.of("decode") else absence_words(absence(study, "decode"))
         return [not_measured("decode-batch", "Throughput of decode against batch", why, Audience.SERVING)]
     lengths: dict[object, list[CaseResult]] = {}
@@ -131,9 +131,7 @@ def _compilation(study: Study) -> list[StudyFinding]:
             longest=seconds(calls[0].cold_s),
             case=name(calls[0].case),
             modules=modules,
-            all_at_once=""
-            if took is None
-            else phrase("jit.all_at_once", modules=modules, took=seconds(took), alone=alone),
+            all_at_once=phrase("jit.all_at_once", modules=modules, took=seconds(took), alone=alone) if took else "",
             command_below=phrase("jit.below") if results.warm_up else "",
             warnings="".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
         )
