@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.intervals import times
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.roofline import LaunchRoofline, roofline
+from fiprof.analysis.roofline import LaunchRoofline
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model.expressions import Row, number
+from fiprof.model.expressions import Metric, Row, number, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_BYTES, DRAM_PEAK
 from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
-from fiprof.model.run import Run
+from fiprof.model.run import Launch, Run
+
+_IDENTITY = ("kernel", "kernel_full", "launch", "grid", "block")
+_COLUMNS = {
+    "achieved_occupancy_pct": "achieved_occupancy_pct",
+    "theoretical_occupancy_pct": "theoretical_occupancy_pct",
+    "waves": "waves_per_sm",
+    "tensor_active_pct": "tensor_active_pct",
+    "dram_pct": "dram_throughput_pct",
+    "l2_pct": "l2_throughput_pct",
+    "sm_pct": "sm_throughput_pct",
+    "l2_hit_pct": "l2_hit_pct",
+}
+"""Field of a result's kernel -> column of ``launches``."""
+_SHARED_BYTES = Metric("shared_static_bytes") + Metric("shared_dynamic_bytes")
 
 
 def case_results(run: Run) -> list[CaseResult]:
@@ -24,17 +41,7 @@ def case_results(run: Run) -> list[CaseResult]:
 
 def unmeasured(case: CaseEntry, why: str) -> CaseResult:
     """A case without measurements."""
-    return CaseResult(
-        id=case.id,
-        workload=_name(case),
-        params=case.params,
-        run="",
-        skipped=why,
-        flops=case.flops,
-        bytes_read=case.bytes_read,
-        bytes_written=case.bytes_written,
-        tokens=case.tokens,
-    )
+    return CaseResult(**_entry(case), run="", skipped=why)
 
 
 class _Measured:
@@ -42,13 +49,7 @@ class _Measured:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.rounds = run.settings.rounds
-        self.shares: dict[int, dict[str, float]] = {}
-        for row in run.rows("stalls", ("launch", "reason", "share")):
-            if row["share"] is not None:
-                self.shares.setdefault(row["launch"], {})[row["reason"]] = row["share"]
-        launches = roofline(run).launches if self.run.launches else ()
-        self.roofs: dict[int, LaunchRoofline] = {item.launch: item for item in launches}
+        self.roofs = Analyses(run).rooflines
         judged = verdicts(run) if self.run.launches or self.run.trace.cases else None
         self.verdicts: dict[int, LaunchVerdict] = {item.launch: item for item in judged.launches} if judged else {}
         self.waiting = {item.case: item.waiting for item in judged.cases} if judged else {}
@@ -67,21 +68,14 @@ class _Measured:
         moved = case.bytes_read + case.bytes_written
         gb_per_s = _rate(moved, seconds, 1e9)
         waiting = self.waiting.get(case.id)
-        ncu_ns = self.run.per_iteration(case.id, lambda row: number(row, "duration_ns"))
         return CaseResult(
-            id=case.id,
-            workload=_name(case),
-            params=case.params,
+            **_entry(case),
             run=run.manifest.name,
             relative_error=baseline.relative_error if baseline else None,
-            flops=case.flops,
-            bytes_read=case.bytes_read,
-            bytes_written=case.bytes_written,
-            tokens=case.tokens,
             plain=plain,
-            nsys=times(traced.iterations_us if traced else (), self.rounds),
+            nsys=times(traced.iterations_us if traced else (), run.settings.rounds),
             wall_us=None if baseline is None or baseline.wall_us != baseline.wall_us else baseline.wall_us,
-            ncu_us=None if ncu_ns is None else ncu_ns / 1e3,
+            ncu_us=ratio(run.per_iteration(case.id, lambda row: number(row, "duration_ns")), 1e3),
             waiting_pct=waiting.value if waiting else None,
             tokens_per_second=_rate(case.tokens, seconds, 1),
             tflops=tflops,
@@ -97,32 +91,20 @@ class _Measured:
         placed = self.roofs.get(row["launch"]) if row else None
         return placed.work.peak_ops_per_second if placed and placed.work else None
 
-    def _kernel(self, row: Row) -> Kernel:
-        launch = row["launch"]
-        placed = self.roofs.get(launch)
-        verdict = self.verdicts.get(launch)
-        shared = [number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
-        duration_ns = number(row, "duration_ns")
+    def _kernel(self, row: Launch) -> Kernel:
+        figures: dict[str, Any] = {name: number(row, column) for name, column in _COLUMNS.items()}
+        placed, verdict = self.roofs.get(row.launch), self.verdicts.get(row.launch)
         return Kernel(
-            kernel=row["kernel"] or "",
-            kernel_full=row["kernel_full"] or "",
-            launch=launch,
-            grid=row["grid"] or "",
-            block=row["block"] or "",
-            duration_us=None if duration_ns is None else duration_ns / 1e3,
-            stalls=self.shares.get(launch, {}),
-            achieved_occupancy_pct=number(row, "achieved_occupancy_pct"),
-            theoretical_occupancy_pct=number(row, "theoretical_occupancy_pct"),
+            **{name: getattr(row, name) for name in _IDENTITY},
+            duration_us=row.duration_us,
+            stalls={
+                each.reason: each.share for each in self.run.stall_reasons.get(row.launch, ()) if each.share is not None
+            },
+            **figures,
             occupancy_limiters=list(occupancy(row).limiters),
-            waves=number(row, "waves_per_sm"),
             registers_per_thread=_whole(number(row, "registers_per_thread")),
-            shared_bytes_per_block=_whole(_sum(shared)),
-            tensor_active_pct=number(row, "tensor_active_pct"),
-            dram_pct=number(row, "dram_throughput_pct"),
-            l2_pct=number(row, "l2_throughput_pct"),
-            sm_pct=number(row, "sm_throughput_pct"),
+            shared_bytes_per_block=_whole(_SHARED_BYTES.value(row)),
             dram_bytes=DRAM_BYTES.value(row),
-            l2_hit_pct=number(row, "l2_hit_pct"),
             roof=placed.roof if placed else None,
             roof_kind=_roof_kind(placed) if placed else None,
             roof_share=placed.share if placed else None,
@@ -137,15 +119,7 @@ def _verdict(found: LaunchVerdict) -> KernelVerdict:
         part=found.part,
         confidence=found.confidence,
         evidence=[
-            Evidence(
-                quantity=item.quantity.key,
-                of=item.of,
-                value=item.value,
-                unit=item.number.unit.strip(),
-                test=item.test,
-                threshold=item.threshold,
-                origin=item.origin,
-            )
+            Evidence(**{name: value for name, value in item.fields().items() if name != "provenance"})
             for item in found.evidence
         ],
         runner_up=RunnerUp(runner_up.kind, runner_up.part) if runner_up else None,
@@ -160,8 +134,9 @@ def _roof_kind(placed: LaunchRoofline) -> str | None:
     return "compute" if placed.work is not None and placed.roof == placed.work.kind else "memory"
 
 
-def _name(case: CaseEntry) -> str:
-    return case.id.partition("[")[0]
+def _entry(case: CaseEntry) -> dict[str, Any]:
+    """What the manifest says of a case; its workload without the file that it may come from."""
+    return {**vars(case), "workload": case.id.partition("[")[0]}
 
 
 def _rate(amount: int | None, seconds: float | None, scale: float) -> float | None:
@@ -171,11 +146,6 @@ def _rate(amount: int | None, seconds: float | None, scale: float) -> float | No
 
 def _share(rate: float | None, roof: float | None, scale: float) -> float | None:
     return rate * scale / roof if rate is not None and roof else None
-
-
-def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
 
 
 def _whole(value: float | None) -> int | None:

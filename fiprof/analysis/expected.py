@@ -69,39 +69,25 @@ class ExpectedRemark(StrEnum):
     """What one must know to compare the two."""
 
     NO_SIZE = "no_size"
-    """The case has no such parameter, size; held against the figure for so much, nearest."""
     OTHER_SIZE = "other_size"
-    """size, value, and the nearest that there is a figure for."""
     FAR_SIZE = "far_size"
-    """The same, ratio times away."""
     NO_TENSOR_OPERATIONS = "no_tensor_operations"
     SAME_SHARE = "same_share"
-    """A bandwidth is taken as the same share of this GPU's roof."""
     STATED_IS_REACHED = "stated_is_reached"
-    """The stated bandwidth itself is."""
     EXCLUDES_ROOF = "excludes_roof"
-    """The case's least bytes make less than the target even at the tensor roof."""
     L2_HELD = "l2_held"
-    """The bytes that the algorithm needs make more than what DRAM moved."""
     DIFFERS = "differs"
-    """A parameter, name, has another value than the figures are for."""
 
 
 class ExpectedNote(StrEnum):
     """What there is to say of a run beside what was expected of it."""
 
     HELD = "held"
-    """So many of those that were measured."""
     OTHER_GPU = "other_gpu"
-    """The figures are of another one; a bandwidth is the same share of its roof."""
     OTHER_GPU_AS_IT_IS = "other_gpu_as_it_is"
-    """The same, and a bandwidth is taken as it is."""
     WITHOUT = "without"
-    """Cases of which nothing is expected."""
     OTHER_STALLS = "other_stalls"
-    """The largest stalls of which nothing is expected."""
     STALL_SHARE = "stall_share"
-    """One of them."""
 
 
 @dataclass(frozen=True)

@@ -36,17 +36,11 @@ class HotspotNote(StrEnum):
     """What there is to say of a launch's hotspots."""
 
     HOTTEST = "hottest"
-    """How much they hold together: count of instructions, samples, share."""
     NO_SAMPLES = "no_samples"
-    """None of so many instructions has any."""
     FEW_SAMPLES = "few_samples"
-    """So few samples that shares are uncertain by so many points."""
     STALL = "stall"
-    """A reason that warps at them wait for."""
     MBARRIER = "mbarrier"
-    """They wait for an mbarrier's test."""
     ASYNC_COPIES = "async_copies"
-    """They wait for asynchronous copies that were started before."""
 
 
 _CAUSES = {"SYNCS": HotspotNote.MBARRIER, "DEPBAR": HotspotNote.ASYNC_COPIES}
@@ -187,7 +181,6 @@ class NoSamples(StrEnum):
     """Why a run that ncu profiled has no samples by instruction."""
 
     NOT_IN_SET = "not_in_set"
-    """ncu_set."""
 
 
 def _why_missing(run: Run) -> Finding:

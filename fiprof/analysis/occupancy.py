@@ -56,29 +56,17 @@ class OccupancyFinding(StrEnum):
     """What holds an occupancy, and how the grid fills the GPU."""
 
     FULL = "full"
-    """blocks on a multiprocessor, occupancy_pct, and no room for another of warps_per_block."""
     LIMITED = "limited"
-    """blocks on a multiprocessor, occupancy_pct, and the resources that limit them."""
     AS_SET_UP = "as_set_up"
-    """A limit by resource that only its configuration holds down."""
     LIFTED = "lifted"
-    """Without the limit of resources: blocks, occupancy_pct."""
     SET_UP_LARGER = "set_up_larger"
-    """With more of L1 set up as shared memory: blocks, occupancy_pct."""
     THEN = "then"
-    """The resources that limit then."""
     FOR_BLOCKS = "for_blocks"
-    """For so many blocks: steps."""
     FOR_WARPS = "for_warps"
-    """For more warps, whose blocks are as many as the hardware holds: steps."""
     SMALL_GRID = "small_grid"
-    """The grid has blocks, of wave_blocks that fit at once."""
     SMALLEST_GRID = "smallest_grid"
-    """The same, and idle_multiprocessors have none."""
     NO_TAIL = "no_tail"
-    """waves, all full."""
     TAIL = "tail"
-    """waves, then blocks of wave_blocks: idle_share of the last wave, and loss_share of the time at most."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,6 @@ class Occupancy:
     blocks: float | None = None
     """Blocks that fit on a multiprocessor: the smallest limit."""
     theoretical_pct: float | None = None
-    achieved_pct: float | None = None
     limits: tuple[Limit, ...] = ()
     """As far as they were collected; clusters only where the launch has some."""
     lift: Lift | None = None
@@ -192,7 +179,6 @@ def occupancy(row: Row) -> Occupancy:
         warps_per_block=warps,
         blocks=blocks,
         theoretical_pct=number(row, "theoretical_occupancy_pct"),
-        achieved_pct=number(row, "achieved_occupancy_pct"),
         limits=limits,
         waves=_waves(row, blocks),
     )

@@ -73,17 +73,12 @@ class RooflineRemark(StrEnum):
     """Why a launch has no point, or what is particular about it."""
 
     MMA = "mma"
-    """Its roof is that of a warp's instructions: roof_tflops, wgmma_tflops (a warpgroup's), wgmma_share (reached)."""
     MOVES_MEMORY = "moves_memory"
-    """Hardly any work: flop_per_byte of the busiest traffic; level, and its share of the peak."""
     NOTHING_COLLECTED = "nothing_collected"
     NO_ROOF = "no_roof"
     BY_MODEL = "by_model"
-    """No operations were counted; those of the cost model are held against the memory roofs."""
     NO_MODEL = "no_model"
-    """None were counted, and no cost model tells them."""
     MODEL_OF_SEVERAL = "model_of_several"
-    """None were counted, and the cost model tells those of all kernels of the case together."""
     NO_DURATION = "no_duration"
 
 

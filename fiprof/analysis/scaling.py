@@ -56,8 +56,6 @@ class Fit:
     """Of the power law: time grows with axis ** exponent."""
     exponent_error: float
     """Half of its 95% interval."""
-    power_r_squared: float
-    """Of the power law, in logarithms."""
 
     @property
     def points(self) -> int:
@@ -67,10 +65,6 @@ class Fit:
     def xs(self) -> list[float]:
         """The axis' values."""
         return [float(case.params[self.axis]) for case in self.cases]
-
-    @property
-    def times_us(self) -> list[float]:
-        return [case.plain.median_us for case in self.cases if case.plain is not None]
 
     def line_us(self, x: float) -> float:
         """What the line says."""
@@ -130,5 +124,4 @@ def fit(workload: str, axis: str, fixed: Sequence[tuple[str, Any]], cases: Seque
         largest_residual_at=xs[farthest],
         exponent=float(law.slope),
         exponent_error=within * float(law.stderr),
-        power_r_squared=float(law.rvalue) ** 2,
     )

@@ -27,9 +27,7 @@ class ShowWarning(StrEnum):
     """What a run lacks."""
 
     NO_COUNTERS = "no_counters"
-    """why there is nothing of ncu."""
     NO_TRACE = "no_trace"
-    """why there is nothing of nsys."""
     NO_PLAIN_TIMES = "no_plain_times"
 
 

@@ -45,16 +45,11 @@ class TimelineWarning(StrEnum):
     NO_TRACE = "no_trace"
     NO_KERNELS = "no_kernels"
     NO_RANGES = "no_ranges"
-    """No NVTX ranges at all, so no phases, cases and iterations."""
     OTHER_RANGES = "other_ranges"
-    """The trace has others, which tell no phases either."""
     NOTHING_IN_PHASE = "nothing_in_phase"
     NO_LEVELS = "no_levels"
-    """No samples of the hardware; why is a NoLevels."""
     TENSOR_DIFFERS = "tensor_differs"
-    """nsys's levels are no shares of this GPU: tensor activity is not that of ncu's counters."""
     SMS_DIFFER = "sms_differ"
-    """The same: kernels with a block for each SM ran, and the largest level is far below all."""
 
 
 class NoLevels(StrEnum):
@@ -62,7 +57,6 @@ class NoLevels(StrEnum):
 
     NOT_ASKED = "not_asked"
     WARNED = "warned"
-    """The run's own warnings say why."""
     NO_SAMPLES = "no_samples"
 
 

@@ -9,12 +9,8 @@ from __future__ import annotations
 from fiprof.model import case_quantities, quantities
 from fiprof.model.quantities import Key
 
-
-def _keys(*specs: tuple[str, str, str]) -> tuple[Key, ...]:
-    return tuple(Key(*spec) for spec in specs)
-
-
-_WHO = _keys(
+_SPECS: tuple[tuple[str, str, str], ...] = (
+    # A launch and its case
     ("launch", "", "ncu's ID of the launch; null for a kernel that only nsys saw."),
     ("case", "", "Case id; null outside the cases' ranges."),
     ("label", "", "The case in short: the parameters that tell the run's cases apart."),
@@ -25,16 +21,12 @@ _WHO = _keys(
     ("block", "", "Threads of a block, e.g. 384x1x1."),
     ("device", "", "GPU."),
     ("phase", "", "setup, warmup or measure; null outside the fiprof ranges."),
-)
-
-_TIMES = _keys(
+    # Times
     ("nsys_duration_us", "µs", "Median duration of the kernel's executions in the case under nsys."),
     ("nsys_spread", "", "(p90 - p10) / median of them."),
     ("case_kernels", "", "Kernels that an iteration of the case runs."),
     ("iteration_share", "", "The launch's part of its iteration's kernel time under ncu, 0 to 1."),
-)
-
-_ROOFLINE = _keys(
+    # Roofline
     ("basis", "", "Where the operations come from: counted, model (the workload's cost model), none."),
     ("work", "", "The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
     ("ops", "", "Operations of that kind, a multiply-add being two."),
@@ -64,9 +56,7 @@ _ROOFLINE = _keys(
     ("case_model_roof", "", "The roof that binds the case by its cost model."),
     ("case_model_attainable_tflops", "TFLOP/s", "What that roof allows."),
     ("case_model_roof_share", "", "Achieved over attainable; above 1 where L2 kept what the model takes from DRAM."),
-)
-
-_OCCUPANCY = _keys(
+    # Occupancy
     ("occupancy_limiters", "", "What allows the fewest blocks on a multiprocessor; several where they tie."),
     *(
         spec
@@ -93,9 +83,7 @@ _OCCUPANCY = _keys(
     ("last_wave_share", "", "The most that it takes of the run time, 1 / ceil(waves)."),
     ("tail_loss_share", "", "The most that the tail costs, 1 - waves / ceil(waves)."),
     ("idle_multiprocessors", "", "Multiprocessors without any block, where the grid has fewer blocks."),
-)
-
-_ACCESSES = _keys(
+    # Memory accesses
     *(
         spec
         for name in ("global_loads", "global_stores")
@@ -108,18 +96,14 @@ _ACCESSES = _keys(
             (f"{name}_ideal_high", "", "The same of the widest instruction."),
         )
     ),
-)
-
-_STALLS = _keys(
+    # Stalls
     ("reason", "", "Why warps did not issue, e.g. long_scoreboard."),
     ("stall_share", "", "Of the warps' time by ncu's counters, 0 to 1."),
     ("warps_per_issue", "", "Warps in this state per issued instruction: its cycles in a warp's latency."),
     ("samples", "", "Warp samples of the row."),
     ("samples_not_issued", "", "Those in cycles in which the scheduler issued nothing."),
     ("sample_share", "", "Of all warp samples of the launch, 0 to 1."),
-)
-
-_HOTSPOTS = _keys(
+    # Hotspots
     ("offset", "", "Bytes from the kernel's first instruction, hexadecimal."),
     ("sass", "", "The instruction."),
     ("top_reason", "", "The stall reason with most samples at it."),
@@ -127,9 +111,7 @@ _HOTSPOTS = _keys(
     ("source_line", "", "Null likewise."),
     ("waits_for_offset", "", "Of the instruction that it probably waits for."),
     ("waits_for_sass", "", "That instruction."),
-)
-
-_VERDICT = _keys(
+    # Verdict
     ("kind", "", "compute, memory, latency, launch, imbalance or unknown."),
     ("part", "", "Which resource or imbalance binds, e.g. dram; null where the kind says all."),
     (
@@ -155,9 +137,7 @@ _VERDICT = _keys(
         "(why fiprof does not take it as a step; null where it does).",
     ),
     ("notes", "", "Findings about the counters: id and its numbers."),
-)
-
-_EXPECTED = _keys(
+    # Expected
     ("family", "", "Kernel family that the figures are of."),
     ("quantity", "", "What is compared: a stall reason, or the key of a quantity."),
     ("unit", "", "Of the numbers of the row."),
@@ -171,9 +151,7 @@ _EXPECTED = _keys(
     ("differs", "", "Parameters for which the figures are not: id, name, expected, value."),
     ("source", "", "Who states the figures."),
     ("source_gpu", "", "The GPU that they are of."),
-)
-
-_TIMELINE = _keys(
+    # Timeline
     ("executions", "", "Executions under nsys."),
     ("start_us", "µs", "The first one's start, since the trace began."),
     ("end_us", "µs", "The last one's end."),
@@ -187,9 +165,7 @@ _TIMELINE = _keys(
     ("dram_read_pct", "%", "DRAM read bandwidth, by nsys's samples."),
     ("dram_write_pct", "%", "DRAM write bandwidth, by nsys's samples."),
     ("compute_warps_pct", "%", "Warps in flight, by nsys's samples."),
-)
-
-_RUNS = _keys(
+    # Runs
     ("name", "", "The run's folder."),
     ("status", "", "complete, failed, interrupted, or damaged where its manifest cannot be read."),
     ("started", "", "ISO 8601 with offset."),
@@ -202,9 +178,7 @@ _RUNS = _keys(
     ("replayed_from", "", "The run whose raw files were read instead of starting the tools."),
     ("reason", "", "Why the status is not complete."),
     ("path", "", "The run folder."),
-)
-
-_ENVIRONMENT = _keys(
+    # Environment and workloads
     ("what", "", "What a collect needs."),
     ("state", "", "ok, warning or missing."),
     ("found", "", "What is there."),
@@ -220,9 +194,10 @@ _ENVIRONMENT = _keys(
 KEYS: dict[str, Key] = {
     key.key: key
     for key in (
-        *_WHO, *_TIMES, *_ROOFLINE, *_OCCUPANCY, *_ACCESSES, *_STALLS, *_HOTSPOTS, *_VERDICT, *_EXPECTED, *_TIMELINE,
-        quantities.STALL_SHARE, *_RUNS, *_ENVIRONMENT, *quantities.QUANTITIES.values(),
+        *(Key(*spec) for spec in _SPECS),
+        quantities.STALL_SHARE,
+        *quantities.QUANTITIES.values(),
         *(found for found in vars(case_quantities).values() if isinstance(found, case_quantities.CaseQuantity)),
     )
-}  # fmt: skip
+}
 """Key -> what it is."""

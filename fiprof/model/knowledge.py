@@ -52,21 +52,15 @@ class ParameterName:
     """Names of a value that equals the other parameter's, of the value 1, and of those between."""
 
 
-@functools.cache
-def _workloads() -> Mapping[str, Knowledge]:
-    return {name: known for found in packs.parts("kernels").values() for name, known in found.items()}
-
-
-@functools.cache
-def _parameters() -> Mapping[str, ParameterName]:
-    return {name: known for found in packs.parts("parameters").values() for name, known in found.items()}
+_merged = functools.cache(packs.merged)
 
 
 def of_workload(workload: str) -> Knowledge | None:
     """None for a workload that no pack knows, e.g. one of the user's own."""
-    return _workloads().get(workload)
+    return _merged("kernels").get(workload)
 
 
 def of_parameter(name: str) -> ParameterName:
     """An empty one for a parameter that no pack knows."""
-    return _parameters().get(name, ParameterName())
+    found: ParameterName = _merged("parameters").get(name, ParameterName())
+    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fiprof.errors import FiprofError
-from fiprof.model.versioned import decode, encode
+from fiprof.model import versioned
 
 SCHEMA_VERSION = 1
 FILE_NAME = "run.json"
@@ -90,7 +90,7 @@ class Manifest:
     schema_version: int = SCHEMA_VERSION
 
     def to_json(self) -> bytes:
-        return encode(self)
+        return versioned.encode(self)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -99,19 +99,15 @@ def read_manifest(folder: Path) -> Manifest:
     Raises FiprofError where there is none, or it is cut short, of a later schema, or not fiprof's.
     """
     path = folder / FILE_NAME
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         raise FiprofError(
             f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
-        ) from None
-    except OSError as error:
-        raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
-    return decode(
-        data,
+        )
+    return versioned.read(
+        path,
         Manifest,
         newest=SCHEMA_VERSION,
-        path=path,
+        makes="",
         damaged="is damaged or not fiprof's",
         remedy="restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
     )

@@ -24,6 +24,8 @@ class Metric:
     """One sentence."""
     expected: bool = True
     """False where a report does well without it: another column says the same, or few GPUs have it."""
+    shown: str = ""
+    """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
 
 
 _TENSOR_KINDS: tuple[tuple[str, tuple[str, ...], str, str], ...] = (
@@ -154,7 +156,14 @@ def _listed() -> tuple[Metric, ...]:
     """The metrics of ``metrics.csv``; several names of ncu's are apart by a space."""
     with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as file:
         return tuple(
-            Metric(row["name"], tuple(row["ncu"].split()), row["unit"], row["meaning"], row["expected"] == "yes")
+            Metric(
+                row["name"],
+                tuple(row["ncu"].split()),
+                row["unit"],
+                row["meaning"],
+                row["expected"] == "yes",
+                row["shown"],
+            )
             for row in csv.DictReader(file)
         )
 

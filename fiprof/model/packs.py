@@ -44,6 +44,11 @@ def parts(kind: str, *arguments: Any) -> dict[str, Any]:
     return {name: getattr(pack, kind)(*arguments) for name, pack in packs().items() if hasattr(pack, kind)}
 
 
+def merged(kind: str) -> dict[str, Any]:
+    """The same as one mapping, of functions that return one each."""
+    return {name: item for found in parts(kind).values() for name, item in found.items()}
+
+
 def joined(kind: str, *arguments: Any) -> list[Any]:
     """The same as one list, of functions that return several of something."""
     return [item for found in parts(kind, *arguments).values() for item in found]

@@ -303,49 +303,11 @@ LOCAL_REQUESTS = Quantity(
     ",.0f",
 )
 
-_SAME_NAME = {
-    "tensor_active_pct": ".2f",
-    "achieved_occupancy_pct": ".1f",
-    "theoretical_occupancy_pct": ".1f",
-    "l1_hit_pct": ".1f",
-    "l2_hit_pct": ".1f",
-    "registers_per_thread": ".0f",
-    "threads_per_block": ".0f",
-    "spill_requests": ",.0f",
-    "warp_latency_cycles": ".1f",
-    "issue_active_pct": ".1f",
-    "issue_slot_busy_pct": ".1f",
-    "threads_per_instruction": ".1f",
-    "sm_throughput_pct": ".1f",
-    "memory_throughput_pct": ".1f",
-    "l1_throughput_pct": ".1f",
-    "l2_throughput_pct": ".1f",
-    "dram_throughput_pct": ".1f",
-    "waves_per_sm": ".2f",
-    "fma_pct": ".1f",
-    "alu_pct": ".1f",
-    "xu_pct": ".1f",
-    "lsu_pct": ".1f",
-    "fp64_pct": ".1f",
-    "l1_data_pct": ".1f",
-    "l2_sectors_pct": ".1f",
-    "l2_to_sm_pct": ".1f",
-    "sm_to_l2_pct": ".1f",
-    "l2_tags_pct": ".1f",
-    "shared_data_pct": ".1f",
-    "blocks": ",.0f",
-    "instructions": ",.0f",
-    "eligible_warps_per_scheduler": ".2f",
-}
-"""Metrics that are shown as they are, and how people read them."""
-
 _UNITS = {"%": "%", "cycles": "cycles", "bytes": "bytes"}
 METRIC_QUANTITIES = {
-    metric.name: Quantity(
-        metric.name, _UNITS.get(metric.unit, ""), metric.meaning, Metric(metric.name), _SAME_NAME[metric.name]
-    )
+    metric.name: Quantity(metric.name, _UNITS.get(metric.unit, ""), metric.meaning, Metric(metric.name), metric.shown)
     for metric in METRICS
-    if metric.name in _SAME_NAME
+    if metric.shown
 }
 """Column of ``launches`` -> the quantity that is the metric itself."""
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fiprof.errors import FiprofError
 from fiprof.files import atomic_write
-from fiprof.model.versioned import decode, encode
+from fiprof.model import versioned
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -216,7 +215,7 @@ class EnvironmentInfo:
 def write(path: Path, results: DataclassInstance) -> None:
     """Write a results file whole or not at all. Raises OSError."""
     with atomic_write(path) as partial:
-        partial.write_bytes(encode(results))
+        partial.write_bytes(versioned.encode(results))
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -224,17 +223,11 @@ def read(path: Path, kind: type[T]) -> T:
 
     Raises FiprofError where it is missing, damaged or of another schema.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FiprofError(
-            f"{path} cannot be read: {error.strerror}", "fiprof study NAME makes a study's results"
-        ) from error
-    return decode(
-        data,
+    return versioned.read(
+        path,
         kind,
         newest=kind.schema_version,  # type: ignore[attr-defined]
-        path=path,
+        makes="fiprof study NAME makes a study's results",
         damaged="is damaged or no study's result",
         remedy="fiprof study NAME --results-only writes it again from the runs",
     )

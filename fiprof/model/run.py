@@ -37,17 +37,11 @@ class Missing(StrEnum):
     """Why a run has nothing of a tool."""
 
     NOT_ASKED = "not_asked"
-    """tool."""
     STEP_ENDED = "step_ended"
-    """step and outcome."""
     STEP_SAID = "step_said"
-    """step, outcome and message."""
     NOT_STARTED = "not_started"
-    """tool."""
     NOT_STARTED_BECAUSE = "not_started_because"
-    """tool and reason, the manifest's."""
     NO_TABLES = "no_tables"
-    """tool and run, the folder: the tool ran."""
 
 
 class RunWarning(StrEnum):

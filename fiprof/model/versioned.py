@@ -21,15 +21,17 @@ def encode(content: DataclassInstance) -> bytes:
     return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(content)), indent=1) + b"\n"
 
 
-def decode(data: bytes, kind: type[T], *, newest: int, path: Path, damaged: str, remedy: str) -> T:
+def read(path: Path, kind: type[T], *, newest: int, makes: str, damaged: str, remedy: str) -> T:
     """The content of a file as a dataclass.
 
-    newest: the schema version that this fiprof writes. damaged: what the file may be instead, to follow its path.
-    Raises FiprofError where it is of a later schema, or no such JSON; remedy goes with the latter.
+    newest: the schema version that this fiprof writes. makes: the command that makes such a file. damaged: what it
+    may be instead, to follow its path.
+    Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
     import msgspec
 
     try:
+        data = path.read_bytes()
         version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
         if isinstance(version, int) and version > newest:
             raise FiprofError(
@@ -37,5 +39,7 @@ def decode(data: bytes, kind: type[T], *, newest: int, path: Path, damaged: str,
                 "read it with the fiprof that wrote it, or a later one",
             )
         return msgspec.json.decode(data, type=kind)
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be read: {error.strerror}", makes) from error
     except msgspec.MsgspecError as error:
         raise FiprofError(f"{path} {damaged}: {error}", remedy) from error

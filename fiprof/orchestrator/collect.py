@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
-from fiprof.orchestrator.execute import Machine, Replay, Started, gate
+from fiprof.orchestrator.execute import Replay, Started, gate
 from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor
@@ -92,7 +92,7 @@ def start(
     if request.gpu_metrics_hz and counters_permitted() is False:
         journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
-    return Collection(Session(request, folder.path, Machine(supervisor), journal, progress), tools)
+    return Collection(Session(request, folder.path, supervisor, journal, progress), tools)
 
 
 def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
@@ -171,7 +171,9 @@ class Collection:
                 _plain(session, self._commands)
                 self._started = True
                 self._leave_out(BASELINE)
-                profiling = _start_ncu(session, self._commands, held.env) if "ncu" in request.tools else None
+                profiling = None
+                if "ncu" in request.tools:
+                    profiling = session.executor.start(self._commands.profile(held.env))
                 if "nsys" in request.tools:
                     with _collecting(self._problems):
                         _trace(session, self._commands)
@@ -195,7 +197,7 @@ class Collection:
         """
         session = self.session
         if supervisor is not None:
-            session.executor = Machine(supervisor)
+            session.executor = supervisor
         with self._ending_in_order():
             if self._profiled:
                 with _collecting(self._problems):
@@ -204,7 +206,7 @@ class Collection:
                 with _collecting(self._problems):
                     self._traced.result()
             # Making tables starts no process that a Ctrl-C would have ended.
-            if session.executor.stopping and not self._interrupted:
+            if session.executor.stopping.is_set() and not self._interrupted:
                 self._problems.append(Interrupted())
             if not self._interrupted and self._started:
                 with _collecting(self._problems), session.progress.step("checks"):
@@ -296,10 +298,6 @@ def _trace_tables(session: Session, commands: steps.Commands) -> int:
         nvtx=str(environment.get("packages", {}).get("nvtx", "")),
     )
     return contents.kernels_once
-
-
-def _start_ncu(session: Session, commands: steps.Commands, gate_env: Mapping[str, str]) -> Started:
-    return session.executor.start(commands.profile(gate_env))
 
 
 def _profile(session: Session, profiling: Started, traced: Future[int] | None) -> None:

@@ -1,10 +1,11 @@
-"""Who runs a run's commands: the machine, or an archived run that stands in for it."""
+"""Who runs a run's commands: a :class:`Supervisor` on this machine, or an archived run that stands in for it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import fcntl
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -33,22 +34,8 @@ class Executor(Protocol):
     def start(self, command: Command) -> Started: ...
 
     @property
-    def stopping(self) -> bool:
-        """Whether somebody asked for the run to end."""
-
-
-class Machine:
-    """Starts the commands on this machine."""
-
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
-
-    def start(self, command: Command) -> Started:
-        return self._supervisor.start(command)
-
-    @property
-    def stopping(self) -> bool:
-        return self._supervisor.stopping.is_set()
+    def stopping(self) -> threading.Event:
+        """Set by somebody who asks for the run to end."""
 
 
 class Replay:
@@ -56,14 +43,14 @@ class Replay:
 
     def __init__(self, source: Path, target: Path, supervisor: Supervisor) -> None:
         """Raises FiprofError when the source is no run."""
-        self._supervisor = supervisor
+        self.stopping = supervisor.stopping
         self.source = source
         self.target = target
         self.manifest: Manifest = read_manifest(source)
 
     def start(self, command: Command) -> Started:
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
-        if self.stopping:
+        if self.stopping.is_set():
             raise Interrupted
         # The last of its name: a step may have been tried twice.
         action = next((action for action in reversed(self.manifest.actions) if action.step == command.step), None)
@@ -99,10 +86,6 @@ class Replay:
                 message=action.message,
             ),
         )
-
-    @property
-    def stopping(self) -> bool:
-        return self._supervisor.stopping.is_set()
 
     def _copy(self, path: Path) -> None:
         archived = self.source / path.relative_to(self.target)

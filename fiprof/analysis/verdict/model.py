@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -72,22 +71,16 @@ class Doubt(StrEnum):
 
     UNKNOWN = "unknown"
     BARELY = "barely"
-    """With margin_points and the runner_up."""
     CLOSE = "close"
-    """Likewise."""
     NOT_SATURATED = "not_saturated"
-    """With the use of what binds."""
     SHORT = "short"
-    """With the launch's duration."""
     MISSING = "missing"
-    """With the columns that would have told more."""
 
 
 class Note(StrEnum):
     """What is particular about the counters."""
 
     HIDDEN_L2_PART = "hidden_l2_part"
-    """With ncu's figure for L2, and what lookups and transfers use."""
 
 
 @dataclass(frozen=True)
@@ -257,14 +250,9 @@ class CaseVerdict:
     @property
     def host(self) -> Finding:
         """How the host launches an iteration."""
-        kinds: Mapping[tuple[bool, bool], Host] = {
-            (False, False): Host.KERNELS,
-            (False, True): Host.KERNELS_TRACED,
-            (True, False): Host.GRAPH,
-            (True, True): Host.GRAPH_TRACED,
-        }
+        untraced = Host.GRAPH if self.graph else Host.KERNELS
         return Finding(
-            kinds[self.graph, self.launch_us is not None],
+            untraced if self.launch_us is None else Host(f"{untraced}_traced"),
             {
                 "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
                 "kernels": self.kernel_time and self.kernel_time.as_(".1f", " µs"),

@@ -29,7 +29,6 @@ class VerdictWarning(StrEnum):
     """What limits the verdicts of a run."""
 
     NO_LAUNCHES = "no_launches"
-    """With the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ class Measured:
 
 def extras() -> dict[str, Extra]:
     """Name -> what measures it, of all packs."""
-    return {name: extra for found in packs.parts("extras").values() for name, extra in found.items()}
+    return packs.merged("extras")
 
 
 def after_measuring(measured: Measured) -> None:

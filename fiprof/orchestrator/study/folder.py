@@ -15,11 +15,10 @@ from typing import Any
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model import packs
+from fiprof.model import packs, versioned
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.settings import StudySettings
-from fiprof.model.versioned import decode, encode
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.process import end_orphans
 from fiprof.orchestrator.study.definition import Definition
@@ -186,16 +185,11 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 def read_study(path: Path) -> StudyManifest:
     """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
-    file = path / MANIFEST
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise FiprofError(f"{file} cannot be read: {error.strerror}", "fiprof study NAME makes one") from error
-    return decode(
-        data,
+    return versioned.read(
+        path / MANIFEST,
         StudyManifest,
         newest=SCHEMA_VERSION,
-        path=file,
+        makes="fiprof study NAME makes one",
         damaged="is damaged",
         remedy="restore it from a copy, or start anew with another --out",
     )
@@ -221,7 +215,7 @@ def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _write(path: Path, manifest: StudyManifest) -> None:
     with file_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    write_whole(path / MANIFEST, encode(manifest))
+    write_whole(path / MANIFEST, versioned.encode(manifest))
 
 
 def _free(path: Path) -> Path:
