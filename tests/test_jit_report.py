@@ -53,15 +53,6 @@ def test_what_follows_is_computed_from_the_calls_and_modules(results: JitResults
     assert jit.parallelism(spread) == jit.Parallelism(1.0, 1, 0)
 
 
-def test_nothing_measured(results: JitResults) -> None:
-    failed = JitCall("rope", None, None, None, [], [], error="no such backend")
-    empty = dataclasses.replace(
-        results, calls=[failed], modules=[], warm_up=[], warm_up_s=None, cache_layout=[], cache_bytes=0
-    )
-    assert jit.sentences(empty) == []
-    assert "rope: not measured: no such backend" in render(jit.document(empty), "table")
-
-
 def test_modules(results: JitResults) -> None:
     (row,) = jit.module_rows(results)
     assert row.used_by == ("rope variant=inplace", "rope variant=llama31")
@@ -93,9 +84,3 @@ def test_as_a_section_of_a_page(results: JitResults) -> None:
         "python - <<'END'\nimport flashinfer\nEND"
     ]
     assert [block.view.title for block in section.blocks if isinstance(block, Table)] == ["First calls", "Modules"]
-
-
-def test_the_cache_is_shown_by_its_deepest_folders(results: JitResults) -> None:
-    shown = render(jit.document(results), "table")
-    assert "3.0 MiB, 1 file." in shown
-    assert "(your home folder unless it is set): a/b/, tmp/." in shown
