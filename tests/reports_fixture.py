@@ -18,13 +18,14 @@ from typing import Any
 import pyarrow as pa
 
 from fiprof.analysis import checks
+from fiprof.analysis.roofline import roofline
 from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
 from fiprof.model import metrics, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.parsers import ncu, nsys
-from fiprof.reports import show_document
+from fiprof.reports import roofline_chart, roofline_tables, show_document
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
@@ -142,19 +143,24 @@ def _table(name: str, rows: Rows) -> pa.Table:
 
 
 def snapshots(run: Run) -> dict[str, str]:
-    """File name -> what the reports print for the recorded run."""
+    """File name -> what the reports print for the run of :func:`record_run`, and of recorded runs."""
     stalled = stalls_report.document(stalls(run))
     figures = show_document.document(show(run))
-    return {
+    roofs = roofline(run)
+    printed = {
         "stalls.txt": render(stalled, "table", width=120),
         "stalls-terminal.txt": render(stalled, "table", width=100, colour=True, bars=True),
         "stalls.md": render(stalls_report.document(stalls(run, kernel="merge")), "md"),
+        "stalls.json": render(stalls_report.document(stalls(run, kernel="rope")), "json"),
         "stalls.csv": render(stalls_report.document(stalls(run, kernel="merge"), top=3), "csv"),
+        "roofline.txt": f"{render(roofline_tables.document(roofs), 'table')}\n\n{roofline_chart.chart(roofs)}",
         "show.txt": render(figures, "table", width=120),
         "show-80.txt": render(show_document.document(show(run), width=80), "table", width=80),
         "show.md": render(figures, "md"),
         "show.json": render(show_document.document(show(run)), "json"),
     }
+    reports = {name: report_snapshot(name) for name in REPORT_PARTS}
+    return {name: text + "\n" for name, text in printed.items()} | reports
 
 
 REPORT_PARTS = {
@@ -177,8 +183,7 @@ def main() -> None:
     os.environ.setdefault("FIPROF_TEST_SESSION", "snapshots")
     with tempfile.TemporaryDirectory() as folder:
         run = record_run(Path(folder) / "recorded")
-        made = {name: text + "\n" for name, text in snapshots(run).items()}
-        for name, text in (made | {name: report_snapshot(name) for name in REPORT_PARTS}).items():
+        for name, text in snapshots(run).items():
             (SNAPSHOTS / name).write_text(text, encoding="utf-8")
             sys.stdout.write(f"{SNAPSHOTS / name}\n")
     shutil.rmtree(session_folder(), ignore_errors=True)

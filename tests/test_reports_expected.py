@@ -12,8 +12,6 @@ from fiprof.analysis.expectations import Family, check_workloads, combined, pars
 from fiprof.analysis.expected import CaseExpected, Expectation, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
-from fiprof.model.finding import Finding
-from fiprof.model.run import Missing
 from fiprof.reports.expected import cells
 from fiprof.reports.words import worded
 from tests.conftest import Fiprof
@@ -178,13 +176,6 @@ def test_a_range_of_stalls_holds_within_a_point(measured: float | None, outcome:
 
 
 # Runs that lack something
-
-
-def test_a_run_without_counters(tmp_path: Path) -> None:
-    with pytest.raises(FiprofError) as raised:
-        expected(make_run(tmp_path / "run"))
-    assert raised.value.message == "run has no counters to hold against"
-    assert raised.value.why == Finding(Missing.NOT_STARTED, {"tool": "ncu", "reason": ""})
 
 
 def test_no_expectation_for_any_case(tmp_path: Path) -> None:

@@ -19,14 +19,12 @@ from fiprof.reports.report import SECTIONS, report
 from fiprof.reports.run_report import guide
 from tests.recorded_runs import parsed
 from tests.reports_fixture import (
-    SNAPSHOTS,
     case,
     ended,
     execution,
     make_run,
     record_run,
     recorded_cases,
-    report_snapshot,
     write_manifest,
 )
 
@@ -88,13 +86,6 @@ def checklist(page: Page) -> dict[str, str]:
 
 
 # The whole
-
-
-@pytest.mark.parametrize("name", ["report-all.md", "report-decode.md", "report-single-purpose.md"])
-def test_what_it_says_of_recorded_runs(name: str) -> None:
-    assert report_snapshot(name) == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
-        "python -m tests.reports_fixture writes the snapshots anew"
-    )
 
 
 def test_every_section_is_there_in_its_order(page: Page) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.roofline import LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
-from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 from fiprof.parsers import ncu
@@ -23,7 +22,7 @@ from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import parsed
-from tests.reports_fixture import DATA, RAW, case, ended, make_run, record_run
+from tests.reports_fixture import DATA, RAW, case, make_run, record_run
 
 Metric = Callable[[str], float]
 
@@ -322,71 +321,7 @@ def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
     assert chart(found) == ""
 
 
-def test_no_launches_and_no_such_launch(tmp_path: Path, five_kernels: Run) -> None:
-    step = ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPUCTRPERM")
-    with pytest.raises(FiprofError, match="has no counters"):
-        roofline(make_run(tmp_path / "run", actions=[step]))
-    with pytest.raises(FiprofError, match="has no launch with kernel 'gemm'"):
-        roofline(five_kernels, kernel="gemm")
-    assert [item.launch for item in roofline(five_kernels, kernel="DECODE").launches] == [1, 2]
-
-
 # As text
-
-
-def test_fits(found: Rooflines, quick: Rooflines) -> None:
-    for each in (found, quick):
-        assert max(map(len, render(document(each), "table").splitlines())) <= 120
-        assert max(map(len, chart(each).splitlines())) <= 100
-
-
-TABLE = """\
-Launches on the roofline, as counted
-Roofs at the clocks measured: DRAM 4.78 to 4.81 TB/s, L2 10.21 to 10.28 TB/s, L1 28.67 to 33.29 TB/s, tensor fp16 917.6
-  TFLOP/s, fp16 123.7 to 133.2 TFLOP/s, fp32 57.3 to 66.6 TFLOP/s.
-Ridge points, FLOP/byte: tensor fp16 at DRAM 190.7, L2 89.3, L1 32.0; fp16 at DRAM 25.7 to 27.7, L2 12.0 to 12.9, L1
-  4.0; fp32 at DRAM 11.9 to 13.8, L2 5.6 to 6.5, L1 2.0.
-#  case               kernel                                 DRAM      L2   model  achieved  at roof  share  roof
-                                                           FLOP/B  FLOP/B  FLOP/B   TFLOP/s  TFLOP/s
-0  prefill            PrefillWithKVCacheKernel             976.71  121.91  819.60    481.38   917.56  52.5%  tensor fp16
-1  decode             BatchDecodeWithPagedKVCacheKernel      5.16    5.20    3.99     15.09    24.79  60.9%  DRAM
-2  decode             PersistentVariabl…MergeStatesKernel   30.71   21.89    3.99      6.01    62.85   9.6%  fp32
-3  rmsnorm            RMSNormKernel                          2.10    2.72    1.00      4.45    10.08  44.1%  DRAM
-4  fused_add_rmsnorm  FusedAddRMSNormKernel                  1.07    1.66    0.62      3.38     5.14  65.9%  DRAM
-5  rope               BatchQKApplyRotaryKernel               1.51    2.76    0.75      2.45     7.25  33.8%  DRAM
-
-An iteration of each case by its cost model: the least work and bytes, over DRAM
-case               kernels    time    work  bytes   model  achieved  at roof  share  roof
-                                µs   GFLOP     MB  FLOP/B   TFLOP/s  TFLOP/s
-prefill                  1  312.83  137.51  167.8  819.60    439.55   917.56  47.9%  tensor fp16
-decode                   2   98.40    1.07  269.0    3.99     10.91    19.20  56.8%  DRAM
-rmsnorm                  1   22.30    0.07   67.1    1.00      3.01     4.80  62.6%  DRAM
-fused_add_rmsnorm        1   34.27    0.08  134.2    0.62      2.45     3.00  81.5%  DRAM
-rope                     1  189.63    0.25  335.5    0.75      1.33     3.61  36.8%  DRAM
-"""
-
-
-def test_the_table_of_the_five_kernels(found: Rooflines) -> None:
-    assert render(document(found), "table").startswith(TABLE)
-
-
-def test_the_chart_of_the_five_kernels(found: Rooflines) -> None:
-    lines = chart(found).splitlines()
-    plot = [line[8:] for line in lines if line[7:8] in ("│", "┤")]
-    assert len(plot) == 22
-    row_of = {
-        name: next(i for i, line in enumerate(plot) if re.search(rf"(?<![\d.]){name}(?![\d.])", line))
-        for name in ("0", "1", "3", "5")
-    }
-    # Achieved: 481, 15.1, 4.45 and 2.45 TFLOP/s.
-    assert row_of["0"] < row_of["1"] < row_of["3"] <= row_of["5"]
-    column = {name: re.search(rf"(?<![\d.]){name}(?![\d.])", plot[row_of[name]]) for name in row_of}
-    # Intensity: 976 against 5.2 FLOP/byte.
-    assert column["0"] and column["1"] and column["0"].start() > column["1"].start() + 40
-    for roof in ("tensor fp16 917.6", "fp16 133.2", "fp32 66.6", "DRAM", "L2", "L1"):
-        assert any(roof in line for line in plot), roof
-    assert lines[1].strip() == "TFLOP/s"
-    assert lines[-1].strip() == "FLOP/byte of DRAM"
 
 
 def test_the_chart_of_launches_without_compute_roofs_has_the_memories_alone(quick: Rooflines) -> None:

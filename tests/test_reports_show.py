@@ -13,7 +13,6 @@ import pytest
 from fiprof.analysis import checks
 from fiprof.analysis.roofline import Level, roofline
 from fiprof.analysis.show import Figures, ShowWarning, show
-from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run, RunWarning
 from fiprof.reports.roofline_tables import document as roofline_document
@@ -21,7 +20,7 @@ from fiprof.reports.show_document import document
 from fiprof.reports.view import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, counted_run
-from tests.reports_fixture import DATA, SNAPSHOTS, case, ended, make_run, record_run, snapshots
+from tests.reports_fixture import DATA, case, ended, make_run, record_run
 
 Rows = list[dict[str, Any]]
 
@@ -98,25 +97,6 @@ def test_bandwidth_and_shared_memory_are_those_that_ncu_prints(rows: Rows, index
     assert rows[index]["shared_kb_per_block"] == pytest.approx(shared, abs=0.005)
 
 
-def test_the_recorded_prefill(rows: Rows) -> None:
-    expected = {
-        "work": "tensor fp16",
-        "tensor_ops": 150592290816,
-        "tensor_active_pct": 52.46,
-        "tflops": 150592290816 / 312.832e-6 / 1e12,
-        "compute_roof_tflops": 540672 * 1697078914.27 / 1e12,
-        "compute_roof_share": 0.524633,
-        "occupancy_limiters": ["registers", "shared memory"],
-        "dram_roof_gb_per_s": 1504 * 3198743521.55 / 1e9,
-        "nsys_duration_us": 302.141,
-        "case_model_tflops": 137506062336 / 312.832e-6 / 1e12,
-        "case_model_gb_per_s": 167772160 / 312.832e-6 / 1e9,
-        "case_plain_us": 304.24,
-    }
-    for key, value in expected.items():
-        assert rows[0][key] == (pytest.approx(value, rel=1e-4) if isinstance(value, float) else value), key
-
-
 def test_a_case_of_two_kernels_adds_them_up(rows: Rows) -> None:
     parts = [row for row in rows if row["label"] == "decode"]
     assert (parts[0]["case_kernels"], len(parts)) == (2, 2)
@@ -131,18 +111,6 @@ def test_show_and_roofline_have_one_main_work(five_kernels: Run, rows: Rows) -> 
     for row, other in zip(rows, placed, strict=True):
         for key in shared:
             assert row[key] == (pytest.approx(other[key], rel=1e-12) if isinstance(row[key], float) else other[key])
-
-
-@pytest.mark.parametrize("name", ["show.txt", "show-80.txt", "show.md", "show.json"])
-def test_printed(five_kernels: Run, name: str) -> None:
-    assert snapshots(five_kernels)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
-        "python -m tests.reports_fixture writes the snapshots anew"
-    )
-
-
-@pytest.mark.parametrize(("name", "width"), [("show.txt", 120), ("show-80.txt", 80)])
-def test_fits_its_columns(name: str, width: int) -> None:
-    assert max(map(len, (SNAPSHOTS / name).read_text(encoding="utf-8").splitlines())) <= width
 
 
 @pytest.mark.parametrize("width", [80, 100, 120])
@@ -163,18 +131,6 @@ def test_the_nearest_roof_of_norm_and_rope_is_l2(five_kernels: Run) -> None:
     assert (busiest["rmsnorm"], busiest["fused_add_rmsnorm"], busiest["prefill"]) == ("L2", "L2", "SM")
 
 
-def test_what_programs_get_of_limits_waves_and_accesses(rows: Rows) -> None:
-    decode = rows[1]
-    assert (decode["limit_registers_blocks"], decode["limit_shared_memory_most_blocks"]) == (9, 22)
-    assert (decode["lifted_resources"], decode["lifted_occupancy_pct"]) == (["registers"], 100)
-    assert [(step["id"], step["needed"], step["now"]) for step in decode["occupancy_steps"]] == [
-        ("fewer_registers", 48, 56)
-    ]
-    assert (decode["wave_blocks"], decode["full_waves"], decode["tail_loss_share"]) == (1188, 0, None)
-    assert decode["shared_stores_conflict_share"] == pytest.approx(0.41, abs=0.01)
-    assert decode["global_loads_sectors_per_request"] == pytest.approx(14.63, abs=0.01)
-
-
 # Which launches
 
 
@@ -184,13 +140,6 @@ def test_a_kernel_picks_launches_and_their_cases(five_kernels: Run) -> None:
     assert [case.workload for case in figures.cases] == ["decode"]
     assert [item.launch for item in show(five_kernels, longest=2).launches] == [0, 5]
     assert show(five_kernels, kernel="prefill").warnings == ()
-
-
-def test_a_kernel_that_is_not_there(five_kernels: Run) -> None:
-    with pytest.raises(FiprofError) as raised:
-        show(five_kernels, kernel="gemm")
-    assert raised.value.message == "recorded has no launch with kernel 'gemm'"
-    assert "PersistentVariableLengthMergeStatesKernel" in raised.value.remedy
 
 
 def test_warnings_alike_are_one(tmp_path: Path) -> None:

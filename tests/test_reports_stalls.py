@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import subprocess
 import sys
@@ -14,49 +13,11 @@ import pytest
 
 from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.stalls import LaunchStalls, StallFinding, disagreements, findings, stalls
-from fiprof.errors import FiprofError
-from fiprof.model.finding import Finding
-from fiprof.model.run import Missing, Run
+from fiprof.model.run import Run
 from fiprof.reports.stalls import document
-from fiprof.reports.view import render, warnings
+from fiprof.reports.view import render
 from fiprof.reports.words import templates, worded
-from tests.reports_fixture import DATA, SNAPSHOTS, case, ended, make_run, record_run, snapshots
-
-ROPE = [
-    ("long_scoreboard", 8.76, 16563, 14557),
-    ("wait", 1.72, 3269, 2836),
-    ("selected", 1.0, 1930, 0),
-    ("short_scoreboard", 0.32, 609, 523),
-    ("branch_resolving", 0.16, 302, 258),
-    ("mio_throttle", 0.12, 201, 154),
-    ("not_selected", 0.11, 171, 0),
-    ("dispatch_stall", 0.07, 131, 14),
-    ("math_pipe_throttle", 0.04, 69, 56),
-    ("no_instruction", 0.03, 42, 33),
-    ("imc_miss", 0.01, 15, 13),
-    ("barrier", 0.0, 0, 0),
-    ("drain", 0.0, 0, 0),
-    ("gmma", 0.0, 0, 0),
-    ("lg_throttle", 0.0, 0, 0),
-    ("membar", 0.0, 0, 0),
-    ("misc", 0.0, 1, 1),
-    ("sleeping", 0.0, 0, 0),
-    ("tex_throttle", 0.0, 0, 0),
-]
-
-
-def test_the_recorded_rope_launch(five_kernels: Run) -> None:
-    launch = stalls(five_kernels).launches[5]
-    assert (launch.launch, launch.label, launch.kernel, launch.duration_us) == (
-        5,
-        "rope",
-        "BatchQKApplyRotaryKernel",
-        189.632,
-    )
-    assert [(s.reason, s.warps_per_issue, s.samples, s.samples_not_issued) for s in launch.stalls] == ROPE
-    assert launch.stalls[0].share == pytest.approx(8.76 / 12.34)
-    assert launch.stalls[0].sampled_share == pytest.approx(16563 / 23303)
-    assert launch.samples == 23303
+from tests.reports_fixture import DATA, make_run, record_run
 
 
 def test_the_recorded_run_as_a_whole(five_kernels: Run) -> None:
@@ -88,38 +49,6 @@ def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
             assert sum(stall.sampled_share or 0 for stall in launch.stalls) == pytest.approx(1, abs=0.001)
 
 
-@pytest.mark.parametrize("name", ["stalls.txt", "stalls-terminal.txt", "stalls.md", "stalls.csv"])
-def test_printed(five_kernels: Run, name: str) -> None:
-    assert snapshots(five_kernels)[name] + "\n" == (SNAPSHOTS / name).read_text(encoding="utf-8"), (
-        "python -m tests.reports_fixture writes the snapshots anew"
-    )
-
-
-def test_json_has_every_reason_of_every_launch(five_kernels: Run) -> None:
-    rows = json.loads(render(document(stalls(five_kernels)), "json"))["rows"]
-    assert len(rows) == 6 * 19
-    assert rows[0] == {
-        "launch": 0,
-        "case": "prefill[batch=4,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=auto,dtype=fp16]",
-        "iteration": 0,
-        "kernel": "PrefillWithKVCacheKernel",
-        "reason": "wait",
-        "stall_share": pytest.approx(1.39 / 5.98),
-        "warps_per_issue": 1.39,
-        "samples": 7348,
-        "samples_not_issued": 2897,
-        "sample_share": pytest.approx(7348 / 31694),
-    }  # fmt: skip
-
-
-def test_warnings_name_their_launch(five_kernels: Run) -> None:
-    (warning,) = warnings(document(stalls(five_kernels)))
-    assert warning.startswith(
-        "launch 2 · decode · PersistentVariableLengthMergeStatesKernel · 5.54 µs: "
-        "the stalls add up to 12.46 cycles, the warp latency is 11.05"
-    )
-
-
 @pytest.mark.parametrize(
     ("options", "launches"),
     [
@@ -133,22 +62,6 @@ def test_warnings_name_their_launch(five_kernels: Run) -> None:
 )
 def test_filters(five_kernels: Run, options: dict[str, Any], launches: list[int]) -> None:
     assert [launch.launch for launch in stalls(five_kernels, **options).launches] == launches
-
-
-def test_top_folds_the_other_reasons(five_kernels: Run) -> None:
-    report = stalls(five_kernels, kernel="rope")
-    assert render(document(report, top=2), "table").splitlines()[-6:-3] == [
-        "wait                 13.9%         1.72    14.0%",
-        "other (17)           15.1%         1.86    14.9%",
-        "",
-    ]
-    assert len(json.loads(render(document(report, top=2), "json"))["rows"]) == 2
-
-
-def test_nothing_fits(five_kernels: Run) -> None:
-    with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch' and case 'x'") as error:
-        stalls(five_kernels, kernel="nosuch", case="x")
-    assert "RMSNormKernel" in error.value.remedy
 
 
 # Made-up runs
@@ -255,49 +168,6 @@ def test_launches_of_several_iterations_stay_apart(tmp_path: Path) -> None:
         "launch 3 · mine · K · iteration 0 · 1.00 µs",
         "launch 4 · mine · K · iteration 1 · 1.00 µs",
     ]
-
-
-def test_a_kernel_with_a_hostile_name(tmp_path: Path) -> None:
-    name = "<script>|[red]\n\x1b[2J" + "k" * 10_000
-    run = make_run(tmp_path / "run", launches=[launch_row(kernel=name)], reasons=reasons(0, {"wait": 1.0}))
-    report = document(stalls(run))
-    table = render(report, "table", width=100)
-    assert table.replace("\n", "").isprintable()
-    assert max(map(len, table.splitlines())) <= 100
-    assert "<script>" not in render(report, "md")
-    assert json.loads(render(report, "json"))["rows"][0]["kernel"] == name
-
-
-def test_a_run_without_counters_says_why(tmp_path: Path) -> None:
-    step = ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPUCTRPERM")
-    refused = {"status": "failed", "reason": "ncu failed", "actions": [step]}
-    for name, manifest, kind, said in (
-        ("refused", refused, Missing.STEP_SAID, "ncu failed: ERR_NVGPUCTRPERM"),
-        ("nsys", {"settings": {"tools": ["nsys"]}}, Missing.NOT_ASKED, "ncu was not asked for"),
-        (
-            "none",
-            {"status": "failed", "reason": "no disk"},
-            Missing.NOT_STARTED_BECAUSE,
-            "ncu was not started: no disk",
-        ),
-    ):
-        with pytest.raises(FiprofError) as error:
-            stalls(make_run(tmp_path / name, kernels=[], **manifest))
-        assert isinstance(error.value.why, Finding)
-        assert error.value.why.kind == kind
-        assert worded(error.value.why) == said
-
-
-def test_an_incomplete_run_says_so_first(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path / "cut",
-        launches=[launch_row()],
-        reasons=reasons(0, {"wait": 1.0}),
-        status="interrupted",
-        reason="Ctrl-C",
-        cases=[case()],
-    )
-    assert render(document(stalls(run)), "table").startswith("! the run cut was interrupted: Ctrl-C\n")
 
 
 def test_importing_a_report_imports_nothing_heavy() -> None:

@@ -15,7 +15,7 @@ from fiprof.analysis.samples import Busy, Samples
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
-from fiprof.reports.view import FORMATS, render
+from fiprof.reports.view import render
 from fiprof.reports.words import worded
 from fiprof.text import cell_width
 from tests.conftest import Fiprof
@@ -211,14 +211,6 @@ def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:
         "spread: (p90 - p10) / median. gap: from a kernel's end to the start of the next one on the GPU.",
         "  calls: those made in the phase by the threads that marked it.",
     ]
-
-
-def test_names_are_data(tmp_path: Path) -> None:
-    name = "<script>\x1b[31m|" + "x" * 200
-    run = make_run(tmp_path / "run", kernels=[execution(0, 1000, name)])
-    for format_ in FORMATS:
-        assert "\x1b[31m" not in text(run, format_)
-    assert "<script>" not in text(run, "md")
 
 
 def test_several_gpus_are_told_apart(tmp_path: Path) -> None:

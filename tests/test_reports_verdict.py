@@ -38,7 +38,6 @@ from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf
 from fiprof.analysis.verdict.steps import Situation, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
-from fiprof.errors import FiprofError
 from fiprof.model import case_quantities
 from fiprof.model.expressions import Row, number
 from fiprof.model.keys import KEYS
@@ -50,7 +49,7 @@ from fiprof.reports.view import render
 from fiprof.reports.words import table_of, templates
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, parsed
-from tests.reports_fixture import case, make_run
+from tests.reports_fixture import make_run
 
 # The recorded runs
 
@@ -483,24 +482,6 @@ def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
     assert found.cases[0].bound is CaseBound.HOST
     assert [warning.kind.value for warning in found.warnings] == ["no_launches"]
     assert "Cases" in render(document(found), "table")
-
-
-def test_a_run_or_a_choice_without_launches_says_so(tmp_path: Path) -> None:
-    with pytest.raises(FiprofError, match="has no counters or trace to judge"):
-        verdicts(make_run(tmp_path / "nothing"))
-    run = make_run(tmp_path / "run", launches=[LAUNCH])
-    assert len(verdicts(run, kernel="KERN").launches) == 1
-    with pytest.raises(FiprofError, match="no launch with kernel 'other'"):
-        verdicts(run, kernel="other")
-
-
-def test_foreign_names_are_text(tmp_path: Path) -> None:
-    row = {**LAUNCH, "kernel": "<script>\x1b[31m|", "case": "mine[rows=8]"}
-    run = make_run(tmp_path / "run", launches=[row], cases=[case()])
-    text = render(document(verdicts(run)), "md")
-    assert "\x1b" not in text
-    assert "<script>" not in text
-    assert "\x1b" not in render(document(verdicts(run)), "table")
 
 
 def test_identical_launches_are_one_for_people_and_each_in_json_and_csv() -> None:
