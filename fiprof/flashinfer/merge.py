@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from fiprof.analysis.study import Study
+from fiprof.flashinfer.data import data
 from fiprof.model.results import Kernel
 from fiprof.reports.study_pages.choices import aside_share
 from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured
@@ -12,7 +13,7 @@ from fiprof.reports.study_pages.names import label
 from fiprof.reports.study_pages.numbers import duration
 from fiprof.reports.words import phrase
 
-MERGE = "MergeStates"
+MERGE: str = data()["merge"]["kernel"]
 """In the names of FlashInfer's kernels that merge the parts of a split KV."""
 
 MERGE_WORTH = 0.10

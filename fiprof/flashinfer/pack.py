@@ -94,9 +94,9 @@ def claim_notes() -> Iterable[str]:
 
 def choices() -> Iterable[Choice]:
     """Ways to do the same."""
-    from fiprof.flashinfer.choices import CHOICES
+    from fiprof.flashinfer import choices as found
 
-    return CHOICES
+    return found.choices()
 
 
 def extras() -> Mapping[str, Extra]:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fiprof.errors import Interrupted
@@ -96,12 +96,13 @@ def run_study(
         folder = open_folder(path, definition)
         folder.tidy()
         folder.begin()
+        work = _Work(definition, folder, where, tools, progress, supervisor)
         try:
             if cases:
-                _measure(definition, folder, where, tools, progress, supervisor, only)
+                work.measure(only)
             for name in definition.extras:
                 if name in only or (definition.settings.extras and not only):
-                    _extra(name, definition, folder, where, progress, supervisor)
+                    work.extra(name)
             folder.note(status="complete")
         except (Interrupted, KeyboardInterrupt):
             raise
@@ -114,47 +115,6 @@ def run_study(
         kernels = tuple(profiled_kernels(definition, folder))
         after_measuring(Measured(definition.name, folder.path / RESULTS, kernels, where.python, progress))
     return info
-
-
-def _measure(
-    definition: Definition,
-    folder: StudyFolder,
-    where: Where,
-    tools: dict[str, Tool],
-    progress: Progress,
-    supervisor: Supervisor,
-    only: Sequence[str],
-) -> None:
-    """The cases that are not done."""
-    gpu = visible_gpu(where.gpu)
-    with gpu_lock(gpu, wait=where.wait, waiting=progress.say, stopping=supervisor.stopping):
-        plan = plan_session(definition, only, folder.done(), gpu)
-        _announce(plan, definition, progress)
-        folder.update(skipped={**folder.manifest.skipped, **plan.skipped})
-        _Work(definition, folder, where, tools, gpu, progress, supervisor).work(plan)
-
-
-def _extra(
-    name: str, definition: Definition, folder: StudyFolder, where: Where, progress: Progress, supervisor: Supervisor
-) -> None:
-    """What a pack measures beyond the cases."""
-    began = time.monotonic()
-    request = ExtraRequest(
-        study=definition.name,
-        cases=definition.extras[name],
-        results=folder.path / RESULTS,
-        python=where.python,
-        gpu=where.gpu,
-        wait=where.wait,
-        progress=progress,
-        supervisor=supervisor,
-    )
-    try:
-        extras()[name](request)
-    finally:
-        seconds = round(time.monotonic() - began, 1)
-        session = folder.session
-        folder.note(duration_s=round(session.duration_s + seconds, 1), extras_s=round(session.extras_s + seconds, 1))
 
 
 def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:
@@ -170,35 +130,48 @@ def _announce(plan: Plan, definition: Definition, progress: Progress) -> None:
         )
 
 
+@dataclass
 class _Work:
     """The work of one session."""
 
-    def __init__(
-        self,
-        definition: Definition,
-        folder: StudyFolder,
-        where: Where,
-        tools: dict[str, Tool],
-        gpu: str,
-        progress: Progress,
-        supervisor: Supervisor,
-    ) -> None:
-        self.definition = definition
-        self.folder = folder
-        self.where = where
-        self.tools = tools
-        self.gpu = gpu
-        self.progress = progress
-        self.supervisor = supervisor
-        # Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made.
-        self.tables = Supervisor()
-        self.pool = ThreadPoolExecutor(1)
-        self.concluding: list[Future[None]] = []
-        self.begin = time.monotonic()
-        self.total = 0
-        self.measured = 0
-        self.concluded = 0
-        self.failures = 0
+    definition: Definition
+    folder: StudyFolder
+    where: Where
+    tools: dict[str, Tool]
+    progress: Progress
+    supervisor: Supervisor
+    gpu: str = ""
+    tables: Supervisor = field(default_factory=Supervisor)
+    """Ctrl-C ends the measuring; the tables of what was measured before take seconds, and are made."""
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    concluding: list[Future[None]] = field(default_factory=list)
+    begin: float = field(default_factory=lambda: time.monotonic())
+    total: int = 0
+    """Cases to measure; then those measured, those whose tables are made, and batches failed one after the other."""
+    measured: int = 0
+    concluded: int = 0
+    failures: int = 0
+
+    def measure(self, only: Sequence[str]) -> None:
+        """The cases that are not done. Raises as :func:`run_study` does."""
+        self.gpu = visible_gpu(self.where.gpu)
+        with gpu_lock(self.gpu, wait=self.where.wait, waiting=self.progress.say, stopping=self.supervisor.stopping):
+            plan = plan_session(self.definition, only, self.folder.done(), self.gpu)
+            _announce(plan, self.definition, self.progress)
+            self.folder.update(skipped={**self.folder.manifest.skipped, **plan.skipped})
+            self.begin = time.monotonic()
+            self.work(plan)
+
+    def extra(self, name: str) -> None:
+        """What a pack measures beyond the cases."""
+        began, where = time.monotonic(), self.where
+        results, cases = self.folder.path / RESULTS, self.definition.extras[name]
+        machine = (where.python, where.gpu, where.wait)
+        try:
+            extras()[name](ExtraRequest(self.definition.name, cases, results, *machine, self.progress, self.supervisor))
+        finally:
+            seconds, done = round(time.monotonic() - began, 1), self.folder.session
+            self.folder.note(duration_s=round(done.duration_s + seconds, 1), extras_s=round(done.extras_s + seconds, 1))
 
     def work(self, plan: Plan) -> None:
         """Measure the batches. Raises as :func:`run_study` does."""

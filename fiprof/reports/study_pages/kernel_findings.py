@@ -9,13 +9,12 @@ from fiprof.analysis.study import Study, absence, dram_bytes, least_bytes, main_
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Kernel, Times
-from fiprof.reports.pages.page import Observation
 from fiprof.reports.study_pages import levels
-from fiprof.reports.study_pages.found import Audience, StudyFinding, not_measured, slug
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured, slug
 from fiprof.reports.study_pages.names import absence_words, evidence_words, label, parameter_words, verdict_title
 from fiprof.reports.study_pages.numbers import number, plain_time
 from fiprof.reports.words import phrase
-from fiprof.text import count, join_words
+from fiprof.text import join_words
 
 NEAR_ROOF = 0.85
 """Part of its roof from which a kernel has little left to gain there. fiprof's own choice."""
@@ -33,7 +32,7 @@ def kernels(study: Study) -> list[StudyFinding]:
 
 def _distance(study: Study) -> list[StudyFinding]:
     """For each workload, the option whose largest case is farthest from its roof, and what its warps wait for."""
-    found = []
+    made = []
     for workload in study.by_workload:
         largest = [
             (case, kernel)
@@ -49,46 +48,39 @@ def _distance(study: Study) -> list[StudyFinding]:
                 if not study.of(workload)
                 else "ncu gave no roof of its largest cases"
             )
-            found.append(not_measured(anchor, what, why, Audience.KERNELS))
+            made.append(not_measured(anchor, what, why, Audience.KERNELS))
             continue
         case, kernel, share = min(known, key=lambda item: item[2])
         best, best_kernel, best_share = max(known, key=lambda item: item[2])
         top = top_stalls(kernel)
-        other = (
-            f"; the best of {len(known)} options, {_option(study, best)}, {best_share:.0%} of the {best_kernel.roof} "
-            "roof"
-            if best is not case
-            else ""
-        )
+        other = best_kernel is not kernel
         evidence = [f"{label(study, case)}: {plain_time(case)}; {kernel.kernel}"]
         evidence += [evidence_words(item) for item in kernel.verdict.evidence[:2]] if kernel.verdict else []
         evidence += _bytes(case)
         evidence += [f"warps: {join_words([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
-        finding = Observation(
-            anchor,
-            f"At its largest size {workload} reaches {share:.0%} of the {kernel.roof} roof with {_option(study, case)}"
-            f"{f', {verdict_title(kernel.verdict)}' if kernel.verdict else ''}{other}.",
-            tuple(evidence),
-            _stall_advice(kernel),
-            "Counted by ncu in one launch. The roof is the lowest at the kernel's intensity; the verdict also weighs "
-            "what no roof shows: issue slots, idle multiprocessors, the host.",
-        )
-        cases = (case,) if best is case else (case, best)
         about = knowledge.of_workload(workload)
-        found.append(
-            StudyFinding(
-                f"{workload} and its roof",
-                finding,
-                cases,
+        values = {"options": len(known), "option": _option(study, best), "share": best_share, "roof": best_kernel.roof}
+        made.append(
+            found(
+                "roof_distance",
+                anchor,
                 Audience.KERNELS,
+                evidence=evidence,
+                cases=(case, best) if other else (case,),
+                advice=_stall_advice(kernel),
                 headline=about is not None and about.headline,
+                workload=workload,
+                share=share,
+                roof=kernel.roof,
+                option=_option(study, case),
+                verdict=f", {verdict_title(kernel.verdict)}" if kernel.verdict else "",
+                other=phrase("roof_distance.best", **values) if other else "",
+                other_share=f", best {best_share:.0%}" if other else "",
                 short=_short(kernel),
-                figure=f"{share:.0%} of the {kernel.roof} roof"
-                + (f", best {best_share:.0%}" if best is not case else ""),
             )
         )
-    return found
+    return made
 
 
 def _short(kernel: Kernel) -> str:
@@ -167,28 +159,30 @@ def _tails(study: Study) -> list[StudyFinding]:
     }
     shown = sorted(distinct.values(), key=lambda item: -(item[0].plain or _NEVER).median_us)
     evidence = [
-        f"{label(study, case)}: {kernel.waves:.2f} waves of {kernel.kernel}, {tail:.0%} of the block slots of those "
-        f"waves used{_at_roof(kernel)}"
+        phrase(
+            "tail.case",
+            case=label(study, case),
+            waves=kernel.waves,
+            kernel=kernel.kernel,
+            used=tail,
+            roof=_at_roof(kernel),
+        )
         for case, kernel, tail in shown[:MOST_TAILS]
     ]
     far = [item for item in tails if (item[1].roof_share or 0) < NEAR_ROOF]
-    finding = Observation(
-        "tail",
-        f"Of {count(len(seen), 'case')} the main kernel of {len(under)} has less than a wave, and of {len(tails)} more "
-        f"than one with a last wave that leaves over {1 - TAIL_EFFICIENCY:.0%} of all block slots empty.",
-        tuple(evidence),
-        "Tails are no problem at these sizes."
-        if not tails
-        else f"All of them reach {NEAR_ROOF:.0%} of their roof all the same: the tail costs little there."
-        if not far
-        else f"{len(far)} of the {len(tails)} are not known to reach {NEAR_ROOF:.0%} of their roof: there, smaller "
-        "tiles or a persistent grid fill the last wave.",
-        "Waves count block slots, not work: with unequal blocks (a causal mask) the tail can be shorter or longer.",
-    )
-    figure = f"{len(under)} under a wave, {len(tails)} with an empty tail"
+    advice = "none" if not tails else "near" if not far else "far"
     return [
-        StudyFinding(
-            "Waves and tails", finding, tuple(item[0] for item in shown[:MOST_TAILS]), Audience.KERNELS, figure=figure
+        found(
+            "tail",
+            "tail",
+            Audience.KERNELS,
+            evidence=evidence,
+            cases=[case for case, _, _ in shown[:MOST_TAILS]],
+            advice=phrase(f"tail.{advice}", far=len(far), tails=len(tails), near=NEAR_ROOF),
+            cases_=len(seen),
+            under=len(under),
+            tails=len(tails),
+            empty=1 - TAIL_EFFICIENCY,
         )
     ]
 

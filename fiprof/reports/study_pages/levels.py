@@ -9,11 +9,11 @@ from statistics import fmean
 from fiprof.analysis.levels import STEP, Levels, between, levels, split
 from fiprof.analysis.study import Study, main_kernel
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Observation
-from fiprof.reports.study_pages.found import Audience, StudyFinding
+from fiprof.reports.study_pages.found import Audience, StudyFinding, found
 from fiprof.reports.study_pages.names import label, parameter_words
 from fiprof.reports.study_pages.numbers import number, spread
-from fiprof.text import count, join_words
+from fiprof.reports.words import phrase
+from fiprof.text import join_words
 
 DRAM_BUSY_PCT = 85.0
 """Use of DRAM from which a case is counted as at its limit here. fiprof's own choice."""
@@ -21,15 +21,16 @@ DRAM_BUSY_PCT = 85.0
 
 def sentence(study: Study) -> str:
     """How many there are, and what that does to their medians; empty where there are none."""
-    found = split(study)
-    if not found:
+    items = split(study)
+    if not items:
         return ""
-    middle = sum(between(case) for case, _ in found)
-    return (
-        f"The rounds of {len(found)} of {count(len(study.measured), 'case')} lie on two levels with nothing between "
-        f"({_by_workload(study, [case for case, _ in found])}): their medians may be of either level"
-        + (f", and {middle} lie between the two" if middle else "")
-        + ". Their intervals hold what was seen."
+    middle = sum(between(case) for case, _ in items)
+    return phrase(
+        "two_levels.sentence",
+        levels=len(items),
+        cases=len(study.measured),
+        workloads=_by_workload(study, [case for case, _ in items]),
+        middle=phrase("two_levels.middle", count=middle) if middle else "",
     )
 
 
@@ -40,37 +41,33 @@ def finding(study: Study) -> list[StudyFinding]:
         return []
     names = [case.workload for case, _ in everything]
     workload = max(dict.fromkeys(names), key=names.count)
-    found = [item for item in everything if item[0].workload == workload]
-    steps = [item.step for _, item in found]
-    shown = max(found, key=lambda item: (min(sum(item[1].upper), sum(not up for up in item[1].upper)), item[1].step))
+    items = [item for item in everything if item[0].workload == workload]
+    steps = [item.step for _, item in items]
+    shown = max(items, key=lambda item: (min(sum(item[1].upper), sum(not up for up in item[1].upper)), item[1].step))
     others = [case for case, _ in everything if case.workload != workload]
-    middle = [case for case, _ in found if between(case)]
+    middle = [case for case, _ in items if between(case)]
     evidence = [
         _rounds_words(study, shown[0]),
-        *_agreement([case for case, _ in found]),
-        *_where(study, workload, found),
-        *([f"elsewhere: {_by_workload(study, others)}"] if others else []),
-        *(
-            [f"the median lies between the levels, where no round was, in {len(middle)} of {len(found)}"]
-            if middle
-            else []
-        ),
+        *_agreement([case for case, _ in items]),
+        *_where(study, workload, items),
+        *([phrase("two_levels.elsewhere", workloads=_by_workload(study, others))] if others else []),
+        *([phrase("two_levels.between", count=len(middle), cases=len(items))] if middle else []),
     ]
-    made = Observation(
-        "two-levels",
-        f"In {len(found)} of {count(len(study.of(workload)), f'{workload} case')} the rounds lie on two levels, the "
-        f"upper {spread(steps)} times the lower, and nothing between.",
-        tuple(evidence),
-        f"Compare such cases by their intervals, or measure both sides in many rounds: a change of up to "
-        f"{max(steps) - 1:.0%} between two measurements can be one of level. What makes the levels was not measured. "
-        "Every round makes its buffers anew, so where in memory they come to lie is a suspect, and not proven.",
-        f"Two levels: a gap of at least {STEP:.0%} between two neighbouring rounds, and on each side of it at most a "
-        "third of that; with six rounds a single slow one looks the same.",
-    )
-    figure = f"the upper {spread(steps)} times the lower, in {count(len(found), f'{workload} case')}"
-    short = "compare such cases by their intervals, or over many rounds."
-    cases = (shown[0], *(case for case, _ in found if case is not shown[0]))[:3]
-    return [StudyFinding("Two levels", made, cases, Audience.KERNELS, figure=figure, short=short)]
+    return [
+        found(
+            "two_levels",
+            "two-levels",
+            Audience.KERNELS,
+            evidence=evidence,
+            cases=(shown[0], *(case for case, _ in items if case is not shown[0]))[:3],
+            levels=len(items),
+            workload=workload,
+            cases_=len(study.of(workload)),
+            spread=spread(steps),
+            most=max(steps) - 1,
+            step=STEP,
+        )
+    ]
 
 
 def _by_workload(study: Study, cases: Sequence[CaseResult]) -> str:
@@ -93,10 +90,7 @@ def _agreement(cases: Sequence[CaseResult]) -> list[str]:
     rounds = sum(len(one.upper) for one, _ in both)
     same = sum(a == b for one, other in both for a, b in zip(one.upper, other.upper, strict=True))
     chance = sum(len(one.upper) * _alike(fmean(one.upper), fmean(other.upper)) for one, other in both)
-    return [
-        f"without a profiler and under nsys, two processes with the same order of turns, {same} of {rounds} rounds are "
-        f"on the same level ({count(len(both), 'case')} with levels in both; {chance:.0f} would be by chance)"
-    ]
+    return [phrase("two_levels.agreement", same=same, rounds=rounds, cases=len(both), chance=chance)]
 
 
 def _alike(one: float, other: float) -> float:
