@@ -7,7 +7,7 @@ them; ``pages/traced.py`` puts them into tables and finds them in a page again, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -110,10 +110,11 @@ def sentence(template: str, *parts: TracedNumber | str | int) -> TracedText:
     return said
 
 
-def join(separator: str, texts: Sequence[str]) -> TracedText:
-    """The texts as one, with the facts of each."""
-    said = TracedText(separator.join(texts))
-    said.facts = tuple(fact for text in texts for fact in numbers_of(text))
+def join(separator: str, texts: Iterable[str | None]) -> TracedText:
+    """The texts that there are as one, with the facts of each."""
+    kept = [text for text in texts if text]
+    said = TracedText(separator.join(kept))
+    said.facts = tuple(fact for text in kept for fact in numbers_of(text))
     return said
 
 

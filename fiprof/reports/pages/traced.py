@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fiprof.model.provenance import TracedNumber, numbers_of
+from fiprof.reports.headings import label_cells
 from fiprof.reports.pages.page import Bullets, Caution, Observation, Page, Section, Table, Text
 from fiprof.reports.view import Column, Value, View, word
 from fiprof.reports.words import worded
@@ -38,6 +40,22 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: 
     )
     view = View(tuple(columns), values, **texts)  # type: ignore[arg-type]
     return Table(view, anchor=anchor, appendix=appendix, sources=sources, facts=shown)
+
+
+TracedColumns = Sequence[tuple[Column, Callable[[Any], Cell]]]
+"""Columns, and what an item has in them."""
+
+
+def listed(columns: TracedColumns, items: Iterable[object], **texts: object) -> Table:
+    """A table of these columns, a row an item. texts: as for :func:`table`."""
+    rows = [[value(item) for _, value in columns] for item in items]
+    return table([column for column, _ in columns], rows, **texts)  # type: ignore[arg-type]
+
+
+def widened(columns: TracedColumns, labels: Iterable[str]) -> TracedColumns:
+    """The columns with that of the cases as wide as their labels, so that kernels' names are shortened before them."""
+    least = label_cells(labels)
+    return [(replace(each, least=least) if each.key == "case" else each, value) for each, value in columns]
 
 
 @dataclass(frozen=True)

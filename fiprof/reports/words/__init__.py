@@ -89,6 +89,11 @@ def phrase(key: str, /, **values: Any) -> TracedText:
     return _Formatter().traced(templates_of(key.partition(".")[0])[key], values)
 
 
+def known(key: str, /, **values: Any) -> TracedText | None:
+    """The same; None where a value is."""
+    return None if any(value is None for value in values.values()) else phrase(key, **values)
+
+
 def entry(table: str, key: str) -> str:
     """What a table says of a name from the tools, or of any other."""
     return templates_of(table).get(f"{table}.{key}") or templates_of(table)[f"{table}.other"]
