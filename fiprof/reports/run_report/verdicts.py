@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.thresholds import LEAST_GAIN
@@ -18,7 +18,7 @@ from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Block, Bullets, Link, Observation, Table, Text
-from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.pages.traced import TracedColumns, listed, widened
 from fiprof.reports.view import Column
 from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
@@ -86,32 +86,26 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_COLUMNS = (
-    Column("launch", "#"),
-    Column("case", "case"),
-    Column("kernel", "kernel"),
-    Column("verdict", "what binds it"),
-    Column("confidence", "confidence"),
-    Column("margin", "margin", "points", ".1f"),
+_COLUMNS: TracedColumns = (
+    (Column("launch", "#"), lambda pair: pair[0].launch),
+    (Column("case", "case"), lambda pair: pair[0].label),
+    (Column("kernel", "kernel"), lambda pair: Link(short_kernel(pair[0].kernel), f"#{pair[0].anchor}")),
+    (Column("verdict", "what binds it"), lambda pair: words.title(pair[1])),
+    (Column("confidence", "confidence"), lambda pair: pair[1].confidence.value),
+    (Column("margin", "margin", "points", ".1f"), lambda pair: pair[1].margin_points),
 )
+"""Of a kernel's launches and their verdict."""
 
 
-def overview(found: Verdicts, groups: Iterable[Group], widest: int) -> Table | None:
-    """Every kernel's verdict in a line; None without any. widest: cells of the cases' labels."""
-    rows: list[list[Cell]] = []
-    fed = False
-    for group in groups:
-        verdict = found.of(group.launch)
-        if verdict is not None:
-            kernel = Link(short_kernel(group.kernel), f"#{group.anchor}")
-            margin = verdict.margin_points
-            fed = fed or (margin is not None and margin < 0)
-            rows.append([group.launch, group.label, kernel, words.title(verdict), verdict.confidence.value, margin])
-    if not rows:
+def overview(found: Verdicts, groups: Sequence[Group]) -> Table | None:
+    """Every kernel's verdict in a line; None without any."""
+    judged = [(group, verdict) for group in groups if (verdict := found.of(group.launch)) is not None]
+    if not judged:
         return None
-    columns = [replace(each, least=widest) if each.key == "case" else each for each in _COLUMNS]
+    fed = any((verdict.margin_points or 0.0) < 0 for _, verdict in judged)
     notes = [phrase("verdict_page.margin"), *([phrase("verdict_page.negative_margin")] if fed else [])]
-    return table(columns, rows, anchor="kernels-verdicts", title="What binds each kernel", notes=tuple(notes))
+    columns = widened(_COLUMNS, (group.label for group, _ in judged))
+    return listed(columns, judged, anchor="kernels-verdicts", title=phrase("verdict_page.title"), notes=tuple(notes))
 
 
 @dataclass(frozen=True)
