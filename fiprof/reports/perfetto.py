@@ -6,17 +6,19 @@ Written with Google's own package ``perfetto``, packet by packet: https://perfet
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fiprof.analysis import samples
 from fiprof.errors import FiprofError
-from fiprof.files import atomic_write
+from fiprof.files import atomic_write, file_errors
 from fiprof.model.expressions import Row
 from fiprof.model.run import Run
+from fiprof.reports.words import phrase
 
 EXTRA = "pip install 'fiprof[perfetto]'"
 COUNTERS = {
@@ -50,11 +52,7 @@ class Written:
 
 def sentence(written: Written) -> str:
     """What was written, for the user."""
-    return (
-        f"{written.path}: {written.kernels:,} kernels, {written.copies:,} copies, {written.calls:,} CUDA calls, "
-        f"{written.ranges:,} NVTX ranges, {written.arrows:,} arrows, {written.counter_values:,} counter values; "
-        "open it at ui.perfetto.dev"
-    )
+    return phrase("perfetto.written", **vars(written))
 
 
 def write(run: Run, path: Path) -> Written:
@@ -71,7 +69,8 @@ def write(run: Run, path: Path) -> Written:
             why=run.missing("nsys"),
         )
     builder, messages = _package()
-    with _whole_file(path) as file:
+    elsewhere = "name another file with --perfetto"
+    with file_errors(path, elsewhere), atomic_write(path) as partial, partial.open("wb") as file:
         trace = _Trace(builder(file), messages)
         counts = _fill(trace, run)
     return Written(path, path.stat().st_size, **counts)
@@ -86,17 +85,6 @@ def _package() -> tuple[Any, Any]:
         what = "the package perfetto is not installed" if missing else f"the package perfetto cannot be used: {error}"
         raise FiprofError(f"no trace for Perfetto: {what}", EXTRA) from error
     return StreamingTraceProtoBuilder, perfetto_trace_pb2
-
-
-@contextlib.contextmanager
-def _whole_file(path: Path) -> Iterator[IO[bytes]]:
-    try:
-        with atomic_write(path) as partial, partial.open("wb") as file:
-            yield file
-    except OSError as error:
-        raise FiprofError(
-            f"{path} cannot be written: {error.strerror or error}", "name another file with --perfetto"
-        ) from error
 
 
 @dataclass
@@ -133,45 +121,44 @@ class _Trace:
 
     def track(self, name: str, parent: int | None = None) -> int:
         """A track under another one; its number."""
-        packet, number = self._new_track(parent)
-        packet.track_descriptor.name = _text(name)
-        packet.track_descriptor.child_ordering = self._by_name
-        self._builder.write_packet(packet)
-        return number
+        with self._new_track(parent) as descriptor:
+            descriptor.name = _text(name)
+            descriptor.child_ordering = self._by_name
+        return self._tracks
 
     def process(self, pid: int) -> int:
-        packet, number = self._new_track()
-        packet.track_descriptor.process.pid = pid
-        packet.track_descriptor.process.process_name = f"process {pid}"
-        self._builder.write_packet(packet)
-        return number
+        with self._new_track() as descriptor:
+            descriptor.process.pid = pid
+            descriptor.process.process_name = f"process {pid}"
+        return self._tracks
 
     def thread(self, pid: int, tid: int, process: int) -> int:
-        packet, number = self._new_track(process)
-        packet.track_descriptor.thread.pid = pid
-        packet.track_descriptor.thread.tid = tid
-        packet.track_descriptor.thread.thread_name = f"thread {tid}"
-        self._builder.write_packet(packet)
-        return number
+        with self._new_track(process) as descriptor:
+            descriptor.thread.pid = pid
+            descriptor.thread.tid = tid
+            descriptor.thread.thread_name = f"thread {tid}"
+        return self._tracks
 
     def counter(self, name: str, parent: int, *, percent: bool) -> int:
         """Of percent, or of bytes."""
-        packet, number = self._new_track(parent)
-        packet.track_descriptor.name = _text(name)
-        if percent:
-            packet.track_descriptor.counter.unit_name = "%"
-        else:
-            packet.track_descriptor.counter.unit = self._bytes
-        self._builder.write_packet(packet)
-        return number
+        with self._new_track(parent) as descriptor:
+            descriptor.name = _text(name)
+            if percent:
+                descriptor.counter.unit_name = "%"
+            else:
+                descriptor.counter.unit = self._bytes
+        return self._tracks
 
-    def _new_track(self, parent: int | None = None) -> tuple[Any, int]:
+    @contextlib.contextmanager
+    def _new_track(self, parent: int | None = None) -> Iterator[Any]:
+        """The descriptor of a track, to be filled in the block; its number is that of the tracks then."""
         self._tracks += 1
         packet = self._packet()
         packet.track_descriptor.uuid = self._tracks
         if parent is not None:
             packet.track_descriptor.parent_uuid = parent
-        return packet, self._tracks
+        yield packet.track_descriptor
+        self._builder.write_packet(packet)
 
     # Events
 
@@ -270,6 +257,8 @@ _KERNEL = (
     "shared_bytes", "graph_node", "phase", "case", "iteration", "correlation",
 )  # fmt: skip
 _COPY = ("start_ns", "end_ns", "bytes", "kind", "device", "stream", "pid", "phase", "case", "iteration", "correlation")
+_KERNEL_DETAILS = (*_KERNEL[6:15], "correlation")
+_COPY_DETAILS = ("bytes", "phase", "case", "iteration", "correlation")
 _CALL = ("name", "start_ns", "end_ns", "pid", "tid", "correlation", "status")
 _RANGE = ("domain", "name", "start_ns", "end_ns", "kind", "pid", "tid")
 _MEMORY = ("time_ns", "device", "pid", "total_bytes")
@@ -296,17 +285,18 @@ def _fill(trace: _Trace, run: Run) -> dict[str, int]:
             arrows[row["pid"], row["correlation"]].append(number)
 
     _write_threads(trace, calls, ranges, arrows, last_ns)
-    gpus = _Gpus(trace)
+    gpus = functools.cache(lambda device: trace.track(f"GPU {device}"))
     streams: dict[tuple[int, Any, Any], list[_Slice]] = defaultdict(list)
     pids = {row["pid"] for row in launched}
     for number, row in enumerate(launched, 1):
         ends = [number] if (row["pid"], row["correlation"]) in callers else []
-        item = _kernel(row, ends) if number <= len(kernels) else _copy(row, ends)
+        what = ("kernel", "kernel", _KERNEL_DETAILS) if number <= len(kernels) else ("copy", "kind", _COPY_DETAILS)
+        item = _launched(row, ends, *what)
         streams[row["device"] or 0, row["stream"], row["pid"]].append(item)
     for (device, stream, pid), slices in sorted(streams.items(), key=lambda item: tuple(n or 0 for n in item[0])):
         name = f"stream {stream}" + (f" of process {pid}" if len(pids) > 1 else "")
         # A kernel inside another one's time is not part of it.
-        trace.slices(name, gpus[device], slices, nested=False)
+        trace.slices(name, gpus(device), slices, nested=False)
     return {
         "kernels": len(kernels),
         "copies": len(copies),
@@ -356,47 +346,23 @@ def _write_threads(
             trace.slices(name, thread, slices, nested=True)
 
 
-def _kernel(row: Row, ends: Sequence[int]) -> _Slice:
-    keys = (
-        "kernel_full", "grid", "block", "registers", "shared_bytes", "graph_node", "phase", "case", "iteration",
-        "correlation",
-    )  # fmt: skip
-    return _Slice(
-        row["start_ns"],
-        row["end_ns"],
-        row["kernel"] or "",
-        "kernel",
-        {key: _whole(row[key]) for key in keys},
-        ends=ends,
-    )
-
-
-def _copy(row: Row, ends: Sequence[int]) -> _Slice:
-    keys = ("bytes", "phase", "case", "iteration", "correlation")
-    return _Slice(
-        row["start_ns"], row["end_ns"], row["kind"] or "", "copy", {key: _whole(row[key]) for key in keys}, ends=ends
-    )
+def _launched(row: Row, ends: Sequence[int], category: str, name: str, details: Sequence[str]) -> _Slice:
+    """A kernel or a copy. name: the column of its name."""
+    values = {key: _whole(row[key]) for key in details}
+    return _Slice(row["start_ns"], row["end_ns"], row[name] or "", category, values, ends=ends)
 
 
 def _whole(value: Any) -> str | int | None:
     return value if value is None or isinstance(value, str) else int(value)
 
 
-class _Gpus:
-    """The tracks of the GPUs, made when they are first needed."""
+def _write_counters(
+    trace: _Trace, gpu: Callable[[int], int], sampled: dict[int, samples.Samples], memory: Sequence[Row]
+) -> int:
+    """Returns the values written. A sample's time is where it begins, so that each holds until the next.
 
-    def __init__(self, trace: _Trace) -> None:
-        self._trace = trace
-        self._tracks: dict[int, int] = {}
-
-    def __getitem__(self, device: int) -> int:
-        if device not in self._tracks:
-            self._tracks[device] = self._trace.track(f"GPU {device}")
-        return self._tracks[device]
-
-
-def _write_counters(trace: _Trace, gpus: _Gpus, sampled: dict[int, samples.Samples], memory: Sequence[Row]) -> int:
-    """Returns the values written. A sample's time is where it begins, so that each holds until the next."""
+    gpu: the track of a GPU.
+    """
     import numpy as np
 
     count = 0
@@ -406,20 +372,20 @@ def _write_counters(trace: _Trace, gpus: _Gpus, sampled: dict[int, samples.Sampl
                 continue
             times, values = metrics.series[key]
             changed = np.flatnonzero(np.diff(values, prepend=np.nan))
-            track = trace.counter(name, gpus[device], percent=True)
+            track = trace.counter(name, gpu(device), percent=True)
             for time_ns, value in zip(times[changed].tolist(), values[changed].tolist(), strict=True):
                 trace.value(track, int(time_ns), value)
             count += len(changed)
-    tracks: dict[tuple[int, Any], int] = {}
-    pids = {row["pid"] for row in memory}
-    last: dict[tuple[int, Any], int] = {}
+    several = len({row["pid"] for row in memory}) > 1
+    held: dict[tuple[int, Any], tuple[int, int]] = {}
     for row in sorted(memory, key=lambda row: row["time_ns"]):
-        owner = row["device"] or 0, row["pid"]
-        if owner not in tracks:
-            name = "device memory" + (f" of process {row['pid']}" if len(pids) > 1 else "")
-            tracks[owner] = trace.counter(name, gpus[owner[0]], percent=False)
-        if last.get(owner) != row["total_bytes"]:
-            last[owner] = row["total_bytes"]
-            trace.value(tracks[owner], row["time_ns"], row["total_bytes"])
+        device, pid = owner = row["device"] or 0, row["pid"]
+        if owner not in held:
+            name = "device memory" + (f" of process {pid}" if several else "")
+            held[owner] = trace.counter(name, gpu(device), percent=False), -1
+        track, last = held[owner]
+        if last != row["total_bytes"]:
+            held[owner] = track, row["total_bytes"]
+            trace.value(track, row["time_ns"], row["total_bytes"])
             count += 1
     return count

@@ -11,7 +11,9 @@ from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import Manifest
 from fiprof.model.run import RunWarning
-from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.reports.columns import Cells, attribute, filled
+from fiprof.reports.view import Column, Document, view_of
+from fiprof.reports.words import phrase
 
 
 @dataclass(frozen=True)
@@ -52,26 +54,21 @@ def runs(found: Sequence[tuple[Path, Manifest | str]]) -> Document:
     found: each run's folder with its manifest, or with what is wrong with that.
     """
     rows = [_row(path, manifest) for path, manifest in found]
-    longest = min(max((len(row.name) for row in rows), default=0), LONGEST_NAME)
-    columns = (
-        Column("name", "run", least=longest),
-        Column("status", "status", least=len("complete")),
-        Column("when", "started", least=len("2026-11-21 10:15")),
-        Column("duration_s", "took", "s", ".1f"),
-        Column("what", "cases"),
-        Column("gpu", "GPU"),
-        Column("fiprof", "fiprof"),
+    columns: Cells = (
+        attribute("name", "run", least=min(max((len(row.name) for row in rows), default=0), LONGEST_NAME)),
+        (Column("status", "status", least=len("complete")), _status),
+        (Column("when", "started", least=len("2026-11-21 10:15")), _when),
+        attribute("duration_s", "took", "s", ".1f"),
+        (Column("what", "cases"), _what),
+        attribute("gpu", "GPU"),
+        attribute("fiprof", "fiprof"),
     )
-    shown = View(
-        columns,
-        tuple((row.name, _status(row), _when(row), row.duration_s, _what(row), row.gpu, row.fiprof) for row in rows),
-        warnings=tuple(
-            Finding(RunWarning(row.status), {"run": row.name, "reason": row.reason})
-            for row in rows
-            if row.status != "complete"
-        ),
-        notes=() if rows else ("no runs yet: fiprof collect makes one",),
+    warnings = tuple(
+        Finding(RunWarning(row.status), {"run": row.name, "reason": row.reason})
+        for row in rows
+        if row.status != "complete"
     )
+    shown = filled(columns, rows, warnings=warnings, notes=() if rows else (phrase("runs.none"),))
     return Document(view_of(COLUMNS, rows), (shown,))
 
 

@@ -10,19 +10,20 @@ from fiprof.model.quantities import SHARED_MEMORY, metric
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import (
     GREY,
-    axis,
-    bar_height,
-    category_axis,
+    bar,
+    bars,
     colours,
     escaped,
     figure,
     hover,
+    keys_of,
     label,
     log_axis,
+    scatter,
 )
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.roofline_chart import chart as chart_in_characters
-from fiprof.reports.words import entry, worded
+from fiprof.reports.words import entry, phrase, worded
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -55,12 +56,8 @@ def roofline_chart(rooflines: Rooflines, *, anchor: str = "chart-roofline") -> C
         title="Roofline",
         text=chart_in_characters(rooflines, width=plot.WIDTH),
         figure=lambda: _roofline(placed),
-        caption=(
-            "Achieved work in TFLOP/s over arithmetic intensity in FLOP/byte: the launch's main operations over the "
-            "bytes that DRAM moved, as ncu counted both. Roofs are peaks at the clocks measured, the highest of the "
-            "launches." + (f" {without} launches have no floating-point work to place." if without else "")
-        ),
-        hint="The legend adds the same launches over L2's and L1's bytes.",
+        caption=phrase("chart.roofline", without=phrase("chart.roofline_without", count=without) if without else ""),
+        hint=phrase("chart.roofline_hint"),
     )
 
 
@@ -106,11 +103,9 @@ def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
 
 def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol: str, *, numbered: bool = False) -> Any:
     """Launches over the bytes of a memory; those of L2 and L1 when the legend asks for them."""
-    import plotly.graph_objects as go
-
-    return go.Scatter(
-        x=[memory.flop_per_byte for _, memory, _ in points],
-        y=[ops / 1e12 for _, _, ops in points],
+    return scatter(
+        [memory.flop_per_byte for _, memory, _ in points],
+        [ops / 1e12 for _, _, ops in points],
         mode="markers+text" if numbered else "markers",
         text=[str(item.launch) for item, _, _ in points],
         textposition="bottom right",
@@ -118,29 +113,25 @@ def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol:
         name=name,
         visible=True if symbol == "circle" else "legendonly",
         hovertext=[_point(item, memory) for item, memory, _ in points],
-        hoverinfo="text",
     )
 
 
 def _roof(name: str, value: str, x: list[float], ops: list[float]) -> Any:
     """A line with its name at the end, and points along it for the mouse."""
-    import plotly.graph_objects as go
-
     steps = 24
     xs = [x[0] * (x[1] / x[0]) ** (i / steps) for i in range(steps + 1)]
     ys = [ops[0] * (ops[1] / ops[0]) ** (i / steps) / 1e12 for i in range(steps + 1)]
     sloped = ops[0] != ops[1]
     at = steps // 3 if sloped else steps - 1
-    return go.Scatter(
-        x=xs,
-        y=ys,
+    return scatter(
+        xs,
+        ys,
         mode="lines+text",
         text=[f"{escaped(name)} {value}" if i == at else "" for i in range(steps + 1)],
         textposition="bottom right" if sloped else "top left",
         line={"color": GREY, "width": 1.5, "dash": "solid" if sloped else "dash"},
         showlegend=False,
         hovertext=hover(f"{name} roof", [("peak at the measured clock", value)]),
-        hoverinfo="text",
     )
 
 
@@ -178,18 +169,13 @@ def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int
     """
     launches = _representatives(report.launches, lambda item: item.duration_us, most)
     reasons = _shown_reasons(launches)
-    bars = [
-        plot.Stack(f"{item.launch} {item.label}", tuple(_weights(item, reasons).items())) for item in launches
-    ]  # fmt: skip
+    stacks = [plot.Stack(f"{item.launch} {item.label}", tuple(_weights(item, reasons).items())) for item in launches]
     return Chart(
         anchor=anchor,
         title="Warp stalls of each launch",
-        text=plot.stacks(bars),
+        text=plot.stacks(stacks),
         figure=lambda: _stalls(launches, reasons),
-        caption=(
-            "Share of all warps' time by reason, percent, by ncu's counters (by its samples where it has no counters). "
-            "selected is issuing and not_selected is ready: no stalls." + _only(len(launches), len(report.launches))
-        ),
+        caption=phrase("chart.stalls", only=_only(len(launches), len(report.launches))),
     )
 
 
@@ -204,9 +190,7 @@ def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None]
 
 
 def _only(shown: int, all_: int) -> str:
-    if shown == all_:
-        return ""
-    return f" {shown} of {all_:,} launches: of each kernel of a case the one of median duration, the longest of them."
+    return "" if shown == all_ else phrase("chart.only", shown=shown, all=all_)
 
 
 _OTHER = "other"
@@ -229,40 +213,21 @@ def _weights(item: LaunchStalls, reasons: Sequence[str]) -> dict[str, float]:
 
 
 def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
-    import plotly.graph_objects as go
-
-    keys = [str(item.launch) for item in launches]
     palette = colours(reasons)
     weights = [_weights(item, reasons) for item in launches]
     traces = []
     for reason in (*reasons, _OTHER):
         colour, pattern = palette.get(reason, (GREY, ""))
         shares = [found[reason] for found in weights]
-        if not any(shares):
-            continue
-        traces.append(
-            go.Bar(
-                orientation="h",
-                y=keys,
-                x=[100 * share for share in shares],
-                name=escaped(reason),
-                marker={
-                    "color": colour,
-                    "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "size": 6},
-                },
-                hovertext=[_stall(item, reason, share) for item, share in zip(launches, shares, strict=True)],
-                hoverinfo="text",
-            )
-        )
-    return figure(
-        traces,
-        height=bar_height(len(launches), around=190),
-        barmode="stack",
-        bargap=0.25,
-        xaxis=axis("share of the warps' time, %", range=[0, 100], ticksuffix="%"),
-        yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
-        legend={"traceorder": "normal"},
-    )
+        if any(shares):
+            texts = [_stall(item, reason, share) for item, share in zip(launches, shares, strict=True)]
+            drawn = {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "size": 6}
+            marker = {"color": colour, "pattern": drawn}
+            values = [100 * share for share in shares]
+            traces.append(bar(keys_of(launches), values, texts, name=escaped(reason), marker=marker))
+    names = [f"{item.launch} · {item.label}" for item in launches]
+    layout = {"barmode": "stack", "bargap": 0.25, "legend": {"traceorder": "normal"}}
+    return bars(traces, names, "share of the warps' time, %", most=100, around=190, **layout)
 
 
 def _stall(item: LaunchStalls, reason: str, share: float) -> str:
@@ -286,7 +251,7 @@ def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: 
     """Achieved occupancy of each launch beside the theoretical one."""
     known = [item for item in figures.launches if ACHIEVED.of(item.row) is not None]
     launches = _representatives(known, lambda item: item.duration_us, most)
-    bars = [
+    lines = [
         plot.Bar(
             f"{item.launch} {item.label}",
             (ACHIEVED.of(item.row) or 0.0) / 100,
@@ -297,19 +262,13 @@ def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: 
     return Chart(
         anchor=anchor,
         title="Occupancy of each launch",
-        text=plot.bars(bars, whole=1.0),
+        text=plot.bars(lines, whole=1.0),
         figure=lambda: _occupancy(launches),
-        caption=(
-            "Warps on a multiprocessor, percent of the most that it holds: achieved on average, and what registers, "
-            "shared memory and the block's size allow." + _only(len(launches), len(known))
-        ),
+        caption=phrase("chart.occupancy", only=_only(len(launches), len(known))),
     )
 
 
 def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
-    import plotly.graph_objects as go
-
-    keys = [str(item.launch) for item in launches]
     texts = [
         hover(
             f"launch {item.launch} · {item.kernel}",
@@ -325,22 +284,19 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
         )
         for item in launches
     ]
+    keys = keys_of(launches)
     achieved, theoretical = colours(["achieved", "theoretical"]).values()
+    line = {"symbol": "line-ns", "size": 18, "line": {"width": 3, "color": theoretical[0]}}
     traces = [
-        go.Bar(
-            orientation="h", y=keys, x=[ACHIEVED.of(item.row) for item in launches], name="achieved",
-            marker={"color": achieved[0]}, hovertext=texts, hoverinfo="text",
+        bar(keys, [ACHIEVED.of(item.row) for item in launches], texts, name="achieved", marker={"color": achieved[0]}),
+        scatter(
+            [THEORETICAL.of(item.row) for item in launches],
+            keys,
+            mode="markers",
+            name="theoretical",
+            marker=line,
+            hovertext=texts,
         ),
-        go.Scatter(
-            mode="markers", y=keys, x=[THEORETICAL.of(item.row) for item in launches], name="theoretical",
-            marker={"symbol": "line-ns", "size": 18, "line": {"width": 3, "color": theoretical[0]}},
-            hovertext=texts, hoverinfo="text",
-        ),
-    ]  # fmt: skip
-    return figure(
-        traces,
-        height=bar_height(len(launches), around=150),
-        bargap=0.35,
-        xaxis=axis("occupancy, %", range=[0, 104], ticksuffix="%"),
-        yaxis=category_axis(keys, [label(f"{item.launch} · {item.label}") for item in launches]),
-    )
+    ]
+    names = [f"{item.launch} · {item.label}" for item in launches]
+    return bars(traces, names, "occupancy, %", most=104, around=150, bargap=0.35)

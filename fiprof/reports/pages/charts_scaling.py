@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import GREY, colours, escaped, figure, hover, label, log_axis
+from fiprof.reports.pages.figures import GREY, colours, escaped, figure, hover, label, log_axis, scatter
 from fiprof.reports.pages.page import Chart
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ def _scaling(
     y: tuple[str, str],
     roofs: Sequence[tuple[str, float]],
 ) -> Figure:
-    import plotly.graph_objects as go
-
     xs = [point.x for item in series for point in item.points] or [1.0]
     ys = [point.y for item in series for point in item.points] or [1.0]
     ys += [value for _, value in roofs if value > 0]
@@ -78,20 +76,18 @@ def _scaling(
     traces: list[Any] = []
     for number, item in enumerate(series):
         colour, pattern = palette[item.name]
-        ranges = [(p.low, p.high) for p in item.points]
+        ends = [(point.y if e is None else e for e in (point.low, point.high)) for point in item.points]
+        lows, highs = zip(*ends, strict=True)
+        ys_of = [point.y for point in item.points]
         traces.append(
-            go.Scatter(
-                x=[point.x for point in item.points],
-                y=[point.y for point in item.points],
+            scatter(
+                [point.x for point in item.points],
+                ys_of,
                 error_y={
                     "type": "data",
                     "symmetric": False,
-                    "array": [
-                        0 if high is None else high - p.y for p, (_, high) in zip(item.points, ranges, strict=True)
-                    ],
-                    "arrayminus": [
-                        0 if low is None else p.y - low for p, (low, _) in zip(item.points, ranges, strict=True)
-                    ],
+                    "array": [high - y for high, y in zip(highs, ys_of, strict=True)],
+                    "arrayminus": [y - low for low, y in zip(lows, ys_of, strict=True)],
                     "color": colour,
                     "thickness": 1,
                 },
@@ -100,14 +96,13 @@ def _scaling(
                 line={"color": colour, "width": 2, "dash": "dot" if pattern else "solid"},
                 marker={"size": 8, "symbol": ("circle", "square", "diamond", "cross", "triangle-up")[number % 5]},
                 hovertext=[_scaled(item, point, x, y) for point in item.points],
-                hoverinfo="text",
             )
         )
     left, right = min(xs) / 1.3, max(xs) * 1.3
     for name, value in roofs:
         traces.append(
-            go.Scatter(
-                x=[left, right], y=[value, value], mode="lines+text", text=["", escaped(f"{name} {value:,.4g} {y[1]}")],
+            scatter(
+                [left, right], [value, value], mode="lines+text", text=["", escaped(f"{name} {value:,.4g} {y[1]}")],
                 textposition="bottom left", line={"color": GREY, "width": 1.5, "dash": "dash"}, showlegend=False,
                 hoverinfo="skip",
             )

@@ -13,17 +13,19 @@ from fiprof.reports.pages import plot
 from fiprof.reports.pages.charts import MOST_BARS
 from fiprof.reports.pages.figures import (
     axis,
-    bar_height,
-    category_axis,
+    bar,
+    bars,
     colours,
     escaped,
     figure,
     hover,
-    label,
+    keys_of,
+    scatter,
 )
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, View, render
+from fiprof.reports.words import phrase
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,7 +96,7 @@ def gpu_time(run: Run) -> GpuTime:
 def gpu_time_chart(what: GpuTime, *, anchor: str = "chart-gpu-time", most: int = MOST_BARS) -> Chart:
     """Each kernel's share of the GPU's time."""
     kernels = what.kernels[:most]
-    bars = [
+    lines = [
         plot.Bar(item.kernel, item.share, f"{item.share:6.1%}  {time_words(item.total_us)} in {item.count:,}")
         for item in kernels
     ]
@@ -102,51 +104,41 @@ def gpu_time_chart(what: GpuTime, *, anchor: str = "chart-gpu-time", most: int =
     return Chart(
         anchor=anchor,
         title="GPU time by kernel",
-        text=plot.bars(bars),
+        text=plot.bars(lines),
         figure=lambda: _gpu_time(kernels),
-        caption=(
-            f"Share of the time of all kernels, percent, by {what.by}"
-            + (", in the phase measure." if what.measured else ".")
-            + (f" {rest} more kernels took less." if rest else "")
+        caption=phrase(
+            f"chart.gpu_time{'_measured' * what.measured}",
+            by=what.by,
+            rest=phrase("chart.gpu_time_rest", count=rest) if rest else "",
         ),
     )
 
 
 def _gpu_time(kernels: Sequence[KernelTime]) -> Figure:
-    import plotly.graph_objects as go
-
-    keys = [str(index) for index in range(len(kernels))]
-    trace = go.Bar(
-        orientation="h",
-        y=keys,
-        x=[100 * item.share for item in kernels],
+    texts = [
+        hover(
+            item.kernel,
+            [
+                ("share of the kernels' time", f"{item.share:.2%}"),
+                ("time", time_words(item.total_us)),
+                ("executions", f"{item.count:,}"),
+                ("mean", time_words(item.total_us / item.count) if item.count else ""),
+            ],
+        )
+        for item in kernels
+    ]
+    trace = bar(
+        keys_of(kernels),
+        [100 * item.share for item in kernels],
+        texts,
         marker={"color": colours(["time"])["time"][0]},
         text=[f"{item.share:.1%}" for item in kernels],
         textposition="outside",
         cliponaxis=False,
-        hovertext=[
-            hover(
-                item.kernel,
-                [
-                    ("share of the kernels' time", f"{item.share:.2%}"),
-                    ("time", time_words(item.total_us)),
-                    ("executions", f"{item.count:,}"),
-                    ("mean", time_words(item.total_us / item.count) if item.count else ""),
-                ],
-            )
-            for item in kernels
-        ],
-        hoverinfo="text",
     )
-    most = max((100 * item.share for item in kernels), default=100.0)
-    return figure(
-        [trace],
-        height=bar_height(len(kernels), around=80),
-        bargap=0.3,
-        showlegend=False,
-        xaxis=axis("share of the kernels' time, %", range=[0, most * 1.15], ticksuffix="%"),
-        yaxis=category_axis(keys, [label(item.kernel) for item in kernels]),
-    )
+    most = 115 * max((item.share for item in kernels), default=1.0)
+    names, layout = [item.kernel for item in kernels], {"bargap": 0.3, "showlegend": False}
+    return bars([trace], names, "share of the kernels' time, %", most=most, around=80, **layout)
 
 
 # Device memory
@@ -171,8 +163,7 @@ def memory_chart(run: Run, *, anchor: str = "chart-memory") -> Chart | None:
         title="Device memory over time",
         text=_memory_text(lines, start, end),
         figure=lambda: _memory(lines),
-        caption="Bytes that the process holds on the GPU after each allocation and release, as nsys saw them; "
-        "time since the trace began.",
+        caption=phrase("chart.memory"),
     )
 
 
@@ -197,15 +188,13 @@ def _memory_text(lines: dict[str, pd.DataFrame], start: float, end: float) -> st
 
 
 def _memory(lines: dict[str, pd.DataFrame]) -> Figure:
-    import plotly.graph_objects as go
-
     traces = []
     for (name, group), (colour, _) in zip(lines.items(), colours(list(lines)).values(), strict=True):
         kept = _thinned(group)
         traces.append(
-            go.Scatter(
-                x=(kept["time_ns"] / 1e6).tolist(),
-                y=(kept["total_bytes"] / 1e6).tolist(),
+            scatter(
+                kept["time_ns"] / 1e6,
+                kept["total_bytes"] / 1e6,
                 name=escaped(name),
                 mode="lines",
                 line={"shape": "hv", "color": colour, "width": 2},

@@ -13,9 +13,10 @@ from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label
+from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label, scatter
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import View, render
+from fiprof.reports.words import phrase
 from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Cha
     longest = sorted(found.phases, key=lambda part: -part.length_us)[:MOST_WINDOWS]
     phases = [part for part in found.phases if part in longest]
     rest = len(found.phases) - len(phases)
+    windows = {"shown": len(phases), "all": len(found.phases)}
     views = timeline_text.document(dataclasses.replace(found, phases=tuple(phases))).shown
     strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
     return Chart(
@@ -50,14 +52,8 @@ def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Cha
         title="Timeline",
         text="\n\n".join(strips),
         figure=lambda: _timeline(run, phases),
-        caption=(
-            "Time since the trace began. Levels are nsys's samples, in percent; DRAM is reads and writes together."
-            + (f" The {len(phases)} longest of {len(found.phases):,} cases have a window." if rest else "")
-        ),
-        hint=(
-            "The menu leads to each case's measured window and to the whole trace. Executions too short for the width "
-            "are drawn as one, and say how many they are."
-        ),
+        caption=phrase("chart.timeline", rest=phrase("chart.timeline_rest", **windows) if rest else ""),
+        hint=phrase("chart.timeline_hint"),
     )
 
 
@@ -139,17 +135,18 @@ def _menu(phases: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, f
         for part in phases
     ]
     names = [*names, "the whole trace"][: len(windows)] if len(windows) > len(phases) else ["the whole trace"]
+    buttons = [
+        {"label": label(name), "method": "relayout", "args": [{"xaxis.range": list(window)}]}
+        for name, window in zip(names, windows, strict=True)
+    ]
     return {
         "type": "dropdown",
         "x": 0,
         "xanchor": "left",
-        "y": 1.0,
+        "y": 1,
         "yanchor": "bottom",
         "pad": {"b": 8},
-        "buttons": [
-            {"label": label(name), "method": "relayout", "args": [{"xaxis.range": list(window)}]}
-            for name, window in zip(names, windows, strict=True)
-        ],
+        "buttons": buttons,
     }
 
 
@@ -266,7 +263,6 @@ _LEVELS = (("SMs Active", "sms_active"), ("Tensor Active", "tensor_active"), ("D
 def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
     """Lines of what nsys sampled, each window in as many pieces, a gap between windows."""
     import numpy as np
-    import plotly.graph_objects as go
 
     sampled = samples.read(run)
     for device, found in sampled.items():
@@ -281,9 +277,9 @@ def _levels(run: Run, windows: Sequence[tuple[float, float]]) -> Iterable[Any]:
             x = np.concatenate([part[:-1] for part in parts]) / 1e6
             y = np.concatenate([found.means(key, part) for part in parts])
             full = name if len(sampled) == 1 else f"{name}, GPU {device}"
-            yield go.Scatter(
-                x=np.round(x, 5).tolist(),
-                y=[None if value != value else round(float(value), 2) for value in y],
+            yield scatter(
+                np.round(x, 5).tolist(),
+                [None if value != value else round(float(value), 2) for value in y],
                 mode="lines",
                 line={"shape": "hv", "width": 1.5, "color": colour},
                 name=escaped(full),

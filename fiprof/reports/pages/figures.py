@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fiprof.text import escape_control, shorten
@@ -123,6 +123,34 @@ def category_axis(keys: Sequence[str], labels: Sequence[str], **more: Any) -> di
     return {**base, **more}
 
 
-def bar_height(rows: int, *, around: int = 130) -> int:
-    """px for a chart of so many bars below each other."""
-    return max(rows, 2) * ROW_PX + around
+def bar(keys: Sequence[str], values: Sequence[float | None], texts: Sequence[str], **more: Any) -> Any:
+    """Bars to the right. texts: what stands beside the mouse."""
+    import plotly.graph_objects as go
+
+    return go.Bar(orientation="h", y=list(keys), x=list(values), hovertext=list(texts), hoverinfo="text", **more)
+
+
+def scatter(x: Iterable[Any], y: Iterable[Any], **more: Any) -> Any:
+    """Lines or points. more: of plotly's; ``hovertext`` is what stands beside the mouse."""
+    import plotly.graph_objects as go
+
+    return go.Scatter(x=list(x), y=list(y), **({"hoverinfo": "text"} if "hovertext" in more else {}), **more)
+
+
+def bars(traces: Sequence[Any], names: Sequence[str], title: str, *, most: float, around: int, **layout: Any) -> Figure:
+    """A figure of bars below each other, percent of something, whose keys are 0, 1, ….
+
+    most: the end of the axis. around: px beside the bars themselves.
+    """
+    return figure(
+        traces,
+        height=max(len(names), 2) * ROW_PX + around,
+        xaxis=axis(title, range=[0, most], ticksuffix="%"),
+        yaxis=category_axis(keys_of(names), [label(name) for name in names]),
+        **layout,
+    )
+
+
+def keys_of(items: Sequence[object]) -> list[str]:
+    """What tells bars apart, where their names need not differ."""
+    return [str(index) for index in range(len(items))]

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 
 from fiprof.analysis.analyses import Analyses
-from fiprof.model.case_quantities import NCU, NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD
+from fiprof.model.case_quantities import NCU, NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, CaseQuantity
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, CaseEntry, Manifest
+from fiprof.model.run import Run
 from fiprof.model.settings import collect_words
+from fiprof.reports.columns import attribute
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
+from fiprof.reports.pages.traced import LONG_TABLE, Cell, TracedColumns, listed
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.view import Column, Value
+from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 CODE_WIDTH = 96
@@ -35,53 +38,33 @@ VIEWERS: Mapping[str, str] = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
 
 def actions_section(manifest: Manifest) -> Section:
     """Every command of a run, with duration, exit status, log and its words."""
-    if not manifest.actions:
+    title, actions = phrase("actions.title"), manifest.actions
+    if not actions:
         why = manifest.reason or "run.json has none"
-        return Section("actions", "Actions log", (Caution(f"no command was started: {why}"),))
-    blocks: list[Block] = [_actions(manifest.actions)]
-    blocks += [
-        Caution(f"{action.step}: {action.message}" + (f" ({action.remedy})" if action.remedy else ""))
-        for action in manifest.actions
-        if action.message
+        return Section("actions", title, (Caution(phrase("actions.none", why=why)),))
+    note = phrase("actions.note", date=actions[0].started[:10])
+    cautions = [
+        Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
+        for each in actions
+        if each.message
     ]
-    workload = _workload(manifest.actions)
+    workload = _workload(actions)
     many = sum(word == "--case" for word in workload) > MOST_CASES
     said = [f"workload=({shell([*map(_quoted, workload)])})"] if many else []
-    said += [f"# {action.step}\n{_command(action, workload if many else ())}" for action in manifest.actions]
-    blocks.append(Code("\n\n".join(said), "bash" if many else "sh"))
-    return Section("actions", "Actions log", tuple(blocks))
+    said += [f"# {action.step}\n{_command(action, workload if many else ())}" for action in actions]
+    log = listed(_ACTIONS, actions, anchor="actions-log", title=phrase("actions.every"), notes=(note,))
+    return Section("actions", title, (log, *cautions, Code("\n\n".join(said), "bash" if many else "sh")))
 
 
-_ACTIONS = (
-    Column("step", "step"),
-    Column("started", "started"),
-    Column("duration_s", "took", "s", ",.2f"),
-    Column("exit", "exit", spec="d"),
-    Column("outcome", "outcome"),
-    Column("made", "made"),
-    Column("log", "log"),
+_ACTIONS: TracedColumns = (
+    attribute("step", "step"),
+    (Column("started", "started"), lambda action: action.started[11:19]),
+    attribute("duration_s", "took", "s", ",.2f"),
+    attribute("exit", "exit", "", "d", of="exit_status"),
+    attribute("outcome", "outcome"),
+    (Column("made", "made"), lambda action: ", ".join(file.path for file in action.files) or None),
+    attribute("log", "log"),
 )
-
-
-def _actions(actions: Sequence[Action]) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            action.step,
-            action.started[11:19],
-            action.duration_s,
-            action.exit_status,
-            action.outcome,
-            ", ".join(file.path for file in action.files) or None,
-            action.log,
-        ]
-        for action in actions
-    ]
-    date = actions[0].started[:10]
-    notes = (
-        f"started: on {date}, in the collecting machine's time. ncu starts its imports while nsys has the GPU, so that "
-        "durations overlap.",
-    )
-    return table(_ACTIONS, rows, anchor="actions-log", title="Every command", notes=notes)
 
 
 def _command(action: Action, workload: Sequence[str]) -> str:
@@ -111,72 +94,63 @@ class Collect:
     """Ids of the cases that it makes."""
 
 
+@dataclass(frozen=True)
+class _Box:
+    """Cases of a workload that are every combination of some values of its parameters."""
+
+    cases: tuple[CaseEntry, ...]
+    values: Mapping[str, tuple[str, ...]]
+
+    def chosen(self, known: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]]:
+        """The values that are not the default. known: the defaults; without them all."""
+        return {
+            key: found
+            for key, found in self.values.items()
+            if known is None or key not in known or found != (_word(known[key]),)
+        }
+
+
 def collects(manifest: Manifest, defaults: Defaults) -> tuple[Collect, ...]:
     """The commands that collect exactly the run's cases: one where its options can say them all, else several.
 
     defaults: of the workloads; a parameter at its default is left out, so that the commands are those of this fiprof.
     Without a workload's defaults all its parameters are said.
     """
-    workloads: dict[str, list[CaseEntry]] = {}
+    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
     for case in manifest.cases:
-        workloads.setdefault(case.workload, []).append(case)
-    together = {name: _choices(cases, defaults.get(name)) for name, cases in workloads.items()}
-    settings = [_quoted(word) for word in collect_words(manifest.settings)]
-    merged: dict[str, tuple[str, ...]] = {}
-    for choices in together.values():
-        merged.update(choices or {})
-    if workloads and all(
-        choices is not None and all(choices.get(key) == merged.get(key) for key in workloads[name][0].params)
-        for name, choices in together.items()
-    ):
-        ids = tuple(case.id for case in manifest.cases)
-        return (Collect(shell([*_collect(list(workloads), merged, defaults), *settings]), ids),)
-    found = []
-    for name, cases in workloads.items():
-        choices = together[name]
-        if choices is not None:
-            words = _collect([name], choices, {})
-            found.append(Collect(shell([*words, *settings]), tuple(case.id for case in cases)))
-            continue
-        for part in _parts(cases):
-            words = _collect([name], _choices(part, None) or {}, {})
-            found.append(Collect(shell([*words, *settings]), tuple(case.id for case in part)))
-    return tuple(found)
-
-
-def _parts(cases: Sequence[CaseEntry]) -> list[list[CaseEntry]]:
-    """The cases in parts that are every combination of some values each: two parts become one while they differ in a
-    single parameter. Not the fewest parts there can be, but few."""
-    keys = list(dict.fromkeys(key for case in cases for key in case.params))
-    boxes: list[tuple[list[CaseEntry], dict[str, tuple[str, ...]]]] = [
-        ([case], {key: (_word(case.params.get(key)),) for key in keys}) for case in cases
+        workloads[case.workload].append(case)
+    boxes = {name: _boxes(cases) for name, cases in workloads.items()}
+    chosen = [
+        (name, box, box.chosen(defaults.get(name) if len(found) == 1 else None))
+        for name, found in boxes.items()
+        for box in found
     ]
+    merged = {key: values for *_, choices in chosen for key, values in choices.items()}
+    agree = all(choices.get(key) == merged.get(key) for _, box, choices in chosen for key in box.values)
+    settings = [_quoted(word) for word in collect_words(manifest.settings)]
+    if agree and chosen and len(chosen) == len(workloads):
+        words = _collect(list(workloads), merged, defaults)
+        return (Collect(shell([*words, *settings]), tuple(case.id for case in manifest.cases)),)
+    return tuple(
+        Collect(shell([*_collect([name], choices, {}), *settings]), tuple(case.id for case in box.cases))
+        for name, box, choices in chosen
+    )
+
+
+def _boxes(cases: Sequence[CaseEntry]) -> list[_Box]:
+    """The cases in boxes: two become one while they differ in a single parameter. Not the fewest that there can be, but
+    few."""
+    keys = list(dict.fromkeys(key for case in cases for key in case.params))
+    boxes = [_Box((case,), {key: (_word(case.params.get(key)),) for key in keys}) for case in cases]
     for key in reversed(keys):
-        merged: dict[tuple[tuple[str, ...], ...], tuple[list[CaseEntry], dict[str, tuple[str, ...]]]] = {}
-        for part, values in boxes:
-            rest = tuple(values[other] for other in keys if other != key)
-            if rest not in merged:
-                merged[rest] = ([*part], dict(values))
-                continue
-            together = merged[rest]
-            together[0].extend(part)
-            together[1][key] = tuple(dict.fromkeys((*together[1][key], *values[key])))
+        merged: dict[tuple[tuple[str, ...], ...], _Box] = {}
+        for box in boxes:
+            rest = tuple(box.values[other] for other in keys if other != key)
+            before = merged.get(rest, _Box((), {**box.values, key: ()}))
+            values = tuple(dict.fromkeys((*before.values[key], *box.values[key])))
+            merged[rest] = _Box((*before.cases, *box.cases), {**box.values, key: values})
         boxes = list(merged.values())
-    return [part for part, _ in boxes]
-
-
-def _choices(cases: Sequence[CaseEntry], known: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]] | None:
-    """Parameter -> its values, whose every combination is one of the cases; None where some combination is not."""
-    keys = list(cases[0].params)
-    values = {key: tuple(dict.fromkeys(_word(case.params.get(key)) for case in cases)) for key in keys}
-    made = {tuple(_word(case.params.get(key)) for key in keys) for case in cases}
-    if made != set(product(*values.values())):
-        return None
-    return {
-        key: found
-        for key, found in values.items()
-        if known is None or key not in known or found != (_word(known[key]),)
-    }
+    return boxes
 
 
 def _collect(names: Sequence[str], choices: Mapping[str, tuple[str, ...]], defaults: Defaults) -> list[str]:
@@ -201,41 +175,32 @@ def _word(value: object) -> str:
 
 def guide_section(measured: Analyses, defaults: Defaults) -> Section:
     """Copy, paste, run; and the result to expect."""
-    manifest = measured.run.manifest
+    run, manifest = measured.run, measured.run.manifest
     blocks: list[Block] = []
-    commands = collects(manifest, defaults)
-    if commands:
+    if commands := collects(manifest, defaults):
         version = f"fiprof {manifest.fiprof}" if manifest.fiprof else "fiprof"
         kernels = ", ".join(f"{name} {version}" for name, version in _libraries(manifest))
-        blocks.append(Text((f"With {version}{' and ' + kernels if kernels else ''} on such a GPU:",)))
+        blocks.append(_text("guide.with", what=" and ".join(filter(None, (version, kernels)))))
         blocks.append(Code("\n".join(each.command for each in commands)))
-        if len(commands) > 1:
-            blocks.append(Text(("Each makes a run of its own: no single one has exactly these cases.",)))
-        if (rounds := measured.run.settings.rounds) != 1:
-            blocks.append(
-                Text((f"This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",))
-            )
-        if measured.run.plain or measured.run.trace.cases or measured.run.launches:
-            blocks.append(_expect(measured))
+        blocks += [_text("guide.several")] if len(commands) > 1 else []
+        blocks += [_text("guide.rounds", rounds=run.settings.rounds)] if run.settings.rounds != 1 else []
+        if run.plain or run.trace.cases or run.launches:
+            blocks.append(_expect(run))
     name = shlex.quote(escape_control(manifest.name))
     made = {file.path for action in manifest.actions for file in action.files}
     if made & {NCU_PAGES["raw"], NSYS_SQLITE}:
-        blocks.append(Text(("Without a GPU, the same analysis from the raw files in this run's folder:",)))
-        blocks.append(Code(f"fiprof collect --replay {name}\nfiprof report latest"))
+        blocks += [_text("guide.replay"), Code(f"fiprof collect --replay {name}\nfiprof report latest")]
     if by_hand := _by_hand(manifest):
-        blocks.append(
-            Text(("By hand, in bash, without fiprof's supervision: its own commands, in a folder of their own.",))
-        )
-        blocks.append(Code(by_hand, "bash"))
-    opened = [f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made]
-    also = []
-    if opened:
-        open_ = "opens this run's raw report" if len(opened) == 1 else "open this run's raw reports"
-        also.append(f"{' and '.join(opened)} {open_}; xz -dk FILE.xz unpacks one that is packed.")
+        blocks += [_text("guide.by_hand"), Code(by_hand, "bash")]
+    opened = tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made)
+    also = [_text(f"guide.viewer{'s' * (len(opened) > 1)}", opened=opened)] if opened else []
     if made:
-        also.append("fiprof show, stalls, roofline, hotspots and timeline print the tables behind this report.")
-        blocks.append(Bullets(tuple(Text((text,)) for text in also)))
-    return Section("reproduce", "Reproduction guide", tuple(blocks))
+        blocks.append(Bullets((*also, _text("guide.tables"))))
+    return Section("reproduce", phrase("guide.title"), tuple(blocks))
+
+
+def _text(key: str, **values: object) -> Text:
+    return Text((phrase(key, **values),))
 
 
 def _libraries(manifest: Manifest) -> Iterable[tuple[str, str]]:
@@ -290,61 +255,39 @@ def _moved(word: str, name: str) -> str:
     return f"{before}{equals}{BY_HAND}/{tail}"
 
 
-_EXPECTED = (
-    Column("case", "case"),
-    Column("plain_us", "plain", "µs", ",.2f"),
-    Column("plain_spread", "spread", spec=".1%"),
-    Column("nsys_us", "nsys", "µs", ",.2f"),
-    Column("nsys_spread", "spread", spec=".1%"),
-    Column("ncu_us", "ncu", "µs", ",.2f"),
-)
+def _expect(run: Run) -> Table:
+    def of(key: str, title: str, unit: str, spec: str, quantity: CaseQuantity) -> tuple[Column, Callable[..., Cell]]:
+        return Column(key, title, unit, spec), lambda case: quantity.traced(run, case.id)
 
-
-def _expect(measured: Analyses) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            measured.run.labels(case.id),
-            PLAIN.traced(measured.run, case.id),
-            PLAIN_SPREAD.traced(measured.run, case.id),
-            NSYS.traced(measured.run, case.id),
-            NSYS_SPREAD.traced(measured.run, case.id),
-            NCU.traced(measured.run, case.id),
-        ]
-        for case in measured.run.manifest.cases
-    ]
-    notes = (
-        "Medians of an iteration; spread: (p90 - p10) / median over this run's iterations. Another run on the same GPU "
-        "lies within a few times that, unless clocks, temperature or company differ; another GPU, driver or library is "
-        "another measurement. plain: between CUDA events, without a profiler. nsys, ncu: kernels alone.",
+    columns: TracedColumns = (
+        (Column("case", "case"), lambda case: run.labels(case.id)),
+        of("plain_us", "plain", "µs", ",.2f", PLAIN),
+        of("plain_spread", "spread", "", ".1%", PLAIN_SPREAD),
+        of("nsys_us", "nsys", "µs", ",.2f", NSYS),
+        of("nsys_spread", "spread", "", ".1%", NSYS_SPREAD),
+        of("ncu_us", "ncu", "µs", ",.2f", NCU),
     )
-    return table(
-        _EXPECTED,
-        rows,
-        anchor="reproduce-expected",
-        title="What to expect",
-        notes=notes,
-        appendix=len(rows) > LONG_TABLE,
-    )
+    cases, notes = run.manifest.cases, (phrase("guide.expect_note"),)
+    texts = {"title": phrase("guide.expect"), "notes": notes, "appendix": len(cases) > LONG_TABLE}
+    return listed(columns, cases, anchor="reproduce-expected", **texts)
 
 
 # Files
 
-_FILES = (
-    Column("path", "file"),
-    Column("bytes", "bytes", spec=",d"),
-    Column("sha256", "sha256", least=64),
+_FILES: TracedColumns = (
+    attribute("path", "file"),
+    attribute("bytes", "bytes", "", ",d"),
+    attribute("sha256", "sha256", least=64),
 )
 
 
 def files_table(manifest: Manifest) -> Table | None:
     """Every raw file with its checksum; None for none."""
-    rows: list[list[Cell]] = [
-        [file.path, file.bytes, file.sha256] for action in manifest.actions for file in action.files
-    ]
-    if not rows:
+    files = [file for action in manifest.actions for file in action.files]
+    if not files:
         return None
-    notes = ("Of the files as the tools wrote them; a packed one (.xz) has this sum when it is unpacked.",)
-    return table(_FILES, rows, anchor="appendix-files", title="Raw files", notes=notes, appendix=True)
+    texts = {"title": phrase("appendix.files"), "notes": (phrase("appendix.files_note"),)}
+    return listed(_FILES, files, anchor="appendix-files", appendix=True, **texts)
 
 
 # Shell

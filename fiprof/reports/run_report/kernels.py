@@ -184,9 +184,8 @@ class _Writer:
         told = [*occupancy_findings(found), *([grid_finding(found.waves)] if found.waves is not None else [])]
         share = achieved.value / theoretical.value if achieved and theoretical and theoretical.value else 0.0
         key = "achieved" if theoretical is None else "all" if share >= ALL_THAT_FITS else "part"
-        head = achieved and phrase(
-            f"kernel_occupancy.{key}", achieved=achieved.as_(".1f", "%"), theoretical=theoretical, share=share
-        )
+        values = {"achieved": achieved and achieved.as_(".1f", "%"), "theoretical": theoretical, "share": share}
+        head = phrase(f"kernel_occupancy.{key}", **values) if achieved is not None else None
         return join(" ", [head, *map(worded, told)])
 
     def _compute(self, group: Group) -> Iterator[TracedText | None]:

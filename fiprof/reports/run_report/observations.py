@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import FLOPS_HIGH
 from fiprof.analysis.expected import expected
-from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.occupancy import Waves, occupancy
 from fiprof.analysis.thresholds import APART, SOME_WAITING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
-from fiprof.model.provenance import TracedNumber, TracedText, more, sentence
+from fiprof.model.provenance import TracedNumber, TracedText, more
 from fiprof.model.quantities import DURATION
 from fiprof.reports import verdict_words
 from fiprof.reports.expected import SHOWN, cells
@@ -23,7 +23,7 @@ from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
 from fiprof.reports.run_report.story import Story, share_idle
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
 
 LEAST_SHARE = 0.01
@@ -45,7 +45,7 @@ def section(measured: Analyses, told: Story, found: Verdicts) -> Section:
 
     Raises FiprofError for a table that cannot be read.
     """
-    findings = [
+    blocks: list[Block] = [
         *parameters.findings(measured),
         *waiting(measured, told, found),
         *second_kernels(measured),
@@ -53,11 +53,9 @@ def section(measured: Analyses, told: Story, found: Verdicts) -> Section:
         *extra_work(measured, found),
         *cold(measured),
     ]
-    blocks: list[Block] = list(findings)
-    if not findings:
-        what = "Nothing stands out: no kernel beside the main one, no waiting GPU, no cases to compare."
+    if not blocks:
         seen = measured.run.launches or measured.run.trace.cases
-        blocks.append(Text((what if seen else "Nothing was measured of any case: there is nothing to observe.",)))
+        blocks.append(Text((phrase(f"observations.{'nothing' if seen else 'unmeasured'}"),)))
     return Section("observations", "Observations", tuple(blocks), tuple(_expected(measured)))
 
 
@@ -66,87 +64,79 @@ def section(measured: Analyses, told: Story, found: Verdicts) -> Section:
 
 def waiting(measured: Analyses, told: Story, found: Verdicts) -> Iterable[Observation]:
     """Cases in which the GPU waits for the host: by the loop without a profiler, else by the trace."""
-    idle = {
-        phase.at.spans[0].case or "": phase.at
-        for phase in sorted(told.measured, key=lambda phase: phase.at.busy)
-        if phase.at.spans and phase.at.spans[0].case and phase.at.busy < 1 - SOME_WAITING.share
-    }
-    traced = {case: share_idle(part) for case, part in idle.items()}
+    run, traced = measured.run, {}
+    for part in sorted((phase.at for phase in told.measured), key=lambda part: part.busy):
+        case = part.spans[0].case if part.spans else None
+        if case and part.busy < 1 - SOME_WAITING.share:
+            traced[case] = share_idle(part)
     plain = verdict_words.waiting(found)
-    if plain:
-        label, most = plain[0][0].label, sentence("{}", plain[0][1])
-        evidence = [
-            sentence(
-                "{}: {} without a profiler, kernels {} an iteration{}",
-                case.label,
-                fact,
-                KERNEL_TIME.traced(measured.run, case.case) or "–",
-                sentence("; under nsys {}", traced[case.case]) if case.case in traced else "",
-            )
-            for case, fact in plain
-        ]
-        sure = "the host's time of an iteration, back to back, against nsys's kernel time. nsys itself makes launches "
-        sure += "longer, so that its own shares are larger."
-    elif traced:
-        first = next(iter(traced))
-        label, most = measured.run.labels(first or None), traced[first]
-        evidence = [
-            sentence("{}: {} under nsys", measured.run.labels(case or None), fact) for case, fact in traced.items()
-        ]
-        sure = "by nsys, which itself makes each launch longer: without it the share is smaller."
-    else:
+    shares: list[tuple[str, TracedNumber | str]] = [(case.label, share) for case, share in plain]
+    evidence = [
+        phrase(
+            f"finding_waiting.plain{'_traced' * (case.case in traced)}",
+            label=case.label,
+            share=share,
+            kernels=KERNEL_TIME.traced(run, case.case) or "–",
+            traced=traced.get(case.case),
+        )
+        for case, share in plain
+    ]
+    if not plain:
+        shares = [(run.labels(case), share) for case, share in traced.items()]
+        evidence = [phrase("finding_waiting.traced", label=label, share=share) for label, share in shares]
+    if not shares:
         return
-    others = f", and for a tenth or more in {more(len(evidence) - 1, 'case')}" if len(evidence) > 1 else ""
+    others = phrase("finding_waiting.others", others=more(len(shares) - 1, "case")) if len(shares) > 1 else ""
     yield Observation(
         anchor="finding-waiting",
-        observation=sentence("The GPU waits for {} of the time of {}{}.", most, label, others),
+        observation=phrase("finding_waiting.observation", most=shares[0][1], label=shares[0][0], others=others),
         evidence=tuple(evidence[:MOST_LINES]),
-        implication="There the host's launches set the pace: a CUDA graph, fewer launches or more work in each gains "
-        "up to this share; a faster kernel does not.",
-        sure=sure,
+        implication=phrase("finding_waiting.implication"),
+        sure=phrase(f"finding_waiting.sure_{'plain' if plain else 'traced'}"),
     )
 
 
 def second_kernels(measured: Analyses) -> Iterable[Observation]:
     """Kernels beside the one that takes most of an iteration."""
+    run = measured.run
     shares: dict[str, list[tuple[str, TracedNumber, TracedNumber]]] = defaultdict(list)
     of_case: dict[str, list[str]] = defaultdict(list)
-    for case, kernel in measured.run.trace.kernels:
+    for case, kernel in run.trace.kernels:
         of_case[case].append(kernel)
     for case, kernels in of_case.items():
-        whole = NSYS.traced(measured.run, case)
-        times = {kernel: time for kernel in kernels if (time := kernel_median(measured.run, case, kernel)) is not None}
+        whole = NSYS.traced(run, case)
+        times = {kernel: time for kernel in kernels if (time := kernel_median(run, case, kernel)) is not None}
         if whole is None or len(times) < 2:
             continue
         main = max(times, key=lambda kernel: times[kernel].value)
         for kernel, time in times.items():
             share = (time / whole).as_(".1%")
             if kernel != main and share.value >= LEAST_SHARE:
-                shares[kernel].append((case, share, time))
-    largest = {kernel: max(share.value for _, share, _ in found) for kernel, found in shares.items()}
-    told = sorted(largest, key=lambda kernel: -largest[kernel])[:MOST_KERNELS]
-    for kernel, found in shares.items():
-        if kernel not in told:
-            continue
+                shares[kernel].append((run.labels(case), share, time))
+    for found in shares.values():
         found.sort(key=lambda item: -item[1].value)
-        case, share, _ = found[0]
-        rest = sentence(", and {} or more of {}", found[-1][1], more(len(found) - 1, "case")) if len(found) > 1 else ""
-        merge = "MergeStates" in kernel
+    told = sorted(shares, key=lambda kernel: -shares[kernel][0][1].value)[:MOST_KERNELS]
+    for kernel in [kernel for kernel in shares if kernel in told]:
+        found = shares[kernel]
+        label, share, _ = found[0]
+        name, merge = short_kernel(kernel), "_merge" if "MergeStates" in kernel else ""
+        others = more(len(found) - 1, "case")
         yield Observation(
             anchor=f"finding-kernel-{parameters.slug(kernel)}",
-            observation=sentence(
-                "{}{} takes {} of the kernel time of {}{}.",
-                short_kernel(kernel), " (the merge after split-KV)" * merge, share, measured.run.labels(case), rest,
+            observation=phrase(
+                "finding_kernel.observation",
+                kernel=phrase("finding_kernel.merge", kernel=name) if merge else name,
+                share=share,
+                label=label,
+                others=phrase("finding_kernel.others", share=found[-1][1], others=others) if len(found) > 1 else "",
             ),
             evidence=tuple(
-                sentence("{}: {}, {} of the iteration", measured.run.labels(c), t, s) for c, s, t in found[:MOST_LINES]
+                phrase("finding_kernel.evidence", label=label, time=time, share=share)
+                for label, share, time in found[:MOST_LINES]
             ),
-            implication="Without the split there is nothing to merge: it pays where it fills the GPU, and costs this "
-            "share where the grid would fill it anyway."
-            if merge
-            else "Fusing it into its neighbour, or leaving it out, gains at most this share.",
-            sure="medians by nsys; kernels that are launched ahead of the other's end overlap a little.",
-        )  # fmt: skip
+            implication=phrase(f"finding_kernel.implication{merge}"),
+            sure=phrase("finding_kernel.sure"),
+        )
 
 
 # Grids, extra work, cold caches
@@ -158,34 +148,32 @@ def _named(group: Group) -> str:
 
 def grids(measured: Analyses) -> Iterable[Observation]:
     """Grids that fill a small part of the GPU, and tails that cost time."""
-    small: list[tuple[Group, str]] = []
-    tails: list[tuple[Group, str]] = []
-    for group in measured.longest:
-        waves = occupancy(group.median).waves
-        if waves is None:
-            continue
-        if waves.waves < SMALL_GRID:
-            small.append((group, f"{waves.last_blocks:,} of the {waves.wave_blocks:,} blocks that fit at once"))
-        elif waves.loss_share is not None and waves.loss_share >= TAIL_LOSS:
-            tails.append((group, f"{waves.waves:.2f} waves, the tail costs at most {waves.loss_share:.1%} of the time"))
-    if small:
-        others = f", and so do {len(small) - 1} more" if len(small) > 1 else ""
+    found = [(group, waves) for group in measured.longest if (waves := occupancy(group.median).waves) is not None]
+    yield from _waves("small-grids", [pair for pair in found if pair[1].waves < SMALL_GRID])
+    large = [pair for pair in found if pair[1].waves >= SMALL_GRID]
+    yield from _waves("tail", [pair for pair in large if (pair[1].loss_share or 0.0) >= TAIL_LOSS])
+
+
+def _waves(what: str, found: Sequence[tuple[Group, Waves]]) -> Iterable[Observation]:
+    table = f"finding_{what.replace('-', '_')}"
+    if found:
+        others = phrase(f"{table}.others", count=len(found) - 1) if len(found) > 1 else ""
         yield Observation(
-            anchor="finding-small-grids",
-            observation=f"The grid of {_named(small[0][0])} fills less than half of the GPU{others}.",
-            evidence=tuple(f"{_named(group)}: {text}" for group, text in small[:MOST_LINES]),
-            implication="More blocks gain here before anything inside the kernel does: split the work further, or put "
-            "more of it into a launch.",
-            sure="blocks a multiprocessor by ncu's occupancy limits.",
-        )
-    if tails:
-        others = f", and so is that of {len(tails) - 1} more" if len(tails) > 1 else ""
-        yield Observation(
-            anchor="finding-tail",
-            observation=f"The last wave of {_named(tails[0][0])} is partly empty{others}.",
-            evidence=tuple(f"{_named(group)}: {text}" for group, text in tails[:MOST_LINES]),
-            implication="Blocks of another size, or a persistent kernel that hands out tiles, would fill it.",
-            sure="an upper bound: it holds where every block takes the same time.",
+            anchor=f"finding-{what}",
+            observation=phrase(f"{table}.observation", kernel=_named(found[0][0]), others=others),
+            evidence=tuple(
+                phrase(
+                    f"{table}.evidence",
+                    kernel=_named(group),
+                    blocks=waves.last_blocks,
+                    wave=waves.wave_blocks,
+                    waves=waves.waves,
+                    loss=waves.loss_share,
+                )
+                for group, waves in found[:MOST_LINES]
+            ),
+            implication=phrase(f"{table}.implication"),
+            sure=phrase(f"{table}.sure"),
         )
 
 
@@ -199,46 +187,46 @@ def extra_work(measured: Analyses, verdicts: Verdicts) -> Iterable[Observation]:
         verdict = verdicts.of(main.launch) if main is not None else None
         costs = verdict is not None and verdict.kind in (Kind.COMPUTE, Kind.LATENCY)
         if factor is not None and factor.value >= (MUCH_WORK if costs else FLOPS_HIGH):
-            bound = f", {verdict_words.title(verdict)}" if verdict is not None else ""
+            bound = phrase("finding_extra_work.bound", verdict=verdict_words.title(verdict)) if verdict else ""
             found.append((factor, measured.run.labels(case.id), bound))
     if not found:
         return
     found.sort(key=lambda item: -item[0].value)
-    (most, label, _), others = found[0], len(found) - 1
-    rest = sentence(", and {} {} times or more", more(others, "case"), found[-1][0]) if others else ""
+    most, label, _ = found[0]
+    others = more(len(found) - 1, "case")
+    rest = phrase("finding_extra_work.others", others=others, factor=found[-1][0]) if len(found) > 1 else ""
     yield Observation(
         anchor="finding-extra-work",
-        observation=sentence("{} does {} times the operations that its algorithm needs{}.", label, most, rest),
-        evidence=tuple(sentence("{}: {} times{}", label, factor, bound) for factor, label, bound in found[:MOST_LINES]),
-        implication="Masked, padded or repeated work, or operations that the cost model leaves out (exponentials, "
-        "conversions). Saving it gains where compute binds, and nothing where memory does.",
-        sure="ncu's counters over the workload's cost model: tensor operations where there are any.",
+        observation=phrase("finding_extra_work.observation", label=label, factor=most, others=rest),
+        evidence=tuple(
+            phrase("finding_extra_work.evidence", label=label, factor=factor, bound=bound)
+            for factor, label, bound in found[:MOST_LINES]
+        ),
+        implication=phrase("finding_extra_work.implication"),
+        sure=phrase("finding_extra_work.sure"),
     )
 
 
 def cold(measured: Analyses) -> Iterable[Observation]:
     """Kernels that ncu saw run much longer than nsys did."""
-    found: list[tuple[TracedNumber, Group, TracedText]] = []
+    found: list[tuple[TracedNumber, str, TracedText]] = []
     for group in measured.longest:
         ncu, nsys = group.median.traced(DURATION), kernel_median(measured.run, group.case, group.kernel)
         if ncu is not None and nsys is not None and nsys.value and (ratio := ncu / nsys).value >= APART.value:
-            found.append((ratio, group, sentence("{}: {} under ncu, {} under nsys", _named(group), ncu, nsys)))
+            text = phrase("finding_cold.evidence", kernel=_named(group), ncu=ncu, nsys=nsys)
+            found.append((ratio, _named(group), text))
     if not found:
         return
     found.sort(key=lambda item: -item[0].value)
-    ratio, group, _ = found[0]
-    others = (
-        sentence(", and {} {} times or more", more(len(found) - 1, "kernel"), found[-1][0]) if len(found) > 1 else ""
-    )
+    ratio, kernel, _ = found[0]
+    others = more(len(found) - 1, "kernel")
+    rest = phrase("finding_cold.others", others=others, ratio=found[-1][0]) if len(found) > 1 else ""
     flushed = measured.run.settings.cache_control == "all"
     yield Observation(
         anchor="finding-cold",
-        observation=sentence("ncu saw {} run {} times as long as nsys did{}.", _named(group), ratio, others),
+        observation=phrase("finding_cold.observation", kernel=kernel, ratio=ratio, others=rest),
         evidence=tuple(text for *_, text in found[:MOST_LINES]),
-        implication="Under ncu the caches are flushed first: in the loop these kernels find data in L2. Read their "
-        "rates, hit rates and stalls as those of a first use; --cache-control none shows the warm case."
-        if flushed
-        else "Clocks or the replays differ: hold the rates of these kernels against nsys's times.",
+        implication=phrase(f"finding_cold.{'flushed' if flushed else 'differs'}"),
     )
 
 
@@ -247,23 +235,22 @@ def cold(measured: Analyses) -> Iterable[Observation]:
 
 def _expected(measured: Analyses) -> Iterable[Section]:
     """What is expected of the kernel families beside what was measured."""
+    title = "Against what is expected"
     try:
         found = expected(measured.run)
     except FiprofError as error:
-        if not measured.run.launches:
-            return
-        text = f"{error.message[:1].upper()}{error.message[1:]}."
-        yield Section("expected", "Against what is expected", (Text((text,)),))
+        if measured.run.launches:
+            text = f"{error.message[:1].upper()}{error.message[1:]}."
+            yield Section("expected", title, (Text((text,)),))
         return
-    columns = (Column("case", "case"), *SHOWN)
     rows = tuple((case.at.label, *cells(item)) for case in found.cases for item in case.values)
     families = defaultdict(list)
     for case in found.cases:
         families[case.source.title].append(case.family)
-    notes = tuple(f"Expected of {', '.join(dict.fromkeys(names))}: {title}." for title, names in families.items())
-    view = View(columns, rows, notes=notes)
-    blocks: list[Block] = [
-        Text((" ".join(map(worded, found.summary)),)),
-        Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE),
-    ]
-    yield Section("expected", "Against what is expected", tuple(blocks))
+    notes = tuple(
+        phrase("observations.expected", families=", ".join(dict.fromkeys(names)), title=title)
+        for title, names in families.items()
+    )
+    view = View((Column("case", "case"), *SHOWN), rows, notes=notes)
+    table = Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE)
+    yield Section("expected", title, (Text((" ".join(map(worded, found.summary)),)), table))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fiprof.analysis.analyses import Analyses
+from fiprof.model.expressions import ratio
 from fiprof.model.manifest import CaseEntry, Manifest
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports.pages.page import Block, Bullets, Caution, Section, Text
-from fiprof.reports.pages.traced import LONG_TABLE, Cell, table
+from fiprof.reports.pages.traced import LONG_TABLE, Cell, TracedColumns, listed, table
 from fiprof.reports.view import Column, Value
 from fiprof.reports.words import phrase, templates
 from fiprof.text import escape_control, shorten
@@ -30,7 +31,8 @@ def environment_section(run: Run) -> Section:
     if rows:
         blocks.append(table((Column("what", "what"), Column("value", "found")), rows, anchor="environment-found"))
     if not run.manifest.environment:
-        blocks.append(Caution(f"the run's environment is not known: {run.manifest.reason or 'its run.json has none'}"))
+        why = run.manifest.reason or "its run.json has none"
+        blocks.append(Caution(phrase("asked.no_environment", why=why)))
     return Section("environment", "Environment", tuple(blocks))
 
 
@@ -92,93 +94,91 @@ def asked_section(measured: Analyses, defaults: Defaults) -> Section:
     manifest = measured.run.manifest
     blocks: list[Block] = []
     if manifest.replayed_from:
-        blocks.append(
-            Text((f"This run measured nothing: it reads the raw files of {escape_control(manifest.replayed_from)}.",))
-        )
+        blocks.append(Text((phrase("asked.replayed", run=escape_control(manifest.replayed_from)),)))
     if manifest.cases:
         workloads = defaultdict(list)
         for case in manifest.cases:
             workloads[case.workload].append(case)
-        count = f"{len(manifest.cases)} case{'s' * (len(manifest.cases) > 1)}"
-        apart = ". Values that are fiprof's defaults stand apart, for nobody need have asked for them"
-        blocks.append(Text((f"{count}{apart if any(name in defaults for name in workloads) else ''}:",)))
+        unknown = [escape_control(name) for name in workloads if name not in defaults]
+        key = "asked.cases" + "_defaults" * (len(unknown) < len(workloads))
+        blocks.append(Text((phrase(key, cases=len(manifest.cases)),)))
         blocks.append(Bullets(tuple(Text((_workload(name, cases, defaults),)) for name, cases in workloads.items())))
-        if defaults and (unknown := [escape_control(name) for name in workloads if name not in defaults]):
-            which = "these workloads" if len(unknown) == len(workloads) else ", ".join(unknown)
-            blocks.append(Text((f"Which values are defaults of {which} is not known here.",)))
-        blocks.append(_costs(measured))
+        if defaults and unknown:
+            key = f"asked.unknown{'_all' * (len(unknown) == len(workloads))}"
+            blocks.append(Text((phrase(key, workloads=", ".join(unknown)),)))
+        blocks.append(_costs(measured.run))
     else:
-        blocks.append(Caution("the run names no case: kernels are shown as the tools saw them"))
+        blocks.append(Caution(phrase("asked.no_case")))
     if manifest.settings:
-        rows = [(name, value, meaning) for name, value, meaning in _settings(manifest)]
+        rows = list(_settings(manifest))
         columns = (Column("setting", "setting"), Column("value", "value"))
-        blocks.append(table(columns, [row[:2] for row in rows], anchor="asked-settings", title="How it was measured"))
+        title = phrase("asked.measured")
+        blocks.append(table(columns, [row[:2] for row in rows], anchor="asked-settings", title=title))
         blocks.append(Bullets(tuple(Text((meaning,)) for _, _, meaning in rows if meaning)))
-    return Section("asked", "What was asked, and how it was taken", tuple(blocks))
+    return Section("asked", phrase("asked.title"), tuple(blocks))
 
 
 def _workload(name: str, cases: Sequence[CaseEntry], defaults: Defaults) -> str:
     known = defaults.get(name)
-    values = {key: tuple(dict.fromkeys(str(_plain(case.params[key])) for case in cases if key in case.params))
-              for key in dict.fromkeys(key for case in cases for key in case.params)}  # fmt: skip
-    words = {key: f"{key} {', '.join(found)}" for key, found in values.items()}
-    chosen = [text for key, text in words.items() if known is None or values[key] != (str(_plain(known.get(key))),)]
-    filled = [text for key, text in words.items() if text not in chosen]
-    head = f"{escape_control(name)} ({len(cases)} case{'s' * (len(cases) > 1)}): "
-    if known is None:
-        return head + "; ".join(chosen) + "."
-    if not chosen:
-        return head + f"everything at its default: {'; '.join(filled)}."
-    return head + "; ".join(chosen) + (f". By default: {'; '.join(filled)}." if filled else ".")
+    chosen: list[str] = []
+    filled: list[str] = []
+    for key in dict.fromkeys(key for case in cases for key in case.params):
+        values = dict.fromkeys(str(_plain(case.params[key])) for case in cases if key in case.params)
+        at_default = known is not None and [*values] == [str(_plain(known.get(key)))]
+        (filled if at_default else chosen).append(f"{key} {', '.join(values)}")
+    ending = "" if not filled and (chosen or known is None) else "_defaults" if chosen else "_default"
+    words = {"chosen": "; ".join(chosen), "filled": "; ".join(filled)}
+    return phrase(f"asked.workload{ending}", name=escape_control(name), cases=len(cases), **words)
 
 
 def _plain(value: object) -> object:
     return {True: "true", False: "false"}.get(value, value) if isinstance(value, bool) else value
 
 
-_COSTS = (
-    Column("case", "case"),
-    Column("flops", "least work", "GFLOP", ",.3f"),
-    Column("read", "least read", "MB", ",.2f"),
-    Column("written", "least written", "MB", ",.2f"),
-    Column("intensity", "intensity", "FLOP/byte", ",.2f"),
-    Column("error", "error", "to fp32", ".1e"),
-)
+def _least(formula: str, amount: Callable[[CaseEntry], float]) -> Callable[[CaseEntry], Cell]:
+    """An amount of the cost model; None where the case has none."""
+
+    def cell(case: CaseEntry) -> Cell:
+        value = amount(case)
+        return TracedNumber(value, Provenance("run.json", formula, case=case.id)) if value else None
+
+    return cell
 
 
-def _costs(measured: Analyses) -> Block:
-    rows: list[list[Cell]] = []
-    for case in measured.run.manifest.cases:
-        baseline = measured.run.baseline.get(case.id)
-        moved = case.bytes_read + case.bytes_written
+def _intensity(case: CaseEntry) -> float:
+    return ratio(case.flops, case.bytes_read + case.bytes_written) or 0.0
 
-        def of(formula: str, value: float, case_id: str = case.id) -> TracedNumber:
-            return TracedNumber(value, Provenance("run.json", formula, case=case_id))
 
-        rows.append(
-            [
-                measured.run.labels(case.id),
-                of("flops / 1000000000", case.flops / 1e9) if case.flops else None,
-                of("bytes_read / 1000000", case.bytes_read / 1e6) if case.bytes_read else None,
-                of("bytes_written / 1000000", case.bytes_written / 1e6) if case.bytes_written else None,
-                of("flops / (bytes_read + bytes_written)", case.flops / moved) if case.flops and moved else None,
-                TracedNumber(baseline.relative_error, Provenance("plain", "relative_error", case=case.id))
-                if baseline is not None and baseline.relative_error is not None
-                else None,
-            ]
-        )
-    notes = (
-        "What an iteration needs at least, by the workload's cost model: each operand read once, each result written "
-        "once. error: relative, of the result against the float32 reference, before anything was measured.",
+def _costs(run: Run) -> Block:
+    def error(case: CaseEntry) -> Cell:
+        found = run.baseline.get(case.id)
+        if found is None or found.relative_error is None:
+            return None
+        return TracedNumber(found.relative_error, Provenance("plain", "relative_error", case=case.id))
+
+    columns: TracedColumns = (
+        (Column("case", "case"), lambda case: run.labels(case.id)),
+        (
+            Column("flops", "least work", "GFLOP", ",.3f"),
+            _least("flops / 1000000000", lambda case: case.flops / 1e9),
+        ),
+        (
+            Column("read", "least read", "MB", ",.2f"),
+            _least("bytes_read / 1000000", lambda case: case.bytes_read / 1e6),
+        ),
+        (
+            Column("written", "least written", "MB", ",.2f"),
+            _least("bytes_written / 1000000", lambda case: case.bytes_written / 1e6),
+        ),
+        (
+            Column("intensity", "intensity", "FLOP/byte", ",.2f"),
+            _least("flops / (bytes_read + bytes_written)", _intensity),
+        ),
+        (Column("error", "error", "to fp32", ".1e"), error),
     )
-    return table(
-        _COSTS,
-        rows,
-        anchor="asked-cases",
-        title="What each case has to do",
-        notes=notes,
-        appendix=len(rows) > LONG_TABLE,
-    )
+    cases = run.manifest.cases
+    texts = {"title": phrase("asked.costs"), "notes": (phrase("asked.costs_note"),)}
+    return listed(columns, cases, anchor="asked-cases", appendix=len(cases) > LONG_TABLE, **texts)
 
 
 def _settings(manifest: Manifest) -> Iterable[tuple[str, str, str]]:

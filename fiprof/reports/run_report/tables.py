@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.model import metrics, tables
-from fiprof.model.run import Run
+from fiprof.model.expressions import Row
 from fiprof.reports import roofline_tables, show_document
+from fiprof.reports.columns import attribute
 from fiprof.reports.pages.page import Table
-from fiprof.reports.pages.traced import Cell, table
+from fiprof.reports.pages.traced import TracedColumns, listed
 from fiprof.reports.run_report.story import Story
-from fiprof.reports.view import Column, Document, View
+from fiprof.reports.view import Column, Document, Value
+from fiprof.reports.words import phrase
 from fiprof.text import short_kernel
 
 MOST_ROWS = 20_000
@@ -36,122 +39,75 @@ def appendix_tables(measured: Analyses, told: Story) -> Iterable[Table]:
             for number, view in enumerate(make().shown):
                 kept = dataclasses.replace(view, rows=view.rows[:MOST_ROWS], warnings=(), summary=(), notes=())
                 yield Table(kept, anchor=f"appendix-{name}-{number}", appendix=True)
-    yield from _stalls(measured)
-    yield from _kernels(told)
-    yield from _rules(run)
-    yield from _names(run)
-    yield from _on_disk(run, counted=bool(measured.run.launches))
-
-
-def _stalls(measured: Analyses) -> Iterable[Table]:
-    """Every stall reason of each kernel, by the launch that stands for it."""
-    columns = (
-        Column("launch", "#"),
-        Column("kernel", "kernel"),
-        Column("reason", "reason"),
-        Column("share", "share", spec=".1%"),
-        Column("warps", "warps/issue", spec=".2f"),
-        Column("samples", "samples", spec=",d"),
-    )
-    rows: list[list[Cell]] = [
-        [group.launch, short_kernel(group.kernel), s.reason, mix.traced(s), s.warps_per_issue, s.samples]
-        for group in measured.groups
-        if (mix := measured.stall_mixes.get(group.launch)) is not None
-        for s in mix.stalls
-    ]
-    if rows:
-        title = "Every stall reason"
-        yield table(columns, rows[:MOST_ROWS], anchor="appendix-stalls", title=title, appendix=True)
-
-
-def _kernels(told: Story) -> Iterable[Table]:
-    """Every kernel of the trace, those of setup and warmup too."""
-    columns = (
-        Column("start_ms", "start", "ms", ",.1f"),
-        Column("phase", "phase"),
-        Column("case", "case"),
-        Column("kernel", "kernel"),
-        Column("grid", "grid"),
-        Column("count", "x", spec=",d"),
-        Column("median_us", "median", "µs", ",.2f"),
-        Column("gap_us", "gap", "µs", ",.1f"),
-        Column("launch_us", "call", "µs", ",.1f"),
-    )
-    spans = [span for phase in told.phases for span in phase.at.spans]
-    rows: list[list[Cell]] = [
-        [
-            span.start_us / 1e3,
-            span.phase,
-            span.label,
-            short_kernel(span.kernel),
-            span.grid,
-            span.count,
-            span.median_us,
-            span.gap_us,
-            span.launch_us,
-        ]
-        for span in sorted(spans, key=lambda span: span.start_us)
-    ]
-    if rows:
-        notes = ("gap: to the start of the next kernel, the median. call: the CUDA call that launched it.",)
-        title = "Every kernel of the trace"
-        yield table(columns, rows[:MOST_ROWS], anchor="appendix-kernels", title=title, notes=notes, appendix=True)
-
-
-_RULES = ("launch", "section", "rule", "kind", "speedup_kind", "speedup_pct", "message")
-
-
-def _rules(run: Run) -> Iterable[Table]:
-    """What ncu's own rules say, in its words."""
-    rows = run.rows("rules", _RULES)
-    if rows:
-        columns = (
-            Column("launch", "#"),
-            Column("rule", "rule"),
-            Column("kind", "kind"),
-            Column("speedup_kind", "speedup"),
-            Column("speedup_pct", "estimate", "%", ".1f"),
-            Column("message", "in ncu's words"),
-        )
-        cells = tuple(tuple(row[column.key] for column in columns) for row in rows)
-        view = View(columns, cells, title="ncu's own rules")
-        yield Table(view, anchor="appendix-rules", appendix=True)
-
-
-def _names(run: Run) -> Iterable[Table]:
-    """Full names of the kernels."""
+    mixes = [(group, mix) for group in measured.groups if (mix := measured.stall_mixes.get(group.launch)) is not None]
+    yield from _named("stalls", _STALLS, [(group, mix, stall) for group, mix in mixes for stall in mix.stalls])
+    spans = sorted((span for phase in told.phases for span in phase.at.spans), key=lambda span: span.start_us)
+    yield from _named("kernels", _KERNELS, spans, notes=(phrase("appendix.kernels_note"),))
+    rules = run.rows("rules", ("launch", "section", *(column.key for column, _ in _RULES)))
+    yield from _named("rules", _RULES, rules)
     names: dict[str, str] = {}
     for name in ("launches", "kernels"):
         for row in run.rows(name, ("kernel", "kernel_full")):
-            if row["kernel_full"]:
-                names.setdefault(row["kernel_full"], row["kernel"] or "")
-    if names:
-        view = View(
-            (Column("kernel", "kernel"), Column("kernel_full", "in full")),
-            tuple((short, full) for full, short in list(names.items())[:MOST_ROWS]),
-            title="Kernels by their full names",
-        )
-        yield Table(view, anchor="appendix-names", appendix=True)
+            names.setdefault(row["kernel_full"], row["kernel"] or "")
+    yield from _named("names", _NAMES, [pair for pair in names.items() if pair[0]])
+    present = [each for each in tables.TABLES.values() if run.has(each.name)]
+    here = [(each.name, run.table(each.name).num_rows, each.row) for each in present]
+    yield from _named("tables", _ON_DISK, here, notes=(phrase("appendix.tables_note"),))
+    if here and measured.run.launches:
+        yield from _named("metrics", _METRICS, metrics.METRICS)
 
 
-def _on_disk(run: Run, *, counted: bool) -> Iterable[Table]:
-    """The run's own tables, and where ncu counted, its names of the columns of ``launches``."""
-    rows = tuple(
-        (each.name, run.table(each.name).num_rows, each.row) for each in tables.TABLES.values() if run.has(each.name)
-    )
-    if not rows:
-        return
-    columns = (Column("table", "table"), Column("rows", "rows", spec=",d"), Column("row", "a row is"))
-    notes = ("In the folder tables of the run, as Parquet; fiprof.open(RUN).frame(NAME) is a DataFrame.",)
-    yield Table(View(columns, rows, title="Tables on disk", notes=notes), anchor="appendix-tables", appendix=True)
-    if not counted:
-        return
-    named = tuple((metric.name, metric.ncu[0], metric.unit, metric.meaning) for metric in metrics.METRICS)
-    heads = (
-        Column("column", "column of launches"),
-        Column("ncu", "ncu's metric"),
-        Column("unit", "unit"),
-        Column("meaning", "meaning"),
-    )
-    view = View(heads, named, title="What the figures are in ncu's words")
-    yield Table(view, anchor="appendix-metrics", appendix=True)
+def _named(name: str, columns: TracedColumns, items: Sequence[object], **texts: object) -> Iterable[Table]:
+    """A table of the appendix, if it has rows."""
+    if items:
+        title = phrase(f"appendix.{name}")
+        yield listed(columns, items[:MOST_ROWS], anchor=f"appendix-{name}", title=title, appendix=True, **texts)
+
+
+def _of_row(key: str, title: str, unit: str = "", spec: str = "") -> tuple[Column, Callable[[Row], Value]]:
+    return Column(key, title, unit, spec), itemgetter(key)
+
+
+_STALLS: TracedColumns = (
+    (Column("launch", "#"), lambda item: item[0].launch),
+    (Column("kernel", "kernel"), lambda item: short_kernel(item[0].kernel)),
+    (Column("reason", "reason"), lambda item: item[2].reason),
+    (Column("share", "share", spec=".1%"), lambda item: item[1].traced(item[2])),
+    (Column("warps", "warps/issue", spec=".2f"), lambda item: item[2].warps_per_issue),
+    (Column("samples", "samples", spec=",d"), lambda item: item[2].samples),
+)
+"""Of a kernel's launches, their mix and a stall of it."""
+_KERNELS: TracedColumns = (
+    (Column("start_ms", "start", "ms", ",.1f"), lambda span: span.start_us / 1e3),
+    attribute("phase", "phase"),
+    attribute("case", "case", of="label"),
+    (Column("kernel", "kernel"), lambda span: short_kernel(span.kernel)),
+    attribute("grid", "grid"),
+    attribute("count", "x", "", ",d"),
+    attribute("median_us", "median", "µs", ",.2f"),
+    attribute("gap_us", "gap", "µs", ",.1f"),
+    attribute("launch_us", "call", "µs", ",.1f"),
+)
+_RULES: TracedColumns = (
+    _of_row("launch", "#"),
+    _of_row("rule", "rule"),
+    _of_row("kind", "kind"),
+    _of_row("speedup_kind", "speedup"),
+    _of_row("speedup_pct", "estimate", "%", ".1f"),
+    _of_row("message", "in ncu's words"),
+)
+_NAMES: TracedColumns = (
+    (Column("kernel", "kernel"), itemgetter(1)),
+    (Column("kernel_full", "in full"), itemgetter(0)),
+)
+_ON_DISK: TracedColumns = (
+    (Column("table", "table"), itemgetter(0)),
+    (Column("rows", "rows", spec=",d"), itemgetter(1)),
+    (Column("row", "a row is"), itemgetter(2)),
+)
+_METRICS: TracedColumns = (
+    attribute("column", "column of launches", of="name"),
+    (Column("ncu", "ncu's metric"), lambda metric: metric.ncu[0]),
+    attribute("unit", "unit"),
+    attribute("meaning", "meaning"),
+)
