@@ -11,7 +11,7 @@ from statistics import median_low
 
 from fiprof.analysis import checks
 from fiprof.analysis.expectations import ExpectationSource, Family, Roof, RoofKind, combined
-from fiprof.analysis.roofline import RooflineRemark
+from fiprof.analysis.roofline import mma_remark
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, Value
 from fiprof.model.labels import names_kernel_or_case
@@ -24,9 +24,6 @@ from fiprof.model.quantities import (
     TENSOR_PEAK,
     counted_works,
     dominant_tensor_kind,
-    peak_of,
-    wgmma_peak,
-    work_rate,
     work_share,
 )
 from fiprof.model.run import Launch, Run
@@ -293,7 +290,8 @@ def _of_roof(roof: Roof, size: str, case: CaseEntry, at: Launch) -> ExpectedValu
         kind, quantity = Expectation.TENSOR_ROOF, work_share(work)
         if tensor is not None:
             share = quantity.of(at)
-            remarks += _slower(at, work)
+            if work.endswith(" mma") and (slower := mma_remark(at, work)):
+                remarks += (slower,)
         elif TENSOR_OPS.value(at) == 0:
             share, remarks = 0.0, (*remarks, Finding(ExpectedRemark.NO_TENSOR_OPERATIONS))
         else:
@@ -323,20 +321,6 @@ def _nearest(roof: Roof, size: str, case: CaseEntry) -> tuple[float, tuple[Findi
     ratio = max(nearest / value, value / nearest)
     kind = ExpectedRemark.FAR_SIZE if ratio > FAR_SIZE else ExpectedRemark.OTHER_SIZE
     return nearest, (Finding(kind, {"size": size, "value": value, "nearest": nearest, "ratio": ratio}),)
-
-
-def _slower(at: Launch, work: str) -> tuple[Finding, ...]:
-    """A remark where slower instructions were used than the GPU has."""
-    peak, rate = peak_of(work).value(at), work_rate(work).of(at)
-    fastest = wgmma_peak(work.split()[1]).value(at)
-    if not peak or not fastest or rate is None or peak >= 0.99 * fastest:
-        return ()
-    values = {
-        "roof_tflops": peak / 1e12,
-        "wgmma_tflops": fastest / 1e12,
-        "wgmma_share": rate * 1e12 / fastest,
-    }
-    return (Finding(RooflineRemark.MMA, values),)
 
 
 def _of_bandwidth(family: Family, least: float, case: CaseEntry, at: Launch) -> ExpectedValue:

@@ -236,10 +236,12 @@ def roofline(run: Run, *, kernel: str = "") -> Rooflines:
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
     """A launch on the roofs."""
-    works = tuple(_work(row, kind, ops) for kind in counted_works(row) if (ops := ops_of(kind).value(row)))
-    works = works if SECONDS.value(row) else ()
-    kind = main_work(row)
-    main = next((work for work in works if work.kind == kind), None)
+    works = tuple(
+        Work(kind, ops, rate, peak_of(kind).value(row))
+        for kind in counted_works(row)
+        if (ops := ops_of(kind).value(row)) and (rate := per_second(ops_of(kind)).value(row))
+    )
+    main = next((work for work in works if work.kind == main_work(row)), None)
     memories = tuple(
         MemoryRoof(level, moved, most)
         for level, (traffic, peak) in TRAFFIC.items()
@@ -267,26 +269,18 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
         remark=remark,
     )
     if main is not None and placed.roof == main.kind and main.kind.endswith(" mma"):
-        return dataclasses.replace(placed, remark=_mma(row, main))
+        return dataclasses.replace(placed, remark=mma_remark(row, main.kind))
     return placed
 
 
-def _work(row: Launch, kind: str, ops: float) -> Work:
-    return Work(kind, ops, per_second(ops_of(kind)).value(row) or 0.0, peak_of(kind).value(row))
-
-
-def _mma(row: Launch, work: Work) -> Finding | None:
-    fast = wgmma_peak(work.kind.split()[1]).value(row)
-    if not fast or not work.peak_ops_per_second:
+def mma_remark(row: Launch, kind: str) -> Finding | None:
+    """That a launch's tensor work was done by a warp's instructions; None where peaks or times are not known."""
+    peak, fast = peak_of(kind).value(row), wgmma_peak(kind.split()[1]).value(row)
+    rate = per_second(ops_of(kind)).value(row)
+    if not peak or not fast or rate is None:
         return None
-    return Finding(
-        RooflineRemark.MMA,
-        {
-            "roof_tflops": work.peak_ops_per_second / 1e12,
-            "wgmma_tflops": fast / 1e12,
-            "wgmma_share": work.ops_per_second / fast,
-        },
-    )
+    values = {"roof_tflops": peak / 1e12, "wgmma_tflops": fast / 1e12, "wgmma_share": rate / fast}
+    return Finding(RooflineRemark.MMA, values)
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:

@@ -198,7 +198,7 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
             f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
-    memory, beside = _memory(run), _Beside(run)
+    memory, beside = _Memory(run), _Beside(run)
     turns = _turns(rows, run.settings.rounds)
     phases = tuple(
         _case_phase(
@@ -299,14 +299,9 @@ def _span(
     assert times is not None
     calls = [row["launch_call_ns"] / 1e3 for row in rows if row["launch_call_ns"] is not None]
     return KernelSpan(
-        phase=first["phase"],
-        case=first["case"],
+        **{name: first[name] for name in ("phase", "case", "device", "kernel_full", "grid", "block")},
         label=labels(first["case"]),
-        device=first["device"],
         kernel=first["kernel"] or "",
-        kernel_full=first["kernel_full"],
-        grid=first["grid"],
-        block=first["block"],
         count=len(rows),
         start_us=first["start_ns"] / 1e3,
         end_us=max(row["end_ns"] for row in rows) / 1e3,
@@ -334,8 +329,14 @@ def _tracks(busy: samples.Busy, edges: Floats, sampled: Samples | None) -> Itera
 class _Memory:
     """Device memory over time."""
 
-    def __init__(self, totals: dict[tuple[Any, Any], tuple[list[int], list[int]]]) -> None:
-        self._totals = totals
+    def __init__(self, run: Run) -> None:
+        self._totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
+        for event in sorted(events, key=lambda event: event["time_ns"] or 0):
+            if event["time_ns"] is not None and event["total_bytes"] is not None:
+                times, totals = self._totals[event["pid"], event["device"]]
+                times.append(event["time_ns"])
+                totals.append(event["total_bytes"])
 
     def at(self, pid: int | None, device: int | None, time_ns: int) -> int | None:
         """Bytes; None where no allocation had been seen."""
@@ -344,17 +345,6 @@ class _Memory:
         times, totals = self._totals.get((pid, device), ([], []))
         index = bisect.bisect_right(times, time_ns)
         return totals[index - 1] if index else None
-
-
-def _memory(run: Run) -> _Memory:
-    totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
-    for event in sorted(events, key=lambda event: event["time_ns"] or 0):
-        if event["time_ns"] is not None and event["total_bytes"] is not None:
-            times, bytes_ = totals[event["pid"], event["device"]]
-            times.append(event["time_ns"])
-            bytes_.append(event["total_bytes"])
-    return _Memory(dict(totals))
 
 
 class _Beside:

@@ -45,10 +45,14 @@ class CaseQuantity(Key):
 
 def total(numbers: Sequence[TracedNumber]) -> TracedNumber | None:
     """The sum, written as the first; None for none."""
+    return _together(SUM, sum, numbers)
+
+
+def _together(formula: str, of: Callable[[list[float]], float], numbers: Sequence[TracedNumber]) -> TracedNumber | None:
     if len(numbers) < 2:
         return numbers[0] if numbers else None
-    source = Provenance("facts", SUM, parts=tuple(number.source for number in numbers))
-    return TracedNumber(sum(number.value for number in numbers), source, numbers[0].spec, numbers[0].unit)
+    source = Provenance("facts", formula, parts=tuple(number.source for number in numbers))
+    return TracedNumber(of([number.value for number in numbers]), source, numbers[0].spec, numbers[0].unit)
 
 
 def _median(times: Times | None, of: Provenance) -> TracedNumber | None:
@@ -62,17 +66,18 @@ def _spread(times: Times | None, of: Provenance) -> TracedNumber | None:
     return None if times is None else TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%")
 
 
-def _plain(case: str) -> Provenance:
-    return Provenance("plain", "gpu_us", case=case)
+def _plain(run: Run, case: str) -> tuple[Times | None, Provenance]:
+    return run.plain.get(case), Provenance("plain", "gpu_us", case=case)
 
 
-def _nsys(case: str) -> Provenance:
-    return Provenance("nsys", "iteration_ns", case=case)
-
-
-def _traced_times(run: Run, case: str) -> Times | None:
+def _nsys(run: Run, case: str) -> tuple[Times | None, Provenance]:
     found = run.trace.cases.get(case)
-    return found.iteration if found else None
+    return found.iteration if found else None, Provenance("nsys", "iteration_ns", case=case)
+
+
+def _kernel(run: Run, case: str | None, kernel: str) -> tuple[Times | None, Provenance]:
+    source = Provenance("nsys", "duration_ns", case=case, kernel=kernel)
+    return run.trace.kernels.get((case or "", kernel)), source
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
@@ -82,36 +87,32 @@ def _under_ncu(run: Run, case: str) -> TracedNumber | None:
         if duration is None:
             return None
         seen[launch.iteration].append(duration)
-    totals = [found for durations in seen.values() if (found := total(durations)) is not None]
-    if len(totals) < 2:
-        return totals[0] if totals else None
-    source = Provenance("facts", "median(parts)", parts=tuple(each.source for each in totals))
-    return TracedNumber(median(each.value for each in totals), source, totals[0].spec, totals[0].unit)
+    return _together("median(parts)", median, [found for each in seen.values() if (found := total(each)) is not None])
 
 
 PLAIN = CaseQuantity(
     "case_plain_us",
     "µs",
     "Median iteration without a profiler, between CUDA events.",
-    lambda run, case: _median(run.plain.get(case), _plain(case)),
+    lambda run, case: _median(*_plain(run, case)),
 )
 PLAIN_SPREAD = CaseQuantity(
     "case_plain_spread",
     "",
     "(p90 - p10) / median of the iterations without a profiler.",
-    lambda run, case: _spread(run.plain.get(case), _plain(case)),
+    lambda run, case: _spread(*_plain(run, case)),
 )
 NSYS = CaseQuantity(
     "case_nsys_us",
     "µs",
     "Median of an iteration's kernel time under nsys, without the gaps between kernels.",
-    lambda run, case: _median(_traced_times(run, case), _nsys(case)),
+    lambda run, case: _median(*_nsys(run, case)),
 )
 NSYS_SPREAD = CaseQuantity(
     "case_nsys_spread",
     "",
     "(p90 - p10) / median of the iterations' kernel times under nsys.",
-    lambda run, case: _spread(_traced_times(run, case), _nsys(case)),
+    lambda run, case: _spread(*_nsys(run, case)),
 )
 NCU = CaseQuantity(
     "case_ncu_us", "µs", "Kernel time of an iteration under ncu, the median of those that it saw.", _under_ncu
@@ -243,22 +244,18 @@ WAITING = CaseQuantity(
 
 def iterations(run: Run, case: str) -> TracedNumber | None:
     """Iterations of a case that nsys saw."""
-    times, of = _traced_times(run, case), _nsys(case)
+    times, of = _nsys(run, case)
     return None if times is None else TracedNumber(times.count, of.of(f"count({of.formula})"), ".0f")
 
 
 def kernel_median(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
     """Median of a kernel's executions in a case under nsys, µs."""
-    return _median(run.trace.kernels.get((case or "", kernel)), _kernel(case, kernel))
+    return _median(*_kernel(run, case, kernel))
 
 
 def kernel_spread(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
     """(p90 - p10) / median of the same."""
-    return _spread(run.trace.kernels.get((case or "", kernel)), _kernel(case, kernel))
-
-
-def _kernel(case: str | None, kernel: str) -> Provenance:
-    return Provenance("nsys", "duration_ns", case=case, kernel=kernel)
+    return _spread(*_kernel(run, case, kernel))
 
 
 def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:

@@ -55,7 +55,7 @@ class Definition:
 
 def packaged() -> dict[str, Path | Mapping[str, Any]]:
     """The studies that the installed packs bring, by name: files, or what stands in one."""
-    return {name: study for studies in packs.parts("studies").values() for name, study in sorted(studies.items())}
+    return dict(sorted(packs.merged("studies").items()))
 
 
 def load(text: str, *, quick: bool = False) -> Definition:
