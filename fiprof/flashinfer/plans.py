@@ -8,7 +8,7 @@ from fiprof.analysis.study import Study
 from fiprof.model.results import CaseResult
 from fiprof.reports.study_pages.names import label
 from fiprof.reports.study_pages.numbers import spread
-from fiprof.text import count, join_words
+from fiprof.reports.words import phrase
 
 
 def split_factor(case: CaseResult) -> int | None:
@@ -35,32 +35,30 @@ def plan(study: Study, workload: str) -> list[str]:
     planned = [case for case in study.of(workload) if case.plan]
     if not planned:
         return []
-    lines = []
+    lines: list[str] = []
     factors = [(case, factor) for case in planned if (factor := split_factor(case)) is not None]
     split = [(case, factor) for case, factor in factors if factor > 1]
     if split:
         most = max(split, key=lambda item: item[1])
         lines.append(
-            f"FlashInfer's plan split KV in {len(split)} of {count(len(factors), 'case')}, into "
-            f"{spread([factor for _, factor in split], '.0f')} parts; most at {label(study, most[0], workload=False)}."
+            phrase(
+                "plan.split",
+                split=len(split),
+                cases=len(factors),
+                parts=spread([factor for _, factor in split], ".0f"),
+                case=label(study, most[0], workload=False),
+            )
         )
         batches = [float(case.params["batch"]) for case, _ in split if "batch" in case.params]
         whole = [float(case.params["batch"]) for case, factor in factors if factor == 1 and "batch" in case.params]
         if batches and whole and max(batches) < min(whole):
-            lines.append(f"It split at every batch up to {max(batches):,.0f} and at none from {min(whole):,.0f} on.")
+            lines.append(phrase("plan.up_to", most=max(batches), least=min(whole)))
     elif factors:
-        lines.append(f"FlashInfer's plan split KV in none of {count(len(factors), 'case')}.")
-    tiles = sorted(
-        {case.plan["cta_tile_q"] for case in planned if isinstance(case.plan.get("cta_tile_q"), int)}, key=int
-    )
+        lines.append(phrase("plan.none", cases=len(factors)))
+    tiles = {case.plan["cta_tile_q"] for case in planned if isinstance(case.plan.get("cta_tile_q"), int)}
     if tiles:
-        lines.append(
-            f"Query tiles of a block: {join_words([str(tile) for tile in tiles])} rows (query heads packed in)."
-        )
+        lines.append(phrase("plan.tiles", tiles=sorted(tiles, key=int)))
     uneven = [found for case in planned if (found := imbalance(case)) is not None]
     if uneven:
-        lines.append(
-            f"The busiest block of the persistent kernel has {spread(uneven)} times the mean number of work items "
-            f"({count(len(uneven), 'case')}); items of a causal mask differ in length, and the plan balances length."
-        )
+        lines.append(phrase("plan.uneven", spread=spread(uneven), cases=len(uneven)))
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from fiprof.analysis.study import Study
+from fiprof.analysis.study import Study, least_bytes
 from fiprof.model import packs
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Caution, Page, Section, Table, Text, bullets
@@ -16,13 +16,9 @@ from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, number,
 from fiprof.reports.study_pages.tables import half_width
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import phrase
-from fiprof.text import count
 
 DRIFT = 0.02
 """Spread of a case's rounds, as a part of its time, from which it is named. fiprof's own choice."""
-
-CLOCK_APART = 0.02
-"""Difference of the clock before and after, as a part, that gets a caution. fiprof's own choice."""
 
 
 def value(study: Study, *path: str) -> Any:
@@ -124,37 +120,23 @@ def _shown(key: str, item: object) -> str:
 def _method(study: Study) -> list[str]:
     settings = study.info.settings
     counted = [case.plain for case in study.measured if case.plain is not None]
-    found = []
+    found: list[str] = []
     if counted:
         rounds = sorted({times.rounds for times in counted})
         each = sorted({times.count for times in counted})
         turns = (
-            f"{_range(rounds)} rounds; between two rounds of a case every other case had its turn, so that a drift of "
-            "the clocks does not look like a trend"
-            if rounds[-1] > 1
-            else "one round, so that a drift of the clocks between cases would look like a difference"
+            phrase("study_method.turns", rounds=_range(rounds)) if rounds[-1] > 1 else phrase("study_method.one_turn")
         )
-        found.append(
-            f"plain: each case between CUDA events without a profiler, {_range(each)} measurements in {turns}. The "
-            f"interval of the median has a confidence of {confidence(study)}."
-        )
-    under = [
-        ("nsys", sum(case.nsys is not None for case in study.measured), "kernel times of the same iterations, traced"),
-        ("ncu", sum(bool(case.kernels) for case in study.measured), "counters of one launch of each kernel, replayed"),
-    ]
-    found += [f"{tool}: {what}; {n} of {count(len(study.measured), 'case')}." for tool, n, what in under]
+        found.append(phrase("study_method.plain", each=_range(each), turns=turns, confidence=confidence(study)))
+    total = len(study.measured)
+    found.append(phrase("study_method.nsys", count=sum(case.nsys is not None for case in study.measured), total=total))
+    found.append(phrase("study_method.ncu", count=sum(bool(case.kernels) for case in study.measured), total=total))
     checked = [case.relative_error for case in study.measured if case.relative_error is not None]
     if checked:
-        found.append(
-            f"Results: {count(len(checked), 'case')} compared with a float32 reference, the largest relative error "
-            f"{max(checked):.1e}."
-        )
+        found.append(phrase("study_method.checked", count=len(checked), worst=max(checked)))
     if settings:
-        found.append(
-            "Settings: "
-            + ", ".join(f"{name} {_setting(item)}" for name, item in settings.items() if _worth_showing(name, item))
-            + "."
-        )
+        shown = [f"{name} {_setting(item)}" for name, item in settings.items() if _worth_showing(name, item)]
+        found.append(phrase("study_method.settings", settings=", ".join(shown)))
     return found
 
 
@@ -176,16 +158,14 @@ def _clocks(study: Study) -> tuple[Text | Table | Caution, ...]:
         if any(_state(state, name) is not None for state in states.values())
     )
     if not rows:
-        return (Text(("The driver's clocks were not recorded.",)),)
-    blocks: list[Text | Table | Caution] = [
-        Table(View((Column("what", "what"), Column("before", "before"), Column("after", "after")), rows))
-    ]
+        return (Text((phrase("study_method.no_clocks"),)),)
+    columns = (Column("what", "what"), Column("before", "before"), Column("after", "after"))
+    blocks: list[Text | Table | Caution] = [Table(View(columns, rows))]
     control = study.info.settings.get("clock_control")
     if control is not None:
-        blocks.append(Text((f"ncu's clock control: {control}; the plain times ran at whatever the GPU chose.",)))
-    others = [state.get("other_processes") for state in states.values() if isinstance(state, dict)]
-    if any(others):
-        blocks.append(Caution("Something else was on the GPU before or after: times may have been disturbed."))
+        blocks.append(Text((phrase("study_method.clock_control", control=control),)))
+    if any(state.get("other_processes") for state in states.values() if isinstance(state, dict)):
+        blocks.append(Caution(phrase("study_method.others")))
     return tuple(blocks)
 
 
@@ -198,20 +178,22 @@ def steadiness(study: Study) -> list[str]:
     """How wide the intervals are, and how far a case's rounds lie apart."""
     widths = [half_width(case) for case in study.measured]
     if not widths:
-        return ["No case has a time."]
+        return [phrase("study_method.no_times")]
     widest = max(study.measured, key=half_width)
     drifts = [(case, drift(case)) for case in study.measured if case.plain and len(case.plain.round_medians_us) > 1]
-    lines = [
-        f"Half of the interval of a case's median is {spread(widths, '.1%')} of it; the widest is at "
-        f"{label(study, widest)}."
-    ]
+    lines: list[str] = [phrase("study_method.widths", spread=spread(widths, ".1%"), case=label(study, widest))]
     if drifts:
-        moved = [item for item in drifts if item[1] >= DRIFT]
         worst = max(drifts, key=lambda item: item[1])
         lines.append(
-            f"The slowest and the fastest round of a case are {spread([part for _, part in drifts], '.1%')} of its "
-            f"time apart; {DRIFT:.0%} or more in {len(moved)} of {len(drifts)} cases, most at {label(study, worst[0])} "
-            f"({worst[1]:.1%})."
+            phrase(
+                "study_method.drift",
+                spread=spread([part for _, part in drifts], ".1%"),
+                drift=DRIFT,
+                moved=sum(part >= DRIFT for _, part in drifts),
+                cases=len(drifts),
+                case=label(study, worst[0]),
+                most=worst[1],
+            )
         )
         lines += [words for words in [levels.sentence(study)] if words]
         lines.append(_trend(drifts))
@@ -232,41 +214,34 @@ def _trend(drifts: Sequence[tuple[CaseResult, float]]) -> str:
         if case.plain is not None and case.plain.round_medians_us[0] > 0
     ]
     if not moves:
-        return "Whether the GPU drifted cannot be told."
+        return phrase("study_method.no_trend")
     slower = sum(move > 0 for move in moves)
-    return (
-        f"From the first round to the last the median case moved by {median(moves):+.2%}; {slower} of {len(moves)} "
-        "became slower (half of them would by chance)."
-    )
+    return phrase("study_method.trend", median=median(moves), slower=slower, cases=len(moves))
 
 
 def _means(study: Study) -> list[str]:
-    found = [METHOD]
-    pairs = [(case, case.plain, case.nsys) for case in study.measured if case.nsys]
-    gaps = [(plain.median_us - nsys.median_us, case) for case, plain, nsys in pairs if plain and nsys]
-    parts = [1 - nsys.median_us / plain.median_us for _, plain, nsys in pairs if plain and nsys]
-    if gaps:
+    found: list[str] = [METHOD]
+    both = [(case, case.plain.median_us, case.nsys.median_us) for case in study.measured if case.nsys and case.plain]
+    if both:
+        gaps = [(plain - nsys, label(study, case)) for case, plain, nsys in both]
         (least, short), (most, long) = (choose(gaps, key=lambda item: item[0]) for choose in (min, max))
         found.append(
-            f"Plain time less kernel time under nsys is in the median {number(median([us for us, _ in gaps]))} µs, "
-            f"{median(parts):.1%} of the plain time: events and the gaps between kernels are in the plain time, which "
-            f"matters for cases of a few microseconds. It is {number(least)} µs at {label(study, short)} and "
-            f"{number(most)} µs at {label(study, long)}: the two are different measurements, and differ as rounds do."
+            phrase(
+                "study_method.gaps",
+                gap=number(median(us for us, _ in gaps)),
+                part=median(1 - nsys / plain for _, plain, nsys in both),
+                least=number(least),
+                least_case=short,
+                most=number(most),
+                most_case=long,
+            )
         )
     ratios = [case.ncu_us / case.nsys.median_us for case in study.measured if case.nsys and case.ncu_us]
     if ratios:
-        found.append(
-            f"ncu's time is {spread(ratios)} times nsys's: it flushes the caches (cache control "
-            f"{study.info.settings.get('cache_control', 'not recorded')}) and replays. No sentence here compares ncu's "
-            "time with a plain one; shares of a roof and stalls are ncu's, speed-ups are plain."
-        )
+        control = study.info.settings.get("cache_control", "not recorded")
+        found.append(phrase("study_method.flushed", spread=spread(ratios), control=control))
     if l2 := study.l2_bytes:
-        warm = [case for case in study.measured if 0 < case.bytes_read + case.bytes_written <= l2]
-        above = [case for case in study.measured if (case.gb_per_s_roof_share or 0) > 1]
-        found.append(
-            f"Iterations follow each other on the same data: in {count(len(warm), 'case')} all of it fits in the L2 "
-            f"cache of {bytes_(l2)}, so their plain times can be those of a warm cache; {count(len(above), 'case')} "
-            f"{'moves its' if len(above) == 1 else 'move their'} least bytes faster than DRAM's peak. A server that "
-            "does other work in between sees colder caches."
-        )
+        warm = sum(0 < least_bytes(case) <= l2 for case in study.measured)
+        above = sum((case.gb_per_s_roof_share or 0) > 1 for case in study.measured)
+        found.append(phrase("study_method.warm", warm=warm, l2=bytes_(l2), above=above))
     return found

@@ -25,17 +25,18 @@ def page(
     """Findings, recommendations, claims, and what was not measured."""
     made = [[found for found in group if not found.absent] for group in (serving, kernels)]
     missing = _not_measured(study, [*serving, *kernels], results)
+    found = {
+        who: (_none(group), tuple(_finding(study, item) for item in group))
+        for who, group in zip(("serving", "kernels"), made, strict=True)
+    }
+    method = tuple(Text((line,)) for line in (*steadiness(study), METHOD))
     sections = [
-        Section("in-short", "In short", _short(study, serving, kernels, results)),
-        Section(
-            "serving", "For those who serve models", _none(made[0]), tuple(_finding(study, found) for found in made[0])
-        ),
-        Section(
-            "kernels", "For those who write kernels", _none(made[1]), tuple(_finding(study, found) for found in made[1])
-        ),
+        Section("in-short", "In short", _short(study, made, results)),
+        Section("serving", "For those who serve models", *found["serving"]),
+        Section("kernels", "For those who write kernels", *found["kernels"]),
         *_claims(study, results),
         *([Section("not-measured", "What was not measured", missing)] if missing else []),
-        Section("method", "How sure", (*(Text((line,)) for line in steadiness(study)), Text((METHOD,)))),
+        Section("method", "How sure", method),
     ]
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
 
@@ -54,19 +55,16 @@ def _none(made: Sequence[StudyFinding]) -> tuple[Block, ...]:
     return () if made else (Text(("Nothing was found for them.",)),)
 
 
-def _short(
-    study: Study, serving: Sequence[StudyFinding], kernels: Sequence[StudyFinding], results: Sequence[Result]
-) -> tuple[Block, ...]:
-    made = [found for found in (*serving, *kernels) if not found.absent]
+def _short(study: Study, made: Sequence[Sequence[StudyFinding]], results: Sequence[Result]) -> tuple[Block, ...]:
     blocks: list[Block] = []
     if study.info.status != "complete":
         blocks.append(Caution(phrase("study.not_complete", status=status(study))))
-    words = f"{count(len(study.measured), 'case')}, {count(len(made), 'finding')}"
+    words = f"{count(len(study.measured), 'case')}, {count(sum(map(len, made)), 'finding')}"
     words += f", {count(len(results), 'claim')}: {counts(results)}" if results else ""
     blocks.append(Text((f"{words}.",)))
-    for group, who in ((serving, "serve models"), (kernels, "write kernels")):
-        if lines := [_line(found) for found in group if not found.absent]:
-            blocks += [Text((f"For those who {who}:",)), Bullets(tuple(lines))]
+    for group, who in zip(made, ("serve models", "write kernels"), strict=True):
+        if group:
+            blocks += [Text((f"For those who {who}:",)), Bullets(tuple(map(_line, group)))]
     return tuple(blocks)
 
 
@@ -127,10 +125,5 @@ def _tested(study: Study, tested: Sequence[Tested]) -> View:
 def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence[Result]) -> tuple[Block, ...]:
     lines = [item.finding.observation for item in found if item.absent]
     lines += [sentence(study, item) for item in results if item.verdict is ClaimVerdict.NOT_MEASURED]
-    blocks: list[Block] = []
-    if lines:
-        blocks.append(bullets(lines))
     missing = absent(study)
-    if missing.rows:
-        blocks.append(Table(missing, "absent"))
-    return tuple(blocks)
+    return (*([bullets(lines)] if lines else []), *([Table(missing, "absent")] if missing.rows else []))

@@ -12,16 +12,7 @@ from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.names import run_link, title
 from fiprof.reports.study_pages.tables import claims
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import phrase
-from fiprof.text import count
-
-ABOUT = {
-    "final-report": "what was found, what follows for serving and for kernel developers, each with its cases",
-    "analysis": "each kernel: how it ran, what the hardware did, how its time grows, every case",
-    "kernel-dev-guide": "each kernel: algorithm, where its code lies, what each parameter did, how to change it",
-    "environment": "the machine, the versions, how it was measured, and what that means for the numbers",
-}
-
+from fiprof.reports.words import entry, phrase
 
 MOST_WARNINGS = 3
 """Warnings that are shown here; more are counted."""
@@ -29,57 +20,28 @@ MOST_WARNINGS = 3
 
 def page(study: Study, findings: list[StudyFinding], results: tuple[Result, ...]) -> Page:
     """What to read first."""
-    headlines = [found for found in findings if found.headline]
     doubts = warnings(study)
     cautions = tuple(Caution(text) for text in doubts[:MOST_WARNINGS])
     if (more := len(doubts) - MOST_WARNINGS) > 0:
-        cautions += (Caution(f"{more} more warnings are in results/{ENVIRONMENT}."),)
+        cautions += (Caution(phrase("study.more_warnings", count=more, file=ENVIRONMENT)),)
     if study.info.status != "complete":
         cautions = (Caution(phrase("study.not_complete", status=status(study))), *cautions)
-    return Page(
-        study.info.title or study.info.study,
-        (
-            Section(
-                "in-short",
-                "In short",
-                (
-                    *cautions,
-                    Text((_what(study),)),
-                    Bullets(
-                        tuple(
-                            Text(
-                                (
-                                    found.finding.observation,
-                                    " ",
-                                    PageLink("why", f"final-report#{found.finding.anchor}"),
-                                )
-                            )
-                            for found in headlines
-                        )
-                    ),
-                    *(_claims(results) if results else ()),
-                ),
-            ),
-            Section(
-                "documents",
-                "Documents",
-                (Bullets(tuple(Text((PageLink(name, name), f": {about}.")) for name, about in ABOUT.items())),),
-            ),
-            Section(
-                "results", "Results", (Table(_files(study)), Text(("Fields and units: docs/results.md of fiprof.",)))
-            ),
-            Section("runs", "Runs", (Table(_runs(study)),)),
-            Section(
-                "again",
-                "Again",
-                (
-                    Code(command(study)),
-                    Text(("Measures what is missing and writes these documents anew; cases that are done stay done.",)),
-                ),
-            ),
-        ),
-        facts=facts(study),
+    why = [
+        Text((found.finding.observation, " ", PageLink("why", f"final-report#{found.finding.anchor}")))
+        for found in findings
+        if found.headline
+    ]
+    in_short = (*cautions, Text((_what(study),)), Bullets(tuple(why)), *(_claims(results) if results else ()))
+    names = ("final-report", "analysis", "kernel-dev-guide", "environment")
+    about = [Text((PageLink(name, name), f": {entry('study_document', name)}.")) for name in names]
+    sections = (
+        Section("in-short", "In short", in_short),
+        Section("documents", "Documents", (Bullets(tuple(about)),)),
+        Section("results", "Results", (Table(_files(study)), Text((phrase("study.fields"),)))),
+        Section("runs", "Runs", (Table(_runs(study)),)),
+        Section("again", "Again", (Code(command(study)), Text((phrase("study.again"),)))),
     )
+    return Page(study.info.title or study.info.study, sections, facts=facts(study))
 
 
 def _claims(results: tuple[Result, ...]) -> tuple[Table, Text]:
@@ -92,12 +54,7 @@ def _what(study: Study) -> str:
         f"{name} {len(study.of(name))}" + (f" of {len(cases)}" if len(study.of(name)) < len(cases) else "")
         for name, cases in study.by_workload.items()
     ]
-    return (
-        f"{count(len(study.measured), 'measured case')} of {count(len(study.by_workload), 'kernel')}: "
-        f"{', '.join(parts)}. A case is one workload with one set of parameters. Every figure in these documents, and "
-        "every sentence that a figure could change, is computed from the results below; how the algorithms work was "
-        "read in their sources."
-    )
+    return phrase("study.what", cases=len(study.measured), kernels=len(study.by_workload), parts=", ".join(parts))
 
 
 def command(study: Study) -> str:
@@ -106,17 +63,14 @@ def command(study: Study) -> str:
 
 
 def _files(study: Study) -> View:
-    rows: list[tuple[str | int, ...]] = []
+    rows: list[tuple[str | int | None, ...]] = []
     for results in study.results:
-        cases: list[CaseResult] = results.cases
-        measured = sum(case.plain is not None for case in cases)
-        name = f"{results.workload}.json"
-        rows.append((Link(name, f"../results/{name}"), title(results.workload), len(cases), measured))
+        name, measured = f"{results.workload}.json", sum(case.plain is not None for case in results.cases)
+        rows.append((Link(name, f"../results/{name}"), title(results.workload), len(results.cases), measured))
     for name, what, measured in packs.joined("files", study):
         rows.append((Link(name, f"../results/{name}"), what, measured, measured))
-    rows.append((Link(ENVIRONMENT, f"../results/{ENVIRONMENT}"), "where and how it was measured", 0, 0))
-    columns = (Column("file", "file"), Column("what", "what"), Column("cases", "cases"), Column("measured", "measured"))
-    return View(columns, tuple((*row[:2], row[2] or None, row[3] if row[2] else None) for row in rows))
+    rows.append((Link(ENVIRONMENT, f"../results/{ENVIRONMENT}"), "where and how it was measured", None, None))
+    return View(tuple(Column(name, name) for name in ("file", "what", "cases", "measured")), tuple(rows))
 
 
 def _runs(study: Study) -> View:
@@ -129,9 +83,6 @@ def _runs(study: Study) -> View:
         (run_link(study, name), len(cases), ", ".join(dict.fromkeys(case.workload for case in cases)) or "–")
         for name, cases in by_run.items()
     )
-    notes = (
-        ()
-        if all((study.folder / name / "run.json").is_file() for name in by_run)
-        else ("Runs without a link are not beside the results: the study was copied without them.",)
-    )
-    return View((Column("run", "run"), Column("cases", "cases"), Column("workloads", "workloads")), rows, notes=notes)
+    there = all((study.folder / name / "run.json").is_file() for name in by_run)
+    columns = tuple(Column(name, name) for name in ("run", "cases", "workloads"))
+    return View(columns, rows, notes=() if there else (phrase("study.no_runs"),))

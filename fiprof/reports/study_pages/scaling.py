@@ -12,6 +12,7 @@ from fiprof.reports.columns import Cell, filled
 from fiprof.reports.study_pages.names import axis_name, parameter_words, short, short_key
 from fiprof.reports.study_pages.numbers import number, plus_minus, ratio_words
 from fiprof.reports.view import Column, View
+from fiprof.reports.words import phrase
 
 
 def where(found: Fit) -> str:
@@ -24,22 +25,25 @@ def sentence(found: Fit) -> str:
     unit, scale = unit_of(found)
     name = axis_name(found.axis)
     place = where(found)
-    words = f"{place}: " if place else ""
-    words += f"{name} {_step(found, 0, -1)}"
-    if found.points > FEW_POINTS:
-        words += f"; its last step, {_step(found, -2, -1)}"
-    words += (
-        f". Line: {plus_minus(found.slope_us * scale, found.slope_error_us * scale)} µs for {unit} more, "
-        f"{fixed_cost(found)}"
-    )
-    if abs(found.largest_residual) > FAR_OFF:
-        words += (
-            f"; it does not hold at {name} {found.largest_residual_at:,.0f}, where it is "
-            f"{abs(found.largest_residual):.0%} of the time too {'low' if found.largest_residual > 0 else 'high'}"
+    return phrase(
+        "study_fit.sentence",
+        where=f"{place}: " if place else "",
+        axis=name,
+        whole=_step(found, 0, -1),
+        last=phrase("study_fit.last", step=_step(found, -2, -1)) if found.points > FEW_POINTS else "",
+        slope=plus_minus(found.slope_us * scale, found.slope_error_us * scale),
+        unit=unit,
+        fixed=fixed_cost(found),
+        far=phrase(
+            f"study_fit.{'low' if found.largest_residual > 0 else 'high'}",
+            axis=name,
+            at=found.largest_residual_at,
+            part=abs(found.largest_residual),
         )
-    if found.points <= FEW_POINTS:
-        words += f"; {found.points} points only, so that no bend could show"
-    return words + "."
+        if abs(found.largest_residual) > FAR_OFF
+        else "",
+        few=phrase("study_fit.few", points=found.points) if found.points <= FEW_POINTS else "",
+    )
 
 
 def _step(found: Fit, one: int, other: int) -> str:
@@ -57,14 +61,6 @@ def unit_of(found: Fit) -> tuple[str, float]:
     name = knowledge.of_parameter(found.axis).unit or found.axis
     words = f"{amount:,.0f} {name}"
     return (words, amount) if found.power == 1 else (f"({words})^{found.power}", amount**found.power)
-
-
-NOTE = (
-    "Line: time = intercept + slope x, ordinary least squares over the plain medians, not weighted, so that the slope "
-    "is that of the large cases. worst: the largest distance from the line, of the measured time (positive: measured "
-    "above it). exponent: of time against the axis, from the same fit of the logarithms. ± is half of a 95% interval; "
-    "an intercept whose ± exceeds it says nothing about fixed costs."
-)
 
 
 def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
@@ -85,11 +81,16 @@ def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
         (Column("exponent", "exponent"), lambda item: plus_minus(item.exponent, item.exponent_error)),
     ]
     others = short_key(study, found[0].workload, without=(found[0].axis,))
-    return filled(columns, found, title=title, notes=((f"cases: {others} (1k = 1,024). " if others else "") + NOTE,))
+    return filled(
+        columns,
+        found,
+        title=title,
+        notes=((f"cases: {others} (1k = 1,024). " if others else "") + phrase("study_fit.note"),),
+    )
 
 
 def fixed_cost(found: Fit) -> str:
     """What the intercept says, as a clause."""
-    if abs(found.intercept_us) <= found.intercept_error_us or found.intercept_us < 0:
-        return f"and no fixed cost seen ({plus_minus(found.intercept_us, found.intercept_error_us)} µs)"
-    return f"and {plus_minus(found.intercept_us, found.intercept_error_us)} µs that do not grow"
+    none = abs(found.intercept_us) <= found.intercept_error_us or found.intercept_us < 0
+    cost = plus_minus(found.intercept_us, found.intercept_error_us)
+    return phrase(f"study_fit.{'no_cost' if none else 'cost'}", cost=cost)
