@@ -8,6 +8,10 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from fiprof.cli.main import cli
+from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 
@@ -55,3 +59,13 @@ def counted_run(name: str, into: Path) -> Run:
     left_out = [f"{table}.parquet" for table in (*FROM_NSYS, "checks")]
     ignored = shutil.ignore_patterns(*left_out, "*.ncu-rep.xz", "nsys")
     return Run(Path(shutil.copytree(parsed(name).path, into / RUNS[name].name, ignore=ignored)))
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    """Exit status and standard output of a command, run in this process."""
+    result = CliRunner().invoke(cli, arguments)
+    if isinstance(result.exception, FiprofError):
+        return result.exception.exit_code, result.stdout
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout

@@ -116,17 +116,7 @@ def write_study(
 def scaled(case: CaseResult, factor: float) -> CaseResult:
     """The case with its plain time multiplied."""
     assert case.plain is not None
-    plain = case.plain
-    return dataclasses.replace(
-        case,
-        plain=dataclasses.replace(
-            plain,
-            median_us=plain.median_us * factor,
-            low_us=plain.low_us * factor,
-            high_us=plain.high_us * factor,
-            round_medians_us=[us * factor for us in plain.round_medians_us],
-        ),
-    )
+    return dataclasses.replace(case, plain=times(case.plain.median_us * factor))
 
 
 def prefill_twin(case: CaseResult) -> CaseResult:

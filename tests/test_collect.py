@@ -424,12 +424,3 @@ def test_a_replay_refuses_files_that_were_changed(fiprof: Fiprof, recorded: Path
     done = fiprof("collect", "--replay", str(changed))
     assert done.returncode == 1
     assert "baseline.jsonl is not the file that its run made" in done.stderr
-
-
-def test_a_run_in_python(recorded: Path, tmp_path: Path) -> None:
-    import fiprof as package
-
-    shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("tables"))
-    launches = package.open(str(tmp_path / "run")).frame("launches")
-    assert len(launches) == 6
-    assert launches["duration_ns"].max() == 307872.0

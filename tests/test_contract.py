@@ -8,28 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from fiprof.cli.main import cli
-from fiprof.errors import FiprofError
 from fiprof.model.keys import KEYS
 from fiprof.reports import words
 from tests import docs_keys
-from tests.recorded_runs import RUNS, STUDY, parsed, session_folder
+from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder
 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
 
 Outputs = dict[tuple[str, str], tuple[int, str]]
-
-
-def invoke(*arguments: str) -> tuple[int, str]:
-    """Exit status and standard output of a command, run in this process."""
-    result = CliRunner().invoke(cli, arguments)
-    if isinstance(result.exception, FiprofError):
-        return result.exception.exit_code, result.stdout
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.stdout
 
 
 def read_all() -> Outputs:

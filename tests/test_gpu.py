@@ -15,6 +15,7 @@ import pytest
 from fiprof.model.tables import TABLES
 from fiprof.orchestrator.gpu import count_gpus
 from fiprof.orchestrator.tools import find_tool
+from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof
 
 pytestmark = [
@@ -36,7 +37,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_whole_run(run: Path) -> None:
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["status"] == "complete"
-    assert len(manifest["cases"]) == 6
+    assert len(manifest["cases"]) == len(builtin())
     rows = {table: pq.read_metadata(run / f"tables/{table}.parquet").num_rows for table in TABLES}
     assert not [table for table, count in rows.items() if count == 0]
     launches = pq.read_table(run / "tables/launches.parquet").to_pylist()
@@ -46,7 +47,7 @@ def test_a_whole_run(run: Path) -> None:
 def test_every_case_was_checked(run: Path) -> None:
     records = [json.loads(line) for line in (run / "baseline.jsonl").read_text().splitlines()]
     errors = {r["case"]: r["reference"]["relative_error"] for r in records if r["kind"] == "case"}
-    assert len(errors) == 6
+    assert len(errors) == len(builtin())
     assert all(0 < error < 2e-3 for error in errors.values()), errors
 
 
@@ -64,7 +65,7 @@ def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof) -> No
         text=True,
         check=True,
     ).stdout  # fmt: skip
-    shown = {row["launch"]: row for row in json.loads(fiprof("show", str(run), "--format", "json").stdout)}
+    shown = {row["launch"]: row for row in json.loads(fiprof("show", str(run), "--format", "json").stdout)["rows"]}
     pages = details_pages(text)
     assert len(pages) == len(shown)
     compared = 0
@@ -80,7 +81,7 @@ def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof) -> No
 
 # ncu's name of a metric on the details page -> the key in `fiprof show --format json`.
 PRINTED = {
-    "Duration": "ncu_us",
+    "Duration": "duration_us",
     "DRAM Throughput": "dram_throughput_pct",
     "Theoretical Occupancy": "theoretical_occupancy_pct",
     "Achieved Occupancy": "achieved_occupancy_pct",

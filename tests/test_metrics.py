@@ -56,21 +56,15 @@ def test_a_name_of_ncu_stands_for_one_column() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_float_ops_weigh_fused_and_packed_instructions() -> None:
+def test_float_ops_weigh_fused_and_packed_instructions_and_need_every_count() -> None:
     row: dict[str, float | None] = {
         f"{inst}_thread_insts": 1.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
     }
     assert counted_float_ops(row) == {"fp32": 4.0, "fp16": 8.0}
-
-
-def test_float_ops_count_from_the_rate_where_there_is_no_count() -> None:
-    row = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
-    assert counted_float_ops(row) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
-
-
-def test_float_ops_leave_out_a_precision_that_was_not_counted_in_full() -> None:
-    assert counted_float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": None}) == {}
-    assert counted_float_ops({"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": math.nan}) == {}
+    for missing in (None, math.nan):
+        assert counted_float_ops({**row, "ffma_thread_insts": missing}) == {"fp16": 8.0}
+    rate = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
+    assert counted_float_ops(rate) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
 
 
 def test_tensor_ops_sum_the_kinds_and_the_largest_dominates() -> None:

@@ -109,14 +109,6 @@ def test_a_claimed_ratio_is_confirmed_by_that_ratio_and_refuted_by_none(name: st
     assert result(name, one()).verdict == "not_measured"
 
 
-@pytest.mark.parametrize("name", PAIRS)
-@given(st.floats(10, 1000), st.floats(0.3, 6))
-def test_the_ratio_is_that_of_the_two_medians(name: str, us: float, factor: float) -> None:
-    one, other, _ = PAIRS[name]
-    found = result(name, timed(one(), us * factor), timed(other(), us))
-    assert found.ratios == [ratio(fixture.times(us * factor), fixture.times(us))]
-
-
 def test_a_claim_that_holds_for_some_sizes_is_true_in_part_and_for_few_is_refuted() -> None:
     sizes = (1, 8, 32, 64, 128, 256)
 

@@ -6,7 +6,6 @@ import csv
 import json
 import lzma
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from fiprof.model.run import Run
 from fiprof.parsers import ncu
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
-from fiprof.reports.view import render
-from tests.conftest import Fiprof
-from tests.recorded_runs import parsed
+from fiprof.reports.view import FORMATS, render
+from tests.recorded_runs import invoke, parsed
 from tests.reports_fixture import DATA, RAW, case, make_run, record_run
 
 Metric = Callable[[str], float]
@@ -341,17 +339,14 @@ def test_launches_in_one_cell_are_named(tmp_path: Path) -> None:
     assert chart(roofline(make_run(tmp_path / "run", launches=rows))).endswith("one cell: 3 also 4 and 12")
 
 
-def test_the_chart_is_for_the_table_alone(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
-    shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name)
-    table = fiprof("roofline", "latest", "--kernel", "rope")
-    assert table.returncode == 0, table.stderr
-    assert "FLOP/byte of DRAM" in table.stdout
-    for format_ in ("json", "csv", "md"):
-        done = fiprof("roofline", "latest", "--kernel", "rope", "--format", format_)
-        assert done.returncode == 0
-        assert "┤" not in done.stdout
-    found = json.loads(fiprof("roofline", "latest", "--format", "json", "--kernel", "rope").stdout)
-    assert (found["schema"], found["run"], found["gpu"]) == ("roofline/1", recorded.name, "NVIDIA H200")
+def test_the_chart_is_for_the_table_alone() -> None:
+    run = str(parsed("all").path)
+    printed = {name: invoke("roofline", run, "--kernel", "rope", "--format", name) for name in FORMATS}
+    assert {name: (status, "┤" in text) for name, (status, text) in printed.items()} == {
+        name: (0, name == "table") for name in FORMATS
+    }
+    found = json.loads(printed["json"][1])
+    assert (found["schema"], found["gpu"]) == ("roofline/1", "NVIDIA H200")
     assert [row["kernel"] for row in found["rows"]] == ["BatchQKApplyRotaryKernel"]
 
 

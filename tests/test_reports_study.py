@@ -12,7 +12,6 @@ from fiprof.analysis import claims
 from fiprof.analysis.levels import between, levels
 from fiprof.analysis.study import Study, load
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.merge import MERGE
 from fiprof.flashinfer.results import SourceResults
 from fiprof.model.results import CaseResult, read, write
 from fiprof.reports.pages.page import (
@@ -30,7 +29,6 @@ from fiprof.reports.pages.page import (
     anchors,
 )
 from fiprof.reports.study import DOCUMENTS, documents, findings, pages
-from fiprof.reports.study_pages.choices import aside_share
 from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.names import cite
 from tests import study_fixture as fixture
@@ -205,17 +203,6 @@ def test_what_a_roof_finding_advises_follows_from_verdict_roof_and_stalls(whole:
         (False, True, False),
         (False, False, True),
     ]
-
-
-def test_the_merge_is_the_kernel_of_that_name_even_where_it_is_the_longer_one() -> None:
-    case = fixture.decode(1, 512, 8, tensor_cores=False, cuda_graph=False)
-    main, merge = case.kernels
-    longer = dataclasses.replace(
-        case, kernels=[main, dataclasses.replace(merge, duration_us=2 * (main.duration_us or 0))]
-    )
-    assert aside_share(longer, MERGE) == pytest.approx(2 / 3)
-    assert aside_share(dataclasses.replace(case, kernels=[main]), MERGE) == 0
-    assert aside_share(fixture.norm("add_then_rmsnorm", 512, 4096), MERGE) == 0
 
 
 def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None:

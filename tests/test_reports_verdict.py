@@ -7,7 +7,6 @@ import functools
 import io
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -47,9 +46,8 @@ from fiprof.reports import verdict_words
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.view import render
 from fiprof.reports.words import table_of, templates
-from tests.conftest import Fiprof
-from tests.recorded_runs import RUNS, parsed
-from tests.reports_fixture import make_run
+from tests.recorded_runs import RUNS, invoke, parsed
+from tests.reports_fixture import execution, make_run
 
 # The recorded runs
 
@@ -432,14 +430,13 @@ LAUNCH = {
 }  # fmt: skip
 
 
-def executions(count: int, *, us: float = 2.0, node: int | None = None, call_us: float = 4.0) -> list[dict[str, Any]]:
+def executions(count: int, *, node: int | None = None, call_us: float = 4.0) -> list[dict[str, Any]]:
+    """Kernels of 2 µs, four in an iteration."""
     return [
-        {
-            "start_ns": index * 100_000, "end_ns": index * 100_000 + int(us * 1e3), "duration_ns": int(us * 1e3),
-            "device": 0, "stream": 7, "pid": 1, "kernel": "kernel", "kernel_full": "kernel()", "grid": "1320x1x1",
-            "block": "256x1x1", "graph_node": node, "phase": "measure", "case": "mine[rows=8]", "iteration": index // 4,
-            "launch_call_ns": int(call_us * 1e3), "correlation": index // 4 if node is not None else index,
-        }
+        execution(
+            index * 100_000, index * 100_000 + 2000, "kernel", grid="1320x1x1", block="256x1x1", graph_node=node,
+            iteration=index // 4, launch_call_ns=int(call_us * 1e3), correlation=index if node is None else index // 4,
+        )
         for index in range(count)
     ]  # fmt: skip
 
@@ -505,12 +502,11 @@ def test_identical_launches_are_one_for_people_and_each_in_json_and_csv() -> Non
     assert {each["quantity"] for item in objects for each in item["evidence"]} <= set(KEYS)
 
 
-def test_the_command(fiprof: Fiprof, tmp_path: Path, recorded: Path) -> None:
-    shutil.copytree(recorded, tmp_path / "artifacts" / recorded.name)
-    done = fiprof("verdict", "latest", "--kernel", "rope")
-    assert done.returncode == 0, done.stderr
+def test_the_command() -> None:
+    status, printed = invoke("verdict", str(parsed("all").path), "--kernel", "rope")
+    assert status == 0
     rope = judged("all").launches[5]
-    lines = done.stdout.splitlines()
+    lines = printed.splitlines()
     assert f"{verdict_words.reason(rope)}." in lines
     assert f"Runner-up: {verdict_words.runner_up(rope)}." in lines
-    assert "decode" not in done.stdout
+    assert "decode" not in printed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,12 @@ import pytest
 from fiprof.analysis.case_results import case_results
 from fiprof.model.results import CaseResult, KernelResults, RunnerUp, read, write
 from fiprof.model.run import Run
-from tests.recorded_runs import parsed
+from tests.recorded_runs import copied, parsed
 
 
 @pytest.fixture(scope="module")
-def run() -> Path:
-    """The recorded decode run, parsed."""
-    return parsed("decode").path
-
-
-@pytest.fixture(scope="module")
-def of_run(run: Path) -> list[CaseResult]:
-    return case_results(Run(run))
+def of_run() -> list[CaseResult]:
+    return case_results(parsed("decode"))
 
 
 def case(found: list[CaseResult], batch: int, tensor_cores: bool) -> CaseResult:
@@ -75,9 +68,8 @@ def test_the_kernels_of_an_iteration(of_run: list[CaseResult]) -> None:
     assert first.value == pytest.approx(88.6)
 
 
-def test_rounds_of_the_plain_run_and_of_nsys(run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / run.name
-    shutil.copytree(run, copy)
+def test_rounds_of_the_plain_run_and_of_nsys(tmp_path: Path) -> None:
+    copy = copied("decode", tmp_path)
     lines = [json.loads(line) for line in (copy / "baseline.jsonl").read_text().splitlines()]
     for line in lines:
         line |= {"rounds": 4, "plan": {"split_kv": True}} if line["kind"] == "case" else {}
@@ -93,9 +85,8 @@ def test_rounds_of_the_plain_run_and_of_nsys(run: Path, tmp_path: Path) -> None:
     assert found.plan == {"split_kv": True}
 
 
-def test_a_case_that_failed_says_why(run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / run.name
-    shutil.copytree(run, copy)
+def test_a_case_that_failed_says_why(tmp_path: Path) -> None:
+    copy = copied("decode", tmp_path)
     lines = [json.loads(line) for line in (copy / "baseline.jsonl").read_text().splitlines()]
     lines[-1] = {"kind": "error", "case": lines[-1]["case"], "error": "wrong result"}
     (copy / "baseline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -103,11 +94,10 @@ def test_a_case_that_failed_says_why(run: Path, tmp_path: Path) -> None:
     assert (found.skipped, found.run, found.plain, found.kernels) == ("failed: wrong result", "", None, [])
 
 
-def test_without_ncu(run: Path, tmp_path: Path) -> None:
-    copy = tmp_path / run.name
-    shutil.copytree(
-        run, copy, ignore=shutil.ignore_patterns("ncu", "launches.parquet", "metrics.parquet", "stalls.parquet")
-    )
+def test_without_ncu(tmp_path: Path) -> None:
+    copy = copied("decode", tmp_path)
+    for table in ("launches", "metrics", "stalls"):
+        (copy / f"tables/{table}.parquet").unlink()
     found = case(case_results(Run(copy)), 128, True)
     assert (found.kernels, found.ncu_us, found.gb_per_s_roof_share) == ([], None, None)
     assert found.nsys is not None and found.gb_per_s is not None

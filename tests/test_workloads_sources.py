@@ -7,7 +7,6 @@ that ``pip install --no-deps --target DIR flashinfer-python==VERSION`` filled.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,8 +31,6 @@ TRAITS = "AttentionKernelTraits<0, 128, 128, 128, 96, 2, cutlass::half_t, cutlas
 FA3 = f"void PrefillWithKVCacheKernel<SparseCollectiveMainloop<PagedParams::AdditionalParams, {TRAITS}, 1, 0>, CollectiveEpilogue<{TRAITS}>, {TRAITS}, 0, 1, BatchPrefillTileScheduler<int>, 0>(T1::Params, T2::Params, T6::Params)"
 FA2 = "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(flashinfer::MaskMode)1, (unsigned int)128, (unsigned int)2, (unsigned int)4, (unsigned int)8, (unsigned int)8, (unsigned int)4, (unsigned int)1, (flashinfer::PosEncodingMode)0, __half, __half, __half, float, int, flashinfer::DefaultAttention<(bool)0, (bool)0, (bool)0, (bool)0>>, PagedParams>(T2)"
 DECODE = "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, (unsigned int)2, (unsigned int)1, (unsigned int)8, (unsigned int)16, (unsigned int)4, (unsigned int)2, flashinfer::DefaultAttention<(bool)0, (bool)0, (bool)0, (bool)0>, Params>(T9)"
-RMSNORM = "void flashinfer::norm::RMSNormKernel<(unsigned int)8, __half>(T2 *, T2 *, T2 *, unsigned int, unsigned int)"
-
 DECODE_CUH = """\
 // BatchDecodeWithPagedKVCacheKernel( in a comment is no definition {
 /*!
@@ -197,20 +194,6 @@ def test_a_kernel_of_another_version_gets_no_values(root: Path) -> None:
     assert [item.part for item in found.missing if not item.topic] == ["template"]
 
 
-@pytest.mark.parametrize(
-    ("full", "short"),
-    [
-        (RMSNORM, "RMSNormKernel"),
-        ("RMSNormKernel", "RMSNormKernel"),
-        ("void <unnamed>::copy_kernel<int>(T1)", "copy_kernel"),
-        ("", ""),
-        ("<script>alert(1)</script>", ""),
-    ],
-)
-def test_short_names(full: str, short: str) -> None:
-    assert sources.short_name(full) == short
-
-
 def test_the_interpreter_tells(root: Path, tmp_path: Path) -> None:
     """By path, without fiprof on its path, and without importing FlashInfer."""
     (root / "__init__.py").write_text("raise SystemExit('imported')\n")
@@ -264,12 +247,3 @@ def test_the_tile_of_fa3_in_an_installed_version(flashinfer: Path) -> None:
     assert tunables["CTA_KV"].value == "96"
     assert tunables["CTA_KV"].set_at and "/*CTA_KV_=*/96" in tunables["CTA_KV"].set_at.snippet
     assert tunables["CTA_Q"].set_at and "/*CTA_Q_=*/128" in tunables["CTA_Q"].set_at.snippet
-
-
-def test_the_program_prints_json(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "fiprof.flashinfer.sources.find", "--root", str(root), "BatchDecodeWithPagedKVCacheKernel"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert '"schema_version": 2' in done.stdout
-    assert str(root.parent) not in done.stdout, "no path of the machine"
