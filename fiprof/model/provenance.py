@@ -2,7 +2,7 @@
 
 A :class:`TracedNumber` is a number with its source; :func:`sentence` puts such numbers into a sentence that keeps
 them; ``pages/traced.py`` puts them into tables and finds them in a page again, so that anybody can compute them
-(``tests/test_report_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
+(``tests/test_reports_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
 """
 
 from __future__ import annotations
