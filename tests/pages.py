@@ -67,7 +67,7 @@ def demo() -> Page:
     """Every kind of block."""
     names = ("RMSNormKernel", *HOSTILE)
     kernels = [charts_time.KernelTime(name, 1, 10.0 * (i + 1), 1 / len(names)) for i, name in enumerate(names)]
-    chart = charts_time.gpu_time_chart(charts_time.GpuTime(tuple(kernels), "nsys", measured=True), anchor="chart-bars")
+    chart = charts_time.gpu_time_chart(charts_time.GpuTime(tuple(kernels), "nsys", measured=True))
     series = [
         charts_scaling.Series(
             f"batch {batch}",
@@ -204,4 +204,12 @@ def stalls(count: int) -> StallReport:
     return StallReport(
         "many",
         tuple(LaunchStalls(_launch(i, 100.0 + i), parts) for i in range(count)),
+    )
+
+
+def anchors(sections: Sequence[Section]) -> list[str]:
+    """Every anchor of sections."""
+    blocks = [anchor for each in sections for block in each.blocks if (anchor := getattr(block, "anchor", ""))]
+    return (
+        [each.anchor for each in sections] + blocks + [found for each in sections for found in anchors(each.sections)]
     )

@@ -92,7 +92,7 @@ def show(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
 
 def test_charts_are_drawn_without_an_error_and_without_a_network(show: Open) -> None:
     opened = show("demo")
-    assert opened.page.locator("#chart-bars .barlayer .point path").count() == 1 + len(pages.HOSTILE)
+    assert opened.page.locator("#chart-gpu-time .barlayer .point path").count() == 1 + len(pages.HOSTILE)
     assert opened.page.locator("#chart-scaling .scatterlayer .js-line").count() == 4
     assert opened.page.locator("[data-title*=Share], [data-title*=loud]").count() == 0  # plotly's upload
     assert opened.problems == []
@@ -129,8 +129,8 @@ def test_a_folded_table_opens_by_its_anchor_and_can_be_searched_and_sorted(show:
 
 def test_hover_says_value_unit_and_name(show: Open) -> None:
     page = show("demo").page
-    page.locator("#chart-bars .barlayer .point").first.hover(force=True)
-    text = page.locator("#chart-bars .hovertext").text_content()
+    page.locator("#chart-gpu-time .barlayer .point").first.hover(force=True)
+    text = page.locator("#chart-gpu-time .hovertext").text_content()
     assert "RMSNormKernel" in text
     assert "time: 10.0 µs" in text
     page.locator("#chart-scaling .scatterlayer .point").first.hover(force=True)
@@ -193,7 +193,7 @@ def test_printed_it_is_dark_on_white_with_its_charts_and_no_folded_rows(show: Op
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
-    assert page.locator("#chart-bars .main-svg").first.is_visible()
+    assert page.locator("#chart-gpu-time .main-svg").first.is_visible()
     assert not page.locator("nav.side").is_visible()
     assert page.locator(".scroll", has_text="metric 11").evaluate("box => getComputedStyle(box).overflowX") == "visible"
     assert page.pdf(format="A4").startswith(b"%PDF")
@@ -215,12 +215,12 @@ def test_names_from_the_profiled_program_are_text(show: Open) -> None:
     opened = show("demo")
     page = opened.page
     assert page.title() == "All five kernels on an H200"
-    ticks = page.locator("#chart-bars .ytick text").all_text_contents()
+    ticks = page.locator("#chart-gpu-time .ytick text").all_text_contents()
     assert ticks[1:3] == ["<script>document.…'owned'</script>", "</script><img src….title='owned'\">"]
-    page.locator("#chart-bars .barlayer .point").nth(3).hover(force=True)
+    page.locator("#chart-gpu-time .barlayer .point").nth(3).hover(force=True)
     assert (
         "<b>bold</b><a href='https://example.invalid/'>click</a>%{customdata[0]}"
-        in page.locator("#chart-bars .hovertext").text_content()
+        in page.locator("#chart-gpu-time .hovertext").text_content()
     )
     assert page.locator("main img, main a[href^=https]").count() == 0
     assert opened.problems == []
@@ -229,8 +229,8 @@ def test_names_from_the_profiled_program_are_text(show: Open) -> None:
 def test_without_javascript_tables_and_charts_in_characters_are_there(show: Open) -> None:
     page = show("demo", script=False).page
     assert page.locator("#table-launches td", has_text="PrefillWithKVCacheKernel").is_visible()
-    page.locator("#chart-bars summary").click()
-    assert "████" in page.locator("#chart-bars pre").inner_text()
+    page.locator("#chart-gpu-time summary").click()
+    assert "████" in page.locator("#chart-gpu-time pre").inner_text()
 
 
 def test_a_page_of_1000_launches_is_usable(show: Open) -> None:

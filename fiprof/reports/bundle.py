@@ -115,28 +115,19 @@ def _guide(made: Page, folder: str) -> str:
 
     from fiprof.reports.pages import markdown
     from fiprof.reports.pages.page import Bullets, Code, Section, Text
+    from fiprof.reports.words import phrase
     from fiprof.text import escape_control
 
-    where = shlex.quote(f"./{escape_control(folder)}")
-    held = (
-        "report.html opens in a browser, without a network; report.md is the same as plain text.",
-        "numbers.csv has each number of the report whose source is known, with it.",
-        f"{folder}/tables has every table as Parquet and as CSV; the report's appendix says what they are.",
-        f"{folder}/ncu/profile.ncu-rep and {folder}/nsys/trace.nsys-rep are for ncu-ui and nsys-ui, as far as the run "
-        "has them.",
-        "What the tools exported from these (CSV, SQLite) is left out: collect --replay needs the run's own folder.",
-    )
+    where, name = shlex.quote(f"./{escape_control(folder)}"), escape_control(folder)
+    held = [phrase(f"bundle.{key}", folder=folder) for key in ("pages", "numbers", "tables", "raw", "left_out")]
     opening = Section(
         "bundle",
-        "What is in here",
+        phrase("bundle.title"),
         (
             Bullets(tuple(Text((text,)) for text in held)),
-            Text(("To fiprof the folder is a run; without fiprof any reader of Parquet will do:",)),
+            Text((phrase("bundle.open"),)),
             Code(f"fiprof show {where}\nfiprof report {where} --out new"),
-            Code(
-                f"import pandas\nprint(pandas.read_parquet({f'{escape_control(folder)}/tables/launches.parquet'!r}))",
-                "python",
-            ),
+            Code(f"import pandas\nprint(pandas.read_parquet({f'{name}/tables/launches.parquet'!r}))", "python"),
         ),
     )
 

@@ -17,12 +17,13 @@ from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Link, Observation, Page, Section, Table, Text
-from fiprof.reports.pages.traced import LocatedNumber, of_page
+from fiprof.reports.pages.traced import of_page
 from fiprof.reports.run_report import checklist, guide, kernels, observations, settings, story, summary, verdicts
 from fiprof.reports.run_report.checklist import Item
 from fiprof.reports.run_report.compare import comparison
 from fiprof.reports.run_report.settings import Defaults
 from fiprof.reports.run_report.tables import appendix_tables
+from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 T = TypeVar("T")
@@ -47,28 +48,15 @@ def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
     return Page(title, (comparison([run.once(Analyses) for run in runs]), *numbered))
 
 
-def facts(run: Run) -> list[LocatedNumber]:
-    """Every number of a run's report whose source is known."""
-    return of_page(report([run]))
-
-
 def _facts(run: Run) -> tuple[tuple[str, str], ...]:
-    manifest = run.manifest
-    gpu = manifest.environment.get("gpu")
-    tools = manifest.environment.get("tools")
-    return tuple(
-        (name, escape_control(value))
-        for name, value in (
-            ("GPU", str(gpu.get("name", "")) if isinstance(gpu, dict) else ""),
-            ("Collected", f"{manifest.started[:19].replace('T', ' ')}, in {manifest.duration_s:.0f} s"),
-            (
-                "Tools",
-                ", ".join(f"{name} {version}" for name, version in tools.items()) if isinstance(tools, dict) else "",
-            ),
-            ("Status", manifest.status + (f": {manifest.reason}" if manifest.reason else "")),
-        )
-        if value
-    )
+    manifest, tools = run.manifest, run.environment("tools")
+    found = {
+        "GPU": str(run.environment("gpu", "name") or ""),
+        "Collected": f"{manifest.started[:19].replace('T', ' ')}, in {manifest.duration_s:.0f} s",
+        "Tools": ", ".join(f"{name} {version}" for name, version in tools.items()) if isinstance(tools, dict) else "",
+        "Status": ": ".join(filter(None, (manifest.status, manifest.reason))),
+    }
+    return tuple((name, escape_control(value)) for name, value in found.items() if value)
 
 
 def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
@@ -144,36 +132,24 @@ SECTIONS = (
 def _items(measured: Analyses, sections: Sequence[Section], checks: Sequence[Check], judged: Verdicts) -> list[Item]:
     """What the report can ask of itself."""
     run, there = measured.run, {section.anchor for section in sections}
-    missing = [anchor for anchor in SECTIONS if anchor not in there]
-    lacking = [what for what, _ in summary.lacks(measured)]
-    found = [each for section in sections for each in of_page(Page("", (section,)))]
-    numbers = len(found)
-    due = len(measured.run.launches)
+    missing = tuple(anchor for anchor in SECTIONS if anchor not in there)
+    lacking = tuple(what for what, _ in summary.lacks(measured))
+    actions, due = run.manifest.actions, len(run.launches)
+    ended = sum(action.outcome == "ok" for action in actions)
     given = sum(verdict.kind is not Kind.UNKNOWN for verdict in judged.launches)
+    numbers = len(of_page(Page("", tuple(sections))))
+
+    def item(key: str, outcome: bool | None, why: str = "why", **values: object) -> Item:
+        return Item(phrase(f"report_item.{key}"), outcome, phrase(f"report_item.{key}_{why}", **values))
+
     return [
-        Item(
-            "every section is there",
-            not missing,
-            f"missing: {', '.join(missing)}" if missing else f"{len(SECTIONS)} of them",
-        ),
-        Item("the run is complete", run.manifest.status == "complete", run.manifest.reason or run.manifest.status),
-        Item(
-            "every tool's data is there",
-            not lacking,
-            f"without {'; '.join(lacking)}" if lacking else "plain run, nsys, ncu",
-        ),
-        Item(
-            "every command ended well",
-            all(action.outcome == "ok" for action in run.manifest.actions) if run.manifest.actions else None,
-            f"{sum(action.outcome == 'ok' for action in run.manifest.actions)} of {len(run.manifest.actions)}",
-        ),
-        Item(
-            "every launch under ncu has a verdict",
-            given == due if due else None,
-            f"{given:,} of {due:,}" if due else "none",
-        ),
+        item("sections", not missing, "missing" if missing else "why", missing=missing, count=len(SECTIONS)),
+        item("complete", run.manifest.status == "complete", status=run.manifest.reason or run.manifest.status),
+        item("tools", not lacking, "missing" if lacking else "why", missing="; ".join(lacking)),
+        item("commands", ended == len(actions) if actions else None, ended=ended, all=len(actions)),
+        item("verdicts", given == due if due else None, "why" if due else "missing", given=given, due=due),
         *checklist.items_of_checks(checks),
-        Item("numbers name their source", numbers > 0, f"{numbers:,} numbers in tables and sentences do"),
+        item("numbers", numbers > 0, numbers=numbers),
     ]
 
 
@@ -212,14 +188,10 @@ def _prefixed(section: Section, prefix: str) -> Section:
     )
 
 
-def warnings(page: Page) -> Iterable[str]:
+def warnings(page: Page | Section) -> Iterable[str]:
     """What makes the whole of a report doubtful: the cautions of its summaries and of its comparison."""
-    yield from _cautions(page.sections)
-
-
-def _cautions(sections: Iterable[Section]) -> Iterable[str]:
-    for section in sections:
+    for section in page.sections:
         if section.anchor.endswith(("summary", "comparison")):
             yield from (block.text for block in section.blocks if isinstance(block, Caution))
         if section.anchor.endswith("-run"):
-            yield from _cautions(section.sections)
+            yield from warnings(section)

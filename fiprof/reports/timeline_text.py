@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from fiprof.analysis import samples
 from fiprof.analysis.samples import Levels
 from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, Totals, Track
+from fiprof.model.provenance import join
+from fiprof.reports.columns import Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Value, View
-from fiprof.reports.words import phrase, worded
+from fiprof.reports.words import known, phrase, worded
 from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
@@ -21,35 +23,24 @@ PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
 LONGEST_CALLS = 3
 
-_KEYS = {
-    "phase": "phase",
-    "case": "case",
-    "label": "label",
-    "device": "device",
-    "kernel": "kernel",
-    "kernel_full": "kernel_full",
-    "grid": "grid",
-    "block": "block",
-    "executions": "count",
-    "start_us": "start_us",
-    "end_us": "end_us",
-    "nsys_duration_us": "median_us",
-    "nsys_spread": "spread",
-    "gap_us": "gap_us",
-    "launch_call_us": "launch_us",
-    "memory_bytes": "memory_bytes",
-}
-"""Key for programs -> attribute of a KernelSpan."""
-_LEVELS = {
-    "metric_samples": "samples",
-    "sms_active_pct": "sms_active",
-    "sm_issue_pct": "sm_issue",
-    "sampled_tensor_active_pct": "tensor_active",
-    "dram_read_pct": "dram_read",
-    "dram_write_pct": "dram_write",
-    "compute_warps_pct": "warps",
-}
-"""Likewise, of its levels."""
+_SPANS: Cells = (
+    *map(attribute, ("phase", "case", "label", "device", "kernel", "kernel_full", "grid", "block")),
+    attribute("executions", of="count"),
+    attribute("start_us"),
+    attribute("end_us"),
+    attribute("nsys_duration_us", of="median_us"),
+    attribute("nsys_spread", of="spread"),
+    attribute("gap_us"),
+    attribute("launch_call_us", of="launch_us"),
+    attribute("memory_bytes"),
+    attribute("metric_samples", of="levels.samples"),
+    attribute("sms_active_pct", of="levels.sms_active"),
+    attribute("sm_issue_pct", of="levels.sm_issue"),
+    attribute("sampled_tensor_active_pct", of="levels.tensor_active"),
+    attribute("dram_read_pct", of="levels.dram_read"),
+    attribute("dram_write_pct", of="levels.dram_write"),
+    attribute("compute_warps_pct", of="levels.warps"),
+)
 
 
 def chart_cells(width: int) -> int:
@@ -59,35 +50,30 @@ def chart_cells(width: int) -> int:
 
 def document(what: Timeline) -> Document:
     """The timeline as text and charts for people; for programs, a row a kernel of a case."""
-    rows = tuple(
-        (
-            *(getattr(span, name) for name in _KEYS.values()),
-            *(getattr(span.levels, name) for name in _LEVELS.values()),
-        )
-        for part in what.phases
-        for span in part.spans
-    )
-    data = View(tuple(map(Column, (*_KEYS, *_LEVELS))), rows)
+    data = filled(_SPANS, (span for part in what.phases for span in part.spans))
     shown = tuple(_view(part, what.period_us) for part in what.phases)
     notes = tuple(phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)])
     return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
 
 
 def _view(part: CasePhase, period_us: float | None) -> View:
-    place = f" · GPU {part.device}" if part.several_devices else ""
     length_us = part.end_us - part.start_us
-    title = (
-        f"{part.label} · {part.phase or 'outside the phases'}{place} · {time_words(length_us)} from "
-        f"{part.start_us / 1e3:,.3f} ms · GPU busy {part.busy:.1%}"
-        + (f" · the longest of {part.turns} turns" if part.turns > 1 else "")
+    title = phrase(
+        "timeline.title",
+        label=part.label,
+        phase=part.phase or "outside the phases",
+        place=phrase("timeline.place", device=part.device) if part.several_devices else "",
+        length=time_words(length_us),
+        start_ms=part.start_us / 1e3,
+        busy=part.busy,
+        turns=phrase("timeline.turns", turns=part.turns) if part.turns > 1 else "",
     )
     header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
     rows = (("", ticks, ""), *map(_track, part.tracks))
     sentences = [_sentence(span, period_us) for span in part.spans]
-    sentences += [
-        f"{title}: {totals(items)}." for title, items in (("copies", part.copies), ("calls", part.calls)) if items
-    ]
+    beside = {"copies": part.copies, "calls": part.calls}
+    sentences += [phrase(f"timeline.{key}", totals=totals(items)) for key, items in beside.items() if items]
     return View(columns, rows, title=title, summary=tuple(sentences))
 
 
@@ -98,47 +84,41 @@ def _track(track: Track) -> tuple[Value, ...]:
 
 def totals(items: Sequence[Totals]) -> str:
     """Copies or calls, the longest by name."""
-    words = [
-        f"{short_kernel(item.name)} x {item.count}"
-        + ("" if item.bytes is None else f", {bytes_words(item.bytes)}")
-        + f", {time_words(item.total_us)} in all"
-        for item in items[:LONGEST_CALLS]
-    ]
-    rest = items[LONGEST_CALLS:]
-    if rest:
-        words.append(f"{sum(item.count for item in rest)} others, {time_words(sum(item.total_us for item in rest))}")
+    words = []
+    for item in items[:LONGEST_CALLS]:
+        values = {"name": short_kernel(item.name), "count": item.count, "time": time_words(item.total_us)}
+        moved = None if item.bytes is None else bytes_words(item.bytes)
+        words.append(known("timeline.total_bytes", bytes=moved, **values) or phrase("timeline.total", **values))
+    if rest := items[LONGEST_CALLS:]:
+        count, total_us = sum(item.count for item in rest), sum(item.total_us for item in rest)
+        words.append(phrase("timeline.others", count=count, time=time_words(total_us)))
     return "; ".join(words)
 
 
 def _sentence(span: KernelSpan, period_us: float | None) -> str:
     """What ran, and then what the hardware did."""
-    if span.count > 1:
-        words = [
-            f"{short_kernel(span.kernel)} x {span.count}, median {span.median_us:.2f} µs, spread {span.spread:.1%}"
-        ]
-    else:
-        words = [f"{short_kernel(span.kernel)}, {span.median_us:.2f} µs"]
-    words.append(f"grid {span.grid or '–'}")
+    loop, gap = span.count > 1, ""
     if span.gap_us is not None:
-        if span.gap_us < 0:
-            words.append(
-                f"the next starts {time_words(-span.gap_us)} before its end" + (" (median)" if span.count > 1 else "")
-            )
-        else:
-            words.append(f"gap to the next {time_words(span.gap_us)}" + (" median" if span.count > 1 else ""))
-    parts = [", ".join(words)]
-    if span.launch_us is not None:
-        parts.append(f"launch call {time_words(span.launch_us)}")
-    if period_us is not None:
-        parts.append(_levels(span.levels, period_us))
-    if span.memory_bytes is not None:
-        parts.append(f"device memory {bytes_words(span.memory_bytes)}")
-    return "; ".join(parts) + "."
+        key = f"{'overlap' if span.gap_us < 0 else 'gap'}{'_loop' * loop}"
+        gap = phrase(f"timeline.{key}", time=time_words(abs(span.gap_us)))
+    ran = phrase(
+        f"timeline.{'loop' if loop else 'once'}",
+        kernel=short_kernel(span.kernel),
+        count=span.count,
+        median_us=span.median_us,
+        spread=span.spread,
+        grid=span.grid or "–",
+        gap=gap,
+    )
+    call = None if span.launch_us is None else time_words(span.launch_us)
+    memory = None if span.memory_bytes is None else bytes_words(span.memory_bytes)
+    levels = None if period_us is None else _levels(span.levels, period_us)
+    return join("; ", [ran, known("timeline.launch", time=call), levels, known("timeline.memory", bytes=memory)]) + "."
 
 
 def _levels(levels: Levels, period_us: float) -> str:
     if not levels.samples:
-        return f"no sample of its own ({time_words(period_us)} each)"
+        return phrase("timeline.no_sample", time=time_words(period_us))
     named = (
         ("SMs Active", levels.sms_active),
         ("Tensor Active", levels.tensor_active),
@@ -151,7 +131,7 @@ def _levels(levels: Levels, period_us: float) -> str:
         for name, level in named
         if level is not None
     ]
-    return f"{', '.join(words)} ({levels.samples} {'sample' if levels.samples == 1 else 'samples'})"
+    return phrase("timeline.samples", levels=", ".join(words), count=levels.samples)
 
 
 def strip(cells: Sequence[float | None]) -> str:

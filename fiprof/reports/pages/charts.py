@@ -47,12 +47,12 @@ SMALLEST_REASON = 0.01
 # The roofline
 
 
-def roofline_chart(rooflines: Rooflines, *, anchor: str = "chart-roofline") -> Chart:
+def roofline_chart(rooflines: Rooflines) -> Chart:
     """Launches under the roofs of the GPU, both axes logarithmic."""
     placed = [item for item in rooflines.launches if item.work is not None]
     without = len(rooflines.launches) - len(placed)
     return Chart(
-        anchor=anchor,
+        anchor="chart-roofline",
         title="Roofline",
         text=chart_in_characters(rooflines, width=plot.WIDTH),
         figure=lambda: _roofline(placed),
@@ -162,16 +162,13 @@ def _number(value: float | None, spec: str, unit: str = "") -> str:
 # Stalls
 
 
-def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int = MOST_BARS) -> Chart:
-    """What the warps of each launch waited for: one bar of all their time a launch.
-
-    most: launches, those that took most time.
-    """
-    launches = _representatives(report.launches, lambda item: item.duration_us, most)
+def stalls_chart(report: StallReport) -> Chart:
+    """What the warps of each launch waited for: one bar of all their time a launch."""
+    launches = _representatives(report.launches, lambda item: item.duration_us)
     reasons = _shown_reasons(launches)
     stacks = [plot.Stack(f"{item.launch} {item.label}", tuple(_weights(item, reasons).items())) for item in launches]
     return Chart(
-        anchor=anchor,
+        anchor="chart-stalls",
         title="Warp stalls of each launch",
         text=plot.stacks(stacks),
         figure=lambda: _stalls(launches, reasons),
@@ -179,13 +176,13 @@ def stalls_chart(report: StallReport, *, anchor: str = "chart-stalls", most: int
     )
 
 
-def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None], most: int) -> list[T]:
+def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None]) -> list[T]:
     """Of each kernel of a case the launch of median duration; of those the longest, in the order of the launches."""
     groups: dict[tuple[str | None, str], list[T]] = {}
     for item in launches:
         groups.setdefault((item.case, item.kernel), []).append(item)
     middle = [sorted(group, key=lambda item: time_us(item) or 0.0)[(len(group) - 1) // 2] for group in groups.values()]
-    longest = sorted(middle, key=lambda item: -(time_us(item) or 0.0))[:most]
+    longest = sorted(middle, key=lambda item: -(time_us(item) or 0.0))[:MOST_BARS]
     return sorted(longest, key=lambda item: item.launch or 0)
 
 
@@ -247,10 +244,10 @@ def _stall(item: LaunchStalls, reason: str, share: float) -> str:
 ACHIEVED, THEORETICAL = metric("achieved_occupancy_pct"), metric("theoretical_occupancy_pct")
 
 
-def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: int = MOST_BARS) -> Chart:
+def occupancy_chart(figures: Figures) -> Chart:
     """Achieved occupancy of each launch beside the theoretical one."""
     known = [item for item in figures.launches if ACHIEVED.of(item.row) is not None]
-    launches = _representatives(known, lambda item: item.duration_us, most)
+    launches = _representatives(known, lambda item: item.duration_us)
     lines = [
         plot.Bar(
             f"{item.launch} {item.label}",
@@ -260,7 +257,7 @@ def occupancy_chart(figures: Figures, *, anchor: str = "chart-occupancy", most: 
         for item in launches
     ]
     return Chart(
-        anchor=anchor,
+        anchor="chart-occupancy",
         title="Occupancy of each launch",
         text=plot.bars(lines, whole=1.0),
         figure=lambda: _occupancy(launches),

@@ -93,16 +93,16 @@ def gpu_time(run: Run) -> GpuTime:
     return GpuTime(tuple(sorted(kernels, key=lambda item: (-item.total_us, item.kernel))), by, measured)
 
 
-def gpu_time_chart(what: GpuTime, *, anchor: str = "chart-gpu-time", most: int = MOST_BARS) -> Chart:
+def gpu_time_chart(what: GpuTime) -> Chart:
     """Each kernel's share of the GPU's time."""
-    kernels = what.kernels[:most]
+    kernels = what.kernels[:MOST_BARS]
     lines = [
         plot.Bar(item.kernel, item.share, f"{item.share:6.1%}  {time_words(item.total_us)} in {item.count:,}")
         for item in kernels
     ]
     rest = len(what.kernels) - len(kernels)
     return Chart(
-        anchor=anchor,
+        anchor="chart-gpu-time",
         title="GPU time by kernel",
         text=plot.bars(lines),
         figure=lambda: _gpu_time(kernels),
@@ -144,7 +144,7 @@ def _gpu_time(kernels: Sequence[KernelTime]) -> Figure:
 # Device memory
 
 
-def memory_chart(run: Run, *, anchor: str = "chart-memory") -> Chart | None:
+def memory_chart(run: Run) -> Chart | None:
     """Device memory over time, a line a process and GPU; None where nsys saw no allocation.
 
     Raises FiprofError for a table that cannot be read.
@@ -159,7 +159,7 @@ def memory_chart(run: Run, *, anchor: str = "chart-memory") -> Chart | None:
     }
     start, end = float(frame["time_ns"].min()), float(frame["time_ns"].max())
     return Chart(
-        anchor=anchor,
+        anchor="chart-memory",
         title="Device memory over time",
         text=_memory_text(lines, start, end),
         figure=lambda: _memory(lines),

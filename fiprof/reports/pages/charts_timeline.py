@@ -33,7 +33,7 @@ MOST_NAMED = 5
 """Kernels with a colour of their own: those that took most time in the windows."""
 
 
-def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Chart | None:
+def timeline_chart(measured: Analyses) -> Chart | None:
     """Kernels by stream, calls, phases and what nsys sampled of the hardware, on one time axis; None without kernels.
 
     A menu leads to the window of each measured case. Raises FiprofError for a table that cannot be read.
@@ -48,7 +48,7 @@ def timeline_chart(measured: Analyses, *, anchor: str = "chart-timeline") -> Cha
     views = timeline_text.document(dataclasses.replace(found, phases=tuple(phases))).shown
     strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
     return Chart(
-        anchor=anchor,
+        anchor="chart-timeline",
         title="Timeline",
         text="\n\n".join(strips),
         figure=lambda: _timeline(run, phases),

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
@@ -55,67 +54,34 @@ def render(page: Page) -> str:
 # What the template calls
 
 
-@dataclass(frozen=True)
-class _Head:
-    """A column's heading."""
-
-    title: str
-    unit: str
-    meaning: str
-    number: bool
-
-
-@dataclass(frozen=True)
-class _Cell:
-    """A cell of a table."""
-
-    text: str
-    href: str = ""
-    title: str = ""
-    """Where the value comes from, or all of a name that is cut."""
-    order: str | None = None
-    """What to sort a number by, in full precision; empty for none that was measured, None for text."""
-    bar_pct: float | None = None
-
-
-@dataclass(frozen=True)
-class _Grid:
-    """A table, ready to be written."""
-
-    heads: tuple[_Head, ...]
-    rows: tuple[tuple[_Cell, ...], ...]
-    long: bool
-    paged: bool
-
-
-def _grid(table: Table) -> _Grid:
+def _grid(table: Table) -> dict[str, Any]:
+    """A table, ready to be written: its headings, its rows of cells, and how it is shown."""
     view = table.view
     shown = shown_columns(view, bars=True)
     indices = [index for index, column in enumerate(view.columns) if column.title]
     sources = [[row[index] for row in table.sources] or [""] * len(view.rows) for index in indices]
     columns = [_cells(*item, words) for item, words in zip(shown, sources, strict=True)]
-    return _Grid(
-        heads=tuple(
-            _Head("" if column.bar else column.title, column.unit, column.meaning, is_number(column, values))
-            for column, values in shown
-        ),
-        rows=tuple(zip(*columns, strict=True)),
-        long=len(view.rows) > LONG_TABLE,
-        paged=len(view.rows) > PAGED_TABLE,
-    )
+    return {
+        "heads": [(column, is_number(column, values)) for column, values in shown],
+        "rows": list(zip(*columns, strict=True)),
+        "long": len(view.rows) > LONG_TABLE,
+        "paged": len(view.rows) > PAGED_TABLE,
+    }
 
 
-def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> Iterable[_Cell]:
+def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> Iterable[dict[str, Any]]:
+    """``title``: where the value comes from, or all of a name that is cut. ``order``: what to sort a number by, in full
+    precision; empty for none that was measured, None for text."""
     number = is_number(column, values)
     for value, source in zip(values, sources, strict=True):
         text = word(value, column.spec)
-        yield _Cell(
-            text=shorten(text, LONGEST_CELL),
-            href=_href(value),
-            title=escape_control(source) or (text if len(text) > LONGEST_CELL else ""),
-            order=_order(value) if number else None,
-            bar_pct=100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
-        )
+        yield {
+            "text": shorten(text, LONGEST_CELL),
+            "href": _href(value),
+            "title": escape_control(source) or (text if len(text) > LONGEST_CELL else ""),
+            "order": _order(value) if number else None,
+            "bar_pct": 100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
+        }
 
 
 def _order(value: Value) -> str:

@@ -157,13 +157,3 @@ class Page:
     """What stands below the title: name and value, e.g. ("GPU", "NVIDIA H200")."""
     links: tuple[Link, ...] = field(default=())
     """To sibling pages."""
-
-
-def anchors(page: Page) -> list[str]:
-    """Every anchor of a page, in its order; those that are there twice, twice."""
-
-    def of(section: Section) -> list[str]:
-        inside = [anchor for block in section.blocks if (anchor := getattr(block, "anchor", ""))]
-        return [section.anchor, *inside, *(anchor for part in section.sections for anchor in of(part))]
-
-    return [anchor for section in page.sections for anchor in of(section)]
