@@ -207,9 +207,8 @@ def stalls(count: int) -> StallReport:
     )
 
 
-def anchors(sections: Sequence[Section]) -> list[str]:
-    """Every anchor of sections."""
-    blocks = [anchor for each in sections for block in each.blocks if (anchor := getattr(block, "anchor", ""))]
-    return (
-        [each.anchor for each in sections] + blocks + [found for each in sections for found in anchors(each.sections)]
-    )
+def anchors(part: Page | Section) -> list[str]:
+    """Every anchor of a page or section."""
+    blocks = part.blocks if isinstance(part, Section) else ()
+    own = [anchor for each in (part, *blocks) if (anchor := getattr(each, "anchor", ""))]
+    return own + [anchor for section in part.sections for anchor in anchors(section)]

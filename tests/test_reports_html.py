@@ -68,7 +68,7 @@ def test_each_library_is_there_once_with_its_notice() -> None:
 def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
     ids = [a["id"] for _, a in demo.tags if a.get("id")]
     assert len(ids) == len(set(ids))
-    assert set(pages.anchors(pages.demo().sections)) <= set(ids)
+    assert set(pages.anchors(pages.demo())) <= set(ids)
     inside = [a["href"] for a in demo.all("a") if (a["href"] or "").startswith("#")]
     assert {href[1:] for href in inside if href} <= set(ids)
     assert inside.count("#story-hostile") == 3  # the contents twice, and its own heading

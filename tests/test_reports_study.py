@@ -26,12 +26,12 @@ from fiprof.reports.pages.page import (
     Section,
     Table,
     Text,
-    anchors,
 )
 from fiprof.reports.study import DOCUMENTS, documents, findings, pages
 from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.names import cite
 from tests import study_fixture as fixture
+from tests.pages import anchors
 from tests.recorded_runs import STUDY
 
 
