@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 
 from fiprof.analysis.roofline import (
@@ -26,8 +25,7 @@ from fiprof.model.quantities import (
     L2_GB_PER_S,
     L2_ROOF,
 )
-from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs, measured, tera
-from fiprof.reports.headings import label_cells
+from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs, measured, tera, widened
 from fiprof.reports.view import Column, Document, Value
 from fiprof.reports.words import phrase, worded
 
@@ -120,10 +118,10 @@ def document(rooflines: Rooflines) -> Document:
     """The roofs in words, a table of the launches, and one of the cases by their cost model; one row a launch for
     programs."""
     launches = rooflines.launches
-    least = label_cells(item.label for item in launches)
+    labels = [item.label for item in launches]
     shown = [
         filled(
-            _columns(launches, least),
+            _columns(launches, labels),
             launches,
             title=phrase("roofline.launches"),
             summary=_roof_sentences(rooflines),
@@ -131,7 +129,7 @@ def document(rooflines: Rooflines) -> Document:
         )
     ]
     if rooflines.cases:
-        shown.append(filled(_wide(_CASES, least), rooflines.cases, title=phrase("roofline.cases")))
+        shown.append(filled(widened(_CASES, labels, "label"), rooflines.cases, title=phrase("roofline.cases")))
     data = filled(for_programs(*_WHO, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
     return Document(data, tuple(shown), warnings=rooflines.warnings, notes=(phrase("roofline.how_to_read"),))
 
@@ -151,17 +149,11 @@ def _of_case(cases: Sequence[CaseRoofline]) -> Cells:
     )
 
 
-def _wide(cells: Cells, label: int) -> Cells:
-    """The cases' labels as wide as they are: kernels' names are shortened before them."""
-    return [(dataclasses.replace(column, least=label), value) if column.key == "label" else (column, value)
-            for column, value in cells]  # fmt: skip
-
-
-def _columns(launches: Sequence[LaunchRoofline], label: int) -> Cells:
+def _columns(launches: Sequence[LaunchRoofline], labels: Sequence[str]) -> Cells:
     """What people see: the intensity at L1 only where L1 binds, the iteration only where there are several."""
     roofs = max((len(_shown_roof(item)) for item in launches), default=0)
     return (
-        *_wide(_WHO, label),
+        *widened(_WHO, labels, "label"),
         *([_ITERATION] if len({item.iteration for item in launches}) > 1 else []),
         *_INTENSITY,
         *(_L1 if any(item.roof == Level.L1 for item in launches) else ()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -152,19 +153,14 @@ def _menu(phases: Sequence[timeline.CasePhase], windows: Sequence[tuple[float, f
 
 def _palette(lanes: Sequence[_Lane], windows: Sequence[tuple[float, float]]) -> dict[str, str]:
     """Name -> colour, of the kernels that took most time in the windows."""
-    import numpy as np
-
-    totals: dict[str, float] = {}
+    totals: dict[str, float] = defaultdict(float)
     for lane in lanes:
         if lane.table == "kernels":
-            rows = lane.rows
-            inside = np.zeros(len(rows), dtype=bool)
-            for start, end in windows:
-                inside |= ((rows["start_ns"] >= start * 1e6) & (rows["end_ns"] <= end * 1e6)).to_numpy()
-            rows = rows[inside]
-            spent = (rows["end_ns"] - rows["start_ns"]).groupby(rows["name"], observed=True).sum()
+            starts, ends = lane.rows["start_ns"], lane.rows["end_ns"]
+            inside = sum(((starts >= start * 1e6) & (ends <= end * 1e6)) for start, end in windows) > 0
+            spent = (ends - starts)[inside].groupby(lane.rows["name"][inside], observed=True).sum()
             for name, total in spent.items():
-                totals[str(name)] = totals.get(str(name), 0.0) + float(total)
+                totals[str(name)] += float(total)
     longest = sorted(totals, key=lambda name: -totals[name])[:MOST_NAMED]
     return dict(zip(longest, _BARS, strict=False))
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from fiprof.model.provenance import TracedNumber, numbers_of
-from fiprof.reports.headings import label_cells
 from fiprof.reports.pages.page import Bullets, Caution, Observation, Page, Section, Table, Text
 from fiprof.reports.view import Column, Value, View, word
 from fiprof.reports.words import worded
@@ -50,12 +49,6 @@ def listed(columns: TracedColumns, items: Iterable[object], **texts: object) -> 
     """A table of these columns, a row an item. texts: as for :func:`table`."""
     rows = [[value(item) for _, value in columns] for item in items]
     return table([column for column, _ in columns], rows, **texts)  # type: ignore[arg-type]
-
-
-def widened(columns: TracedColumns, labels: Iterable[str]) -> TracedColumns:
-    """The columns with that of the cases as wide as their labels, so that kernels' names are shortened before them."""
-    least = label_cells(labels)
-    return [(replace(each, least=least) if each.key == "case" else each, value) for each, value in columns]
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ from fiprof.model.quantities import (
     work_rate,
     work_share,
 )
-from fiprof.reports.columns import attribute
+from fiprof.reports.columns import attribute, widened
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
-from fiprof.reports.pages.traced import TracedColumns, listed, widened
+from fiprof.reports.pages.traced import TracedColumns, listed
 from fiprof.reports.run_report import verdicts as report_verdicts
 from fiprof.reports.view import Column
 from fiprof.reports.words import known, phrase, worded

@@ -13,9 +13,9 @@ from fiprof.analysis.timeline import CasePhase, KernelSpan
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join
 from fiprof.model.quantities import SM_ACTIVE, metric
-from fiprof.reports.columns import attribute
+from fiprof.reports.columns import attribute, widened
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Table, Text
-from fiprof.reports.pages.traced import Cell, TracedColumns, listed, widened
+from fiprof.reports.pages.traced import Cell, TracedColumns, listed
 from fiprof.reports.timeline_text import time_words, totals
 from fiprof.reports.view import Column
 from fiprof.reports.words import known, phrase, worded

@@ -16,7 +16,7 @@ from fiprof.model.quantities import DRAM_SHARE, DURATION, work_share
 from fiprof.reports import verdict_words
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
-from fiprof.reports.words import phrase, worded
+from fiprof.reports.words import known, phrase, worded
 from fiprof.text import short_kernel
 
 MOST_NAMED = 3
@@ -81,21 +81,18 @@ def section(measured: Analyses, checks: Sequence[Check], found: Verdicts) -> Sec
 
 def lacks(measured: Analyses) -> list[tuple[str, str]]:
     """What the run has nothing of, and why."""
-    run, found = measured.run, []
-    if not measured.run.launches:
-        found.append(("counters, occupancy, stalls and roofs", worded(run.missing("ncu"))))
+    run = measured.run
+    found: list[tuple[str, str]] = []
+    if not run.launches:
+        found.append((phrase("summary.counters"), worded(run.missing("ncu"))))
     if not run.has("kernels"):
-        found.append(("execution story and times by nsys", worded(run.missing("nsys"))))
-    elif not measured.run.trace.cases:
-        found.append(("times of cases by nsys", _why_no_cases(run.has("ranges"))))
-    if not measured.run.plain:
-        found.append(("times without a profiler", "the plain run left none"))
+        found.append((phrase("summary.story"), worded(run.missing("nsys"))))
+    elif not run.trace.cases:
+        why = "other_ranges" if run.has("ranges") else "no_ranges"
+        found.append((phrase("summary.case_times"), phrase(f"summary.{why}")))
+    if not run.plain:
+        found.append((phrase("summary.plain"), phrase("summary.no_plain")))
     return found
-
-
-def _why_no_cases(ranges: bool) -> str:
-    found = "no NVTX ranges of fiprof" if ranges else "no NVTX ranges at all"
-    return f"the trace has {found}, so that no kernel can be told to belong to a case"
 
 
 def most_expensive(measured: Analyses) -> Group | None:
@@ -112,19 +109,21 @@ def _where(measured: Analyses) -> tuple[str, ...]:
     if not found:
         return ()
     cases = len({item.case for item in found})
-    whole = total([item.time for item in found])
-    assert whole is not None
     named = [
         sentence("{} {}", item.share, _name(item.kernel, measured.run.labels(item.case) if cases > 1 else ""))
         for item in found[:MOST_NAMED]
     ]
     rest = len(found) - len(named)
-    tail = f", and {rest} more" if rest else ""
-    what = f"One iteration of each of the {cases} cases takes" if cases > 1 else "An iteration takes"
-    if not any(item.case for item in found):
-        what = "One launch of each kernel takes"
-    by = "nsys" if measured.run.trace.cases else "ncu"
-    return (sentence("{} {} of kernel time by {}: {}{}.", what, whole, by, join(", ", named), tail),)
+    what = "cases" if cases > 1 else "iteration"
+    head = phrase(
+        f"summary.{what if any(item.case for item in found) else 'launches'}",
+        cases=cases,
+        time=total([item.time for item in found]),
+        by="nsys" if measured.run.trace.cases else "ncu",
+        kernels=join(", ", named),
+        more=phrase("summary.more", count=rest) if rest else "",
+    )
+    return (head,)
 
 
 def _bound(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
@@ -179,20 +178,15 @@ def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
 def _roofs(measured: Analyses, group: Group) -> TracedText:
     """How far it is from its roofs, where no verdict says more."""
     work = measured.rooflines[group.launch].work
-    parts = []
-    if work is not None and (share := group.median.traced(work_share(work.kind))) is not None:
-        parts.append(sentence("{} of the {} roof", share, work.kind))
-    if (dram := group.median.traced(DRAM_SHARE)) is not None:
-        parts.append(sentence("{} of DRAM's", dram))
-    return sentence("reaches {}.", join(" and ", parts)) if parts else sentence("has no counters of its roofs.")
+    share = None if work is None else group.median.traced(work_share(work.kind))
+    of_dram = known("summary.of_dram", share=group.median.traced(DRAM_SHARE))
+    parts = (known("summary.of_roof", share=share, kind=work and work.kind), of_dram)
+    return known("summary.reaches", roofs=join(" and ", parts) or None) or phrase("summary.no_roofs")
 
 
 def _sure(checks: Sequence[Check]) -> str:
-    failed = sum(check.passed is False for check in checks)
+    failed, unknown = (sum(check.passed is outcome for check in checks) for outcome in (False, None))
     if not checks:
-        return "The run has nothing to check itself by."
-    if failed:
-        return f"{failed:,} of the run's {len(checks):,} checks on itself failed."
-    unknown = sum(check.passed is None for check in checks)
-    most = f", but {unknown:,} of {len(checks):,} could not be made" if unknown > len(checks) / 2 else ""
-    return f"No check of the run failed{most}."
+        return phrase("summary.no_checks")
+    key = "failed" if failed else "unknown" if unknown > len(checks) / 2 else "passed"
+    return phrase(f"summary.{key}", failed=failed, unknown=unknown, all=len(checks))

@@ -17,8 +17,9 @@ from fiprof.model.provenance import TracedText, join, sentence
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
 from fiprof.reports import verdict_words as words
+from fiprof.reports.columns import widened
 from fiprof.reports.pages.page import Block, Bullets, Link, Observation, Table, Text
-from fiprof.reports.pages.traced import TracedColumns, listed, widened
+from fiprof.reports.pages.traced import TracedColumns, listed
 from fiprof.reports.view import Column
 from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
