@@ -124,7 +124,7 @@ def where(places: list[SourcePlace], part: str, name: str) -> str:
 
 
 def test_from_the_python_call_to_the_device(root: Path) -> None:
-    places = sources.locate(root, [DECODE])
+    places = sources.source_map(root, [DECODE]).places
     assert {place.topic for place in places} == {"decode on CUDA cores"}
     assert where(places, "entry", "BatchDecodeWithPagedKVCacheWrapper") == "flashinfer/decode.py:2"
     assert where(places, "plan", "plan") == "flashinfer/decode.py:3"
@@ -145,7 +145,7 @@ def test_what_is_not_there_is_named(root: Path) -> None:
 
 
 def test_the_exported_function_and_not_another_of_its_name(root: Path) -> None:
-    places = sources.locate(root, ["RMSNormKernel"])
+    places = sources.source_map(root, ["RMSNormKernel"]).places
     assert where(places, "entry", "rmsnorm") == "flashinfer/norm/__init__.py:3"
 
 
@@ -236,7 +236,7 @@ def test_every_place_of_an_installed_version_is_there(flashinfer: Path) -> None:
 
 
 def test_kernels_of_an_installed_version_are_kernels(flashinfer: Path) -> None:
-    for place in sources.locate(flashinfer):
+    for place in sources.source_map(flashinfer).places:
         if place.part == "kernel":
             lines = (flashinfer.parent / place.path).read_text().splitlines()
             assert "__global__" in " ".join(lines[place.line - 2 : place.line])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.claims import Claim
     from fiprof.analysis.study import Study
     from fiprof.model.knowledge import Knowledge, ParameterName
-    from fiprof.model.results import CaseResult
-    from fiprof.orchestrator.study.extras import Extra, Measured
-    from fiprof.reports.pages.page import Block, Section
-    from fiprof.reports.study_pages.choices import Choice
-    from fiprof.reports.study_pages.found import StudyFinding
+    from fiprof.orchestrator.study.extras import Extra
 
 
 def studies() -> Mapping[str, Mapping[str, Any]]:
@@ -60,6 +57,7 @@ def kernels() -> Mapping[str, Knowledge]:
             growth=table.get("growth", {}),
             before_profiling=tuple(data()["before_profiling"]),
             headline=table.get("headline", False),
+            merging=data()["merge"]["kernel"],
         )
         for workload, table in tables().items()
     }
@@ -92,13 +90,6 @@ def claim_notes() -> Iterable[str]:
     return (NOTE,)
 
 
-def choices() -> Iterable[Choice]:
-    """Ways to do the same."""
-    from fiprof.flashinfer import choices as found
-
-    return found.choices()
-
-
 def extras() -> Mapping[str, Extra]:
     """What a study can measure beyond its cases."""
     from fiprof.flashinfer.jit.study import measure_jit
@@ -106,53 +97,9 @@ def extras() -> Mapping[str, Extra]:
     return {"jit": measure_jit}
 
 
-def after_measuring(measured: Measured) -> None:
-    """The map of the sources of the kernels that ran."""
-    from fiprof.flashinfer.sources.lookup import map_sources
-
-    map_sources(measured)
-
-
-def findings(study: Study) -> Iterable[StudyFinding]:
-    """What a study found of FlashInfer."""
-    from fiprof.flashinfer import findings as found
-
-    return found.findings(study)
-
-
-def plan_sentences(study: Study, workload: str) -> Iterable[str]:
-    """What the planners decided."""
-    from fiprof.flashinfer.plans import plan
-
-    return plan(study, workload)
-
-
-def plan_facts(case: CaseResult) -> Iterable[tuple[str, int]]:
-    """What follows from a case's plan."""
-    from fiprof.flashinfer.plans import split_factor
-
-    factor = split_factor(case) if "kv_chunk_tokens" in case.plan or "split_kv" in case.plan else None
-    return [] if factor is None else [("split_factor", factor)]
-
-
 def words() -> Iterable[Path]:
     """The templates of this pack's sentences."""
     return [Path(__file__).with_name("words.toml")]
-
-
-def sections(study: Study) -> Iterable[Section]:
-    """Just-in-time compilation, where the study has it."""
-    from fiprof.flashinfer.jit import pages
-
-    results = pages.load(study)
-    return [pages.section(results)] if results else []
-
-
-def code(study: Study, workload: str) -> Iterable[Block]:
-    """Where the workload's code lives in the installed library."""
-    from fiprof.flashinfer.sources import pages
-
-    return pages.code(study, workload)
 
 
 def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
@@ -161,3 +108,22 @@ def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
     from fiprof.flashinfer.sources import pages as sources
 
     return [*jit.files(study), *sources.files(study)]
+
+
+ELSEWHERE = {
+    "after_measuring": "sources.lookup",
+    "choices": "choices",
+    "code": "sources.pages",
+    "findings": "findings",
+    "plan_facts": "plans",
+    "plan_sentences": "plans",
+    "sections": "jit.pages",
+}
+"""The pack's other functions -> the module of this package that has it."""
+
+
+def __getattr__(name: str) -> Any:
+    """A function that stands elsewhere, whose module is imported when it is wanted."""
+    if name not in ELSEWHERE:
+        raise AttributeError(name)
+    return getattr(importlib.import_module(f"fiprof.flashinfer.{ELSEWHERE[name]}"), name)

@@ -22,6 +22,12 @@ def split_factor(case: CaseResult) -> int | None:
     return None
 
 
+def plan_facts(case: CaseResult) -> list[tuple[str, int]]:
+    """What follows from a case's plan."""
+    factor = split_factor(case) if "kv_chunk_tokens" in case.plan or "split_kv" in case.plan else None
+    return [] if factor is None else [("split_factor", factor)]
+
+
 def imbalance(case: CaseResult) -> float | None:
     """Work items of the block that has most over the mean of all blocks; None where the plan does not tell."""
     most, items, blocks = (case.plan.get(name) for name in ("most_work_items_of_a_block", "work_items", "blocks"))
@@ -30,7 +36,7 @@ def imbalance(case: CaseResult) -> float | None:
     return None
 
 
-def plan(study: Study, workload: str) -> list[str]:
+def plan_sentences(study: Study, workload: str) -> list[str]:
     """What was planned for a workload's cases, in sentences."""
     planned = [case for case in study.of(workload) if case.plan]
     if not planned:

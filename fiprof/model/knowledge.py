@@ -27,6 +27,8 @@ class Knowledge:
     """Lines of a shell that make a profile tell more."""
     headline: bool = False
     """Whether its distance from its roof is a headline of a study."""
+    merging: str = ""
+    """In the name of the kernel that merges the parts of split work; empty where there is none."""
 
 
 @dataclass(frozen=True)
@@ -64,3 +66,8 @@ def of_parameter(name: str) -> ParameterName:
     """An empty one for a parameter that no pack knows."""
     found: ParameterName = _merged("parameters").get(name, ParameterName())
     return found
+
+
+def merges(kernel: str) -> bool:
+    """Whether a kernel merges the parts of some workload's split work."""
+    return any(each.merging in kernel for each in _merged("kernels").values() if each.merging)

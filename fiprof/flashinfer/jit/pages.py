@@ -55,6 +55,12 @@ def _files(module: str, files: Sequence[str]) -> str:
     return "; ".join(filter(None, parts)) or "sources not known"
 
 
+def sections(study: Study) -> list[Section]:
+    """Just-in-time compilation, where the study has it."""
+    results = load(study)
+    return [section(results)] if results else []
+
+
 def section(results: JitResults) -> Section:
     """First calls, their phases, the modules, and what to run before a server starts."""
     blocks: list[Block] = [Caution(warning) for warning in results.warnings]

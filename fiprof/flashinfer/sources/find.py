@@ -69,11 +69,6 @@ def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceResults:
     )
 
 
-def locate(root: Path, kernels: Sequence[str] = KERNELS) -> list[SourcePlace]:
-    """The places alone; see :func:`source_map`."""
-    return source_map(root, kernels).places
-
-
 _ORDER = (
     "entry",
     "plan",

@@ -44,7 +44,7 @@ def find_sources(python: str, kernels: Sequence[str] = ()) -> SourceResults:
         raise FiprofError(f"{python} printed something else than the map of its sources: {error}", remedy) from error
 
 
-def map_sources(measured: Measured) -> None:
+def after_measuring(measured: Measured) -> None:
     """Write the map of a study's kernels; says why where there is none."""
     if not measured.kernels:
         return

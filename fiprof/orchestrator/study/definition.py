@@ -78,27 +78,21 @@ def load(text: str, *, quick: bool = False) -> Definition:
         return _definition(data, text, quick=quick)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FiprofError(f"{text} is not TOML: {error}", EXAMPLE, exit_code=2) from error
-    except _WrongError as error:
-        raise FiprofError(f"{text}: {error}", EXAMPLE, exit_code=2) from error
     except FiprofError as error:
-        raise FiprofError(f"{text}: {error.message}", error.remedy, exit_code=2) from error
-
-
-class _WrongError(Exception):
-    """What is wrong in a study's file."""
+        raise FiprofError(f"{text}: {error.message}", error.remedy or EXAMPLE, exit_code=2) from error
 
 
 def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definition:
     _known(data, KEYS, "a study")
     name = data.get("name")
     if not isinstance(name, str) or not FOLDER_NAME.fullmatch(name):
-        raise _WrongError("name is missing, or has other characters than a-z, 0-9, _ and -")
+        raise FiprofError("name is missing, or has other characters than a-z, 0-9, _ and -")
     title = data.get("title", name)
     if not isinstance(title, str):
-        raise _WrongError("title is no text")
+        raise FiprofError("title is no text")
     blocks = data.get("cases")
     if not isinstance(blocks, list) or not blocks:
-        raise _WrongError("it has no [[cases]]")
+        raise FiprofError("it has no [[cases]]")
     settings = {**_table(data, "settings"), **(_table(data, "quick") if quick else {})}
     _settings(_table(data, "quick"), "quick")
     return Definition(
@@ -119,14 +113,14 @@ def _cases(block: Any, number: int) -> list[Case]:
 
     where = f"[[cases]] {number}"
     if not isinstance(block, dict) or not isinstance(block.get("workload"), str):
-        raise _WrongError(f"{where} has no workload")
+        raise FiprofError(f"{where} has no workload")
     words: dict[str, list[str]] = {}
     for key, value in block.items():
         values = value if isinstance(value, list) else [value]
         if key == "workload":
             continue
         if not values or not all(isinstance(each, bool | int | float | str) for each in values):
-            raise _WrongError(f"{where}: {key} is neither a value nor a list of values")
+            raise FiprofError(f"{where}: {key} is neither a value nor a list of values")
         words[key] = [format_value(each) for each in values]
     try:
         return make_cases(block["workload"], words)
@@ -152,7 +146,7 @@ def _extras(table: Mapping[str, Any]) -> dict[str, tuple[Case, ...]]:
         _known(table, list(extras()), "extras")
     for name, texts in table.items():
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-            raise _WrongError(f"extras: {name} is no list of cases, each like rmsnorm[rows=32]")
+            raise FiprofError(f"extras: {name} is no list of cases, each like rmsnorm[rows=32]")
     return {name: tuple(map(parse_case, texts)) for name, texts in table.items()}
 
 
@@ -163,24 +157,24 @@ def _settings(given: Mapping[str, Any], where: str) -> StudySettings:
     _known(given, [each.name for each in declared], where)
     for each in declared:
         if each.name in given and each.choices and (problem := each.problem(given[each.name])):
-            raise _WrongError(f"[{where}]: {each.name} {problem}")
+            raise FiprofError(f"[{where}]: {each.name} {problem}")
     try:
         settings = msgspec.convert(dict(given), StudySettings)
     except msgspec.ValidationError as error:
-        raise _WrongError(f"[{where}]: {error}") from error
+        raise FiprofError(f"[{where}]: {error}") from error
     for each in declared:
         if problem := each.problem(getattr(settings, each.name)):
-            raise _WrongError(f"[{where}]: {each.name} {problem}")
+            raise FiprofError(f"[{where}]: {each.name} {problem}")
     return settings
 
 
 def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:
     table = data.get(key, {})
     if not isinstance(table, dict):
-        raise _WrongError(f"{key} is no table")
+        raise FiprofError(f"{key} is no table")
     return table
 
 
 def _known(data: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
     if unknown := [key for key in data if key not in keys]:
-        raise _WrongError(f"{where} has no {', '.join(unknown)}; it has {', '.join(keys)}")
+        raise FiprofError(f"{where} has no {', '.join(unknown)}; it has {', '.join(keys)}")

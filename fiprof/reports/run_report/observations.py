@@ -13,6 +13,7 @@ from fiprof.analysis.thresholds import APART, SOME_WAITING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
+from fiprof.model import knowledge
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
 from fiprof.model.provenance import TracedNumber, TracedText, more
 from fiprof.model.quantities import DURATION
@@ -119,7 +120,7 @@ def second_kernels(measured: Analyses) -> Iterable[Observation]:
     for kernel in [kernel for kernel in shares if kernel in told]:
         found = shares[kernel]
         label, share, _ = found[0]
-        name, merge = short_kernel(kernel), "_merge" if "MergeStates" in kernel else ""
+        name, merge = short_kernel(kernel), "_merge" if knowledge.merges(kernel) else ""
         others = more(len(found) - 1, "case")
         yield Observation(
             anchor=f"finding-kernel-{parameters.slug(kernel)}",

@@ -30,8 +30,8 @@ from fiprof.reports.study_pages.names import (
 from fiprof.reports.study_pages.numbers import number, plain_time, spread
 from fiprof.reports.study_pages.tables import absent, case_table, execution, hardware
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import entry
-from fiprof.text import count, join_words
+from fiprof.reports.words import phrase
+from fiprof.text import join_words
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -61,16 +61,13 @@ def _workload(study: Study, workload: str) -> Section:
     about = knowledge.of_workload(workload)
     algorithm = tuple(Text((text,)) for text in about.algorithm) if about else ()
     shown = representative(study, workload)
-    parts = [
-        Section(f"{workload}-execution", f"{workload}: algorithm and execution", _execution(study, workload, shown)),
-        Section(f"{workload}-hardware", f"{workload}: what the hardware did", _hardware(study, workload, shown)),
-        Section(f"{workload}-scaling", f"{workload}: how its time grows", _scaling(study, workload)),
-        Section(
-            f"{workload}-cases",
-            f"{workload}: every case",
-            _cases(study, workload),
-        ),
-    ]
+    blocks = {
+        "execution": ("algorithm and execution", _execution(study, workload, shown)),
+        "hardware": ("what the hardware did", _hardware(study, workload, shown)),
+        "scaling": ("how its time grows", _scaling(study, workload)),
+        "cases": ("every case", _cases(study, workload)),
+    }
+    parts = [Section(f"{workload}-{key}", f"{workload}: {what}", each) for key, (what, each) in blocks.items()]
     lead: tuple[Block, ...] = (Text((f"{title(workload)}.",)),)
     if algorithm:
         lead = (*lead, Bullets(algorithm))
@@ -110,14 +107,13 @@ def _execution(study: Study, workload: str, shown: Sequence[CaseResult]) -> tupl
 def _sequence(seen: Sequence[CaseResult]) -> list[str]:
     """Which kernels an iteration runs, and what each takes."""
     sequences = Counter(tuple(kernel.kernel for kernel in case.kernels) for case in seen)
-    lines = []
+    lines: list[str] = []
     for sequence, n in sequences.most_common():
         mine = [case for case in seen if tuple(kernel.kernel for kernel in case.kernels) == sequence]
-        text = f"{count(n, 'case')}: an iteration is {join_words([f'one {name}' for name in sequence])}"
-        shares = [found for case in mine if (found := kernel_shares(case))]
-        if len(sequence) > 1 and shares:
-            text += f"; the last takes {spread([found[-1] for found in shares], '.0%')} of the kernel time"
-        lines.append(text + ".")
+        shares = [found[-1] for case in mine if (found := kernel_shares(case))] if len(sequence) > 1 else []
+        last = phrase("study_analysis.last", spread=spread(shares, ".0%")) if shares else ""
+        kernels = join_words([f"one {name}" for name in sequence])
+        lines.append(phrase("study_analysis.iteration", cases=n, kernels=kernels, last=last))
     return lines
 
 
@@ -125,12 +121,8 @@ def _waves(seen: Sequence[CaseResult]) -> list[str]:
     waves = [kernel.waves for case in seen if (kernel := main_kernel(case)) and kernel.waves is not None]
     if not waves:
         return []
-    below = sum(item < 1 for item in waves)
-    worst = min(map(wave_efficiency, waves))
-    return [
-        f"Waves of the main kernel: {spread(waves)}; {below} of {len(waves)} grids do not fill the GPU once, and of "
-        f"those with more than a wave the worst uses {worst:.0%} of its waves' block slots."
-    ]
+    below, worst = sum(item < 1 for item in waves), min(map(wave_efficiency, waves))
+    return [phrase("study_analysis.waves", spread=spread(waves), below=below, count=len(waves), worst=worst)]
 
 
 def _plans(study: Study, shown: Sequence[CaseResult]) -> View:
@@ -149,27 +141,21 @@ def _hardware(study: Study, workload: str, shown: Sequence[CaseResult]) -> tuple
     seen = [(case, kernel) for case in study.of(workload) if (kernel := main_kernel(case)) is not None]
     if not seen:
         return (Caution("ncu did not see these cases: no counters."),)
-    lines = []
+    lines: list[str] = []
     dominant = Counter(top_stalls(kernel, 1)[0][0] for _, kernel in seen if kernel.stalls)
     for name, n in dominant.most_common(3):
         mine = [kernel.stalls[name] for _, kernel in seen if kernel.stalls and top_stalls(kernel, 1)[0][0] == name]
-        lines.append(
-            f"{name} is the largest state of the warps in {n} of {sum(dominant.values())} main kernels, with "
-            f"{spread(mine, '.0%')} of their time: they {entry('stall_meaning', name)}."
-        )
+        values = {"count": n, "total": dominant.total(), "spread": spread(mine, ".0%")}
+        lines.append(phrase("study_analysis.dominant", reason=name, **values))
     verdicts = Counter(verdict_title(kernel.verdict) for _, kernel in seen if kernel.verdict)
     if verdicts:
-        lines.append(f"Verdicts: {join_words([f'{name} {n}' for name, n in verdicts.most_common()])}.")
+        lines.append(phrase("study_analysis.verdicts", verdicts=[f"{name} {n}" for name, n in verdicts.most_common()]))
     for roof in dict.fromkeys(kernel.roof for _, kernel in seen if kernel.roof):
         shares = [k.roof_share for _, k in seen if k.roof == roof and k.roof_share is not None]
         if shares:
-            lines.append(f"Under the {roof} roof: {count(len(shares), 'case')}, at {spread(shares, '.0%')} of it.")
-    unplaced = sum(kernel.roof is None for _, kernel in seen)
-    if unplaced:
-        lines.append(
-            f"{count(unplaced, 'main kernel')} could not be placed under a roof: their operations were not counted "
-            "(ncu's full set counts them)."
-        )
+            lines.append(phrase("study_analysis.roof", roof=roof, cases=len(shares), spread=spread(shares, ".0%")))
+    if unplaced := sum(kernel.roof is None for _, kernel in seen):
+        lines.append(phrase("study_analysis.unplaced", count=unplaced))
     return (
         bullets(lines),
         Table(hardware(study, [case for case in shown if case.kernels]), f"hardware-{workload}"),
@@ -235,9 +221,7 @@ def _roofline(study: Study, workload: str) -> tuple[Block, ...]:
         y=("achieved", "TFLOP/s"),
         anchor=f"chart-{workload}-roofline",
         roofs=[(f"{kind} roof", median(values)) for kind, values in kinds.items()],
-        caption="Least operations over plain time, against least operations over the DRAM bytes that ncu counted "
-        f"with flushed caches. Roofs at the measured clocks: {join_words(words) or 'not known'}. Cases whose data "
-        "stays in L2 can lie above DRAM's.",
+        caption=phrase("study_analysis.roofline", roofs=words or ["not known"]),
     )
     return (dataclasses.replace(chart, figure=lambda: _dots(chart.figure())),)
 
