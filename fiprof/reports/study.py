@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fiprof.analysis import claims
 from fiprof.analysis.study import Study, load
-from fiprof.files import atomic_write
+from fiprof.files import write_whole
 from fiprof.model import packs
 from fiprof.reports.pages.page import Page, PageLink
 from fiprof.reports.study_pages.found import Audience, StudyFinding
@@ -29,7 +29,7 @@ def documents(folder: Path) -> list[Path]:
     for name, page in made.items():
         for suffix, text in ((".md", markdown.render(page, whole=f"{name}.html")), (".html", html.render(page))):
             path = reports / f"{name}{suffix}"
-            _write(path, text)
+            write_whole(path, text.encode())
             written.append(path)
     return written
 
@@ -61,9 +61,3 @@ def findings(study: Study) -> tuple[list[StudyFinding], list[StudyFinding]]:
     found = [*choices.choices(study), *kernel_findings.kernels(study), *packs.joined("findings", study)]
     serving = [item for item in found if item.audience is Audience.SERVING]
     return serving, [item for item in found if item.audience is Audience.KERNELS]
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")

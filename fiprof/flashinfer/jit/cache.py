@@ -94,7 +94,8 @@ def read_build_file(path: Path) -> BuildFile:
             outputs, _, rest = line.removeprefix("build ").partition(": ")
             words = [_unescaped(_filled(word, variables)) for word in re.split(r"(?<!\$) +", rest.partition(" | ")[0])]
             inputs[_unescaped(_filled(outputs, variables))] = tuple(filter(None, words[1:]))
-    text_flags = variables.get("cuda_cflags") if _has_cuda(inputs) else variables.get("cflags")
+    has_cuda = any(path.endswith(".cu") for paths in inputs.values() for path in paths)
+    text_flags = variables.get("cuda_cflags" if has_cuda else "cflags")
     return BuildFile(inputs, tuple(_split(text_flags or "")))
 
 
@@ -193,10 +194,6 @@ def without_paths(flags: Iterable[str]) -> list[str]:
 
 def _is_object(path: str) -> bool:
     return path.endswith(OBJECT_SUFFIX)
-
-
-def _has_cuda(inputs: Mapping[str, tuple[str, ...]]) -> bool:
-    return any(path.endswith(".cu") for paths in inputs.values() for path in paths)
 
 
 def _filled(text: str, variables: Mapping[str, str]) -> str:

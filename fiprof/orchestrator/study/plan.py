@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -84,8 +85,5 @@ def batches(cases: Iterable[Case], size: int) -> list[tuple[Case, ...]]:
 
 def label(batch: Sequence[Case]) -> str:
     """``prefill (64)``; of several workloads ``rmsnorm (10), rope (12)``."""
-    counts: dict[str, int] = {}
-    for case in batch:
-        name = short_name(case.workload)
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(short_name(case.workload) for case in batch)
     return ", ".join(f"{name} ({count})" for name, count in counts.items())

@@ -39,7 +39,7 @@ from fiprof.reports.study_pages.numbers import faster_slower, ratio_words, sprea
 from fiprof.reports.study_pages.scaling import unit_of
 from fiprof.reports.study_pages.tables import key
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import entry, phrase
+from fiprof.reports.words import phrase
 from fiprof.text import join_words
 
 TOP_REASONS = 3
@@ -207,7 +207,8 @@ def _only_value(study: Study, workload: str, name: str) -> str:
 def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
     shown = _largest_by_kernel(study, workload)
     if not any(kernel.stalls for _, kernel in shown):
-        return (Caution(f"Not measured: {_why_no_stalls(study, workload)}."),)
+        why = phrase("study_guide.no_states") if study.of(workload) else absence_words(absence(study, workload))
+        return (Caution(f"Not measured: {why}."),)
     lines: list[Text] = []
     reasons: dict[str, float] = {}
     for case, kernel in shown:
@@ -217,38 +218,18 @@ def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
         words = ", ".join(f"{name} {share:.0%}" for name, share in top) or "stalls not collected"
         held = f"; {occupancy(kernel)}" if occupancy(kernel) else ""
         lines.append(Text((f"{kernel.kernel}: {words}{held}; ", cite(study, case))))
-    blocks: list[Block] = [Text(("Each kernel at its largest case:",)), Bullets(tuple(lines))]
-    ordered = sorted(reasons, key=lambda name: -reasons[name])
-    blocks.append(Text(("What these states are, and what would change them:",)))
-    blocks.append(
-        Bullets(
-            tuple(
-                Text((f"{name} (up to {reasons[name]:.0%}): warps {entry('stall_meaning', name)}. {_helps(name)}",))
-                for name in ordered
-            )
-        )
+    meanings = bullets(
+        phrase(f"study_guide.{'stall' if kind_of(name) == ReasonKind.STALL else 'no_stall'}", reason=name, share=share)
+        for name, share in sorted(reasons.items(), key=lambda item: -item[1])
     )
-    return tuple(blocks)
-
-
-def _helps(name: str) -> str:
-    helps = entry("stall_helps", name)
-    return f"What helps: {helps}." if kind_of(name) == ReasonKind.STALL else f"No stall; {helps}."
-
-
-def _why_no_stalls(study: Study, workload: str) -> str:
-    if not study.of(workload):
-        return absence_words(absence(study, workload))
-    return "ncu did not collect the warps' states of these cases"
+    about = Text(("What these states are, and what would change them:",))
+    return (Text(("Each kernel at its largest case:",)), Bullets(tuple(lines)), about, meanings)
 
 
 def _largest_by_kernel(study: Study, workload: str) -> list[tuple[CaseResult, Kernel]]:
     """Each kernel of a workload, with the largest case that ran it."""
-    found: dict[str, tuple[CaseResult, Kernel]] = {}
-    for case in sorted(study.of(workload), key=size):
-        for kernel in case.kernels:
-            found[kernel.kernel] = (case, kernel)
-    return list(found.values())
+    ordered = sorted(study.of(workload), key=size)
+    return list({kernel.kernel: (case, kernel) for case in ordered for kernel in case.kernels}.values())
 
 
 # Commands
@@ -260,30 +241,21 @@ def _debug(study: Study, workload: str) -> tuple[Block, ...]:
         return (Caution(f"No case to start from: {absence_words(absence(study, workload))}."),)
     case, least = max(seen, key=size), min(seen, key=size)
     kernel = main_kernel(case)
-    largest, small = shlex.quote(case.id), shlex.quote(least.id)
+    known = knowledge.of_workload(workload)
     named = study.varied(workload)
-    options = " ".join(
-        f"--{name.replace('_', '-')} {_option_value(value)}" for name, value in case.params.items() if name in named
+    options = "".join(
+        f"--{name.replace('_', '-')} {_option_value(value)} " for name, value in case.params.items() if name in named
     )
-    name = shlex.quote(kernel.kernel) if kernel else workload
-    lines = [
-        "# without a profiler: is it right, how long does it take",
-        f"python -m fiprof.workloads run --case {largest}",
-        "# wrong results or a crash, at a small size: out-of-bounds accesses, races in shared memory",
-        f"compute-sanitizer --tool memcheck python -m fiprof.workloads run --case {small}",
-        f"compute-sanitizer --tool racecheck python -m fiprof.workloads run --case {small}",
-        *(known.before_profiling if (known := knowledge.of_workload(workload)) else ()),
-        f"fiprof collect --kernel {workload} {options} --set full".replace("  ", " "),
-        f"fiprof verdict latest --kernel {name}",
-        f"fiprof stalls latest --kernel {name}",
-        f"fiprof hotspots latest --kernel {name} --top 10",
-        "fiprof roofline latest",
-        f"fiprof timeline latest --perfetto {workload}.pftrace",
-    ]
-    return (
-        Text(("With the largest case that was measured, ", cite(study, case), ":")),
-        Code("\n".join(lines)),
+    commands = phrase(
+        "study_guide.commands",
+        largest=shlex.quote(case.id),
+        small=shlex.quote(least.id),
+        before="".join(f"{line}\n" for line in known.before_profiling) if known else "",
+        workload=workload,
+        options=options,
+        kernel=shlex.quote(kernel.kernel) if kernel else workload,
     )
+    return (Text(("With the largest case that was measured, ", cite(study, case), ":")), Code(commands.strip()))
 
 
 def _option_value(value: Value) -> str:
