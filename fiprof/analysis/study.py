@@ -101,25 +101,15 @@ class Absent(StrEnum):
     """Why there is no measured case of some kind."""
 
     WORKLOAD = "workload"
-    """The study has none of the workload."""
     PARAMETERS = "parameters"
-    """The study has none with these parameters."""
     SKIPPED = "skipped"
-    """They were not measured; each says why."""
     TIME = "time"
-    """They have no plain time."""
     RECORD = "record"
-    """They were measured, and what is needed of them was not recorded."""
     PAIR = "pair"
-    """No two of them differ in what is compared alone."""
     GROWTH = "growth"
-    """No two of them are a factor apart along an axis and alike in all else."""
     IN_L2 = "in_l2"
-    """All of their data fits in L2."""
     DRAM_BYTES = "dram_bytes"
-    """Their DRAM bytes were not counted."""
     VERDICT = "verdict"
-    """They have no verdict."""
 
 
 @dataclass(frozen=True)

@@ -134,28 +134,17 @@ def file_entry(folder: Path, path: Path) -> FileEntry:
     return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest())
 
 
-def new_manifest(name: str) -> Manifest:
-    """A run that has just begun; it says so until it ends, so that a killed fiprof leaves no whole-looking run."""
-    return Manifest(
-        name=name,
-        status="interrupted",
-        reason=UNFINISHED,
-        started=datetime.now().astimezone().isoformat(timespec="milliseconds"),
-        duration_s=0.0,
-        cases=[],
-        settings={},
-        environment={},
-        actions=[],
-        fiprof=fiprof.__version__,
-    )
-
-
 class Journal:
     """A run's manifest as it grows: every action is on disk before the next one starts. Safe to call from threads."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.manifest = new_manifest(folder.name)
+        # Until it ends, so that a killed fiprof leaves no whole-looking run.
+        status: Status = "interrupted"
+        started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        self.manifest = Manifest(
+            folder.name, status, started, 0.0, [], {}, {}, [], reason=UNFINISHED, fiprof=fiprof.__version__
+        )
         self._begin = time.monotonic()
         self._lock = threading.RLock()
 

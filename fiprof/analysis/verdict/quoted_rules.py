@@ -118,16 +118,9 @@ def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
     columns = ("launch", "section", "rule", "kind", "message", "speedup_kind", "speedup_pct")
     found: dict[int, list[QuotedRule]] = defaultdict(list)
     for row in run.rows("rules", columns):
-        found[row["launch"]].append(
-            QuotedRule(
-                section=row["section"] or "",
-                rule=row["rule"] or "",
-                kind=row["kind"] or "",
-                message=_beginning(row["message"] or ""),
-                speedup_kind=row["speedup_kind"],
-                speedup_pct=row["speedup_pct"],
-            )
-        )
+        texts = {name: row[name] or "" for name in ("section", "rule", "kind", "message")}
+        said = {**row, **texts, "message": _beginning(texts["message"])}
+        found[said.pop("launch")].append(QuotedRule(**said))
     return {launch: tuple(rules) for launch, rules in found.items()}
 
 

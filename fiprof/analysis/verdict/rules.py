@@ -91,7 +91,8 @@ def judge(
         kind=found.kind if found else Kind.UNKNOWN,
         part=found.part if found else None,
         evidence=(
-            *_deciding(found, runner_up, busiest, _Measured(row, names, stall)),
+            *_deciding(found, runner_up, busiest, row, names),
+            *([stall] if stall and found and found.kind is Kind.LATENCY else []),
             *([compare(quantities.IDLE, idle, IDLE)] if idle and idle.value < IDLE.value else []),
             *([waiting] if waiting and waiting.value < WAITING.value else []),
         ),
@@ -226,15 +227,6 @@ def _margin(found: Bottleneck, runner_up: Bottleneck) -> float:
 # The evidence
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What evidence is made from beside the bottlenecks."""
-
-    row: Row
-    names: Names
-    stall: Comparison | None
-
-
 def _against(found: Bottleneck) -> Comparison:
     """A resource's use against the threshold that it has reached, or not."""
     use = found.comparison
@@ -243,30 +235,26 @@ def _against(found: Bottleneck) -> Comparison:
 
 
 def _deciding(
-    found: Bottleneck | None, runner_up: Bottleneck | None, busiest: Bottleneck | None, measured: _Measured
+    found: Bottleneck | None, runner_up: Bottleneck | None, busiest: Bottleneck | None, row: Row, names: Names
 ) -> list[Comparison]:
     """What decides, and what would decide for the runner-up."""
-    if found is not None and found.kind in _USED:
+    kind = found.kind if found else None
+    if kind in _USED:
         return [_against(item) for item in (found, runner_up) if item is not None and item.kind in _USED]
-    decides: list[Comparison] = []
-    if found is not None and found.comparison is not None:
-        decides.append(found.comparison)
-    if found is not None and found.kind is Kind.IMBALANCE:
-        decides += _blocks(measured)
-    if busiest is not None:
-        decides.append(_against(busiest))
-    if found is not None and found.kind is Kind.LATENCY:
-        issuing = metric("issue_active_pct")
-        issued = issuing.traced(measured.row, measured.names)
-        decides += [Comparison(issuing, issued)] if issued else []
-        decides += [measured.stall] if measured.stall is not None else []
-    return decides
+    issuing = metric("issue_active_pct")
+    issued = issuing.traced(row, names) if kind is Kind.LATENCY else None
+    return [
+        *([found.comparison] if found and found.comparison else []),
+        *(_blocks(row, names) if kind is Kind.IMBALANCE else []),
+        *([_against(busiest)] if busiest else []),
+        *([Comparison(issuing, issued)] if issued else []),
+    ]
 
 
-def _blocks(measured: _Measured) -> list[Comparison]:
+def _blocks(row: Row, names: Names) -> list[Comparison]:
     """The blocks against the multiprocessors, where they are fewer."""
     quantity: Quantity = metric("blocks")
-    blocks, multiprocessors = quantity.traced(measured.row, measured.names), number(measured.row, "multiprocessors")
+    blocks, multiprocessors = quantity.traced(row, names), number(row, "multiprocessors")
     if blocks is None or multiprocessors is None or blocks.value >= multiprocessors:
         return []
     return [Comparison(quantity, blocks, Test.BELOW, multiprocessors, ThresholdOrigin.MULTIPROCESSORS)]
