@@ -11,7 +11,7 @@ from fiprof.model.results import CaseResult, Kernel
 from fiprof.reports.columns import Cell, filled
 from fiprof.reports.study_pages.names import label, run_link, short, short_key, verdict_title
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import join_words, short_kernel
 
 
@@ -40,12 +40,7 @@ def case_table(study: Study, found: Sequence[CaseResult], *, title: str = "") ->
     ]
     if len({case.run for case in found}) > 1:
         columns.append((Column("run", "run"), lambda case: run_link(study, case.run) if case.run else ""))
-    notes = (
-        key(study, found)
-        + "plain: median of an iteration between CUDA events, without a profiler, ± half of its interval; nsys: its "
-        "kernels; ncu: the same with caches flushed; host: of the calls, back to back. Rates: least work over plain "
-        "time, so above DRAM's peak where data stays in L2. of roof, verdict: of the main kernel, counted by ncu.",
-    )
+    notes = (key(study, found) + phrase("study_table.cases"),)
     ordered = sorted(found, key=lambda case: _order(study, case))
     return filled(columns, ordered, title=title, notes=notes if found else ())
 
@@ -95,10 +90,7 @@ def execution(study: Study, found: Sequence[CaseResult]) -> View:
         (Column("registers", "registers"), lambda item: item[1].registers_per_thread),
         (Column("shared_kb", "shared", "kB", ".1f"), lambda item: _kilo(item[1].shared_bytes_per_block)),
     ]
-    notes = (
-        key(study, found)
-        + "of time: of the iteration's kernel time under ncu. shared: memory a block, static and dynamic.",
-    )
+    notes = (key(study, found) + phrase("study_table.launches"),)
     return filled(columns, launched, title="Launches", notes=notes if launched else ())
 
 
@@ -121,11 +113,7 @@ def hardware(study: Study, found: Sequence[CaseResult]) -> View:
         (Column("verdict", "verdict"), lambda item: verdict_title(item[1].verdict) or "–"),
         (Column("stalls", "warps"), lambda item: _stalls(item[1])),
     ]
-    notes = (
-        key(study, found)
-        + "warps: their largest states, of all their time. occupancy: achieved of theoretical. roof: the lower one at "
-        "the kernel's intensity, and how much of what it allows was achieved.",
-    )
+    notes = (key(study, found) + phrase("study_table.hardware"),)
     return filled(columns, kernels, title="Hardware", notes=notes if kernels else ())
 
 
@@ -159,14 +147,14 @@ def absent(study: Study) -> View:
         for case in found:
             if case.plain is None:
                 groups.setdefault((workload, case.skipped or "it has no plain time"), []).append(case)
-    rows = tuple(
-        (
-            workload,
-            len(found),
-            join_words([label(study, case, workload=False) for case in found[:2]]) + (" …" if len(found) > 2 else ""),
-            why,
-        )
-        for (workload, why), found in groups.items()
-    )
-    titles = ("workload", "cases", "which", "why")
-    return View(tuple(Column(title, title) for title in titles), rows)
+    columns: list[Cell] = [
+        (Column("workload", "workload"), lambda item: item[0][0]),
+        (Column("cases", "cases"), lambda item: len(item[1])),
+        (Column("which", "which"), lambda item: _first_two(study, item[1])),
+        (Column("why", "why"), lambda item: item[0][1]),
+    ]
+    return filled(columns, groups.items())
+
+
+def _first_two(study: Study, cases: Sequence[CaseResult]) -> str:
+    return join_words([label(study, case, workload=False) for case in cases[:2]]) + (" …" if len(cases) > 2 else "")
