@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import REPOSITORY, Fiprof
+from tests.recorded_runs import RUNS, copied
 
 README = REPOSITORY / "README.md"
 COLUMNS = "110"
@@ -33,8 +33,8 @@ SHOWN = [each for each in transcripts() if not each[0].startswith(("fiprof colle
 def test_the_listings_are_what_the_commands_print(command: str, output: str, fiprof: Fiprof, tmp_path: Path) -> None:
     program, *arguments = shlex.split(command)
     assert program == "fiprof"
-    recorded = tmp_path / arguments[1]
-    shutil.copytree(REPOSITORY / arguments[1], recorded, ignore=shutil.ignore_patterns("tables"))
+    run = tmp_path / arguments[1]
+    copied(next(name for name, path in RUNS.items() if path.name == run.name), run.parent)
     done = fiprof(*arguments, env={"COLUMNS": COLUMNS})
     assert done.returncode == 0, done.stderr
     pattern = "\n".join(".*" if line == LEFT_OUT else re.escape(line) for line in output.splitlines())
