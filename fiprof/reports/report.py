@@ -13,7 +13,7 @@ from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
-from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
+from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart, use_chart
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Bullets, Caution, Chart, Link, Observation, Page, Section, Table, Text
@@ -83,6 +83,7 @@ CHARTS: tuple[Callable[[Analyses], Chart | None], ...] = (
     timeline_chart,
     lambda measured: gpu_time_chart(time) if (time := gpu_time(measured.run)).kernels else None,
     lambda measured: roofline_chart(measured.roofs),
+    lambda measured: use_chart(measured.figures) if measured.run.launches else None,
     lambda measured: stalls_chart(measured.stalls),
     lambda measured: occupancy_chart(measured.figures) if measured.run.launches else None,
     lambda measured: memory_chart(measured.run),

@@ -297,3 +297,51 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
     ]
     names = [f"{item.launch} · {item.label}" for item in launches]
     return bars(traces, names, "occupancy, %", most=104, around=150, bargap=0.35)
+
+
+# Use of the hardware
+
+USES = {
+    "compute": metric("sm_throughput_pct"),
+    "issue slots": metric("issue_slot_busy_pct"),
+    "L2": metric("l2_to_sm_pct"),
+    "DRAM": metric("dram_throughput_pct"),
+}
+"""What is drawn -> its use in percent of its peak. Of L2 the way to the multiprocessors: ncu's figure for the whole of
+it is of a part that its report does not show."""
+
+
+def use_chart(figures: Figures) -> Chart:
+    """How far each launch uses compute, issue slots, L2 and DRAM."""
+    known = [item for item in figures.launches if any(use.of(item.row) is not None for use in USES.values())]
+    launches = _representatives(known, lambda item: item.duration_us)
+    lines = [
+        plot.Bar(f"{item.launch} {item.label} {name}", value / 100, f"{value:.1f}%")
+        for item in launches
+        for name, use in USES.items()
+        if (value := use.of(item.row)) is not None
+    ]
+    return Chart(
+        anchor="chart-use",
+        title="Use of the hardware by each launch",
+        text=plot.bars(lines, whole=1.0),
+        figure=lambda: _use(launches),
+        caption=phrase("chart.use", only=_only(len(launches), len(known))),
+    )
+
+
+def _use(launches: Sequence[LaunchFigures]) -> Figure:
+    traces = []
+    for (name, use), (colour, _) in zip(USES.items(), colours(list(USES)).values(), strict=True):
+        texts = [
+            hover(
+                f"launch {item.launch} · {item.kernel}",
+                [("case", item.label), (name, _number(use.of(item.row), ".1f", "% of its peak"))],
+            )
+            for item in launches
+        ]
+        values = [use.of(item.row) for item in launches]
+        traces.append(bar(keys_of(launches), values, texts, name=name, marker={"color": colour}))
+    names = [f"{item.launch} · {item.label}" for item in launches]
+    layout = {"barmode": "group", "bargap": 0.25}
+    return bars(traces, names, "use, % of its peak", most=104, around=150 + 26 * len(launches), **layout)
