@@ -30,7 +30,7 @@ from fiprof.reports import stalls as stalls_report
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
 from fiprof.reports.report import report
-from fiprof.reports.view import render
+from fiprof.reports.writers import render
 from tests.recorded_runs import parsed, session_folder
 
 DATA = Path(__file__).parent / "data"

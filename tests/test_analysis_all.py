@@ -22,8 +22,9 @@ from fiprof.model.run import Missing, Run
 from fiprof.reports import hotspots as hotspots_report
 from fiprof.reports import roofline_tables, show_document, timeline_text, verdict_tables
 from fiprof.reports import stalls as stalls_report
-from fiprof.reports.view import FORMATS, render
+from fiprof.reports.view import FORMATS
 from fiprof.reports.words import worded
+from fiprof.reports.writers import render
 from fiprof.text import cell_width
 from tests.reports_fixture import add, ended, execution, make_run
 

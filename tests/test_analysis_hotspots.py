@@ -19,7 +19,8 @@ from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.reports.hotspots import document
-from fiprof.reports.view import render, warnings
+from fiprof.reports.view import warnings
+from fiprof.reports.writers import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, parsed
 from tests.reports_fixture import add, make_run

@@ -18,7 +18,8 @@ from fiprof.model.run import Run
 from fiprof.parsers import ncu
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
-from fiprof.reports.view import FORMATS, render
+from fiprof.reports.view import FORMATS
+from fiprof.reports.writers import render
 from tests.recorded_runs import invoke, parsed
 from tests.reports_fixture import DATA, RAW, case, make_run, record_run
 

@@ -17,7 +17,7 @@ from fiprof.model.finding import Finding
 from fiprof.model.run import Run, RunWarning
 from fiprof.reports.roofline_tables import document as roofline_document
 from fiprof.reports.show_document import document
-from fiprof.reports.view import render
+from fiprof.reports.writers import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, counted_run
 from tests.reports_fixture import DATA, case, ended, make_run, record_run

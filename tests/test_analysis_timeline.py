@@ -15,8 +15,8 @@ from fiprof.analysis.samples import Busy, Samples
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
-from fiprof.reports.view import render
 from fiprof.reports.words import worded
+from fiprof.reports.writers import render
 from fiprof.text import cell_width
 from tests.conftest import Fiprof
 from tests.recorded_runs import parsed

@@ -44,8 +44,8 @@ from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.reports import verdict_words
 from fiprof.reports.verdict_tables import document
-from fiprof.reports.view import render
 from fiprof.reports.words import table_of, templates
+from fiprof.reports.writers import render
 from tests.recorded_runs import RUNS, invoke, parsed
 from tests.reports_fixture import execution, make_run
 

@@ -12,7 +12,7 @@ from fiprof.flashinfer.jit import pages
 from fiprof.flashinfer.jit import report as jit
 from fiprof.flashinfer.results import JitCall, JitPhase, JitResults
 from fiprof.reports.pages.page import Caution, Code, Table
-from fiprof.reports.view import render
+from fiprof.reports.writers import render
 from tests.fakes import jit as stand_in
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 
 from fiprof.reports.kernels import Kernel, Parameter, kernels
-from fiprof.reports.view import render
+from fiprof.reports.writers import render
 
 FOUND = [
     Kernel(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fiprof.model.manifest import read_manifest
 from fiprof.reports.runs import runs
-from fiprof.reports.view import render
+from fiprof.reports.writers import render
 from tests.reports_fixture import case, make_run
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports.view import FORMATS, Column, Document, Format, Value, View, render, view_of, warnings
+from fiprof.reports.view import FORMATS, Column, Document, Format, Value, View, view_of, warnings
+from fiprof.reports.writers import render
 from fiprof.text import cell_width, escape_control, shorten
 
 COLUMNS = (

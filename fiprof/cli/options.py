@@ -224,7 +224,7 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     CSV has no place for warnings: they go to stderr. run: that it is about. plain_width: columns where the output is
     no terminal.
     """
-    from fiprof.reports import view
+    from fiprof.reports import view, writers
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     about = None
@@ -234,7 +234,7 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
             run=run.manifest.name if run else None,
             gpu=run.environment("gpu", "name") if run else None,
         )
-    text = view.render(what, format_, width=width(plain_width), colour=colour, bars=colour, about=about)
+    text = writers.render(what, format_, width=width(plain_width), colour=colour, bars=colour, about=about)
     click.echo(text, color=colour)
     if format_ == "csv":
         for text in view.warnings(what):

@@ -100,12 +100,12 @@ def _csv(run: Run, table: str) -> bytes:
 
 def _numbers(made: Page) -> str:
     """Every number of the report whose source is known, as CSV."""
-    from fiprof.reports import view
+    from fiprof.reports import view, writers
     from fiprof.reports.pages.traced import of_page
 
     columns = tuple(view.Column(key) for key in ("section", "text", "value", "source"))
     rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in of_page(made))
-    return view.render(view.View(columns, rows), "csv") + "\n"
+    return writers.render(view.View(columns, rows), "csv") + "\n"
 
 
 def _guide(made: Page, folder: str) -> str:

@@ -14,8 +14,9 @@ from fiprof.model.run import Run
 from fiprof.reports import show_columns
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.headings import label_cells
-from fiprof.reports.view import Column, View, render, word
+from fiprof.reports.view import Column, View, word
 from fiprof.reports.words import phrase, worded
+from fiprof.reports.writers import render
 from fiprof.text import cell_width
 
 MOST_ALIKE = 8

@@ -113,34 +113,6 @@ class About:
     gpu: str | None = None
 
 
-def render(
-    what: View | Document,
-    format: Format,
-    *,
-    width: int = 120,
-    colour: bool = False,
-    bars: bool = False,
-    about: About | None = None,
-) -> str:
-    """A report as text, without a newline at its end.
-
-    width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
-    blocks. All three are for ``table`` only. about: for JSON.
-    """
-    document = what if isinstance(what, Document) else Document(data=what, shown=(what,))
-    if format in ("json", "csv"):
-        from fiprof.reports.writers import data
-
-        return data.write_json(document, about or About()) if format == "json" else data.write_csv(document.data)
-    if format == "md":
-        from fiprof.reports.writers import markdown
-
-        return markdown.write(document)
-    from fiprof.reports.writers import terminal
-
-    return terminal.write(document, width=width, colour=colour, bars=bars)
-
-
 def word(value: Value, spec: str = "") -> str:
     """A cell as people read it."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

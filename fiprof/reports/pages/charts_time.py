@@ -24,8 +24,9 @@ from fiprof.reports.pages.figures import (
 )
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.timeline_text import time_words
-from fiprof.reports.view import Column, View, render
+from fiprof.reports.view import Column, View
 from fiprof.reports.words import phrase
+from fiprof.reports.writers import render
 
 if TYPE_CHECKING:
     import pandas as pd

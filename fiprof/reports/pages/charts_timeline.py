@@ -16,8 +16,9 @@ from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label, scatter
 from fiprof.reports.pages.page import Chart
-from fiprof.reports.view import View, render
+from fiprof.reports.view import View
 from fiprof.reports.words import phrase
+from fiprof.reports.writers import render
 from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
