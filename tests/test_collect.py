@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,7 +220,7 @@ def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path
     env = {**os.environ, **fakes, "FIPROF_NSYS": str(nsys_path), "FIPROF_PYTHON": f"{program}-traced"}
     argv = [sys.executable, "-m", "fiprof", "collect", "--kernel", "rmsnorm", "--tool", "nsys", "--gpu-metrics-hz", "0"]
     with started(argv, env, tmp_path) as process:
-        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/nsys.log")))
+        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/nsys.log")))
         before = {child.pid for child in psutil.Process(process.pid).children(recursive=True)}
         assert before
         begin = time.monotonic()
@@ -240,7 +240,7 @@ def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path
 def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
-        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
         workload = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         process.communicate()
@@ -256,7 +256,7 @@ def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, fakes: dict[str, st
 def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
-        wait_for(lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
         second = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
@@ -399,17 +399,20 @@ def started(argv: list[str], env: dict[str, str], cwd: Path) -> Iterator[subproc
             process.communicate()
 
 
-def wait_for(condition: Any, timeout_s: float = 30) -> None:
+def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], timeout_s: float = 120) -> None:
+    """Until the condition holds; a program that has ended by itself will not come to it, and says why."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, "it did not come to that"
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"it did not come to that: exit {process.returncode}, {process.communicate()[1]}")
         time.sleep(0.05)
 
 
 def test_ctrl_c_while_replaying(recorded: Path, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "fiprof", "collect", "--replay", str(recorded)]
     with started(argv, dict(os.environ), tmp_path) as process:
-        wait_for(lambda: list(tmp_path.rglob("logs/plain.log")))
+        wait_for(process, lambda: any(tmp_path.rglob("logs/plain.log")))
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=20)
     assert process.returncode == 130
