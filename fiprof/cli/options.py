@@ -105,12 +105,15 @@ def open_run(folder: Path) -> tuple[Run, int]:
     Raises FiprofError where the folder is no run.
     """
     from fiprof.model.run import Run
-    from fiprof.orchestrator.parse import has_raw_files, parse_all
 
     run = Run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
     _ = run.manifest
-    if run.parsed or not has_raw_files(folder):
+    if run.parsed:
+        return run, 0
+    from fiprof.orchestrator.parse import has_raw_files, parse_all
+
+    if not has_raw_files(folder):
         return run, 0
     click.echo(f"making the tables of {folder}", err=True)
     problems = parse_all(folder).problems

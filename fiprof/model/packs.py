@@ -12,7 +12,6 @@ when it is wanted and only then.
 from __future__ import annotations
 
 import functools
-from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +26,9 @@ def packs() -> dict[str, ModuleType]:
 
     Raises FiprofError for a pack that cannot be imported.
     """
+    # Commands that need no pack do not pay for looking through what is installed.
+    from importlib.metadata import entry_points
+
     found = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
