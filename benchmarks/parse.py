@@ -2,8 +2,8 @@
 
     python benchmarks/parse.py
 
-Bars: nsys at most a quarter of the other's time, within 2 GB; ncu at most 0.4 of it. ``parse_nsys.py`` and
-``parse_ncu.py`` say what is measured and take options of their own.
+Bars: nsys at most a quarter of the other's time, within 2 GB; ncu at most a quarter too (not reached, see README.md).
+``parse_nsys.py`` and ``parse_ncu.py`` say what is measured and take options of their own.
 """
 
 from __future__ import annotations

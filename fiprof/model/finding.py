@@ -14,7 +14,7 @@ from fiprof.model.provenance import TracedNumber
 class Finding:
     """A finding: a doubt about a verdict, a check that failed, what holds an occupancy down, …
 
-    Its wording is the template of its kind in ``fiprof/reports/words``, which names its values;
+    Its wording is the template of its kind among the reports' words, which names its values;
     programs get its fields.
     """
 

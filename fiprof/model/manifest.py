@@ -51,7 +51,7 @@ class Action:
 
 @dataclass(frozen=True)
 class CaseEntry:
-    """A case that the run asked for, with its cost model (see ``fiprof.workloads.base.Cost``)."""
+    """A case that the run asked for, with its cost model: the least that its algorithm needs."""
 
     id: str
     workload: str
