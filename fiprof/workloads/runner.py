@@ -30,6 +30,8 @@ from fiprof.workloads.timing import host_seconds, measure
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from fiprof.workloads.base import Workload
+
 Record = dict[str, Any]
 """One JSON line; its key ``kind`` is environment, case or error."""
 
@@ -189,6 +191,16 @@ class _Session:
         workload = case.build(seed=self.request.seed)
         with self.marks.range(SETUP, case.id):
             launch = workload.setup()
+        self._compare(case, workload, launch, say)
+
+    def _compare(
+        self,
+        case: Case,
+        workload: Workload[Any],
+        launch: Callable[[], Sequence[Tensor]],
+        say: Callable[[str], None],
+    ) -> None:
+        """Hold a launch against the workload's reference, where it has one. Raises as :func:`compare`."""
         say("check")
         expected = workload.reference()
         if expected is not None:
@@ -217,11 +229,7 @@ class _Session:
         if plan := dict(workload.facts()):
             record["plan"] = plan
         if request.check and request.rounds == 1:
-            say("check")
-            expected = workload.reference()
-            if expected is not None:
-                self.checked[case.id] = compare(launch(), expected, workload.tolerance)
-                del expected
+            self._compare(case, workload, launch, say)
         if case.id in self.checked:
             record["reference"] = self.checked[case.id]
         say("warmup")

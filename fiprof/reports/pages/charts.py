@@ -186,6 +186,11 @@ def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None]
     return sorted(longest, key=lambda item: item.launch or 0)
 
 
+def _names(launches: Sequence[LaunchStalls] | Sequence[LaunchFigures]) -> list[str]:
+    """What stands beside the launches' bars."""
+    return [f"{item.launch} · {item.label}" for item in launches]
+
+
 def _only(shown: int, all_: int) -> str:
     return "" if shown == all_ else phrase("chart.only", shown=shown, all=all_)
 
@@ -222,9 +227,8 @@ def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
             marker = {"color": colour, "pattern": drawn}
             values = [100 * share for share in shares]
             traces.append(bar(keys_of(launches), values, texts, name=escaped(reason), marker=marker))
-    names = [f"{item.launch} · {item.label}" for item in launches]
     layout = {"barmode": "stack", "bargap": 0.25, "legend": {"traceorder": "normal"}}
-    return bars(traces, names, "share of the warps' time, %", most=100, around=190, **layout)
+    return bars(traces, _names(launches), "share of the warps' time, %", most=100, around=190, **layout)
 
 
 def _stall(item: LaunchStalls, reason: str, share: float) -> str:
@@ -295,8 +299,7 @@ def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
             hovertext=texts,
         ),
     ]
-    names = [f"{item.launch} · {item.label}" for item in launches]
-    return bars(traces, names, "occupancy, %", most=104, around=150, bargap=0.35)
+    return bars(traces, _names(launches), "occupancy, %", most=104, around=150, bargap=0.35)
 
 
 # Use of the hardware
@@ -342,6 +345,5 @@ def _use(launches: Sequence[LaunchFigures]) -> Figure:
         ]
         values = [use.of(item.row) for item in launches]
         traces.append(bar(keys_of(launches), values, texts, name=name, marker={"color": colour}))
-    names = [f"{item.launch} · {item.label}" for item in launches]
     layout = {"barmode": "group", "bargap": 0.25}
-    return bars(traces, names, "use, % of its peak", most=104, around=150 + 26 * len(launches), **layout)
+    return bars(traces, _names(launches), "use, % of its peak", most=104, around=150 + 26 * len(launches), **layout)
