@@ -151,6 +151,34 @@ def named(kind: Kind, part: Part | None) -> Finding:
     return Finding(kind, {} if part is None else {"part": part})
 
 
+class CauseId(StrEnum):
+    """What makes a launch slow, beside or below the resource that binds it."""
+
+    ATOMICS = "atomics"
+    BARRIER = "barrier"
+    LOCAL_MEMORY = "local_memory"
+    SCATTERED_ACCESS = "scattered_access"
+    DIVERGENCE = "divergence"
+    INSTRUCTION_CACHE = "instruction_cache"
+    TAIL = "tail"
+    CONCURRENT_KERNELS = "concurrent_kernels"
+    CONSTANT_CACHE = "constant_cache"
+    MEMORY_FENCE = "memory_fence"
+    SLEEPING = "sleeping"
+    HOST_MEMORY = "host_memory"
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause, with what shows it."""
+
+    id: CauseId
+    evidence: tuple[Comparison, ...]
+    share_pct: float | None = None
+    """Percent of the launch's time (or of the binding resource's use) that it accounts for; None where that is not
+    known."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What binds a launch, and why."""
@@ -169,6 +197,8 @@ class Verdict:
     """Every resource that was measured, the busiest first."""
     idle: TracedNumber | None = None
     """Percent of the time of the multiprocessor that worked longest in which the average one was idle."""
+    causes: tuple[Cause, ...] = ()
+    """The one that accounts for most first."""
     missing: tuple[str, ...] = ()
     """Columns that would have told more."""
     notes: tuple[Finding, ...] = ()
