@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fiprof.model.keys import KEYS
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import Quantity
+from fiprof.model.quantity import Quantity
 
 PAGE = Path(__file__).parents[1] / "docs/keys.md"
 

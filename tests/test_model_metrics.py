@@ -9,11 +9,8 @@ import pytest
 
 from fiprof.model import metrics
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import (
-    DRAM_BYTES,
-    DRAM_PEAK,
-    L1_PEAK,
-    L2_PEAK,
+from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK, L1_PEAK, L2_PEAK
+from fiprof.model.work import (
     TENSOR_OPS,
     TENSOR_PEAK,
     counted_float_ops,

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 from fiprof.model import metrics, tables
-from fiprof.model.quantities import (
-    DRAM_BYTES,
-)
+from fiprof.model.traffic import DRAM_BYTES
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
 from fiprof.parsers.ncu_units import to_base

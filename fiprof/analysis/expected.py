@@ -16,17 +16,9 @@ from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, Value
 from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import (
-    DRAM_GB_PER_S,
-    DRAM_ROOF,
-    DRAM_SHARE,
-    TENSOR_OPS,
-    TENSOR_PEAK,
-    counted_works,
-    dominant_tensor_kind,
-    work_share,
-)
+from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
+from fiprof.model.work import TENSOR_OPS, TENSOR_PEAK, counted_works, dominant_tensor_kind, work_share
 
 TOLERANCE_POINTS = 5.0
 """About a share that is expected as one number; the published ranges are as wide, 10 points."""

@@ -17,23 +17,10 @@ from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
 from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import (
-    DRAM_BYTES_PER_S,
-    DRAM_PEAK,
-    FLOAT_OPS,
-    L1_BYTES_PER_S,
-    L1_PEAK,
-    L2_BYTES_PER_S,
-    L2_PEAK,
-    SECONDS,
-    counted_works,
-    main_work,
-    ops_of,
-    peak_of,
-    per_second,
-    wgmma_peak,
-)
+from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
+from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
+from fiprof.model.work import FLOAT_OPS, counted_works, main_work, ops_of, peak_of, wgmma_peak
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two

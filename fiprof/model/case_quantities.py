@@ -13,18 +13,12 @@ from statistics import median
 from fiprof.model.expressions import Expression
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.quantities import (
-    DRAM_BYTES,
-    DRAM_PEAK,
-    DURATION,
-    FLOAT_OPS_WITHOUT_CONVERSIONS,
-    TENSOR_OPS,
-    Key,
-    main_work,
-    peak_of,
-)
+from fiprof.model.quantities import DURATION
+from fiprof.model.quantity import Key
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
+from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK
+from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 
 
 @dataclass(frozen=True)

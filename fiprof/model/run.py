@@ -20,7 +20,8 @@ from fiprof.model.labels import Labels, names_case, names_kernel_or_case
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import DURATION, Quantity
+from fiprof.model.quantities import DURATION
+from fiprof.model.quantity import Quantity
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times

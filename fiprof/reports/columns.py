@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from fiprof.model.expressions import Row, ratio
-from fiprof.model.quantities import Quantity
+from fiprof.model.quantity import Quantity
 from fiprof.reports.headings import label_cells
 from fiprof.reports.view import Column, Value, View
 

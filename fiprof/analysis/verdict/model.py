@@ -9,7 +9,7 @@ from typing import Any
 from fiprof.analysis.thresholds import CLOSE, WAITING, Threshold, ThresholdOrigin
 from fiprof.model.finding import Finding, plain
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import Key
+from fiprof.model.quantity import Key
 
 
 class Kind(StrEnum):

@@ -15,8 +15,9 @@ from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
 from fiprof.analysis.verdict.model import Kind, Part, Verdict
 from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding, plain
-from fiprof.model.quantities import BANK_CONFLICTS, dominant_tensor_kind, mostly_mma
+from fiprof.model.quantities import BANK_CONFLICTS
 from fiprof.model.run import Run
+from fiprof.model.work import dominant_tensor_kind, mostly_mma
 
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""

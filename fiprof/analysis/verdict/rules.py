@@ -25,7 +25,8 @@ from fiprof.model.expressions import Names, Row, number
 from fiprof.model.finding import Finding
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import Quantity, metric
+from fiprof.model.quantities import metric
+from fiprof.model.quantity import Quantity
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ from fiprof.model import quantities
 from fiprof.model.expressions import Names, Row, number
 from fiprof.model.finding import Finding, Value
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import counted_float_ops, dominant_tensor_kind, metric, mostly_mma
+from fiprof.model.quantities import metric
+from fiprof.model.quantity import Quantity
+from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 
 MOST_STEPS = 3
 
@@ -87,7 +89,7 @@ class Situation:
         """ncu's rules of these names that estimate something."""
         return tuple(rule for rule in self.rules if rule.rule in names and rule.speedup_pct is not None)
 
-    def traced(self, quantity: quantities.Quantity) -> TracedNumber | None:
+    def traced(self, quantity: Quantity) -> TracedNumber | None:
         return quantity.traced(self.row, self.names)
 
 

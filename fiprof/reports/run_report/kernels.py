@@ -28,9 +28,8 @@ from fiprof.model.quantities import (
     SHARED_STORES_PASSES,
     SM_CLOCK,
     metric,
-    work_rate,
-    work_share,
 )
+from fiprof.model.work import work_rate, work_share
 from fiprof.reports.columns import attribute, widened
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
 from fiprof.reports.pages.traced import TracedColumns, listed

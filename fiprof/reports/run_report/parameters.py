@@ -9,7 +9,8 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
-from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric, work_share
+from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric
+from fiprof.model.work import work_share
 from fiprof.reports.pages.page import Observation
 
 MOST_PLACES = 4

@@ -12,7 +12,8 @@ from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.model.case_quantities import kernel_median, total
 from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, more, numbers_of, sentence
-from fiprof.model.quantities import DRAM_SHARE, DURATION, work_share
+from fiprof.model.quantities import DRAM_SHARE, DURATION
+from fiprof.model.work import work_share
 from fiprof.reports import verdict_words
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.run_report import parameters, verdicts
