@@ -41,7 +41,7 @@ def test_turns_as_one_record() -> None:
     }
     second = {"case": "a", "iterations": 2, "gpu_us": [3.0, 4.0], "wall_us": 9.0, "peak_memory_bytes": 8}
     assert merged([first, second]) == {
-        **first, "rounds": 2, "gpu_us": [1.0, 2.0, 3.0, 4.0], "wall_us": 7.0, "peak_memory_bytes": 8,
+        **first, "rounds": 2, "gpu_us": [1.0, 2.0, 3.0, 4.0], "wall_rounds_us": [5.0, 9.0], "wall_us": 7.0, "peak_memory_bytes": 8,
     }  # fmt: skip
     assert merged([first]) == first
 

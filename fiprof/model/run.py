@@ -72,6 +72,8 @@ class Baseline:
     tolerance: float | None
     rounds: int = 1
     """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
+    wall_rounds_us: tuple[float, ...] = ()
+    """``wall_us`` of each round; empty for a single one."""
     plan: dict[str, bool | int | float | str] = field(default_factory=dict)
     """What the library planned, as far as it tells."""
 
@@ -231,6 +233,7 @@ class Run:
                 relative_error=record.get("reference", {}).get("relative_error"),
                 tolerance=record.get("reference", {}).get("tolerance"),
                 rounds=record.get("rounds", 1),
+                wall_rounds_us=tuple(record.get("wall_rounds_us", ())),
                 plan=record.get("plan", {}),
             )
             for record in read_jsonl(self.path / "baseline.jsonl")

@@ -302,7 +302,8 @@ def merged(turns: Sequence[Record]) -> Record:
         for name in {"sm_clock_mhz", "clock_recovered", "gpu_us"} & record.keys():
             record[name] = [value for turn in turns for value in turn[name]]
         if "wall_us" in record:
-            record["wall_us"] = statistics.median(turn["wall_us"] for turn in turns)
+            record["wall_rounds_us"] = [turn["wall_us"] for turn in turns]
+            record["wall_us"] = statistics.median(record["wall_rounds_us"])
     return record
 
 
