@@ -6,7 +6,7 @@ made from all of them, and a test holds page and output together.
 
 from __future__ import annotations
 
-from fiprof.model import case_quantities, quantities
+from fiprof.model import case_quantities, floors, quantities
 from fiprof.model.quantity import Key
 
 _SPECS: tuple[tuple[str, str, str], ...] = (
@@ -198,6 +198,8 @@ KEYS: dict[str, Key] = {
         quantities.STALL_SHARE,
         *quantities.QUANTITIES.values(),
         *(found for found in vars(case_quantities).values() if isinstance(found, case_quantities.CaseQuantity)),
+        floors.DRAM_FLOOR,
+        floors.LARGEST_SAVING,
     )
 }
 """Key -> what it is."""

@@ -12,7 +12,7 @@ from typing import Any
 from fiprof.analysis.accesses import IdealSectors
 from fiprof.analysis.occupancy import Resource
 from fiprof.analysis.show import LaunchFigures
-from fiprof.model import case_quantities
+from fiprof.model import case_quantities, floors
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
@@ -203,6 +203,8 @@ CASE_LEAST: tuple[CaseCell, ...] = (
     _of_case(case_quantities.MODEL_TFLOPS_SHARE, "of roof", ".1%"),
     _of_case(case_quantities.MODEL_GB_PER_S, "least bytes", ",.0f"),
     _of_case(case_quantities.MODEL_GB_PER_S_SHARE, "of DRAM", ".1%"),
+    _of_case(floors.DRAM_FLOOR),
+    _of_case(floors.LARGEST_SAVING),
 )
 
 

@@ -1,0 +1,185 @@
+"""The least that an iteration of a case takes on its GPU, and how much of DRAM's peak its kernel uses.
+
+ncu counts one launch with cold caches, and what a launch writes may still lie in L2 when it ends: an RMSNorm of
+33.6 MB wrote 13.5 of them to DRAM. In a loop all of it crosses. So DRAM's use is the larger of two: what ncu counted,
+and the bytes that the workload has to move over the time that its loop takes.
+
+The second holds only where these bytes have to cross DRAM in each iteration: not where all of them fit into L2, where
+a loop finds them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fiprof.model.case_quantities import MODEL_BYTES, MODEL_FLOPS, NSYS, PLAIN, CaseQuantity
+from fiprof.model.expressions import Expression, First, number
+from fiprof.model.provenance import Provenance, TracedNumber
+from fiprof.model.quantities import metric
+from fiprof.model.quantity import Key
+from fiprof.model.run import Launch, Run
+from fiprof.model.traffic import DRAM_PEAK
+from fiprof.model.work import float_peak, main_work, mma_peak, wgmma_peak
+
+MAIN_SHARE = 0.9
+"""Of its iteration's kernel time under ncu, from which a kernel is the case's main one: the least bytes of the case are
+then taken for its own, over the time of the whole iteration."""
+
+
+class DramBasis(StrEnum):
+    """What a DRAM use was made from."""
+
+    NCU = "ncu"
+    """Bytes counted in one launch with cold caches."""
+    FLOOR = "floor"
+    """Least bytes over the time of an iteration in a loop."""
+
+
+@dataclass(frozen=True)
+class DramUse:
+    """How much of DRAM's peak a launch uses, percent: two lower bounds, of which the larger counts."""
+
+    by_ncu: TracedNumber | None
+    by_floor: TracedNumber | None
+    """None where the bytes may stay in L2, and for a kernel that is not the case's main one."""
+
+    @property
+    def basis(self) -> DramBasis:
+        """Which of the two is larger."""
+        if self.by_floor is None or (self.by_ncu is not None and self.by_ncu.value >= self.by_floor.value):
+            return DramBasis.NCU
+        return DramBasis.FLOOR
+
+    @property
+    def number(self) -> TracedNumber:
+        """The larger. Raises AssertionError without either, which :func:`dram_use` never gives."""
+        found = self.by_ncu if self.basis is DramBasis.NCU else self.by_floor
+        assert found is not None
+        return found
+
+    @property
+    def value(self) -> float:
+        """Percent of the peak."""
+        return self.number.value
+
+    @property
+    def quantity(self) -> Key:
+        """What the larger number is."""
+        return metric("dram_throughput_pct") if self.basis is DramBasis.NCU else DRAM_FLOOR
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time of an iteration of a case, µs, by its cost model and the peaks of the launch that takes most of
+    it, at the clocks measured during that."""
+
+    warm: TracedNumber
+    """What it takes in a loop: the kernels' time under nsys, else the plain one."""
+    of_bytes: TracedNumber | None
+    """Least bytes over DRAM's peak; None where they may stay in L2, or something is not known."""
+    of_work: TracedNumber | None
+    """Least operations over the peak of the kind of work that the case's longest kernel does; None likewise."""
+    work: str | None
+    """That kind: ``tensor fp16``, ``fp32``, …; of tensor kinds the fastest dense instruction's peak is meant."""
+
+    def saving_pct(self, *, other_work: bool = False) -> TracedNumber | None:
+        """The most that anything can save of the warm time, percent.
+
+        other_work: for steps that move the operations to another kind (tensor cores, a smaller type): the floor of the
+        operations does not hold for them. None without a floor.
+        """
+        floors = [each for each in (self.of_bytes, None if other_work else self.of_work) if each is not None]
+        if not floors:
+            return None
+        least = max(floors, key=lambda each: each.value)
+        source = Provenance("facts", "100 * (1 - a / b)", parts=(least.source, self.warm.source))
+        return TracedNumber(100 * (1 - least.value / self.warm.value), source, ".0f", "%")
+
+
+def dram_use(run: Run, launch: Launch) -> DramUse | None:
+    """How much of DRAM's peak a launch uses; None where neither way tells."""
+    by_ncu = launch.traced(metric("dram_throughput_pct"))
+    by_floor = DRAM_FLOOR.traced(run, launch.case) if _is_main(run, launch) else None
+    return None if by_ncu is None and by_floor is None else DramUse(by_ncu, by_floor)
+
+
+def floor(run: Run, case: str) -> Floor | None:
+    """The least time of an iteration of a case; None where no loop was timed or nothing of it is known."""
+    warm, longest = _warm(run, case), _longest(run, case)
+    if warm is None or longest is None:
+        return None
+    work = main_work(longest)
+    of_bytes = _time(_crossing_bytes(run, case), longest, DRAM_PEAK, warm)
+    of_work = None if work is None else _time(MODEL_FLOPS.traced(run, case), longest, _fastest(work), warm)
+    return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work, work)
+
+
+def _floor_share(run: Run, case: str) -> TracedNumber | None:
+    found = floor(run, case)
+    if found is None or found.of_bytes is None:
+        return None
+    source = Provenance("facts", "100 * a / b", parts=(found.of_bytes.source, found.warm.source))
+    return TracedNumber(100 * found.of_bytes.value / found.warm.value, source, ".1f", "%")
+
+
+def _largest_saving(run: Run, case: str) -> TracedNumber | None:
+    found = floor(run, case)
+    return None if found is None else found.saving_pct()
+
+
+DRAM_FLOOR = CaseQuantity(
+    "case_dram_floor_pct",
+    "%",
+    "Least bytes over the time of an iteration in a loop, of DRAM's peak; null where all of them fit into L2.",
+    _floor_share,
+)
+LARGEST_SAVING = CaseQuantity(
+    "case_largest_saving_pct",
+    "%",
+    "Most that anything can save of an iteration in a loop while it does the same kind of work: down to the larger of "
+    "least bytes over DRAM's peak and least operations over theirs.",
+    _largest_saving,
+)
+
+
+def _warm(run: Run, case: str) -> TracedNumber | None:
+    """Time of an iteration in a loop, µs. Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events
+    by themselves are some 2 µs."""
+    found = NSYS.traced(run, case) or PLAIN.traced(run, case)
+    return found if found is not None and found.value > 0 else None
+
+
+def _longest(run: Run, case: str) -> Launch | None:
+    return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
+
+
+def _is_main(run: Run, launch: Launch) -> bool:
+    """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
+    beside = [other for other in run.launches_of(launch.case) if other.iteration == launch.iteration]
+    traced = run.trace.cases.get(launch.case or "")
+    if launch.duration_us is None or (traced is not None and traced.executions > len(beside)):
+        return False  # ncu was asked for some of the kernels only
+    return launch.duration_us >= MAIN_SHARE * sum(other.duration_us or 0.0 for other in beside)
+
+
+def _crossing_bytes(run: Run, case: str) -> TracedNumber | None:
+    """The least bytes of an iteration; None where all of them fit into L2, or its size is not known."""
+    moved, longest = MODEL_BYTES.traced(run, case), _longest(run, case)
+    cache = number(longest, "l2_bytes") if longest is not None else None
+    return moved if moved is not None and cache is not None and moved.value > cache else None
+
+
+def _fastest(work: str) -> Expression:
+    """The peak of a kind of work by the GPU's fastest instructions for it."""
+    kind = work.split()[1] if work.startswith("tensor ") else None
+    return float_peak(work) if kind is None else First((wgmma_peak(kind), mma_peak(kind)))
+
+
+def _time(amount: TracedNumber | None, launch: Launch, peak: Expression, warm: TracedNumber) -> TracedNumber | None:
+    """An amount at a peak of a launch, µs; None where the case was faster, for then it needed less."""
+    most = peak.value(launch)
+    if amount is None or not amount.value or not most or 1e6 * amount.value / most > warm.value:
+        return None
+    parts = (amount.source, Provenance("ncu", launch.formula(peak), launch=launch.launch))
+    return TracedNumber(1e6 * amount.value / most, Provenance("facts", "1e6 * a / b", parts=parts), ",.2f", " µs")
