@@ -213,10 +213,14 @@ class RawRun:
     def _plain(self, source: Any) -> float:
         records = [json.loads(line) for line in self.read("baseline.jsonl").splitlines()]
         (record,) = [each for each in records if each["kind"] == "case" and each["case"] == source.case]
-        error = record.get("reference", {}).get("relative_error")
-        return calculate(
-            source.formula, {"gpu_us": record["gpu_us"], "wall_us": record["wall_us"], "relative_error": error}
-        )
+        gpu_us, length = record["gpu_us"], len(record["gpu_us"]) // record.get("rounds", 1)
+        names = {
+            "gpu_us": gpu_us,
+            "round_us": [median(gpu_us[start : start + length]) for start in range(0, len(gpu_us), length)],
+            "wall_us": record["wall_us"],
+            "relative_error": record.get("reference", {}).get("relative_error"),
+        }
+        return calculate(source.formula, names)
 
     def _run(self, source: Any) -> float:
         manifest = json.loads(self.read("run.json"))

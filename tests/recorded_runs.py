@@ -37,13 +37,22 @@ def session_folder() -> Path:
 
 def parsed(name: str) -> Run:
     """A recorded run with all its tables: shared, for reading only."""
-    folder = session_folder() / RUNS[name].name
+    return _parsed(RUNS[name])
+
+
+def study_runs() -> list[Run]:
+    """The runs of the recorded study likewise."""
+    return [_parsed(manifest.parent) for manifest in sorted(STUDY.glob("*/run.json"))]
+
+
+def _parsed(recorded: Path) -> Run:
+    folder = session_folder() / recorded.name
     folder.parent.mkdir(exist_ok=True)
-    with (folder.parent / f"{name}.lock").open("w") as lock:
+    with (folder.parent / f"{recorded.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            making = folder.with_name(f"making-{name}")
-            shutil.copytree(RUNS[name], making, ignore=shutil.ignore_patterns("tables"))
+            making = folder.with_name(f"making-{recorded.name}")
+            shutil.copytree(recorded, making, ignore=shutil.ignore_patterns("tables"))
             assert not parse_all(making).problems
             making.rename(folder)
     return Run(folder)

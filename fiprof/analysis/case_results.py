@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fiprof.analysis.alternatives import wall_times
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.intervals import times
 from fiprof.analysis.occupancy import occupancy
@@ -74,6 +75,7 @@ class _Measured:
             relative_error=baseline.relative_error if baseline else None,
             plain=plain,
             nsys=times(traced.iterations_us if traced else (), run.settings.rounds),
+            wall=wall_times(baseline),
             wall_us=None if baseline is None or baseline.wall_us != baseline.wall_us else baseline.wall_us,
             ncu_us=ratio(run.per_iteration(case.id, lambda row: number(row, "duration_ns")), 1e3),
             waiting_pct=waiting.value if waiting else None,

@@ -85,6 +85,14 @@ OVERHEAD = Threshold(20.0, "%")
 LEAST_GAIN = Threshold(1.0, "%")
 """What a step has to save at the least."""
 
+WORTH_CHANGING = Threshold(2.0, "%")
+"""By which another way to solve a problem has to be faster. One case differs by 0.02 to 0.54% between processes, and by
+about 1% between boards (H100, H200)."""
+
+SINGLE_ROUND = Threshold(5.1, "%")
+"""The same where the cases were timed in a single round: rounds of decode on an H200 differed by as much while freed
+memory was cleaned in the background."""
+
 CONFLICTS = Threshold(10.0, "%", ThresholdOrigin.NCU_SHARED_MEMORY_CONFLICTS)
 """Passes through shared memory that are bank conflicts. The rule takes loads and stores each for itself, so that it
 speaks of stores that are one pass in a hundred."""

@@ -53,6 +53,8 @@ def kernels() -> Mapping[str, Knowledge]:
             title=table["title"],
             algorithm=tuple(table["algorithm"]),
             parameters=table["parameters"],
+            options={name: tuple(values) for name, values in table.get("options", {}).items()},
+            problem=table.get("problem", ""),
             variant=tuple(data()["variants"][table["variant"]]),
             growth=table.get("growth", {}),
             before_profiling=tuple(data()["before_profiling"]),

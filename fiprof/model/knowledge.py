@@ -19,6 +19,10 @@ class Knowledge:
     """How it works: a sentence or two each, in the order in which it happens."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """Parameter -> what it decides in the kernel."""
+    options: Mapping[str, tuple[bool | int | float | str, ...]] = field(default_factory=dict)
+    """Parameter that is a way to solve the problem and no part of it -> the values to choose among; empty for any."""
+    problem: str = ""
+    """The workload that solves the same problem, with parameters of the same names; empty for itself."""
     variant: tuple[str, ...] = ()
     """How to add one: steps."""
     growth: Mapping[str, int] = field(default_factory=dict)

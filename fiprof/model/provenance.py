@@ -30,8 +30,8 @@ class Provenance:
     - nsys: of the kernel's executions in the phase of the case (of all its kernels, where none is named):
       ``duration_ns``, ``start_ns`` and ``end_ns`` of each since the trace began; ``iteration_ns``, the sum over the
       kernels of each iteration; ``busy_ns``, the time in which at least one ran.
-    - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``wall_us``, the host's time
-      of one, back to back; ``relative_error``.
+    - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``round_us``, the median of
+      each round's; ``wall_us``, the host's time of one, back to back; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.
     - facts: ``a``, ``b``, … are the values of ``parts``, and ``parts`` is the list of them.
     """

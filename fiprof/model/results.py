@@ -146,6 +146,8 @@ class CaseResult:
     """An iteration between CUDA events, without a profiler."""
     nsys: Times | None = None
     """Kernel time of an iteration under nsys."""
+    wall: Times | None = None
+    """Host time of an iteration, back to back; None for a single round."""
     wall_us: float | None = None
     """Host time an iteration, back to back."""
     ncu_us: float | None = None

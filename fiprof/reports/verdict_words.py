@@ -91,8 +91,9 @@ def basis(of: Step) -> str:
 
 def step(of: Step, *, sentences: bool = False) -> TracedText:
     """``… (saves at most 12% of the launch: …)``, or two sentences."""
-    key = f"step.{'unbound' if of.bound_pct is None else 'bound'}{'_sentence' if sentences else ''}"
-    return phrase(key, action=of.action, bound=of.bound_pct, of=of.of, basis=basis(of))
+    kind = "measured" if of.measured_pct is not None else "unbound" if of.bound_pct is None else "bound"
+    key = f"step.{kind}{'_sentence' if sentences else ''}"
+    return phrase(key, action=of.action, bound=of.bound_pct, measured=of.measured_pct, of=of.of, basis=basis(of))
 
 
 def estimate(of: QuotedRule) -> str:

@@ -13,6 +13,7 @@ from fiprof.model.finding import Finding
 class StepId(StrEnum):
     """Something to do."""
 
+    USE_ALTERNATIVE = "use_alternative"
     USE_GRAPH = "use_graph"
     LARGER_GRAPH = "larger_graph"
     LARGER_LAUNCHES = "larger_launches"
@@ -55,6 +56,7 @@ class StepId(StrEnum):
 class Basis(StrEnum):
     """What a step and its bound rest on."""
 
+    MEASURED = "measured"
     WAITS = "waits"
     WAITS_FIRST = "waits_first"
     IDLE = "idle"
@@ -102,6 +104,8 @@ class Step:
     basis: Finding
     """A Basis, with its numbers."""
     of: TimeOf = TimeOf.LAUNCH
+    measured_pct: float | None = None
+    """What it saved where it was measured, percent of the time of ``of``; None for a step that is only bounded."""
     rules: tuple[QuotedRule, ...] = ()
     """ncu's rules that the step restates; of NCU_RULE and FUSE_MULTIPLY_ADD the one whose estimate it is."""
 
@@ -114,6 +118,6 @@ class Step:
         """For JSON."""
         action = self.action.fields()
         return {
-            "id": action.pop("id"), "bound_pct": self.bound_pct, "of": self.of.value, **action,
-            "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
+            "id": action.pop("id"), "bound_pct": self.bound_pct, "measured_pct": self.measured_pct,
+            "of": self.of.value, **action, "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
         }  # fmt: skip

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.analysis import checks
+from fiprof.analysis import alternatives, checks
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BARELY, BUSY, CLOSE, DOMINANT_STALL, SATURATED, SHORT
-from fiprof.analysis.verdict import quoted_rules
+from fiprof.analysis.verdict import measured, quoted_rules
 from fiprof.analysis.verdict import steps as advice
 from fiprof.analysis.verdict.cases import cases
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Doubt, Kind, Verdict, compare
@@ -41,7 +41,8 @@ class LaunchVerdict(OfLaunch, Verdict):
     doubts: tuple[Finding, ...]
     """Why it is not surer."""
     steps: tuple[Step, ...]
-    """What to do next, the largest gain first; at most three."""
+    """What to do next: a measured alternative of its case, if there is one and it is the main kernel; then at most
+    three whose gain is bounded, the largest first."""
     rules: tuple[QuotedRule, ...]
     """ncu's own rules with an estimate, the largest first, each with why it is no step."""
 
@@ -99,10 +100,14 @@ class _Judge:
         """Case and iteration -> the time of all its launches, µs."""
         self.longest: dict[str | None, float] = defaultdict(float)
         """Case -> its longest launch, µs."""
+        kernels: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for launch in run.launches:
             duration = launch.duration_us or 0.0
             self.together[launch.case, launch.iteration] += duration
             self.longest[launch.case] = max(self.longest[launch.case], duration)
+            kernels[launch.case or ""][launch.kernel] += duration
+        self.main = {case: max(times, key=times.__getitem__) for case, times in kernels.items()}
+        """Case -> the kernel that takes most of its time."""
         self.excess = {case.id: (excess_ops(run, case), excess_bytes(run, case)) for case in run.cases}
 
     def launch(self, launch: Launch) -> LaunchVerdict:
@@ -126,7 +131,7 @@ class _Judge:
             excess_bytes=moved,
             case=case,
         )
-        steps = advice.steps(situation)
+        steps = (*self._measured(launch), *advice.steps(situation))
         doubts = tuple(_doubts(found, launch, self.failed.get(launch.launch, ())))
         return LaunchVerdict(
             **vars(found),
@@ -137,6 +142,10 @@ class _Judge:
             steps=steps,
             rules=advice.with_steps(rules, steps),
         )
+
+    def _measured(self, launch: Launch) -> tuple[Step, ...]:
+        found = alternatives.of_run(self.run).get(launch.case or "")
+        return (measured.step(found),) if found and launch.kernel == self.main[launch.case or ""] else ()
 
     def _stalls(self, launch: Launch) -> tuple[Comparison, ...]:
         """The shares of the warps' stalls, the largest first; ready and issuing warps are none."""

@@ -6,10 +6,10 @@ template is a ``str.format`` string over the finding's values::
     [doubt]
     close = "borderline: {margin:.0f} points from {runner_up}"
 
-A traced number without a format is written in its own way, with its unit. ``{count:launch|launches}`` is ``1 launch``
-or ``3 launches``, and of several values ``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and
-c``, of many the first and how many more there are. ``{reason:@stall_meaning}`` is what the table says of a value, or
-its entry ``other``.
+A traced number without a format is written in its own way, with its unit; a switch is ``true`` or ``false``.
+``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of several values ``launch 4`` or ``launches 4 and
+8``. Several values are joined as ``a, b and c``, of many the first and how many more there are.
+``{reason:@stall_meaning}`` is what the table says of a value, or its entry ``other``.
 
 Where the wording depends on how something ended, the finding has an enum ``outcome`` among its values, and the entry
 of its kind is a table with a template an outcome; ``{measured}`` in it is the entry ``measured`` of the same table.
@@ -135,6 +135,8 @@ class _Formatter(string.Formatter):
             if len(parts) > MOST_VALUES:
                 return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
             return head + join_words(parts)
+        if isinstance(value, bool):
+            value = str(value).lower()
         self.numbers += numbers_of(value)
         if format_spec.startswith("@"):
             return entry(format_spec[1:], str(value))
