@@ -127,9 +127,9 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     (
         "steps",
         "",
-        "What to do next: id and its numbers, bound_pct (the most that it saves, null without a bound), measured_pct (what "
-        "it saved where that was measured), of (launch, iteration), basis (id and numbers), rules (of ncu, that say the "
-        "same).",
+        "What to do next: id and its numbers, bound_pct (the most that it saves, null without a bound), measured_pct "
+        "(what it saved where that was measured), of (launch, iteration), basis (id and numbers), rules (of ncu, that "
+        "say the same).",
     ),
     (
         "rules",
