@@ -62,14 +62,14 @@ def changed(study: Study, change: Callable[[CaseResult], CaseResult]) -> Study:
 def test_the_verdicts(recorded: Study) -> None:
     found = {claim.name: claim.result(recorded) for claim in CLAIMS}
     assert {name: (item.verdict, *map(item.counted, Outcome)) for name, item in found.items()} == {
-        "prefill-compute-bound": ("partly", 5, 43, 0, 0),
+        "prefill-compute-bound": ("partly", 4, 44, 0, 0),
         "decode-memory-bound": ("refuted", 59, 18, 31, 0),
-        "gqa-faster": ("refuted", 1, 0, 52, 1),
+        "gqa-faster": ("refuted", 1, 0, 53, 0),
         "fusing-saves-traffic": ("refuted", 0, 0, 2, 0),
         "cos-sin-cache-faster": ("refuted", 0, 0, 4, 0),
-        "fa3-beats-fa2": ("confirmed", 31, 0, 0, 1),
-        "tensor-cores-for-gqa": ("partly", 16, 0, 1, 1),
-        "four-times-the-kv": ("partly", 21, 0, 26, 25),
+        "fa3-beats-fa2": ("confirmed", 32, 0, 0, 0),
+        "tensor-cores-for-gqa": ("partly", 17, 0, 1, 0),
+        "four-times-the-kv": ("partly", 44, 0, 28, 0),
         "four-times-the-sequence": ("refuted", 0, 0, 32, 0),
     }
 
@@ -83,11 +83,11 @@ def test_the_numbers_of_the_claims(recorded: Study) -> None:
     longer = [ratios("decode", "kv_len", 4 * n, n) for n in (512, 2048)]
     growth = [ratios("prefill", "seq_len", 4 * n, n) for n in (512, 1024)]
     expected = {
-        "gqa-faster": (ratios("decode", "kv_heads", 32, 8), 54, (0.773, 3.95, 2.83)),
-        "fa3-beats-fa2": (ratios("prefill", "backend", "fa2", "fa3"), 32, (1.05, 3.95, 1.46)),
-        "cos-sin-cache-faster": (ratios("rope", "variant", "inplace", "cos_sin_cache"), 4, (0.994, 4.18, 1.48)),
-        "four-times-the-kv": (np.concatenate(longer), 72, (1.04, 3.98, 3.54)),
-        "four-times-the-sequence": (np.concatenate(growth), 32, (2.77, 14.1, 9.13)),
+        "gqa-faster": (ratios("decode", "kv_heads", 32, 8), 54, (0.714, 3.97, 2.73)),
+        "fa3-beats-fa2": (ratios("prefill", "backend", "fa2", "fa3"), 32, (1.06, 4.25, 1.49)),
+        "cos-sin-cache-faster": (ratios("rope", "variant", "inplace", "cos_sin_cache"), 4, (0.990, 5.09, 1.50)),
+        "four-times-the-kv": (np.concatenate(longer), 72, (1.05, 4.05, 3.61)),
+        "four-times-the-sequence": (np.concatenate(growth), 32, (2.78, 13.4, 9.12)),
     }
     for name, (values, pairs, cited) in expected.items():
         found = np.array([ratio.value for ratio in BY_NAME[name].result(recorded).ratios])
@@ -103,7 +103,7 @@ def test_the_numbers_of_the_claims(recorded: Study) -> None:
     }
     sizes = ((4096, 4096), (4096, 8192))
     saved = [1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in sizes]
-    assert saved == pytest.approx([0.147, 0.173], abs=5e-4)
+    assert saved == pytest.approx([0.148, 0.172], abs=5e-4)
     assert BY_NAME["fusing-saves-traffic"].result(recorded).savings == pytest.approx(saved)
 
 
@@ -113,9 +113,9 @@ def test_the_bounds_of_the_claims(recorded: Study) -> None:
         return Counter((kernel.verdict.kind, kernel.roof_kind or "") for kernel in kernels if kernel.verdict)
 
     assert kinds("prefill-compute-bound") == {
-        ("latency", "compute"): 36,
+        ("latency", "compute"): 37,
         ("imbalance", "compute"): 7,
-        ("compute", "compute"): 5,
+        ("compute", "compute"): 4,
     }
     assert sum(n for (kind, _), n in kinds("decode-memory-bound").items() if kind == "memory") == 59
 
@@ -222,30 +222,6 @@ def finding(study: Study, anchor: str) -> str:
     everything = [item for group in findings(study) for item in group]
     (found,) = [item.finding for item in everything if item.finding.anchor == anchor]
     return "\n".join([found.observation, *found.evidence, found.implication])
-
-
-def two_levels(rounds: list[float]) -> np.ndarray | None:
-    """For each round whether it is on the upper level: largest gap of 5 % at least, the sides within a third of it."""
-    values = np.sort(rounds)
-    gaps = values[1:] / values[:-1] - 1
-    at = int(gaps.argmax()) + 1
-    inside = max(values[at - 1] / values[0], values[-1] / values[at]) - 1
-    return np.array(rounds) >= values[at] if gaps.max() >= 0.05 and inside <= gaps.max() / 3 else None
-
-
-def test_the_levels_of_the_rounds(recorded: Study) -> None:
-    plain = [(c, two_levels(c["plain"]["round_medians_us"])) for c in rows("decode")]
-    found = [(c, up) for c, up in plain if up is not None]
-    traced = [(up, other) for c, up in found if (other := two_levels(c["nsys"]["round_medians_us"])) is not None]
-    same = sum(int((up == other).sum()) for up, other in traced)
-    chance = sum(6 * (a.mean() * b.mean() + (1 - a.mean()) * (1 - b.mean())) for a, b in traced)
-    text = finding(recorded, "two-levels")
-    assert f"In {len(found)} of 108 decode cases the rounds lie on two levels" in text
-    assert f"{same} of {6 * len(traced)} rounds are on the same level ({len(traced)} cases" in text
-    assert (len(found), same, 6 * len(traced), round(chance)) == (53, 252, 294, 165)
-    assert "165 would be by chance" in text
-    assert "GQA 32/8, CUDA cores 0 of 18" in text and "31 of 40 from 85% on, 22 of 68 below" in text
-    assert "prefill 11 of 64" in text
 
 
 def test_rounds_without_levels_say_nothing_of_levels(recorded: Study) -> None:
