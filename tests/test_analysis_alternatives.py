@@ -43,7 +43,7 @@ def test_what_recorded_runs_solved_faster() -> None:
 def test_a_single_round_is_held_against_the_processes_of_the_run() -> None:
     run = parsed("decode")
     found = next(item for item in alternatives.of_run(run).values() if "batch=128" in item.case)
-    assert (found.observed, found.count, found.measure) == (Observed.PROCESSES, 3, Measure.GPU)
+    assert (found.difference.observed, found.difference.count, found.measure) == (Observed.PROCESSES, 3, Measure.GPU)
     assert (round(found.factor.low, 3), round(found.factor.high, 3)) == (1.303, 1.329)
     assert found.saving_pct == pytest.approx(24.0, abs=0.1)
     assert found.traced_factor.value == found.factor.value

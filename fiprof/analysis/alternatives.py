@@ -116,6 +116,17 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """How much faster one case is than another, where that is certain."""
+
+    factor: Ratio
+    """Time of the slower case over that of the faster one; with its interval."""
+    observed: Observed
+    count: int
+    """Rounds, the fewer of the two cases; or processes."""
+
+
+@dataclass(frozen=True)
 class Alternative:
     """The fastest case of the same process that solves a case's problem."""
 
@@ -126,19 +137,23 @@ class Alternative:
     changes: tuple[Change, ...]
     """What differs between the two."""
     measure: Measure
-    factor: Ratio
-    """Time of the case over that of the other; with its interval."""
-    observed: Observed
-    count: int
-    """Rounds, the fewer of the two cases; or processes."""
+    difference: Difference
     time: TracedNumber
     """Of an iteration without a profiler, µs."""
     instead_time: TracedNumber
 
     @property
+    def factor(self) -> Ratio:
+        return self.difference.factor
+
+    @property
     def saving_pct(self) -> float:
         """Measured, percent of the case's time."""
         return 100 * (1 - 1 / self.factor.value)
+
+    @property
+    def saving_us(self) -> float:
+        return self.time.value - self.instead_time.value
 
     @property
     def traced_factor(self) -> TracedNumber:
@@ -201,7 +216,11 @@ def alternative(case: Timed, others: Sequence[Timed]) -> Alternative | None:
     most_us = min(times.median_us for times, _ in timed) * (1 + WORTH_CHANGING.share)
     fastest = [(times, other) for times, other in timed if times.median_us <= most_us]
     times, instead = min(fastest, key=lambda item: (len(changes(case, item[1])), item[0].median_us))
-    return _faster(case, own, instead, times, measure)
+    certain = difference(case, instead, measure)
+    if certain is None:
+        return None
+    time, instead_time = (_traced(each.id, measure, of) for each, of in ((case, own), (instead, times)))
+    return Alternative(case.id, instead.id, changes(case, instead), measure, certain, time, instead_time)
 
 
 def _times(case: Timed, measure: Measure) -> Times | None:
@@ -217,24 +236,24 @@ def _slower_in_a_loop(case: Timed, other: Timed) -> bool:
     return bool(case.wall_us and other.wall_us and case.wall_us < other.wall_us * (1 + WORTH_CHANGING.share))
 
 
-def _faster(case: Timed, own: Times, instead: Timed, other: Times, measure: Measure) -> Alternative | None:
-    """How much faster another case is; None where that is not certain.
+def difference(slow: Timed, fast: Timed, measure: Measure = Measure.GPU) -> Difference | None:
+    """How much faster one case is than another; None where it is not, or that is not certain.
 
     It is where the interval of the factor lies above 1 (:func:`fiprof.analysis.ratio.ratio`, from the medians of the
     rounds) and the factor is worth a change (WORTH_CHANGING). A single round cannot tell how rounds differ: then the
     factor has to stand in the other processes of the run too (nsys's, ncu's), and to exceed SINGLE_ROUND in each.
     """
+    own, other = _times(slow, measure), _times(fast, measure)
+    if own is None or other is None:
+        return None
     observed, count, factor = Observed.ROUNDS, min(own.rounds, other.rounds), ratio(own, other)
     if count < 2:
-        observed, (factor, count) = Observed.PROCESSES, _in_processes(case, instead)
+        observed, (factor, count) = Observed.PROCESSES, _in_processes(slow, fast)
     if factor is None or factor.direction is not Direction.MORE or factor.value < 1 + WORTH_CHANGING.share:
         return None
     if observed is Observed.PROCESSES and factor.low < 1 + SINGLE_ROUND.share:
         return None
-    return Alternative(
-        case.id, instead.id, changes(case, instead), measure, factor, observed, count,
-        _traced(case.id, measure, own), _traced(instead.id, measure, other),
-    )  # fmt: skip
+    return Difference(factor, observed, count)
 
 
 def _in_processes(case: Timed, instead: Timed) -> tuple[Ratio | None, int]:
@@ -247,6 +266,11 @@ def _in_processes(case: Timed, instead: Timed) -> tuple[Ratio | None, int]:
     if len(factors) < 2:
         return None, len(factors)
     return Ratio(factors[0], min(factors), max(factors), intervals.coverage(len(factors), 1)), len(factors)
+
+
+def plain_time(case: Timed) -> TracedNumber | None:
+    """Median of an iteration without a profiler, µs."""
+    return _traced(case.id, Measure.GPU, case.plain) if case.plain else None
 
 
 def _traced(case: str, measure: Measure, times: Times) -> TracedNumber:
@@ -273,7 +297,7 @@ def of_run(run: Run) -> Mapping[str, Alternative]:
 
 
 def _of_run(run: Run) -> Mapping[str, Alternative]:
-    return of_cases(timed(run))
+    return of_cases(run.once(timed))
 
 
 def timed(run: Run) -> list[TimedCase]:

@@ -85,9 +85,18 @@ OVERHEAD = Threshold(20.0, "%")
 LEAST_GAIN = Threshold(1.0, "%")
 """What a step has to save at the least."""
 
+PROCESSES_DIFFER = Threshold(0.54, "%")
+"""Most by which the time of one case differs between processes on one board (H100, H200): at 7 µs; 0.02 to 0.09% from
+180 µs on."""
+
+BOARDS_DIFFER = Threshold(1.0, "%")
+"""The same between two boards of a kind, about."""
+
+PROCESSES_DRIFT = Threshold(1.4, "%")
+"""The same over ten processes in a row, at most."""
+
 WORTH_CHANGING = Threshold(2.0, "%")
-"""By which another way to solve a problem has to be faster. One case differs by 0.02 to 0.54% between processes, and by
-about 1% between boards (H100, H200)."""
+"""By which another way to solve a problem has to be faster: more than boards and processes differ by."""
 
 SINGLE_ROUND = Threshold(5.1, "%")
 """The same where the cases were timed in a single round: rounds of decode on an H200 differed by as much while freed

@@ -79,9 +79,15 @@ def _sections(run: Run, defaults: Defaults) -> tuple[Section, ...]:
     return (*kept, checklist.checklist(_items(measured, kept, checks, judged)))
 
 
+def _time_chart(measured: Analyses) -> Chart | None:
+    """Each kernel's share of the time, where that is of one pipeline: a single case, or a program without cases."""
+    time = gpu_time(measured.run) if len(measured.run.cases) < 2 else None
+    return gpu_time_chart(time) if time and time.kernels else None
+
+
 CHARTS: tuple[Callable[[Analyses], Chart | None], ...] = (
     timeline_chart,
-    lambda measured: gpu_time_chart(time) if (time := gpu_time(measured.run)).kernels else None,
+    _time_chart,
     lambda measured: roofline_chart(measured.roofs),
     lambda measured: use_chart(measured.figures) if measured.run.launches else None,
     lambda measured: stalls_chart(measured.stalls),

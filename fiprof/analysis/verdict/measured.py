@@ -16,7 +16,7 @@ def step(found: Alternative) -> Step:
         "low": found.factor.low,
         "high": found.factor.high,
         "measure": found.measure,
-        "observed": Finding(found.observed, {"count": found.count}),
+        "observed": Finding(found.difference.observed, {"count": found.difference.count}),
     }
     changes = tuple(change.finding for change in found.changes)
     return Step(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses
+from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, PLAIN
 from fiprof.model.labels import Labels
-from fiprof.model.provenance import TracedNumber
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
 from fiprof.reports.pages.traced import Cell, table
@@ -25,7 +26,7 @@ def comparison(runs: Sequence[Analyses]) -> Section:
     ]
     ids = list(dict.fromkeys(case.id for measured in runs for case in measured.run.manifest.cases))
     shared = [case for case in ids if sum(KERNEL_TIME.of(each.run, case) is not None for each in runs) > 1]
-    blocks: list[Block] = [Bullets(tuple(links)), Text((phrase("comparison.how"),)), *_differences(runs)]
+    blocks: list[Block] = [Bullets(tuple(links)), Text((_how(),)), *_differences(runs)]
     if not shared:
         blocks.append(Caution(phrase("comparison.nothing")))
     else:
@@ -36,14 +37,23 @@ def comparison(runs: Sequence[Analyses]) -> Section:
     return Section("comparison", "Comparison", tuple(blocks))
 
 
+def _how() -> str:
+    return phrase(
+        "comparison.how",
+        processes=PROCESSES_DIFFER.value,
+        boards=BOARDS_DIFFER.value,
+        drift=PROCESSES_DRIFT.value,
+    )
+
+
 _COLUMNS = (
     Column("case", "case"),
     Column("run", "run"),
     Column("kernel_us", "kernels", "µs", ",.2f"),
     Column("spread", "spread", spec=".1%"),
-    Column("ratio", "ratio", spec=".3f"),
+    Column("difference_us", "difference", "µs", "+,.2f"),
+    Column("difference_pct", "difference", "%", "+.2f"),
     Column("plain_us", "plain", "µs", ",.2f"),
-    Column("means", "means"),
 )
 
 
@@ -51,19 +61,23 @@ def _rows(runs: Sequence[Analyses], shared: Sequence[str]) -> Iterable[list[Cell
     labels = Labels(list({case.id: case for measured in runs for case in measured.run.manifest.cases}.values()))
     for case in shared:
         base: TracedNumber | None = None
-        base_spread = 0.0
         for number, measured in enumerate(runs, 1):
-            time, spread = (each.traced(measured.run, case) for each in (KERNEL_TIME, NSYS_SPREAD))
+            time, spread, plain = (each.traced(measured.run, case) for each in (KERNEL_TIME, NSYS_SPREAD, PLAIN))
             if time is None:
                 continue
-            ratio, means, width = None, "", spread.value if spread else 0.0
-            if base is None:
-                base, base_spread = time, width
-            else:
-                ratio = time / base
-                within = abs(ratio.value - 1) <= max(base_spread, width)
-                means = "within the spread" if within else "slower" if ratio.value > 1 else "faster"
-            yield [labels(case), number, time, spread, ratio, PLAIN.traced(measured.run, case), means]
+            difference = None if base is None else _differs(time, base)
+            yield [labels(case), number, time, spread, *(difference or (None, None)), plain]
+            base = base or time
+
+
+def _differs(time: TracedNumber, base: TracedNumber) -> tuple[TracedNumber, TracedNumber]:
+    """In µs and percent."""
+    parts = (time.source, base.source)
+    less, percent = time.value - base.value, 100 * (time.value / base.value - 1)
+    return (
+        TracedNumber(less, Provenance("facts", "a - b", parts=parts), "+,.2f"),
+        TracedNumber(percent, Provenance("facts", "100 * (a / b - 1)", parts=parts), "+.2f"),
+    )
 
 
 _ENVIRONMENT = {

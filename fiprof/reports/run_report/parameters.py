@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
+from fiprof.analysis import alternatives
+from fiprof.analysis.alternatives import Difference
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.model.case_quantities import KERNEL_TIME, NSYS_SPREAD, iterations
+from fiprof.model import knowledge
+from fiprof.model.case_quantities import KERNEL_TIME, iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.model.quantities import DRAM_SHARE, MILLION_INSTRUCTIONS, metric
 from fiprof.model.work import work_share
 from fiprof.reports.pages.page import Observation
+from fiprof.reports.words import phrase
 
 MOST_PLACES = 4
 """That a choice of a parameter is recommended for by name; lines come with the largest difference first."""
-WORTH = 1.10
-"""Ratio of two times from which a choice is worth making."""
 FEWER_INSTRUCTIONS = 1.2
 """Ratio of executed instructions from which it is named beside a faster time."""
 CLOSER_TO_ROOF = 0.05
@@ -33,7 +36,8 @@ def findings(measured: Analyses) -> Iterable[Observation]:
     for (workload, key), groups in _groups(measured).items():
         value = groups[0][0].params[key]
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        yield (_scaling if number else _choice)(measured, workload, key, groups)
+        scaling = number and not _is_option(workload, key)
+        yield (_scaling if scaling else _choice)(measured, workload, key, groups)
 
 
 def _time(measured: Analyses, case: CaseEntry) -> TracedNumber:
@@ -47,8 +51,9 @@ def _groups(measured: Analyses) -> dict[tuple[str, str], list[list[CaseEntry]]]:
     series: dict[tuple[str, str, tuple[object, ...]], list[CaseEntry]] = defaultdict(list)
     for case in measured.run.manifest.cases:
         for key in case.params:
+            same = alternatives.problem(case.workload, case.params) if _is_option(case.workload, key) else None
             rest = tuple((name, value) for name, value in case.params.items() if name != key)
-            series[case.workload, key, rest].append(case)
+            series[case.workload, key, (same, *rest)].append(case)
     of_parameter: dict[tuple[str, str], list[list[CaseEntry]]] = defaultdict(list)
     for (workload, key, _), members in series.items():
         timed = [case for case in members if KERNEL_TIME.traced(measured.run, case.id) is not None]
@@ -57,71 +62,97 @@ def _groups(measured: Analyses) -> dict[tuple[str, str], list[list[CaseEntry]]]:
     return of_parameter
 
 
-def best_choice(measured: Analyses) -> TracedText | None:
-    """The switch or word that was measured to save most, as the end of «To do first:»; None where none is worth it."""
-    found: list[tuple[float, TracedText]] = []
-    for (_, key), groups in _groups(measured).items():
-        value = groups[0][0].params[key]
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            continue
-        for members in groups:
-            ordered = sorted(members, key=lambda case: _time(measured, case).value)
-            fast, slow = _time(measured, ordered[0]), _time(measured, ordered[-1])
-            if slow.value >= WORTH * fast.value:
-                where = _where(measured, members, key)
-                text = sentence(
-                    "{} {} instead of {}{}, {} instead of {}: measured, {} times as fast",
-                    key, _value(ordered[0], key), _value(ordered[-1], key), f" at {where}" if where else "", fast, slow,
-                    slow / fast,
-                )  # fmt: skip
-                found.append((slow.value - fast.value, text))
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+@dataclass(frozen=True)
+class _Line:
+    """The slowest and the fastest value of a parameter, the rest being equal."""
+
+    where: str
+    slow: CaseEntry
+    fast: CaseEntry
+    ratio: TracedNumber
+    """Time of the slow one over that of the fast one."""
+    times: TracedText
+    certain: Difference | None
 
 
-def _choice(measured: Analyses, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Observation:
-    """Which value of a switch or a word is faster, at each setting of the rest."""
-    lines: list[tuple[TracedNumber, str, str, TracedText, CaseEntry, CaseEntry]] = []
-    for members in groups:
-        ordered = sorted(members, key=lambda case: _time(measured, case).value)
-        fast, slow = ordered[0], ordered[-1]
-        ratio = _time(measured, slow) / _time(measured, fast)
-        spread = max(_spread(measured, case) for case in (fast, slow))
-        sure = "" if ratio.value - 1 > spread else f"; that is within their spread of {spread:.1%}"
-        each = join(", ", [sentence("{} {}", _value(case, key), _time(measured, case)) for case in ordered])
-        where = _where(measured, members, key)
-        line = sentence("{}{}: {} times{}", f"{where}: " if where else "", each, ratio, sure)
-        lines.append((ratio, _value(fast, key), where, line, fast, slow))
-    lines.sort(key=lambda each: -each[0].value)
-    ratio, name, where, _, fast, slow = lines[0]
-    at = f" at {where}" if where else ""
-    why = _why(measured, fast, slow)
-    evidence = [line for *_, line, _, _ in lines[:MOST_LINES]]
-    if states := _states(measured, fast, slow):
-        evidence.append(sentence("{}{} against {}: {}", f"{where}: " if where else "", name, _value(slow, key), states))
-    return Observation(
-        anchor=f"finding-{slug(workload)}-{slug(key)}",
-        observation=sentence(
-            "{}: {} {} is {} times as fast as {}{}{}.", workload, key, name, ratio, _value(slow, key), at, why
-        )
-        if ratio.value - 1 > max(_spread(measured, case) for case in (fast, slow))
-        else sentence("{}: {} makes no difference beyond the spread ({} times at most).", workload, key, ratio),
-        evidence=tuple(evidence),
-        implication=_advice(key, [(ratio.value, name, where) for ratio, name, where, *_ in lines]),
-        sure=_how_sure(measured, fast),
+def _line(measured: Analyses, key: str, members: Sequence[CaseEntry]) -> _Line:
+    timed = {each.id: each for each in measured.run.once(alternatives.timed)}
+    plain = {case.id: time for case in members if (time := alternatives.plain_time(timed[case.id])) is not None}
+    times = {case.id: plain[case.id] if len(plain) == len(members) else _time(measured, case) for case in members}
+    ordered = sorted(members, key=lambda case: times[case.id].value)
+    fast, slow = ordered[0], ordered[-1]
+    return _Line(
+        _where(measured, members, key),
+        slow,
+        fast,
+        times[slow.id] / times[fast.id],
+        join(", ", [sentence("{} {}", _value(case, key), times[case.id]) for case in ordered]),
+        alternatives.difference(timed[slow.id], timed[fast.id]),
     )
 
 
-def _advice(key: str, lines: Sequence[tuple[float, str, str]]) -> str:
-    """Which value to prefer where."""
-    worth: dict[str, list[str]] = defaultdict(list)
-    for ratio, name, where in lines:
-        if ratio >= WORTH:
-            worth[name].append(where)
-    if not worth:
-        return f"The choice of {key} gains less than {WORTH:g} times anywhere: let other reasons decide."
-    said = [f"{key} {name}" + (f" at {_places(places)}" if any(places) else "") for name, places in worth.items()]
-    rest = len(lines) - sum(map(len, worth.values()))
-    return f"Prefer {', and '.join(said)}" + (f"; elsewhere it gains less than {WORTH:g} times." if rest else ".")
+def _choice(measured: Analyses, workload: str, key: str, groups: Sequence[Sequence[CaseEntry]]) -> Observation:
+    """Which value of an option, a switch or a word is faster, at each setting of the rest."""
+    lines = sorted(
+        (_line(measured, key, members) for members in groups),
+        key=lambda line: (line.certain is None, -line.ratio.value),
+    )
+    first = lines[0]
+    fast, slow = _value(first.fast, key), _value(first.slow, key)
+    evidence = [
+        phrase(
+            f"finding_choice.{'line' if line.certain else 'uncertain'}", times=line.times, ratio=line.ratio,
+            where=f"{line.where}: " if line.where else "",
+        )
+        for line in lines[:MOST_LINES]
+    ]  # fmt: skip
+    if states := _states(measured, first.fast, first.slow):
+        where = f"{first.where}: " if first.where else ""
+        evidence.append(phrase("finding_choice.states", where=where, fast=fast, slow=slow, states=states))
+    said = phrase(
+        f"finding_choice.{'faster' if first.certain else 'same'}", workload=workload, key=key, fast=fast, slow=slow,
+        ratio=max((line.ratio for line in lines), key=lambda ratio: ratio.value) if not first.certain else first.ratio,
+        at=f" at {first.where}" if first.where else "", why=_why(measured, first.fast, first.slow),
+    )  # fmt: skip
+    return Observation(
+        anchor=f"finding-{slug(workload)}-{slug(key)}",
+        observation=said,
+        evidence=tuple(evidence),
+        implication=_advice(measured, workload, key),
+        sure=_certain(first.certain),
+    )
+
+
+def _certain(found: Difference | None) -> str:
+    if found is None:
+        return phrase("finding_choice.sure_none")
+    return phrase(
+        f"finding_choice.sure_{found.observed}", count=found.count, low=found.factor.low, high=found.factor.high
+    )
+
+
+def _advice(measured: Analyses, workload: str, key: str) -> str:
+    """Which value to prefer where, as far as that is a choice."""
+    if not _is_option(workload, key):
+        return phrase("finding_choice.not_an_option", key=key)
+    places: dict[str, list[str]] = defaultdict(list)
+    for case in measured.run.cases:
+        found = alternatives.of_run(measured.run).get(case.id)
+        for change in found.changes if found and case.workload == workload else ():
+            if change.name == key:
+                places[format_switch(change.instead)].append(_where(measured, [case], key))
+    if not places:
+        return phrase("finding_choice.no_gain", key=key)
+    preferred = tuple(
+        phrase(f"finding_choice.{'value_at' if any(found) else 'value'}", key=key, value=value, places=_places(found))
+        for value, found in places.items()
+    )
+    return phrase("finding_choice.prefer", values=preferred)
+
+
+def _is_option(workload: str, key: str) -> bool:
+    known = knowledge.of_workload(workload)
+    return known is not None and key in known.options
 
 
 def _places(places: Sequence[str]) -> str:
@@ -178,7 +209,11 @@ def slug(name: str) -> str:
 
 
 def _value(case: CaseEntry, key: str) -> str:
-    value = case.params.get(key)
+    return format_switch(case.params.get(key))
+
+
+def format_switch(value: object) -> str:
+    """A value of a parameter as the command line takes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -206,11 +241,6 @@ def _rate(measured: Analyses, case: CaseEntry) -> TracedNumber | None:
     return TracedNumber(
         moved / time.value / 1e3, Provenance("facts", "a / b / 1000", parts=(least, time.source)), ",.0f", " GB/s"
     )
-
-
-def _spread(measured: Analyses, case: CaseEntry) -> float:
-    fact = NSYS_SPREAD.traced(measured.run, case.id)
-    return fact.value if fact is not None else 0.0
 
 
 def _how_sure(measured: Analyses, case: CaseEntry) -> str:

@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fiprof.analysis import alternatives
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.thresholds import WAITING
+from fiprof.analysis.verdict import measured as measured_step
 from fiprof.analysis.verdict.verdict import Verdicts
-from fiprof.model.case_quantities import kernel_median, total
+from fiprof.model.case_quantities import KERNEL_TIME, kernel_median, total
 from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, more, numbers_of, sentence
 from fiprof.model.quantities import DRAM_SHARE, DURATION
 from fiprof.model.work import work_share
 from fiprof.reports import verdict_words
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Section, Text
-from fiprof.reports.run_report import parameters, verdicts
+from fiprof.reports.run_report import verdicts
 from fiprof.reports.words import known, phrase, worded
 from fiprof.text import short_kernel
 
 MOST_NAMED = 3
-"""Kernels whose share of the time is said."""
+"""Kernels whose share of an iteration is said."""
 
 
 @dataclass(frozen=True)
-class Share:
-    """A kernel's part in the time of the run's iterations."""
+class KernelTime:
+    """A kernel's time in an iteration of a case, or in a launch outside of cases."""
 
     case: str
     kernel: str
     time: TracedNumber
-    """Of an iteration, µs."""
-    share: TracedNumber
-    """Of the kernel time of one iteration of every case."""
+    """µs."""
 
 
-def shares(measured: Analyses) -> tuple[Share, ...]:
+def kernel_times(measured: Analyses) -> tuple[KernelTime, ...]:
     """The kernels of all cases, the most expensive first: by nsys, and by ncu where there is no trace."""
     executions = list(measured.run.trace.kernels)
     if executions:
@@ -47,11 +47,7 @@ def shares(measured: Analyses) -> tuple[Share, ...]:
             for group in measured.groups
             if len(group.launches) == measured.iterations(group)
         ]
-    known = [(case, kernel, time) for case, kernel, time in times if time is not None]
-    whole = total([time for *_, time in known])
-    if whole is None or not whole.value:
-        return ()
-    found = [Share(case, kernel, time, (time / whole).as_(".0%")) for case, kernel, time in known]
+    found = [KernelTime(case, kernel, time) for case, kernel, time in times if time is not None and time.value]
     return tuple(sorted(found, key=lambda item: -item.time.value))
 
 
@@ -97,34 +93,44 @@ def lacks(measured: Analyses) -> list[tuple[str, str]]:
 
 
 def most_expensive(measured: Analyses) -> Group | None:
-    """The kernel under ncu with most time of an iteration; None without ncu."""
-    for item in shares(measured):
+    """The kernel under ncu with most time of an iteration, of the cases without a faster alternative; None without
+    ncu."""
+    slower = alternatives.of_run(measured.run)
+    for item in kernel_times(measured):
         for group in measured.groups:
-            if (group.case, group.kernel) == (item.case or None, item.kernel):
+            if (group.case, group.kernel) == (item.case or None, item.kernel) and item.case not in slower:
                 return group
     return measured.longest[0] if measured.longest else None
 
 
 def _where(measured: Analyses) -> tuple[str, ...]:
-    found = shares(measured)
+    """Each kernel's share of an iteration; of several cases, which make no pipeline, the range of their times."""
+    found = kernel_times(measured)
     if not found:
         return ()
-    cases = len({item.case for item in found})
+    run, by = measured.run, "nsys" if measured.run.trace.cases else "ncu"
+    ids = dict.fromkeys(item.case for item in found if item.case)
+    if len(ids) != 1:
+        totals = [(time, run.labels(case)) for case in ids if (time := KERNEL_TIME.traced(run, case)) is not None]
+        times = totals or [(item.time, short_kernel(item.kernel)) for item in found]
+        (low, least), (high, most) = (pick(times, key=lambda item: item[0].value) for pick in (min, max))
+        key = "cases" if totals else "launches"
+        return (phrase(f"summary.{key}", count=len(times), low=low, least=least, high=high, most=most, by=by),)
+    whole = total([item.time for item in found])
+    assert whole is not None
     named = [
-        sentence("{} {}", item.share, _name(item.kernel, measured.run.labels(item.case) if cases > 1 else ""))
-        for item in found[:MOST_NAMED]
+        sentence("{} {}", (item.time / whole).as_(".0%"), short_kernel(item.kernel)) for item in found[:MOST_NAMED]
     ]
     rest = len(found) - len(named)
-    what = "cases" if cases > 1 else "iteration"
-    head = phrase(
-        f"summary.{what if any(item.case for item in found) else 'launches'}",
-        cases=cases,
-        time=total([item.time for item in found]),
-        by="nsys" if measured.run.trace.cases else "ncu",
-        kernels=join(", ", named),
-        more=phrase("summary.more", count=rest) if rest else "",
+    return (
+        phrase(
+            "summary.iteration",
+            time=whole,
+            by=by,
+            kernels=join(", ", named),
+            more=phrase("summary.more", count=rest) if rest else "",
+        ),
     )
-    return (head,)
 
 
 def _bound(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
@@ -155,9 +161,13 @@ def _name(kernel: str, label: str) -> str:
 def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     """What to do first: what was measured to be faster, else the step that may save most; and where no kernel helps."""
     told: list[str] = []
-    choice, first = parameters.best_choice(measured), verdicts.first_step(measured, found)
-    if choice is not None:
-        told.append(sentence("To do first: {}.", choice))
+    faster = max(alternatives.of_run(measured.run).values(), key=lambda each: each.saving_us, default=None)
+    first = verdicts.first_step(measured, found)
+    if faster is not None:
+        step = verdict_words.step(measured_step.step(faster), sentences=True)
+        rest = len(alternatives.of_run(measured.run)) - 1
+        others = phrase("summary.others_faster", others=more(rest, "case")) if rest else ""
+        told.append(phrase("summary.faster", label=measured.run.labels(faster.case), step=_lower(step), others=others))
     elif first is not None:
         what = phrase(
             "verdict_page.first",
