@@ -26,7 +26,7 @@ def case(found: list[CaseResult], batch: int, tensor_cores: bool) -> CaseResult:
 def test_times_and_rates(of_run: list[CaseResult]) -> None:
     assert len(of_run) == 8
     found = case(of_run, 128, True)
-    assert found.run == "20261121-121126-decode"
+    assert (found.run, found.slow_clock_rounds) == ("20261121-121126-decode", None)
     assert found.plain is not None and found.nsys is not None
     assert found.plain.median_us == pytest.approx(252.432, abs=1e-3)
     assert found.plain.low_us == pytest.approx(251.552, abs=1e-3)
@@ -72,7 +72,8 @@ def test_rounds_of_the_plain_run_and_of_nsys(tmp_path: Path) -> None:
     copy = copied("decode", tmp_path)
     lines = [json.loads(line) for line in (copy / "baseline.jsonl").read_text().splitlines()]
     for line in lines:
-        line |= {"rounds": 4, "plan": {"split_kv": True}} if line["kind"] == "case" else {}
+        clocks = [True, False, True, False]
+        line |= {"rounds": 4, "plan": {"split_kv": True}, "clock_recovered": clocks} if line["kind"] == "case" else {}
     (copy / "baseline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     manifest = json.loads((copy / "run.json").read_text())
     manifest["settings"]["rounds"] = 4
@@ -82,7 +83,7 @@ def test_rounds_of_the_plain_run_and_of_nsys(tmp_path: Path) -> None:
     assert (found.plain.rounds, found.nsys.rounds, found.plain.confidence) == (4, 4, 0.875)
     of_nsys = list(Run(copy).trace.cases[found.id].iterations_us)
     assert found.nsys.round_medians_us[0] == pytest.approx(sorted(of_nsys[:5])[2])
-    assert found.plan == {"split_kv": True}
+    assert (found.plan, found.slow_clock_rounds) == ({"split_kv": True}, 2)
 
 
 def test_a_case_that_failed_says_why(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.expressions import Metric, Row, number, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import Baseline, Launch, Run
 from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK
 
 _IDENTITY = ("kernel", "kernel_full", "launch", "grid", "block")
@@ -74,6 +74,7 @@ class _Measured:
             run=run.manifest.name,
             relative_error=baseline.relative_error if baseline else None,
             plain=plain,
+            slow_clock_rounds=_slow_clock_rounds(baseline),
             nsys=times(traced.iterations_us if traced else (), run.settings.rounds),
             wall=wall_times(baseline),
             wall_us=None if baseline is None or baseline.wall_us != baseline.wall_us else baseline.wall_us,
@@ -139,6 +140,10 @@ def _roof_kind(placed: LaunchRoofline) -> str | None:
 def _entry(case: CaseEntry) -> dict[str, Any]:
     """What the manifest says of a case; its workload without the file that it may come from."""
     return {**vars(case), "workload": case.id.partition("[")[0]}
+
+
+def _slow_clock_rounds(baseline: Baseline | None) -> int | None:
+    return baseline.clock_recovered.count(False) if baseline and baseline.clock_recovered else None
 
 
 def _rate(amount: int | None, seconds: float | None, scale: float) -> float | None:

@@ -144,6 +144,8 @@ class CaseResult:
     """Tokens that an iteration processes: new ones for decode, rows for the norms."""
     plain: Times | None = None
     """An iteration between CUDA events, without a profiler."""
+    slow_clock_rounds: int | None = None
+    """Rounds of ``plain`` that began before the SM clock was back; None where it was not read."""
     nsys: Times | None = None
     """Kernel time of an iteration under nsys."""
     wall: Times | None = None

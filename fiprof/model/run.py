@@ -74,6 +74,8 @@ class Baseline:
     """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
     wall_rounds_us: tuple[float, ...] = ()
     """``wall_us`` of each round; empty for a single one."""
+    clock_recovered: tuple[bool, ...] = ()
+    """Of each round, whether the SM clock was what it was at the start when it began; empty where it was not read."""
     plan: dict[str, bool | int | float | str] = field(default_factory=dict)
     """What the library planned, as far as it tells."""
 
@@ -234,6 +236,7 @@ class Run:
                 tolerance=record.get("reference", {}).get("tolerance"),
                 rounds=record.get("rounds", 1),
                 wall_rounds_us=tuple(record.get("wall_rounds_us", ())),
+                clock_recovered=tuple(record.get("clock_recovered", ())),
                 plan=record.get("plan", {}),
             )
             for record in read_jsonl(self.path / "baseline.jsonl")
