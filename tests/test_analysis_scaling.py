@@ -22,25 +22,58 @@ def made(points: list[tuple[int, float]]) -> Study:
     return Study(Path("nowhere"), fixture.INFO, (KernelResults("decode", "mine", cases),))
 
 
+def only(points: list[tuple[int, float]]) -> scaling.Fit:
+    (item,) = scaling.fits(made(points), "decode")
+    return item
+
+
 @given(st.floats(0.01, 2), st.floats(1, 50))
 def test_a_straight_line_is_found(slope: float, intercept: float) -> None:
-    (item,) = scaling.fits(made([(n, intercept + slope * n) for n in (512, 1024, 2048, 8192)]), "decode")
-    assert item.slope_us == pytest.approx(slope, rel=1e-6)
-    assert item.intercept_us == pytest.approx(intercept, rel=1e-4)
-    assert item.r_squared == pytest.approx(1)
+    line = only([(n, intercept + slope * n) for n in (512, 1024, 2048, 8192)]).line
+    assert line is not None and line.holds
+    assert line.slope_us.value == pytest.approx(slope, rel=1e-6)
+    assert line.intercept_us.value == pytest.approx(intercept, rel=1e-3)
 
 
 @given(st.floats(0.3, 2.5))
 def test_a_power_law_is_found(exponent: float) -> None:
-    (item,) = scaling.fits(made([(n, 3 * (n / 512) ** exponent) for n in (512, 1024, 2048, 8192)]), "decode")
-    assert item.exponent == pytest.approx(exponent, rel=1e-6)
+    law = only([(n, 3 * (n / 512) ** exponent) for n in (512, 1024, 2048, 8192)]).law
+    assert law is not None and law.holds
+    assert law.exponent.value == pytest.approx(exponent, rel=1e-6)
 
 
-def test_two_points_are_no_fit() -> None:
+def test_fewer_than_four_sizes_follow_nothing() -> None:
     assert scaling.fits(made([(512, 10.0), (2048, 20.0)]), "decode") == []
+    three = only([(512, 10.0), (2048, 20.0), (8192, 60.0)])
+    assert (three.line, three.law) == (None, None)
 
 
-def test_the_case_farthest_from_the_line_is_named() -> None:
-    (item,) = scaling.fits(made([(512, 40.0), (1024, 12.0), (2048, 20.0), (8192, 60.0)]), "decode")
-    assert item.largest_residual_at == 1024
-    assert item.largest_residual < -scaling.FAR_OFF
+@pytest.mark.parametrize(
+    ("times_us", "intercept"),
+    [
+        ([10.0, 40.0, 100.0, 500.0], 0.0),  # -21 µs without bounds, -26 µs without weights
+        ([10.0, 40.0, 60.0, 80.0], 6.33),  # 26.9 µs without weights, where the smallest time is 10
+        ([10.0, 9.5, 9.0, 6.0], 6.0),  # 10.1 µs without bounds
+    ],
+)
+def test_what_does_not_grow_is_possible(times_us: list[float], intercept: float) -> None:
+    line = only(list(zip((512, 1024, 2048, 8192), times_us, strict=True))).line
+    assert line is not None and not line.holds
+    found = line.intercept_us
+    assert found.value == pytest.approx(intercept, abs=0.01)
+    assert found.low >= 0 and found.high <= min(times_us)
+
+
+def test_a_case_of_10_us_counts_as_much_as_one_of_2_ms() -> None:
+    """Scaling every time by the same noise, in proportion, leaves the intercept near the small cases' own."""
+    noise = (1.02, 0.98, 1.02, 0.98)
+    line = only([(n, (10 + 0.25 * n) * part) for n, part in zip((64, 512, 2048, 8192), noise, strict=True)]).line
+    assert line is not None and line.holds
+    assert line.intercept_us.value == pytest.approx(10, rel=0.25)
+
+
+def test_the_case_farthest_from_the_line_is_named_and_the_line_does_not_hold() -> None:
+    item = only([(512, 40.0), (1024, 12.0), (2048, 20.0), (8192, 60.0)])
+    assert item.line is not None and item.law is not None
+    assert item.line.worst.at == 512 and item.line.worst.part == pytest.approx(0.71, abs=0.01)
+    assert not item.line.holds and not item.law.holds

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from fiprof.analysis import claims
-from fiprof.analysis.levels import between, levels
 from fiprof.analysis.study import Study, load
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.results import SourceResults
@@ -314,38 +313,3 @@ def test_a_users_own_workload_has_its_sections(tmp_path: Path) -> None:
     made = pages(load(folder))
     assert {"mine-parameters", "effects-mine"} <= set(anchors(made["kernel-dev-guide"]))
     assert {"chart-mine-size", "fits-mine-size"} <= set(anchors(made["analysis"]))
-
-
-# Parts
-
-
-@pytest.mark.parametrize(
-    ("rounds", "upper"),
-    [
-        ([100.0, 113.0, 101.0, 112.0, 113.0, 100.0], (False, True, False, True, True, False)),
-        ([100.0, 100.0, 100.0, 100.0, 100.0, 114.0], (False, False, False, False, False, True)),
-        ([100.0, 103.0, 101.0, 104.0, 102.0, 100.0], None),  # no gap of 5 %
-        ([100.0, 105.0, 112.0, 118.0, 101.0, 110.0], None),  # something between
-        ([100.0, 113.0, 100.0], None),  # too few
-    ],
-)
-def test_two_levels_have_a_gap_and_nothing_between(rounds: list[float], upper: tuple[bool, ...] | None) -> None:
-    found = levels(dataclasses.replace(fixture.times(100.0), round_medians_us=rounds))
-    assert (found.upper if found else None) == upper
-
-
-def timed(case: CaseResult) -> CaseResult:
-    """The case with rounds that all take about as long."""
-    return dataclasses.replace(case, plain=fixture.times(case.plain.median_us if case.plain else 1.0))
-
-
-def test_a_median_between_two_levels_is_told_apart(whole: Study) -> None:
-    case = timed(fixture.decode(64, 2048, 32, tensor_cores=False, cuda_graph=False))
-    assert case.plain is not None
-    rounds = [100.0, 100.0, 100.0, 114.0, 114.0, 114.0]
-    middle = dataclasses.replace(case, plain=dataclasses.replace(case.plain, median_us=107.0, round_medians_us=rounds))
-    lower = dataclasses.replace(case, plain=dataclasses.replace(case.plain, median_us=100.0, round_medians_us=rounds))
-    assert (between(middle), between(lower), between(case)) == (True, False, False)
-    study = changed(whole, lambda each: middle if each.id == case.id else timed(each))
-    (shown,) = found(study, "two-levels").cases
-    assert shown.id == case.id

@@ -1,6 +1,7 @@
 """What others say of kernels, each as a test on a study's cases; a pack brings the claims, the engine is here.
 
-A claim declares its cases, its test and the limits. What becomes of it is a function of the recorded numbers alone.
+A claim declares its source, its cases, its test and the limits. What becomes of it is a function of the recorded
+numbers alone. The intervals of all pairs of one claim hold at once (:func:`fiprof.analysis.ratio.by_rounds`).
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
-from fiprof.analysis.ratio import Direction, Ratio, of_cases
+from fiprof.analysis.ratio import Direction, Ratio, by_rounds
+from fiprof.analysis.splits import LEAST_BYTES, Split, split
 from fiprof.analysis.study import (
     Absence,
     Absent,
@@ -18,14 +21,15 @@ from fiprof.analysis.study import (
     Params,
     Side,
     Study,
+    Value,
     absence,
     absent_pair,
     dram_bytes,
     is_number,
     least_bytes,
     main_kernel,
+    matches,
     pairs,
-    size,
 )
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
@@ -37,28 +41,39 @@ TOLERANCE = 0.10
 SAVING_TOLERANCE = 0.05
 """The same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%."""
 
-FEW = 0.10
-"""A claim that holds in no more than this part of the deciding cases is refuted, not true in part. fiprof's choice."""
+MOST = 0.80
+"""Part of the deciding cases beyond a claim on one side, from which it is wrong on that side and does not depend.
+fiprof's own choice."""
+
+LEAST_DECIDED = 0.50
+"""Part of the cases that have to decide before anything is said of a claim. fiprof's own choice."""
 
 
 class Outcome(StrEnum):
     """What a case, or a pair of cases, says of a claim."""
 
     HOLDS = "holds"
-    PARTLY = "partly"
-    FAILS = "fails"
+    ABOVE = "above"
+    """More than is claimed."""
+    BELOW = "below"
+    """Less than is claimed, or another bound."""
     UNCLEAR = "unclear"
-    """The interval crosses a limit or says nothing, or there was not enough evidence for a verdict."""
+    """The interval crosses a limit or says nothing, or no single resource is known to bind."""
 
 
 class ClaimVerdict(StrEnum):
     """What became of a claim."""
 
     CONFIRMED = "confirmed"
-    REFUTED = "refuted"
-    PARTLY = "partly"
-    UNDECIDED = "undecided"
-    NOT_MEASURED = "not_measured"
+    """It holds in every case that decides."""
+    UNDERSTATED = "understated"
+    """MOST of the deciding cases show more than is claimed."""
+    OVERSTATED = "overstated"
+    """MOST of them show less."""
+    DEPENDS = "depends"
+    """It holds in some cases and not in others, or is too little for some and too much for others."""
+    NOT_TESTABLE = "not_testable"
+    """There are no such cases, or too few of them decide."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +85,11 @@ class Limits:
     tolerance: float | None = None
     """The part of a claimed number by which the limits are apart from it; None where they are claimed themselves."""
 
-    def outcome(self, found: Ratio) -> Outcome:
-        if not found.sure:
-            return Outcome.UNCLEAR
-        if self.low <= found.low and found.high <= self.high:
+    def outcome(self, low: float, high: float) -> Outcome:
+        """Of a number somewhere in this interval."""
+        if self.low <= low and high <= self.high:
             return Outcome.HOLDS
-        return Outcome.FAILS if found.high < self.low or found.low > self.high else Outcome.UNCLEAR
+        return Outcome.BELOW if high < self.low else Outcome.ABOVE if low > self.high else Outcome.UNCLEAR
 
 
 def around(value: float) -> Limits:
@@ -93,10 +107,18 @@ class Tested:
     """Of a pair's plain times, first case over second."""
     saving: float | None = None
     """Of a pair's counted DRAM bytes: 1 - first case over second."""
-    verdict: KernelVerdict | None = None
-    """Of a case's main kernel."""
     kernel: Kernel | None = None
-    """That kernel."""
+    """Of a single case: its main kernel, which has a verdict."""
+
+    @property
+    def params(self) -> Params:
+        """Of the second case, e.g. of the shorter one."""
+        return self.cases[-1].params
+
+    @property
+    def features(self) -> Params:
+        """The same with that case's least bytes."""
+        return {**self.params, LEAST_BYTES: least_bytes(self.cases[-1])}
 
 
 @dataclass(frozen=True)
@@ -146,8 +168,15 @@ class Growth:
 
 
 def _ratios(found: Sequence[Pair], limits: Limits) -> tuple[Tested, ...]:
-    ratios = [(pair, of_cases(*pair)) for pair in found]
-    return tuple(Tested(pair, limits.outcome(ratio), ratio=ratio) for pair, ratio in ratios if ratio is not None)
+    """Each pair by the interval that it has as one of so many."""
+    tested = []
+    for pair in found:
+        one, other = pair
+        ratio = by_rounds(one.plain, other.plain, len(found)) if one.plain and other.plain else None
+        if ratio is not None:
+            outcome = limits.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
+            tested.append(Tested(pair, outcome, ratio=ratio))
+    return tuple(tested)
 
 
 @dataclass(frozen=True)
@@ -159,8 +188,7 @@ class Saving:
 
     one: Side
     other: Side
-    low: float
-    high: float
+    limits: Limits
 
     @property
     def workloads(self) -> frozenset[str]:
@@ -174,8 +202,7 @@ class Saving:
             mine, theirs = map(dram_bytes, pair)
             if mine is not None and theirs:
                 saving = 1 - mine / theirs
-                outcome = Outcome.HOLDS if self.low <= saving <= self.high else Outcome.FAILS
-                tested.append(Tested(pair, outcome, saving=saving))
+                tested.append(Tested(pair, self.limits.outcome(saving, saving), saving=saving))
         if tested:
             return tuple(tested)
         if not everything:
@@ -201,7 +228,7 @@ class Bound:
     def run(self, study: Study) -> tuple[Tested, ...] | Absence:
         cases = [case for case in study.of(self.workload) if self._asked(case.params)]
         tested = tuple(
-            Tested((case,), self._outcome(kernel, kernel.verdict), verdict=kernel.verdict, kernel=kernel)
+            Tested((case,), self._outcome(kernel.verdict), kernel=kernel)
             for case in cases
             if (kernel := main_kernel(case)) is not None and kernel.verdict is not None
         )
@@ -212,14 +239,14 @@ class Bound:
     def _asked(self, params: Params) -> bool:
         return all(is_number(params.get(name)) and float(params[name]) >= value for name, value in self.at_least)
 
-    def _outcome(self, kernel: Kernel, verdict: KernelVerdict) -> Outcome:
-        """Partly where the roof is of that kind and the kernel does not come near it: something else holds it back."""
-        if verdict.kind == Kind.UNKNOWN:
+    def _outcome(self, verdict: KernelVerdict) -> Outcome:
+        if verdict.kind in UNDECIDED_KINDS:
             return Outcome.UNCLEAR
-        if verdict.kind == self.kind:
-            return Outcome.HOLDS
-        return Outcome.PARTLY if kernel.roof_kind == self.kind else Outcome.FAILS
+        return Outcome.HOLDS if verdict.kind == self.kind else Outcome.BELOW
 
+
+UNDECIDED_KINDS = ("unknown", "no_single_limit")
+"""Kinds of a verdict that say nothing for or against a bound."""
 
 Test = TimeRatio | Growth | Saving | Bound
 
@@ -235,14 +262,37 @@ class Claim:
     about: str
     """The cases, in words."""
     test: Test
-    always: bool = False
-    """Whether the sentence says so of every case: then one that fails refutes it."""
+    source: str
+    """Who says so and where, in words; or that no source was found."""
+    said_of: str
+    """The case that it was said of, in words."""
+    at: tuple[tuple[str, Value], ...] = ()
+    """What that case is among those tested; of a growth, its smaller side. Empty where none of them is it."""
 
     def result(self, study: Study) -> Result:
-        found = self.test.run(study)
-        if isinstance(found, Absence):
-            return Result(self, ClaimVerdict.NOT_MEASURED, (), found)
-        return Result(self, _verdict(found, always=self.always), found)
+        tested = self.test.run(study)
+        if isinstance(tested, Absence):
+            return Result(self, ClaimVerdict.NOT_TESTABLE, (), tested)
+        decided = [(item.features, item.outcome) for item in tested if item.outcome is not Outcome.UNCLEAR]
+        if len(decided) < LEAST_DECIDED * len(tested):
+            why = Absence(Absent.TOO_WIDE, "", count=len(tested) - len(decided), of=len(tested))
+            return Result(self, ClaimVerdict.NOT_TESTABLE, tested, why)
+        return Result(self, _verdict([outcome for _, outcome in decided]), tested, split=split(decided))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What was found over pairs or cases of a claim: a ratio, or a part of one."""
+
+    count: int
+    """Of them."""
+    median: float
+    """Over the pairs. Of a bound: the part of the cases in which it holds."""
+    least: float
+    most: float
+    interval: tuple[float, float] | None
+    """Where the median lies if every pair lies in its own interval: it holds with the confidence that all of those do.
+    Of a bound: the part if it held in none or in all of the unclear cases. None of savings, counted once."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +304,9 @@ class Result:
     tested: tuple[Tested, ...]
     """In the order of the study."""
     absence: Absence | None = None
-    """Why it was not measured."""
+    """Why it is not testable."""
+    split: Split | None = None
+    """What it depends on, as far as parameters tell the outcomes apart."""
 
     def counted(self, outcome: Outcome) -> int:
         return sum(item.outcome is outcome for item in self.tested)
@@ -275,25 +327,48 @@ class Result:
         return [item.saving for item in self.tested if item.saving is not None]
 
     @property
-    def largest(self) -> Tested:
-        """The largest pair."""
-        return max(self.tested, key=lambda item: size(item.cases[1]))
-
-    @property
     def kernels(self) -> list[Kernel]:
         """Main kernels that have a verdict."""
         return [item.kernel for item in self.tested if item.kernel is not None]
 
+    @property
+    def effect(self) -> Effect | None:
+        """Over all that was tested; None where nothing was."""
+        return effect(self.tested)
 
-def _verdict(tested: Sequence[Tested], *, always: bool) -> ClaimVerdict:
-    """Confirmed where it holds in every case that decides, refuted where in none or FEW, else partly."""
-    decided = [item.outcome for item in tested if item.outcome is not Outcome.UNCLEAR]
-    if not decided:
-        return ClaimVerdict.UNDECIDED
-    if set(decided) == {Outcome.HOLDS}:
+    @property
+    def at_source(self) -> Effect | None:
+        """The same of the case that the claim was said of; None where it is not among them."""
+        at = dict(self.claim.at)
+        return effect([item for item in self.tested if at and matches(item.cases[-1], at)])
+
+
+def effect(tested: Sequence[Tested]) -> Effect | None:
+    """Over some pairs or cases of one claim; None of none."""
+    if not tested:
+        return None
+    if ratios := [item.ratio for item in tested if item.ratio is not None]:
+        values = [ratio.value for ratio in ratios]
+        interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
+        return Effect(
+            len(tested), median(values), min(values), max(values), interval if all(r.sure for r in ratios) else None
+        )
+    if savings := [item.saving for item in tested if item.saving is not None]:
+        return Effect(len(tested), median(savings), min(savings), max(savings), None)
+    holds, unclear = (sum(item.outcome is each for item in tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
+    share = holds / len(tested)
+    return Effect(len(tested), share, share, share, (share, (holds + unclear) / len(tested)))
+
+
+def _verdict(decided: Sequence[Outcome]) -> ClaimVerdict:
+    """Of the outcomes that decide."""
+    counts = Counter(decided)
+    if counts[Outcome.HOLDS] == len(decided):
         return ClaimVerdict.CONFIRMED
-    refuted = always or decided.count(Outcome.FAILS) >= (1 - FEW) * len(decided)
-    return ClaimVerdict.REFUTED if refuted else ClaimVerdict.PARTLY
+    for outcome, verdict in ((Outcome.ABOVE, ClaimVerdict.UNDERSTATED), (Outcome.BELOW, ClaimVerdict.OVERSTATED)):
+        if counts[outcome] >= MOST * len(decided):
+            return verdict
+    return ClaimVerdict.DEPENDS
 
 
 def claims(study: Study) -> tuple[Claim, ...]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import fmean, stdev
 
+from fiprof.analysis.intervals import CONFIDENCE
 from fiprof.model.results import CaseResult, Times
 
 LEAST_CONFIDENCE = 0.5
@@ -67,3 +69,26 @@ def ratio(one: Times, other: Times) -> Ratio | None:
 def of_cases(one: CaseResult, other: CaseResult) -> Ratio | None:
     """The plain times of two cases; None where one has none."""
     return ratio(one.plain, other.plain) if one.plain and other.plain else None
+
+
+def by_rounds(one: Times, other: Times, comparisons: int = 1) -> Ratio | None:
+    """One time over the other, round by round; None where there is no round or a time is not above zero.
+
+    The value is the geometric mean of the rounds' ratios. The interval is Student's t over their logarithms, at
+    1 - (1 - CONFIDENCE) / comparisons: Bonferroni's level (Dunn 1961, Multiple Comparisons Among Means), with which
+    all of so many intervals hold at once with CONFIDENCE, however they depend on each other. It takes the logarithms
+    of the rounds' times as normal; the order alone of six rounds gives no more than 0.97. It covers what differs
+    between rounds of one process on one board. A single round has no interval.
+    """
+    from scipy.stats import t
+
+    pairs = list(zip(one.round_medians_us, other.round_medians_us, strict=False))
+    if not pairs or min(map(min, pairs)) <= 0:
+        return None
+    logs = [math.log(a / b) for a, b in pairs]
+    centre = fmean(logs)
+    if len(logs) < 2:
+        return Ratio(math.exp(centre), math.exp(centre), math.exp(centre), 0.0)
+    confidence = 1 - (1 - CONFIDENCE) / comparisons
+    half = float(t.ppf((1 + confidence) / 2, len(logs) - 1)) * stdev(logs) / math.sqrt(len(logs))
+    return Ratio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), confidence)

@@ -1,9 +1,11 @@
-"""How times grow: a line and a power law along each axis of a study.
+"""How times grow: a line and a power law along each axis of a study, where the times follow one.
 
-The line is an ordinary least-squares fit of the median plain time (scipy.stats.linregress), not weighted: every
-microsecond counts alike, so its slope is what one more unit costs where the cases are large. Small cases may lie off
-it, because they run from L2 or wait for the launch; how far, the largest residual says. The power law is the same fit
-of the logarithms, in which every case counts alike in proportion.
+Both are least-squares fits of relative residuals, so that a case of 10 µs counts as much as one of 2 ms: the line with
+weights 1 / time, the power law on logarithms. The line's intercept is what does not grow; it is between zero and the
+smallest measured time, and its slope is not negative (scipy.optimize.lsq_linear with these bounds).
+
+An interval is that of the weighted fit without bounds, at CONFIDENCE (Student's t), less what is impossible. As long as
+the true value is possible, this covers it as often. Where nothing is left of the intercept's, the line does not hold.
 """
 
 from __future__ import annotations
@@ -13,17 +15,75 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fiprof.analysis.study import FEWEST_ON_AXIS, Study, is_number
+from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult
 
 CONFIDENCE = 0.95
 
-FEW_POINTS = 3
-"""A line through so many points has one degree of freedom: its interval is wide, and nothing can show a bend."""
+Numbers = npt.NDArray[np.float64]
 
-FAR_OFF = 0.25
-"""A residual above this part of the measured time means that the line does not describe that case."""
+
+@dataclass(frozen=True)
+class Estimate:
+    """A fitted number with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing possible is within the interval."""
+        return self.low > self.high
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The case farthest from a fit."""
+
+    at: float
+    """Its value of the axis."""
+    part: float
+    """Measured less fitted, of the measured time."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """time = intercept + slope * axis ** power."""
+
+    power: int
+    slope_us: Estimate
+    """For one more of axis ** power."""
+    intercept_us: Estimate
+    """What does not grow."""
+    worst: Residual
+
+    @property
+    def holds(self) -> bool:
+        """Whether the times follow it."""
+        return abs(self.worst.part) <= OFF_FIT.share and not self.intercept_us.empty
+
+    def us(self, x: float) -> float:
+        """Its time."""
+        return self.intercept_us.value + self.slope_us.value * float(x**self.power)
+
+
+@dataclass(frozen=True)
+class Law:
+    """Time grows with axis ** exponent."""
+
+    exponent: Estimate
+    worst: Residual
+
+    @property
+    def holds(self) -> bool:
+        """Whether the times follow it."""
+        return abs(self.worst.part) <= OFF_FIT.share
 
 
 @dataclass(frozen=True)
@@ -33,29 +93,14 @@ class Fit:
     workload: str
     axis: str
     """Parameter that varies."""
-    power: int
-    """The line is in axis ** power."""
     fixed: tuple[tuple[str, Any], ...]
     """The other parameters that vary in the study, with the values that they have here."""
     cases: tuple[CaseResult, ...]
     """By growing axis."""
-    slope_us: float
-    """For one more of axis ** power."""
-    slope_error_us: float
-    """Half of its 95% interval."""
-    intercept_us: float
-    """What the line says at zero: fixed costs, if its interval excludes zero."""
-    intercept_error_us: float
-    """Half of its 95% interval."""
-    r_squared: float
-    largest_residual: float
-    """Measured minus line over measured, of the case where that is farthest from zero."""
-    largest_residual_at: float
-    """That case's value of the axis."""
-    exponent: float
-    """Of the power law: time grows with axis ** exponent."""
-    exponent_error: float
-    """Half of its 95% interval."""
+    line: Line | None
+    """None of fewer than FIT_POINTS cases."""
+    law: Law | None
+    """Likewise."""
 
     @property
     def points(self) -> int:
@@ -65,10 +110,6 @@ class Fit:
     def xs(self) -> list[float]:
         """The axis' values."""
         return [float(case.params[self.axis]) for case in self.cases]
-
-    def line_us(self, x: float) -> float:
-        """What the line says."""
-        return self.intercept_us + self.slope_us * x**self.power
 
 
 def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
@@ -96,32 +137,53 @@ def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
 def fit(workload: str, axis: str, fixed: Sequence[tuple[str, Any]], cases: Sequence[CaseResult]) -> Fit:
     """The line and the power law through the plain medians of cases with different values of an axis.
 
-    cases: at least three, by growing axis, each with a plain time above zero.
+    cases: by growing axis, each with a plain time above zero.
     """
-    from scipy.stats import linregress, t
-
     known = knowledge.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1
-    xs = [float(case.params[axis]) for case in cases]
-    ys = [case.plain.median_us for case in cases if case.plain is not None]
-    within = float(t.ppf((1 + CONFIDENCE) / 2, len(xs) - 2))
-    line = linregress([x**power for x in xs], ys)
-    law = linregress([math.log(x) for x in xs], [math.log(y) for y in ys])
-    residuals = [(y - (line.intercept + line.slope * x**power)) / y for x, y in zip(xs, ys, strict=True)]
-    farthest = max(range(len(xs)), key=lambda i: abs(residuals[i]))
-    return Fit(
-        workload=workload,
-        axis=axis,
-        power=power,
-        fixed=tuple(fixed),
-        cases=tuple(cases),
-        slope_us=float(line.slope),
-        slope_error_us=within * float(line.stderr),
-        intercept_us=float(line.intercept),
-        intercept_error_us=within * float(line.intercept_stderr),
-        r_squared=float(line.rvalue) ** 2,
-        largest_residual=residuals[farthest],
-        largest_residual_at=xs[farthest],
-        exponent=float(law.slope),
-        exponent_error=within * float(law.stderr),
+    x = np.array([float(case.params[axis]) for case in cases])
+    y = np.array([case.plain.median_us for case in cases if case.plain is not None])
+    few = len(cases) < FIT_POINTS.value
+    line, law = (None, None) if few else (_line(x, y, power), _law(x, y))
+    return Fit(workload, axis, tuple(fixed), tuple(cases), line, law)
+
+
+def _line(x: Numbers, y: Numbers, power: int) -> Line:
+    from scipy.optimize import lsq_linear
+
+    grown = x**power
+    unit = float(grown.max())
+    rows, ones = np.column_stack([1 / y, grown / unit / y]), np.ones_like(y)
+    highest = float(y.min())
+    intercept, rise = lsq_linear(rows, ones, bounds=([0.0, 0.0], [highest, np.inf]), method="bvls").x
+    free, half = _free(rows, ones)
+    return Line(
+        power,
+        Estimate(float(rise) / unit, max(free[1] - half[1], 0.0) / unit, (free[1] + half[1]) / unit),
+        Estimate(float(intercept), max(free[0] - half[0], 0.0), min(free[0] + half[0], highest)),
+        _worst(x, y, intercept + rise * grown / unit),
     )
+
+
+def _law(x: Numbers, y: Numbers) -> Law:
+    rows, logs = np.column_stack([np.ones_like(x), np.log(x)]), np.log(y)
+    free, half = _free(rows, logs)
+    return Law(Estimate(free[1], free[1] - half[1], free[1] + half[1]), _worst(x, y, math.exp(free[0]) * x ** free[1]))
+
+
+def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
+    """The least-squares solution without bounds, and half of the interval of each of its numbers."""
+    from scipy.stats import t
+
+    inverse = np.linalg.inv(rows.T @ rows)
+    solution = inverse @ rows.T @ target
+    left = len(target) - len(solution)
+    variance = float(((target - rows @ solution) ** 2).sum()) / left
+    half = float(t.ppf((1 + CONFIDENCE) / 2, left)) * np.sqrt(variance * np.diag(inverse))
+    return solution.tolist(), half.tolist()
+
+
+def _worst(x: Numbers, y: Numbers, fitted: Numbers) -> Residual:
+    parts = (y - fitted) / y
+    farthest = int(np.abs(parts).argmax())
+    return Residual(float(x[farthest]), float(parts[farthest]))

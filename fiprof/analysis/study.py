@@ -110,6 +110,7 @@ class Absent(StrEnum):
     IN_L2 = "in_l2"
     DRAM_BYTES = "dram_bytes"
     VERDICT = "verdict"
+    TOO_WIDE = "too_wide"
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,8 @@ class Absence:
     """The cases' own, each once."""
     axis: str = ""
     factor: int = 1
+    of: int = 0
+    """How many there are in all, where only some are counted."""
 
 
 def absence(study: Study, workload: str, params: Params | None = None) -> Absence:

@@ -126,3 +126,13 @@ EMPTY = Threshold(20.0, "%")
 
 APART = Threshold(1.10, "")
 """ncu's time over nsys's from which ncu saw another kernel than the loop runs."""
+
+# Fits
+
+FIT_POINTS = Threshold(4.0, "points")
+"""Fewest sizes that a line or a power law is fitted through: three have one degree of freedom for two parameters, so
+nothing could show that the times bend."""
+
+OFF_FIT = Threshold(10.0, "%")
+"""Largest distance of a measured time from the fit, of that time, up to which the fit describes the times. Rounds of
+one case differ by less; what is farther off bends."""

@@ -88,7 +88,7 @@ def _next(line: Sequence[CaseResult]) -> str:
 
 
 def _perhaps(line: Sequence[CaseResult], near: CaseResult, best: CaseResult) -> str:
-    """A smaller batch that reaches it at the fast end of its interval: medians of two levels decide by chance."""
+    """A smaller batch that reaches it at the fast end of its interval."""
     for case in line:
         if case is near or case.plain is None:
             break

@@ -247,13 +247,12 @@ def _scaling(study: Study, workload: str) -> tuple[Block, ...]:
         shown, fixed = _middle(study, workload, axis, found)
         blocks.append(_chart(study, workload, axis, shown, fixed))
         blocks.append(Bullets(tuple(Text((fits.sentence(item),)) for item in shown)))
+        table = fits.view(study, found, title=f"Fits along {axis_name(axis)}")
+        more = len(found) > len(shown)
         blocks.append(
-            Table(
-                fits.view(study, found, title=f"Fits along {axis_name(axis)}"),
-                f"fits-{workload}-{axis}",
-                appendix=len(found) > len(shown),
-                uncut=True,
-            )
+            Table(table, f"fits-{workload}-{axis}", appendix=more, uncut=True)
+            if table.rows
+            else Text((fits.too_few(axis),))
         )
     return tuple(blocks) or (Text(("No parameter has three sizes or more: nothing to fit.",)),)
 
@@ -285,7 +284,7 @@ def _chart(study: Study, workload: str, axis: str, shown: Sequence[Fit], fixed: 
                     low=case.plain.low_us,
                     high=case.plain.high_us,
                     name=label(study, case),
-                    details=(("line", f"{number(item.line_us(float(case.params[axis])))} µs"), ("run", case.run)),
+                    details=(*_on_line(item, float(case.params[axis])), ("run", case.run)),
                 )
                 for case in item.cases
                 if case.plain is not None
@@ -304,6 +303,10 @@ def _chart(study: Study, workload: str, axis: str, shown: Sequence[Fit], fixed: 
         caption="Median of an iteration without a profiler; both axes logarithmic, so a power law is a straight line"
         + (f". Others at {where} only; every fit is in the table below." if where else "."),
     )
+
+
+def _on_line(item: Fit, x: float) -> tuple[tuple[str, str], ...]:
+    return (("line", f"{number(item.line.us(x))} µs"),) if item.line is not None and item.line.holds else ()
 
 
 def _series_name(study: Study, workload: str, item: Fit) -> str:

@@ -10,7 +10,6 @@ from fiprof.analysis.study import Study, least_bytes
 from fiprof.model import packs
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Caution, Page, Section, Table, Text, bullets
-from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.names import confidence, label
 from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, number, spread
 from fiprof.reports.study_pages.tables import half_width
@@ -164,6 +163,11 @@ def _clocks(study: Study) -> tuple[Text | Table | Caution, ...]:
     control = study.info.settings.get("clock_control")
     if control is not None:
         blocks.append(Text((phrase("study_method.clock_control", control=control),)))
+    counted = [case.slow_clock_rounds for case in study.measured if case.slow_clock_rounds is not None]
+    if counted:
+        total = sum(case.plain.rounds for case in study.measured if case.plain)
+        values = {"rounds": sum(counted), "total": total, "cases": sum(map(bool, counted))}
+        blocks.append(Text((phrase(f"study_method.{'slow_clock' if any(counted) else 'clock_back'}", **values),)))
     if any(state.get("other_processes") for state in states.values() if isinstance(state, dict)):
         blocks.append(Caution(phrase("study_method.others")))
     return tuple(blocks)
@@ -195,7 +199,6 @@ def steadiness(study: Study) -> list[str]:
                 most=worst[1],
             )
         )
-        lines += [words for words in [levels.sentence(study)] if words]
         lines.append(_trend(drifts))
     return lines
 

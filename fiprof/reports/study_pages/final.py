@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.analysis.claims import ClaimVerdict, Outcome, Result, Tested
+from fiprof.analysis.claims import ClaimVerdict, Result
 from fiprof.analysis.study import Study
-from fiprof.model import packs
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, Section, Table, Text, bullets
-from fiprof.reports.study_pages.claims import counts, how, measured, sentence
+from fiprof.reports.study_pages import claims
 from fiprof.reports.study_pages.environment import facts, status, steadiness
 from fiprof.reports.study_pages.found import StudyFinding
-from fiprof.reports.study_pages.names import cite, run_link, short, short_pair
+from fiprof.reports.study_pages.names import cite
 from fiprof.reports.study_pages.numbers import METHOD
-from fiprof.reports.study_pages.tables import absent, claims, key
-from fiprof.reports.view import Column, View
-from fiprof.reports.words import phrase, worded
+from fiprof.reports.study_pages.tables import absent
+from fiprof.reports.words import phrase
 from fiprof.text import count
 
 
@@ -34,21 +32,11 @@ def page(
         Section("in-short", "In short", _short(study, made, results)),
         Section("serving", "For those who serve models", *found["serving"]),
         Section("kernels", "For those who write kernels", *found["kernels"]),
-        *_claims(study, results),
+        *claims.sections(study, results),
         *([Section("not-measured", "What was not measured", missing)] if missing else []),
         Section("method", "How sure", method),
     ]
     return Page(f"{study.info.title or study.info.study}: final report", tuple(sections), facts=facts(study))
-
-
-def _claims(study: Study, results: Sequence[Result]) -> tuple[Section, ...]:
-    """Nothing where no pack claims anything of the study's workloads."""
-    if not results:
-        return ()
-    lead = "Each claim is a test on this study's cases; confirmed or refuted on this GPU, at these sizes."
-    notes = tuple(Text((text,)) for text in packs.joined("claim_notes"))
-    blocks: tuple[Block, ...] = (Text((lead,)), Table(claims(results), "claims-table"), *notes)
-    return (Section("claims", "What others say, tested", blocks, tuple(_claim(study, item) for item in results)),)
 
 
 def _none(made: Sequence[StudyFinding]) -> tuple[Block, ...]:
@@ -60,7 +48,7 @@ def _short(study: Study, made: Sequence[Sequence[StudyFinding]], results: Sequen
     if study.info.status != "complete":
         blocks.append(Caution(phrase("study.not_complete", status=status(study))))
     words = f"{count(len(study.measured), 'case')}, {count(sum(map(len, made)), 'finding')}"
-    words += f", {count(len(results), 'claim')}: {counts(results)}" if results else ""
+    words += f", {count(len(results), 'claim')}: {claims.counts(results)}" if results else ""
     blocks.append(Text((f"{words}.",)))
     for group, who in zip(made, ("serve models", "write kernels"), strict=True):
         if group:
@@ -94,36 +82,8 @@ def _clause(sentence: str) -> str:
     return sentence[:1].lower() + sentence[1:]
 
 
-def _claim(study: Study, result: Result) -> Section:
-    claim = result.claim
-    blocks: list[Block] = [
-        Text((sentence(study, result),)),
-        Bullets((Text((f"Cases: {claim.about}.",)), Text((f"Test: {how(claim)}.",)))),
-    ]
-    if result.tested:
-        blocks.append(Table(_tested(study, result.tested), f"tested-{claim.name}", appendix=True))
-    return Section(f"claim-{claim.name}", f"«{claim.words}»: {worded(result.verdict)}", tuple(blocks))
-
-
-_ORDER = (Outcome.FAILS, Outcome.PARTLY, Outcome.UNCLEAR, Outcome.HOLDS)
-
-
-def _tested(study: Study, tested: Sequence[Tested]) -> View:
-    """Every case or pair, those that contradict first, with the runs that hold them."""
-    runs = max(len({case.run for case in item.cases}) for item in tested)
-    rows = []
-    for item in sorted(tested, key=lambda item: _ORDER.index(item.outcome)):
-        names = list(dict.fromkeys(case.run for case in item.cases))
-        links = [run_link(study, name) for name in names] + [""] * (runs - len(names))
-        name = short_pair(study, *item.cases) if len(item.cases) == 2 else short(study, item.cases[0])
-        rows.append((name, measured(item), worded(item.outcome), *links))
-    columns = [Column("cases", "cases"), Column("measured", "measured"), Column("outcome", "claim")]
-    columns += [Column(f"run_{i}", "run" if not i else "other run") for i in range(runs)]
-    return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cases)])))
-
-
 def _not_measured(study: Study, found: Sequence[StudyFinding], results: Sequence[Result]) -> tuple[Block, ...]:
     lines = [item.finding.observation for item in found if item.absent]
-    lines += [sentence(study, item) for item in results if item.verdict is ClaimVerdict.NOT_MEASURED]
+    lines += [claims.sentence(study, item) for item in results if item.verdict is ClaimVerdict.NOT_TESTABLE]
     missing = absent(study)
     return (*([bullets(lines)] if lines else []), *([Table(missing, "absent")] if missing.rows else []))

@@ -178,14 +178,12 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
         blocks.append(Table(_pairs_view(study, found), f"effects-{workload}", appendix=True, uncut=True))
     for axis in study.axes(workload):
         growth = scaling.fits(study, workload, axis)
-        name = axis_name(axis)
-        if growth:
-            unit, scale = unit_of(max(growth, key=lambda item: item.xs[-1]))
-            slopes = spread([item.slope_us * scale for item in growth])
-            worst = spread([100 * abs(item.largest_residual) for item in growth], ".0f")
-            words = phrase(
-                "study_guide.growth", axis=axis, slopes=slopes, unit=unit, name=name, fits=len(growth), worst=worst
-            )
+        holding = [(item, item.line) for item in growth if item.line is not None and item.line.holds]
+        if holding:
+            unit, scale = unit_of(max((item for item, _ in holding), key=lambda item: item.xs[-1]))
+            slopes = spread([line.slope_us.value * scale for _, line in holding])
+            counts = {"holding": len(holding), "fits": len(growth)}
+            words = phrase("study_guide.growth", axis=axis, slopes=slopes, unit=unit, name=axis_name(axis), **counts)
             blocks.append(Text((words, PageLink("fits", f"analysis#fits-{workload}-{axis}"), ".")))
     return tuple(blocks)
 

@@ -7,10 +7,10 @@ from fiprof.analysis.study import Study
 from fiprof.model import packs
 from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports.pages.page import Bullets, Caution, Code, Link, Page, PageLink, Section, Table, Text
+from fiprof.reports.study_pages import claims
 from fiprof.reports.study_pages.environment import facts, status, warnings
 from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.names import run_link, title
-from fiprof.reports.study_pages.tables import claims
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import entry, phrase
 
@@ -46,7 +46,9 @@ def page(study: Study, findings: list[StudyFinding], results: tuple[Result, ...]
 
 def _claims(results: tuple[Result, ...]) -> tuple[Table, Text]:
     link = PageLink("claims", "final-report#claims")
-    return Table(claims(results), "claims"), Text(("Each with its numbers and their spread: ", link, "."))
+    return Table(claims.table(results), "claims"), Text(
+        ("Each with its source, its numbers and what it depends on: ", link, ".")
+    )
 
 
 def _what(study: Study) -> str:

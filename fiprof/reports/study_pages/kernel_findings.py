@@ -9,7 +9,6 @@ from fiprof.analysis.study import Study, absence, dram_bytes, least_bytes, main_
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Kernel, Times
-from fiprof.reports.study_pages import levels
 from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured, slug
 from fiprof.reports.study_pages.names import absence_words, evidence_words, label, parameter_words, verdict_title
 from fiprof.reports.study_pages.numbers import number, plain_time
@@ -27,7 +26,7 @@ MOST_TAILS = 3
 
 def kernels(study: Study) -> list[StudyFinding]:
     """Every workload's distance from its roof, the cost of merging, and tails."""
-    return [*_distance(study), *_tails(study), *levels.finding(study)]
+    return [*_distance(study), *_tails(study)]
 
 
 def _distance(study: Study) -> list[StudyFinding]:

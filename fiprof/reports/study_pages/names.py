@@ -129,6 +129,7 @@ def absence_words(found: Absence) -> str:
         reason="".join([*found.reasons[:1], more]),
         axis=found.axis,
         factor=found.factor,
+        of=found.of,
     )
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fiprof.analysis.claims import Outcome, Result
 from fiprof.analysis.study import Study, kernel_shares, main_kernel, top_stalls
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Kernel
 from fiprof.reports.columns import Cell, filled
 from fiprof.reports.study_pages.names import label, run_link, short, short_key, verdict_title
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import phrase, worded
+from fiprof.reports.words import phrase
 from fiprof.text import join_words, short_kernel
 
 
@@ -124,20 +123,6 @@ def _occupancy(kernel: Kernel) -> str:
 
 def _stalls(kernel: Kernel) -> str:
     return ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or "–"
-
-
-def claims(results: Sequence[Result]) -> View:
-    """The claims and their verdicts."""
-    columns: list[Cell] = [
-        (Column("claim", "claim"), lambda item: f"«{item.claim.words}»"),
-        (Column("verdict", "verdict"), lambda item: worded(item.verdict)),
-        (Column("tested", "tested"), lambda item: len(item.tested)),
-        (Column("holds", "hold"), lambda item: item.counted(Outcome.HOLDS)),
-        (Column("partly", "in part"), lambda item: item.counted(Outcome.PARTLY)),
-        (Column("fails", "fail"), lambda item: item.counted(Outcome.FAILS)),
-        (Column("unclear", "unclear"), lambda item: item.counted(Outcome.UNCLEAR)),
-    ]
-    return filled(columns, results)
 
 
 def absent(study: Study) -> View:
