@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fiprof.analysis.expectations import Family, check_workloads, combined, parse_expectations, read_expectations
-from fiprof.analysis.expected import CaseExpected, Expectation, Expected, ExpectedValue, expected
+from fiprof.analysis.expectations import (
+    Expectation,
+    Family,
+    check_workloads,
+    combined,
+    parse_expectations,
+    read_expectations,
+)
+from fiprof.analysis.expected import CaseExpected, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
-from fiprof.reports.expected import cells
+from fiprof.reports.expected import cells, document
 from fiprof.reports.words import worded
+from fiprof.reports.writers import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import parsed
 from tests.reports_fixture import case, make_run
 
 PACKAGED = pack.expectations()
+OF_HOPPER = [
+    dataclasses.replace(family, source=dataclasses.replace(family.source, compute_capability="9.0"))
+    for family in parse_expectations(PACKAGED, "the pack")
+]
+"""The packaged figures, as if they were said of the recorded runs' compute capability."""
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Expected:
-    return expected(parsed("all"))
+    return expected(parsed("all"), families=OF_HOPPER)
 
 
 @pytest.fixture(scope="module")
 def decode() -> Expected:
-    return expected(parsed("decode"))
+    return expected(parsed("decode"), families=OF_HOPPER)
 
 
 def of(report: Expected, label: str) -> CaseExpected:
@@ -50,8 +64,7 @@ def remarks(item: ExpectedValue) -> dict[str, dict[str, Any]]:
     }
 
 
-# The packaged expectations
-
+HOPPER = {"gpu": {"name": "NVIDIA H200", "compute_capability": "9.0"}}
 
 # The recorded runs in literal numbers
 
@@ -102,17 +115,16 @@ def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -
 
 
 def test_prefill_is_on_the_roof_of_the_instructions_that_it_used() -> None:
-    report = expected(parsed("prefill-decode-rope"), kernel="prefill")
+    assert OF_HOPPER[0].roof is not None
+    of_batch_4 = dataclasses.replace(OF_HOPPER[0], roof=dataclasses.replace(OF_HOPPER[0].roof, shares_pct={4: 70}))
+    report = expected(parsed("prefill-decode-rope"), families=[of_batch_4], kernel="prefill")
     fa2, fa3 = of(report, "prefill backend=fa2"), of(report, "prefill backend=fa3")
     assert outcomes(fa2)["compute_roof_share"] == (49.88, "below")
     assert outcomes(fa3)["compute_roof_share"] == (52.62, "below")
     assert (fa2.values[3].work, fa3.values[3].work) == ("tensor fp16 mma", "tensor fp16")
     assert outcomes(fa3)["short_scoreboard"] == (5.69, "below")
     assert outcomes(fa3)["long_scoreboard"] == (14.88, "as expected")
-    assert remarks(fa2.values[3]) == {
-        "other_size": {"size": "batch", "value": 4, "nearest": 1, "ratio": 4},
-        "mma": {"roof_tflops": 641.276, "wgmma_tflops": 961.913, "wgmma_share": 0.333},
-    }
+    assert remarks(fa2.values[3]) == {"mma": {"roof_tflops": 641.276, "wgmma_tflops": 961.913, "wgmma_share": 0.333}}
     assert [(each.fields()["reason"], round(each.fields()["share_pct"], 1)) for each in fa2.instead] == [
         ("wait", 37.1),
         ("selected", 20.3),
@@ -131,27 +143,59 @@ def test_the_family_is_the_workload_s_not_the_kernel_s(decode: Expected) -> None
     assert (item.at.kernel, item.family) == ("BatchPrefillWithPagedKVCacheKernel", "decode")
 
 
-def test_the_nearest_size_of_the_figures_counts_and_is_named(decode: Expected, kernels: Expected) -> None:
-    share, same = (of(decode, f"decode batch={batch}").values[3] for batch in (8, 128))
-    assert (share.stated, share.low, share.high, same.stated) == (80, 75, 85, 87)
-    assert remarks(share) == {"other_size": {"size": "batch", "value": 8, "nearest": 32, "ratio": 4}}
-    assert same.remarks == ()
-    share, bandwidth = of(kernels, "rmsnorm").values
-    assert remarks(share) == {"far_size": {"size": "rows", "value": 4096, "nearest": 128, "ratio": 32}}
-    assert remarks(bandwidth)["l2_held"] == {"tb_per_s": 3.005}
+# Like with like
 
 
-def test_the_summary_says_that_the_gpu_is_another_one(kernels: Expected) -> None:
-    held, other = kernels.summary
-    assert held.fields() == {"id": "held", "held": 3, "measured": 16}
-    assert other.fields() == {
-        "id": "other_gpu",
-        "source_gpu": "NVIDIA A100 80 GB SXM",
-        "source_compute_capability": "8.0",
-        "gpu": "NVIDIA H200",
-        "compute_capability": "9.0",
-    }
-    assert dataclasses.replace(kernels, compute_capability="8.0").summary == (held,)
+def test_a_figure_of_another_gpu_is_said_once_and_not_compared() -> None:
+    report = expected(parsed("decode"))
+    assert report.cases == ()
+    rows = [
+        (item.family, item.quantity, worded(item.figure), [each.kind for each in item.why])
+        for item in report.not_compared
+    ]
+    assert rows == [
+        ("decode", "long_scoreboard", "60–70 %", ["gpu"]),
+        ("decode", "barrier", "15–25 %", ["gpu"]),
+        ("decode", "short_scoreboard", "5–10 %", ["gpu"]),
+        ("decode", "dram_share", "35, 80 and 87 % at batch 1, 32 and 128", ["gpu"]),
+        ("decode", "dram_gb_per_s", "≥ 1.6 TB/s", ["gpu"]),
+    ]
+    assert [finding.kind for finding in report.summary] == ["nothing_alike"]
+    assert [source.gpu for source in report.sources] == ["NVIDIA A100 80 GB SXM"]
+    told = json.loads(render(document(report), "json"))["rows"]
+    of_figures = [row for row in told if row["quantity"]]
+    assert {row["outcome"] for row in of_figures} == {"not compared"} and len(of_figures) == 5
+
+
+def test_another_shape_or_size_is_not_compared_either() -> None:
+    report = expected(parsed("all"), families=OF_HOPPER)
+    assert [item.at.label for item in report.cases] == ["decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope"]
+    # Prefill's batch of 4 and 4,096 rows have no figure for their size; stalls and bandwidth are of any.
+    assert {(item.family, item.quantity) for item in report.not_compared} == {
+        ("prefill", "compute_roof_share"), ("rmsnorm", "dram_share"), ("rope", "dram_share")
+    }  # fmt: skip
+    assert [(each.kind, each.values["cases"]) for item in report.not_compared for each in item.why] == [
+        ("size", ("fused_add_rmsnorm", "rmsnorm")), ("size", ("prefill",)), ("size", ("rope",))
+    ]  # fmt: skip
+    longer = [dataclasses.replace(OF_HOPPER[1], params={"kv_len": 4096})]
+    other = expected(parsed("decode"), families=longer)
+    assert not other.cases and {each.kind for item in other.not_compared for each in item.why} == {"shape"}
+
+
+def test_the_summary_counts_what_is_compared(kernels: Expected) -> None:
+    (held,) = kernels.summary
+    assert held.fields() == {"id": "held", "held": 3, "measured": 12}
+
+
+def test_a_faster_alternative_comes_first() -> None:
+    shown = document(expected(parsed("decode"))).shown
+    assert [str(line).split(":")[0] for line in shown[0].summary[:2]] == [
+        "Measured faster, decode batch=32", "Measured faster, decode batch=128"
+    ]  # fmt: skip
+    rows = json.loads(render(document(expected(parsed("decode"))), "json"))["rows"]
+    assert [(row["label"], row["steps"][0]["id"]) for row in rows[:2]] == [
+        ("decode batch=32", "use_alternative"), ("decode batch=128", "use_alternative")
+    ]  # fmt: skip
 
 
 # Outcomes
@@ -187,15 +231,12 @@ def test_no_expectation_for_any_case(tmp_path: Path) -> None:
 
 
 def test_a_launch_of_which_little_was_collected(tmp_path: Path) -> None:
-    mine = case("decode[batch=32,kv_len=4096]")
-    mine = dataclasses.replace(mine, params={"batch": 32, "kv_len": 4096})
+    mine = dataclasses.replace(case("decode[batch=32]"), params={"batch": 32})
     rows = [{"launch": 0, "case": mine.id, "kernel": "K", "duration_ns": 1000.0}]
-    report = expected(make_run(tmp_path / "run", launches=rows, cases=[mine, case("other[rows=1]")]))
+    run = make_run(tmp_path / "run", launches=rows, cases=[mine, case("other[rows=1]")], environment=HOPPER)
+    report = expected(run, families=OF_HOPPER)
     assert {item.outcome for item in report.cases[0].values} == {"not measured"}
     assert report.summary[0].fields() == {"id": "held", "held": 0, "measured": 0}
-    assert [each.fields() for each in report.cases[0].differs] == [
-        {"id": "differs", "name": "kv_len", "expected": 2048, "value": 4096}
-    ]
     assert [each.kind for each in report.cases[0].deviations] == ["stall"] * 3 + ["dram_roof", "bandwidth"]
     assert all(map(worded, report.cases[0].deviations))
 
@@ -207,7 +248,8 @@ def test_iterations_are_held_against_by_their_median(tmp_path: Path) -> None:
         {"launch": i, "case": mine.id, "iteration": i, "kernel": "K", "duration_ns": ns}
         for i, ns in enumerate([3000.0, 1000.0, 2000.0])
     ]
-    (item,) = expected(make_run(tmp_path / "run", launches=rows, cases=[mine])).cases
+    run = make_run(tmp_path / "run", launches=rows, cases=[mine], environment=HOPPER)
+    (item,) = expected(run, families=OF_HOPPER).cases
     assert (item.at.launch, item.at.repeated, item.at.duration_us) == (2, True, 2.0)
 
 
@@ -238,7 +280,7 @@ def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Pa
     assert families[3].workloads == ("fused_add_rmsnorm",)
     run = parsed("all")
     report = expected(run, families=families, kernel="RMSNormKernel")
-    assert [item.family for item in report.cases] == ["rmsnorm", "norms"]
+    assert [item.family for item in report.cases] == ["norms"]
     item = of(report, "rmsnorm")
     assert outcomes(item) == {
         "long_scoreboard": (28.56, "as expected"),

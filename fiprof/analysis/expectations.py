@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,10 @@ from typing import Any
 from fiprof.analysis.reasons import REASONS
 from fiprof.errors import FiprofError
 from fiprof.model import packs
+from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_SHARE
+from fiprof.model.work import work_share
+
+Params = Mapping[str, bool | int | float | str]
 
 EXAMPLE = "docs/packs.md describes such files"
 
@@ -23,6 +27,44 @@ class RoofKind(StrEnum):
 
     TENSOR = "tensor"
     DRAM = "dram"
+
+
+class Expectation(StrEnum):
+    """What is expected."""
+
+    STALL = "stall"
+    """A stall reason's share of the warps' time."""
+    TENSOR_ROOF = "tensor_roof"
+    DRAM_ROOF = "dram_roof"
+    """A share of these roofs."""
+    BANDWIDTH = "bandwidth"
+    """Of DRAM, at least."""
+
+
+def unit_of(kind: Expectation) -> str:
+    """Of the numbers that are expected."""
+    return "TB/s" if kind == Expectation.BANDWIDTH else "%"
+
+
+class Unlike(StrEnum):
+    """Why a figure is not compared."""
+
+    GPU = "gpu"
+    """It is of another compute capability."""
+    SHAPE = "shape"
+    """It is for other parameters."""
+    SIZE = "size"
+    """It is for other sizes of the work."""
+
+
+class Figured(StrEnum):
+    """A figure as it is stated, and what it is for."""
+
+    RANGE = "range"
+    AT_LEAST = "at_least"
+    NUMBER = "number"
+    BY_SIZE = "by_size"
+    PARAMETER = "parameter"
 
 
 @dataclass(frozen=True)
@@ -55,7 +97,7 @@ class Family:
     name: str
     workloads: tuple[str, ...]
     source: ExpectationSource
-    params: Mapping[str, bool | int | float | str]
+    params: Params
     """What the figures are for."""
     size: str
     """The parameter that the roof's shares depend on; empty for none."""
@@ -64,6 +106,41 @@ class Family:
     roof: Roof | None
     least_tb_per_s: float | None
     """DRAM bandwidth that a good kernel reaches on the source's GPU."""
+
+
+@dataclass(frozen=True, eq=False)
+class Figure:
+    """One figure of a family."""
+
+    kind: Expectation
+    quantity: str
+    low: float = 0.0
+    high: float | None = None
+    by_size: Mapping[float, float] = field(default_factory=dict)
+    """Of a roof: size of the work -> % of it."""
+
+
+def figures(family: Family) -> Iterator[Figure]:
+    """What a family states, each figure by itself."""
+    for reason, (low, high) in family.stalls_pct.items():
+        yield Figure(Expectation.STALL, reason, low, high)
+    if family.roof is not None:
+        tensor = family.roof.kind == RoofKind.TENSOR
+        kind = Expectation.TENSOR_ROOF if tensor else Expectation.DRAM_ROOF
+        yield Figure(kind, (work_share("tensor") if tensor else DRAM_SHARE).key, by_size=family.roof.shares_pct)
+    if family.least_tb_per_s is not None:
+        yield Figure(Expectation.BANDWIDTH, DRAM_GB_PER_S.key, family.least_tb_per_s)
+
+
+def unlike(family: Family, figure: Figure, params: Params, capability: str) -> Unlike | None:
+    """Why a figure is not compared with a case of these parameters; None where they are alike."""
+    if family.source.compute_capability != capability:
+        return Unlike.GPU
+    if any(params.get(name, value) != value for name, value in family.params.items()):
+        return Unlike.SHAPE
+    if figure.by_size and family.size and params.get(family.size) not in figure.by_size:
+        return Unlike.SIZE
+    return None
 
 
 def read_expectations(path: Path) -> tuple[Family, ...]:

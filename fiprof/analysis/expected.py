@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median_low
 
-from fiprof.analysis import checks
-from fiprof.analysis.expectations import ExpectationSource, Family, Roof, RoofKind, combined
+from fiprof.analysis import alternatives, checks
+from fiprof.analysis.expectations import (
+    Expectation,
+    ExpectationSource,
+    Family,
+    Figure,
+    Figured,
+    RoofKind,
+    Unlike,
+    combined,
+    figures,
+    unit_of,
+    unlike,
+)
 from fiprof.analysis.roofline import mma_remark
+from fiprof.analysis.verdict.measured import step
+from fiprof.analysis.verdict.step import Step
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, Value
 from fiprof.model.labels import names_kernel_or_case
@@ -26,23 +39,8 @@ TOLERANCE_POINTS = 5.0
 STALL_MARGIN_POINTS = 1.0
 """About a range of stall shares: recorded runs of the same kernel differ by as much."""
 
-FAR_SIZE = 4.0
-"""Ratio of the work to that of the nearest figure from where on the two say little about each other."""
-
 MODEL_DIFFERS = 0.10
 """Between the bytes that DRAM moved and those that the algorithm needs, from where on it is said."""
-
-
-class Expectation(StrEnum):
-    """What is expected."""
-
-    STALL = "stall"
-    """A stall reason's share of the warps' time."""
-    TENSOR_ROOF = "tensor_roof"
-    DRAM_ROOF = "dram_roof"
-    """A share of these roofs."""
-    BANDWIDTH = "bandwidth"
-    """Of DRAM, at least."""
 
 
 class ExpectedOutcome(StrEnum):
@@ -52,28 +50,24 @@ class ExpectedOutcome(StrEnum):
     BELOW = "below"
     ABOVE = "above"
     NOT_MEASURED = "not measured"
+    NOT_COMPARED = "not compared"
 
 
 class ExpectedRemark(StrEnum):
     """What one must know to compare the two."""
 
-    NO_SIZE = "no_size"
-    OTHER_SIZE = "other_size"
-    FAR_SIZE = "far_size"
     NO_TENSOR_OPERATIONS = "no_tensor_operations"
     SAME_SHARE = "same_share"
     STATED_IS_REACHED = "stated_is_reached"
     EXCLUDES_ROOF = "excludes_roof"
     L2_HELD = "l2_held"
-    DIFFERS = "differs"
 
 
 class ExpectedNote(StrEnum):
     """What there is to say of a run beside what was expected of it."""
 
     HELD = "held"
-    OTHER_GPU = "other_gpu"
-    OTHER_GPU_AS_IT_IS = "other_gpu_as_it_is"
+    NOTHING_ALIKE = "nothing_alike"
     WITHOUT = "without"
     OTHER_STALLS = "other_stalls"
     STALL_SHARE = "stall_share"
@@ -101,7 +95,7 @@ class ExpectedValue:
     @property
     def unit(self) -> str:
         """Of the numbers here; stalls are shares of the warps' time."""
-        return "TB/s" if self.kind == Expectation.BANDWIDTH else "%"
+        return unit_of(self.kind)
 
     @property
     def outcome(self) -> ExpectedOutcome:
@@ -149,8 +143,6 @@ class CaseExpected:
     family: str
     source: ExpectationSource
     values: tuple[ExpectedValue, ...]
-    differs: tuple[Finding, ...]
-    """Parameters for which the figures are not."""
     instead: tuple[Finding, ...]
     """The largest stall reasons of which nothing is expected."""
     warnings: tuple[Finding, ...] = ()
@@ -167,6 +159,36 @@ class CaseExpected:
 
 
 @dataclass(frozen=True)
+class NotCompared:
+    """A figure said of another GPU, shape or size than some cases have; each figure once."""
+
+    family: str
+    source: ExpectationSource
+    params: tuple[Finding, ...]
+    """What it is for."""
+    kind: Expectation
+    quantity: str
+    figure: Finding
+    """A range, or a number by size."""
+    why: tuple[Finding, ...]
+    """Each an Unlike, with the labels of the cases."""
+
+    @property
+    def unit(self) -> str:
+        return unit_of(self.kind)
+
+
+@dataclass(frozen=True)
+class Faster:
+    """A case whose problem the run solved faster, and the step that follows."""
+
+    case: str
+    """Case id."""
+    label: str
+    step: Step
+
+
+@dataclass(frozen=True)
 class Expected:
     """A run beside what was expected of it."""
 
@@ -174,34 +196,39 @@ class Expected:
     """Empty where it is not known."""
     compute_capability: str
     cases: tuple[CaseExpected, ...]
+    """Those of which figures of this compute capability and shape are known."""
+    not_compared: tuple[NotCompared, ...]
     without: tuple[str, ...]
     """Labels of the cases of which nothing is expected."""
+    faster: tuple[Faster, ...] = ()
     warnings: tuple[Finding, ...] = ()
     """About the run."""
 
     @property
+    def sources(self) -> tuple[ExpectationSource, ...]:
+        """Where the figures come from, each once."""
+        of_cases, of_others = (case.source for case in self.cases), (item.source for item in self.not_compared)
+        return tuple(dict.fromkeys((*of_cases, *of_others)))
+
+    @property
     def summary(self) -> tuple[Finding, ...]:
-        """How much of what was expected holds, and whether the expectations are of this GPU."""
+        """How much of what was expected holds."""
+        found: list[Finding] = []
         measured = [item for case in self.cases for item in case.values if item.measured is not None]
         held = sum(item.outcome == ExpectedOutcome.AS_EXPECTED for item in measured)
-        found = [Finding(ExpectedNote.HELD, {"held": held, "measured": len(measured)})]
-        for origin in dict.fromkeys(case.source for case in self.cases):
-            if origin.compute_capability != self.compute_capability:
-                kind = ExpectedNote.OTHER_GPU if origin.dram_tb_per_s else ExpectedNote.OTHER_GPU_AS_IT_IS
-                values: Mapping[str, Value] = {
-                    "source_gpu": origin.gpu,
-                    "source_compute_capability": origin.compute_capability,
-                    "gpu": self.gpu or "?",
-                    "compute_capability": self.compute_capability or "?",
-                }
-                found.append(Finding(kind, values))
+        if self.cases:
+            found.append(Finding(ExpectedNote.HELD, {"held": held, "measured": len(measured)}))
+        else:
+            gpu: Mapping[str, Value] = {"gpu": self.gpu or "?", "compute_capability": self.compute_capability or "?"}
+            found.append(Finding(ExpectedNote.NOTHING_ALIKE, gpu))
         if self.without:
             found.append(Finding(ExpectedNote.WITHOUT, {"cases": self.without}))
         return tuple(found)
 
 
 def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str = "") -> Expected:
-    """The run's cases beside the expectations of their families.
+    """The run's cases beside the expectations of their families, like with like: figures of the run's compute
+    capability, for the case's parameters and size.
 
     families: by default those that the packs bring along. kernel: only cases with this in their name or in that of a
     kernel of theirs; upper and lower case are the same.
@@ -212,41 +239,82 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     by_workload = {workload: family for family in known for workload in family.workloads}
     failed = checks.failed(run)
     doubts = checks.by_launch(failed)
+    capability = str(run.environment("gpu", "compute_capability") or "")
+    kept = [
+        case
+        for case in run.cases
+        if any(names_kernel_or_case(each, each.label, kernel) for each in run.launches_of(case.id))
+    ]
     found: list[CaseExpected] = []
-    without: list[str] = []
-    for case in run.cases:
-        launches = run.launches_of(case.id)
-        if not any(names_kernel_or_case(each, each.label, kernel) for each in launches):
-            continue
+    others: dict[tuple[str, Figure], dict[Unlike, list[str]]] = defaultdict(lambda: defaultdict(list))
+    stated = {family.name: tuple(figures(family)) for family in known}
+    for case in kept:
         family = by_workload.get(case.workload)
         if family is None:
-            without.append(run.labels(case.id))
             continue
-        at = _standing(launches)
+        at = _standing(run.launches_of(case.id))
         mix = {each.reason: 100 * each.share for each in run.stall_reasons.get(at.launch, ()) if each.share is not None}
-        found.append(
-            CaseExpected(
-                at=at,
-                family=family.name,
-                source=family.source,
-                values=tuple(_values(family, case, at, mix)),
-                differs=tuple(_differs(family, case)),
-                instead=_instead(family, mix),
-                warnings=doubts.get(at.launch, ()),
-            )
-        )
-    if not found:
+        values = []
+        for figure in stated[family.name]:
+            why = unlike(family, figure, case.params, capability)
+            if why is None:
+                values.append(_compared(family, figure, case, at, mix))
+            else:
+                others[family.name, figure][why].append(run.labels(case.id))
+        if values:
+            warned = doubts.get(at.launch, ())
+            found.append(CaseExpected(at, family.name, family.source, tuple(values), _instead(family, mix), warned))
+    without = tuple(run.labels(case.id) for case in kept if case.workload not in by_workload)
+    if not found and not others:
         outside = "launches that belong to no case"
         raise FiprofError(
             f"nothing is expected of {', '.join(without) or (f'a case with {kernel!r}' if kernel else outside)}",
             f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
         )
+    measured = alternatives.of_run(run)
     return Expected(
         gpu=str(run.environment("gpu", "name") or ""),
-        compute_capability=str(run.environment("gpu", "compute_capability") or ""),
+        compute_capability=capability,
         cases=tuple(found),
-        without=tuple(without),
+        not_compared=tuple(
+            _not_compared(next(family for family in known if family.name == name), figure, why)
+            for (name, figure), why in others.items()
+        ),
+        without=without,
+        faster=tuple(
+            Faster(case.id, run.labels(case.id), step(measured[case.id])) for case in kept if case.id in measured
+        ),
         warnings=(*run.status_warning(), *checks.of_run(failed)),
+    )
+
+
+def _not_compared(family: Family, figure: Figure, why: Mapping[Unlike, Sequence[str]]) -> NotCompared:
+    if figure.by_size:
+        values: Mapping[str, Value] = {
+            "shares": tuple(figure.by_size.values()),
+            "sizes": tuple(figure.by_size),
+            "name": family.size,
+            "unit": unit_of(figure.kind),
+        }
+        told = Finding(Figured.BY_SIZE if family.size else Figured.NUMBER, values)
+    else:
+        kind = Figured.AT_LEAST if figure.high is None else Figured.RANGE
+        told = Finding(kind, {"low": figure.low, "high": figure.high, "unit": unit_of(figure.kind)})
+    params = tuple(Finding(Figured.PARAMETER, {"name": name, "value": value}) for name, value in family.params.items())
+    reasons = tuple(Finding(each, {"cases": tuple(labels)}) for each, labels in why.items())
+    return NotCompared(family.name, family.source, params, figure.kind, figure.quantity, told, reasons)
+
+
+def _compared(family: Family, figure: Figure, case: CaseEntry, at: Launch, mix: Mapping[str, float]) -> ExpectedValue:
+    if figure.kind is Expectation.STALL:
+        # A mix that was collected has every reason; one that this GPU does not know did not occur.
+        share = mix.get(figure.quantity, 0.0) if mix else None
+        return ExpectedValue(figure.kind, figure.quantity, figure.low, figure.high, share)
+    if figure.kind is Expectation.BANDWIDTH:
+        return _of_bandwidth(family, figure.low, case, at)
+    size = case.params.get(family.size)
+    return _of_roof(
+        figure, next(of for at_size, of in figure.by_size.items() if not family.size or at_size == size), at
     )
 
 
@@ -261,35 +329,24 @@ def _standing(launches: Sequence[Launch]) -> Launch:
     return next(each for each in same if (each.duration_us or 0.0) == middle)
 
 
-def _values(family: Family, case: CaseEntry, at: Launch, mix: dict[str, float]) -> Iterable[ExpectedValue]:
-    for reason, (low, high) in family.stalls_pct.items():
-        # A mix that was collected has every reason; one that this GPU does not know did not occur.
-        yield ExpectedValue(Expectation.STALL, reason, low, high, mix.get(reason, 0.0) if mix else None)
-    if family.roof is not None:
-        yield _of_roof(family.roof, family.size, case, at)
-    if family.least_tb_per_s is not None:
-        yield _of_bandwidth(family, family.least_tb_per_s, case, at)
-
-
-def _of_roof(roof: Roof, size: str, case: CaseEntry, at: Launch) -> ExpectedValue:
-    nearest, remarks = _nearest(roof, size, case)
-    stated = roof.shares_pct[nearest]
-    kind, quantity, work = Expectation.DRAM_ROOF, DRAM_SHARE, ""
+def _of_roof(figure: Figure, stated: float, at: Launch) -> ExpectedValue:
+    quantity, work = DRAM_SHARE, ""
+    remarks: tuple[Finding, ...] = ()
     share = quantity.of(at)
-    if roof.kind == RoofKind.TENSOR:
+    if figure.kind is Expectation.TENSOR_ROOF:
         tensor = dominant_tensor_kind(at)
         work = next((each for each in counted_works(at) if tensor and each.split()[1:2] == [tensor]), "tensor")
-        kind, quantity = Expectation.TENSOR_ROOF, work_share(work)
+        quantity = work_share(work)
         if tensor is not None:
             share = quantity.of(at)
             if work.endswith(" mma") and (slower := mma_remark(at, work)):
                 remarks += (slower,)
         elif TENSOR_OPS.value(at) == 0:
-            share, remarks = 0.0, (*remarks, Finding(ExpectedRemark.NO_TENSOR_OPERATIONS))
+            share, remarks = 0.0, (Finding(ExpectedRemark.NO_TENSOR_OPERATIONS),)
         else:
             share = None
     return ExpectedValue(
-        kind,
+        figure.kind,
         quantity.key,
         max(0.0, stated - TOLERANCE_POINTS),
         min(100.0, stated + TOLERANCE_POINTS),
@@ -298,21 +355,6 @@ def _of_roof(roof: Roof, size: str, case: CaseEntry, at: Launch) -> ExpectedValu
         work,
         remarks,
     )
-
-
-def _nearest(roof: Roof, size: str, case: CaseEntry) -> tuple[float, tuple[Finding, ...]]:
-    """The size in the file that is nearest by ratio, and a remark where it is another one."""
-    value = case.params.get(size)
-    sizes = list(roof.shares_pct)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        none = Finding(ExpectedRemark.NO_SIZE, {"size": size, "nearest": sizes[0]})
-        return sizes[0], (none,) if size else ()
-    nearest = min(sizes, key=lambda each: abs(math.log(each / value)))
-    if nearest == value:
-        return nearest, ()
-    ratio = max(nearest / value, value / nearest)
-    kind = ExpectedRemark.FAR_SIZE if ratio > FAR_SIZE else ExpectedRemark.OTHER_SIZE
-    return nearest, (Finding(kind, {"size": size, "value": value, "nearest": nearest, "ratio": ratio}),)
 
 
 def _of_bandwidth(family: Family, least: float, case: CaseEntry, at: Launch) -> ExpectedValue:
@@ -341,12 +383,6 @@ def _of_bandwidth(family: Family, least: float, case: CaseEntry, at: Launch) -> 
         if by_model > tera * (1 + MODEL_DIFFERS):
             remarks.append(Finding(ExpectedRemark.L2_HELD, {"tb_per_s": by_model}))
     return ExpectedValue(Expectation.BANDWIDTH, DRAM_GB_PER_S.key, target, None, tera, least, remarks=tuple(remarks))
-
-
-def _differs(family: Family, case: CaseEntry) -> Iterable[Finding]:
-    for key, value in family.params.items():
-        if key in case.params and case.params[key] != value:
-            yield Finding(ExpectedRemark.DIFFERS, {"name": key, "expected": value, "value": case.params[key]})
 
 
 def _instead(family: Family, mix: dict[str, float]) -> tuple[Finding, ...]:

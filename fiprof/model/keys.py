@@ -146,10 +146,9 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("expected_high", "", "Null for none."),
     ("expected_stated", "", "The one number that the source states, where it states no range."),
     ("measured", "", "Null where it was not collected."),
-    ("outcome", "", "as expected, below, above or not measured."),
+    ("outcome", "", "as expected, below, above, not measured, or not compared: said of another GPU, shape or size."),
     ("deviation", "", "Measured minus the nearest end of what is expected."),
-    ("remarks", "", "What limits the comparison: id and its numbers."),
-    ("differs", "", "Parameters for which the figures are not: id, name, expected, value."),
+    ("remarks", "", "What limits the comparison: id and its numbers. Not compared: the figures, what for, and why."),
     ("source", "", "Who states the figures."),
     ("source_gpu", "", "The GPU that they are of."),
     # Timeline

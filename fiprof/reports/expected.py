@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.expectations import ExpectationSource
+import dataclasses
+
+from fiprof.analysis.expectations import Expectation, ExpectationSource
 from fiprof.analysis.expected import (
     TOLERANCE_POINTS,
     CaseExpected,
-    Expectation,
     Expected,
+    ExpectedOutcome,
     ExpectedValue,
+    Faster,
+    NotCompared,
 )
+from fiprof.model.provenance import TracedText
+from fiprof.reports import verdict_words
 from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, Value, View
 from fiprof.reports.words import phrase
@@ -27,9 +33,18 @@ _DATA = tuple(
     Column(key)
     for key in (
         "case", "label", "family", "launch", "kernel", "quantity", "work", "unit", "expected_low", "expected_high",
-        "expected_stated", "measured", "outcome", "deviation", "remarks", "differs", "source", "source_gpu",
+        "expected_stated", "measured", "outcome", "deviation", "remarks", "source", "source_gpu", "steps",
     )
 )  # fmt: skip
+
+NOT_COMPARED = (
+    Column("family", "family"),
+    Column("quantity", "what"),
+    Column("figure", "said", least=37),
+    Column("params", "for"),
+    Column("why", "not compared"),
+)
+"""Of :func:`unlike_cells`."""
 
 
 def cells(item: ExpectedValue) -> tuple[Value, ...]:
@@ -44,33 +59,61 @@ def cells(item: ExpectedValue) -> tuple[Value, ...]:
     return what, item.unit, limits, item.measured, outcome
 
 
+def unlike_cells(item: NotCompared) -> tuple[Value, ...]:
+    """A figure of another GPU, shape or size, as NOT_COMPARED."""
+    what = phrase(f"expectation.{item.kind.name.lower()}.what", quantity=item.quantity, work="tensor")
+    return item.family, what, item.figure, item.params, item.why
+
+
 def document(report: Expected) -> Document:
-    """A table a case, the deviations in words below it; for programs a row a comparison."""
-    head = View((), (), title=phrase("expected.title"), summary=report.summary)
+    """What the run solved faster, a table a case, the deviations in words below it, and what is not compared; for
+    programs a row a comparison, a faster case and a figure that is not compared."""
+    faster = tuple(map(faster_words, report.faster))
+    head = View((), (), title=phrase("expected.title"), summary=(*faster, *report.summary))
+    rows = [_row(case, item) for case in report.cases for item in case.values]
+    aside = View(NOT_COMPARED, tuple(map(unlike_cells, report.not_compared)), title=phrase("expected.not_compared"))
     return Document(
-        data=View(_DATA, tuple(_row(case, item) for case in report.cases for item in case.values)),
-        shown=(head, *map(_of_case, report.cases)),
+        data=View(_DATA, (*map(_faster_row, report.faster), *rows, *map(_unlike_row, report.not_compared))),
+        shown=(head, *map(_of_case, report.cases), *([aside] if aside.rows else [])),
         warnings=report.warnings,
         notes=(
-            phrase("expected.how_to_read", tolerance=TOLERANCE_POINTS),
-            *dict.fromkeys(_cited(case.source) for case in report.cases),
+            *([phrase("expected.how_to_read", tolerance=TOLERANCE_POINTS)] if report.cases else []),
+            *map(cited, report.sources),
         ),
     )
+
+
+def faster_words(item: Faster) -> TracedText:
+    """The step that a measured alternative is."""
+    return phrase("expected.faster", label=item.label, step=verdict_words.step(item.step))
 
 
 def _row(case: CaseExpected, item: ExpectedValue) -> tuple[Value, ...]:
     at = case.at
     return (
         at.case, at.label, case.family, at.launch, at.kernel, item.quantity, item.work or None, item.unit, item.low,
-        item.high, item.stated, item.measured, item.outcome, item.deviation, item.remarks, case.differs,
-        case.source.title, case.source.gpu,
+        item.high, item.stated, item.measured, item.outcome, item.deviation, item.remarks, case.source.title,
+        case.source.gpu, (),
     )  # fmt: skip
 
 
-def _cited(origin: ExpectationSource) -> str:
-    if not origin.reference:
-        return phrase("expected.source_alone", title=origin.title)
-    return phrase("expected.source", title=origin.title, reference=origin.reference)
+def _faster_row(item: Faster) -> tuple[Value, ...]:
+    return (item.case, item.label, *[None] * 15, (item.step.fields(),))
+
+
+def _unlike_row(item: NotCompared) -> tuple[Value, ...]:
+    outcome = ExpectedOutcome.NOT_COMPARED
+    remarks = (item.figure, *item.params, *item.why)
+    return (
+        None, None, item.family, None, None, item.quantity, None, item.unit, None, None, None, None, outcome, None,
+        remarks, item.source.title, item.source.gpu, (),
+    )  # fmt: skip
+
+
+def cited(origin: ExpectationSource) -> str:
+    """Where figures come from, and whose GPU they are of."""
+    key = "source" if origin.reference else "source_alone"
+    return phrase(f"expected.{key}", **dataclasses.asdict(origin))
 
 
 def _of_case(case: CaseExpected) -> View:
@@ -78,6 +121,6 @@ def _of_case(case: CaseExpected) -> View:
         SHOWN,
         tuple(map(cells, case.values)),
         title=heading(case.at),
-        warnings=(*case.warnings, *case.differs),
+        warnings=case.warnings,
         notes=case.deviations,
     )

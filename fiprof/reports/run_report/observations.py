@@ -18,7 +18,7 @@ from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_
 from fiprof.model.provenance import TracedNumber, TracedText, more
 from fiprof.model.quantities import DURATION
 from fiprof.reports import verdict_words
-from fiprof.reports.expected import SHOWN, cells
+from fiprof.reports.expected import NOT_COMPARED, SHOWN, cells, cited, faster_words, unlike_cells
 from fiprof.reports.pages.page import Block, Observation, Section, Table, Text
 from fiprof.reports.pages.traced import LONG_TABLE
 from fiprof.reports.run_report import parameters
@@ -244,14 +244,16 @@ def _expected(measured: Analyses) -> Iterable[Section]:
             text = f"{error.message[:1].upper()}{error.message[1:]}."
             yield Section("expected", title, (Text((text,)),))
         return
-    rows = tuple((case.at.label, *cells(item)) for case in found.cases for item in case.values)
-    families = defaultdict(list)
-    for case in found.cases:
-        families[case.source.title].append(case.family)
-    notes = tuple(
-        phrase("observations.expected", families=", ".join(dict.fromkeys(names)), title=title)
-        for title, names in families.items()
-    )
-    view = View((Column("case", "case"), *SHOWN), rows, notes=notes)
-    table = Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE)
-    yield Section("expected", title, (Text((" ".join(map(worded, found.summary)),)), table))
+    said = [*map(faster_words, found.faster), *map(worded, found.summary)]
+    blocks: list[Block] = [Text((line,)) for line in said]
+    if found.cases:
+        rows = tuple((case.at.label, *cells(item)) for case in found.cases for item in case.values)
+        view = View((Column("case", "case"), *SHOWN), rows)
+        blocks.append(Table(view, anchor="expected-measured", appendix=len(rows) > LONG_TABLE))
+    if found.not_compared:
+        rows = tuple(map(unlike_cells, found.not_compared))
+        view = View(NOT_COMPARED, rows, title=phrase("expected.not_compared"), notes=tuple(map(cited, found.sources)))
+        blocks.append(Table(view, anchor="expected-not-compared", appendix=True))
+    else:
+        blocks += [Text((cited(source),)) for source in found.sources]
+    yield Section("expected", title, tuple(blocks))
