@@ -10,10 +10,14 @@ import pytest
 
 from fiprof.analysis import alternatives, intervals
 from fiprof.analysis.alternatives import Measure, Observed, TimedCase, Value
+from fiprof.analysis.shapes import of_study, shapes
+from fiprof.analysis.study import load
 from fiprof.analysis.verdict.step import StepId
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
-from tests.recorded_runs import parsed, study_runs
+from fiprof.reports.study_pages.kernel_findings import kernels
+from fiprof.reports.study_pages.names import label
+from tests.recorded_runs import STUDY, parsed, study_runs
 
 
 def found_in(run: Run) -> dict[str, tuple[str, float, str]]:
@@ -165,3 +169,37 @@ def test_no_measured_saving_is_above_the_bound_of_the_step_that_names_it() -> No
                     assert found.saving_pct <= step.bound_pct, (item.label, step.id)
                     compared += 1
     assert compared >= 20
+
+
+# Studies
+
+
+def test_the_fastest_option_of_each_model_shape_is_diagnosed_and_the_others_are_avoided() -> None:
+    study = load(STUDY)
+    found = [
+        (
+            label(study, shape.fastest),
+            {label(study, case, workload=case.workload != shape.fastest.workload): round(each.factor.value, 2)
+             for case, each in shape.avoid},
+        )
+        for shape in shapes(study)
+    ]  # fmt: skip
+    prefill, decode = "batch 32, sequence 4,096", "batch 256, KV 8,192"
+    assert found == [
+        (f"prefill {prefill}, GQA 32/8, fa3", {f"{prefill}, GQA 32/8, fa2": 1.48}),
+        (f"prefill {prefill}, MHA 32/32, fa3", {f"{prefill}, MHA 32/32, fa2": 1.53}),
+        (
+            f"decode {decode}, GQA 32/8, tensor cores",
+            {f"{decode}, GQA 32/8, CUDA cores, CUDA graph": 1.28, f"{decode}, GQA 32/8, CUDA cores": 1.28},
+        ),
+        (f"decode {decode}, MHA 32/32, CUDA cores", {}),
+        ("rmsnorm rows 4,096, hidden 4,096", {}),
+        ("rmsnorm rows 4,096, hidden 8,192", {}),
+        ("fused_add_rmsnorm rows 4,096, hidden 4,096", {"add_then_rmsnorm rows 4,096, hidden 4,096": 1.33}),
+        ("fused_add_rmsnorm rows 4,096, hidden 8,192", {"add_then_rmsnorm rows 4,096, hidden 8,192": 1.39}),
+        ("rope tokens 65,536, cos_sin_cache", {}),
+        ("rope tokens 65,536, llama31", {}),
+    ]
+    # Kernels are spoken of where nothing else is faster.
+    diagnosed = {case.id for finding in kernels(study) for case in finding.cases}
+    assert not diagnosed & of_study(study).keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
+from fiprof.analysis.shapes import worth_a_look
 from fiprof.analysis.study import Study
 from fiprof.flashinfer.data import data
 from fiprof.model.results import Kernel
@@ -21,9 +22,9 @@ MERGE_WORTH = 0.10
 
 
 def merge(study: Study) -> list[StudyFinding]:
-    """What the kernel that merges the parts of a split KV costs."""
+    """What the kernel that merges the parts of a split KV costs, in cases that nothing solves faster."""
     attention = [name for name in ("decode", "prefill") if name in study.by_workload]
-    seen = [case for name in attention for case in study.of(name) if case.kernels]
+    seen = [case for case in worth_a_look(study) if case.workload in attention and case.kernels]
     if not attention:
         return []
     if not seen:

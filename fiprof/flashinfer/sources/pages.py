@@ -11,7 +11,7 @@ from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults, Sourc
 from fiprof.flashinfer.sources.topics import TOPICS
 from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Bullets, Caution, Text, bullets
-from fiprof.reports.study_pages.guide import value_word
+from fiprof.reports.study_pages.kernel_findings import value_word
 from fiprof.text import join_words
 
 ABSENT = (

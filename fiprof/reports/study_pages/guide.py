@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from fiprof.analysis import scaling
 from fiprof.analysis.ratio import Ratio, of_cases
 from fiprof.analysis.reasons import ReasonKind, kind_of
+from fiprof.analysis.shapes import of_study, shapes, worth_a_look
 from fiprof.analysis.study import (
     Pair,
-    Params,
     Study,
     Value,
     absence,
     is_number,
     main_kernel,
+    matches,
     pairs_of,
     size,
     top_stalls,
@@ -25,13 +26,13 @@ from fiprof.model import knowledge, packs
 from fiprof.model.results import CaseResult, Kernel
 from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Page, PageLink, Section, Table, Text, bullets
 from fiprof.reports.study_pages.environment import facts
-from fiprof.reports.study_pages.kernel_findings import occupancy
+from fiprof.reports.study_pages.kernel_findings import avoid_words, occupancy, taken, value_word
 from fiprof.reports.study_pages.names import (
     absence_words,
     axis_name,
     cite,
     pair_label,
-    parameter_word,
+    short,
     short_pair,
     title,
 )
@@ -152,11 +153,6 @@ def _pairs_view(study: Study, found: Sequence[Effect]) -> View:
     return View(columns, tuple(rows), title="Every pair", notes=notes)
 
 
-def value_word(name: str, value: Value, params: Params) -> str:
-    """A parameter's value in words, a switch that is off too."""
-    return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
-
-
 def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
     about = knowledge.of_workload(workload)
     varied = study.varied(workload)
@@ -204,7 +200,10 @@ def _only_value(study: Study, workload: str, name: str) -> str:
 
 def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
     shown = _largest_by_kernel(study, workload)
+    avoid = _avoid(study, workload)
     if not any(kernel.stalls for _, kernel in shown):
+        if avoid:
+            return avoid
         why = phrase("study_guide.no_states") if study.of(workload) else absence_words(absence(study, workload))
         return (Caution(f"Not measured: {why}."),)
     lines: list[Text] = []
@@ -221,12 +220,37 @@ def _stalls(study: Study, workload: str) -> tuple[Block, ...]:
         for name, share in sorted(reasons.items(), key=lambda item: -item[1])
     )
     about = Text(("What these states are, and what would change them:",))
-    return (Text(("Each kernel at its largest case:",)), Bullets(tuple(lines)), about, meanings)
+    return (Text((phrase("study_guide.largest"),)), Bullets(tuple(lines)), *avoid, about, meanings)
+
+
+def _avoid(study: Study, workload: str) -> tuple[Block, ...]:
+    """A workload's options that others solve faster: at the largest size of each model shape, and all as a table."""
+    faster = of_study(study)
+    slower = [(case, faster[case.id]) for case in study.of(workload) if case.id in faster]
+    if not slower:
+        return ()
+    largest = {case.id for shape in shapes(study) for case, _ in shape.avoid}
+    rows = [
+        (short(study, case), taken(case, found), found.factor.value, found.factor.low, found.factor.high, found.measure)
+        for case, found in sorted(slower, key=lambda item: -item[1].factor.value)
+    ]
+    columns = (
+        Column("case", "avoid"),
+        Column("instead", "take"),
+        Column("factor", "times as long", spec=".3f"),
+        Column("low", "from", spec=".3f"),
+        Column("high", "to", spec=".3f"),
+        Column("measure", "time"),
+    )
+    notes = tuple(filter(None, [key(study, [slower[0][0]])]))
+    view = View(columns, tuple(rows), title=phrase("study_guide.avoid"), notes=notes)
+    lines = bullets(avoid_words(study, *item) for item in slower if item[0].id in largest)
+    return lines, Table(view, f"avoid-{workload}", appendix=True)
 
 
 def _largest_by_kernel(study: Study, workload: str) -> list[tuple[CaseResult, Kernel]]:
-    """Each kernel of a workload, with the largest case that ran it."""
-    ordered = sorted(study.of(workload), key=size)
+    """Each kernel of a workload, with the largest case that ran it and that nothing solves faster."""
+    ordered = sorted((case for case in worth_a_look(study) if case.workload == workload), key=size)
     return list({kernel.kernel: (case, kernel) for case in ordered for kernel in case.kernels}.values())
 
 
@@ -234,14 +258,17 @@ def _largest_by_kernel(study: Study, workload: str) -> list[tuple[CaseResult, Ke
 
 
 def _debug(study: Study, workload: str) -> tuple[Block, ...]:
-    seen = [case for case in study.of(workload) if case.kernels] or list(study.of(workload))
+    kept = [case for case in worth_a_look(study) if case.workload == workload] or list(study.of(workload))
+    seen = [case for case in kept if case.kernels] or kept
     if not seen:
         return (Caution(f"No case to start from: {absence_words(absence(study, workload))}."),)
-    case, least = max(seen, key=size), min(seen, key=size)
+    case = max(seen, key=size)
+    options = {name: case.params[name] for name in study.options(workload) if name in case.params}
+    least = min((each for each in study.of(workload) if matches(each, options)), key=size)
     kernel = main_kernel(case)
     known = knowledge.of_workload(workload)
     named = study.varied(workload)
-    options = "".join(
+    words = "".join(
         f"--{name.replace('_', '-')} {_option_value(value)} " for name, value in case.params.items() if name in named
     )
     commands = phrase(
@@ -250,10 +277,10 @@ def _debug(study: Study, workload: str) -> tuple[Block, ...]:
         small=shlex.quote(least.id),
         before="".join(f"{line}\n" for line in known.before_profiling) if known else "",
         workload=workload,
-        options=options,
+        options=words,
         kernel=shlex.quote(kernel.kernel) if kernel else workload,
     )
-    return (Text(("With the largest case that was measured, ", cite(study, case), ":")), Code(commands.strip()))
+    return (Text((phrase("study_guide.with"), cite(study, case), ":")), Code(commands.strip()))
 
 
 def _option_value(value: Value) -> str:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 
+from fiprof.analysis.alternatives import WORKLOAD, Alternative
 from fiprof.analysis.reasons import ReasonKind, kind_of
-from fiprof.analysis.study import Study, absence, dram_bytes, least_bytes, main_kernel, top_stalls
+from fiprof.analysis.shapes import shapes, worth_a_look
+from fiprof.analysis.study import Params, Study, Value, absence, dram_bytes, least_bytes, main_kernel, top_stalls
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult, Kernel, Times
 from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured, slug
-from fiprof.reports.study_pages.names import absence_words, evidence_words, label, parameter_words, verdict_title
-from fiprof.reports.study_pages.numbers import number, plain_time
+from fiprof.reports.study_pages.names import (
+    absence_words,
+    evidence_words,
+    label,
+    parameter_word,
+    parameter_words,
+    verdict_title,
+)
+from fiprof.reports.study_pages.numbers import number, plain_time, ratio_words
 from fiprof.reports.words import phrase
 from fiprof.text import join_words
 
@@ -30,16 +39,18 @@ def kernels(study: Study) -> list[StudyFinding]:
 
 
 def _distance(study: Study) -> list[StudyFinding]:
-    """For each workload, the option whose largest case is farthest from its roof, and what its warps wait for."""
+    """For each workload, of the fastest options of its model shapes the one farthest from its roof, what its warps wait
+    for, and the options to avoid."""
     made = []
+    found_shapes = shapes(study)
     for workload in study.by_workload:
-        largest = [
-            (case, kernel)
-            for group in study.groups(workload).values()
-            for case in group[-1:]
-            if (kernel := main_kernel(case)) is not None
+        own = [shape for shape in found_shapes if shape.fastest.workload == workload]
+        if study.of(workload) and not own:
+            continue  # Another workload solves the same faster, and names this one.
+        largest = [(shape.fastest, main_kernel(shape.fastest)) for shape in own]
+        known = [
+            (case, kernel, kernel.roof_share) for case, kernel in largest if kernel and kernel.roof_share is not None
         ]
-        known = [(case, kernel, kernel.roof_share) for case, kernel in largest if kernel.roof_share is not None]
         anchor, what = f"roof-{slug(workload)}", f"Distance of {workload} from its roof"
         if not known:
             why = (
@@ -58,8 +69,9 @@ def _distance(study: Study) -> list[StudyFinding]:
         evidence += _bytes(case)
         evidence += [f"warps: {join_words([f'{name} {part:.0%}' for name, part in top])}"] if top else []
         evidence += [occupancy(kernel)] if occupancy(kernel) else []
+        evidence += [avoid_words(study, each, found) for shape in own for each, found in shape.avoid]
         about = knowledge.of_workload(workload)
-        values = {"options": len(known), "option": _option(study, best), "share": best_share, "roof": best_kernel.roof}
+        values = {"shapes": len(known), "option": _option(study, best), "share": best_share, "roof": best_kernel.roof}
         made.append(
             found(
                 "roof_distance",
@@ -80,6 +92,25 @@ def _distance(study: Study) -> list[StudyFinding]:
             )
         )
     return made
+
+
+def avoid_words(study: Study, case: CaseResult, found: Alternative) -> str:
+    """An option to avoid, and how much longer it takes than what to take instead."""
+    ratio = ratio_words(found.factor)
+    return phrase(f"avoid.{found.measure}", case=label(study, case), ratio=ratio, instead=taken(case, found))
+
+
+def taken(case: CaseResult, found: Alternative) -> str:
+    """What to take instead, in words: ``tensor cores, no CUDA graph``."""
+    instead = {each.name: each.instead for each in found.changes}
+    workload = str(instead.pop(WORKLOAD, ""))
+    words = [workload, *(value_word(name, value, {**case.params, **instead}) for name, value in instead.items())]
+    return ", ".join(filter(None, words))
+
+
+def value_word(name: str, value: Value, params: Params) -> str:
+    """A parameter's value in words, a switch that is off too."""
+    return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
 
 
 def _short(kernel: Kernel) -> str:
@@ -147,8 +178,8 @@ def _stall_advice(kernel: Kernel) -> str:
 
 
 def _tails(study: Study) -> list[StudyFinding]:
-    """Grids whose last wave is nearly empty."""
-    seen = [(case, kernel) for case in study.measured for kernel in [main_kernel(case)] if kernel and kernel.waves]
+    """Grids whose last wave is nearly empty, of cases that nothing solves faster."""
+    seen = [(case, kernel) for case in worth_a_look(study) for kernel in [main_kernel(case)] if kernel and kernel.waves]
     if not seen:
         return [not_measured("tail", "Waves of the grids", "ncu gave no waves of any case", Audience.KERNELS)]
     tails = [(case, kernel, tail) for case, kernel in seen if (tail := wave_efficiency(kernel.waves)) < TAIL_EFFICIENCY]
