@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -16,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.thresholds import BUSY, IDLE, SATURATED, WAITING, ThresholdOrigin
+from fiprof.analysis.thresholds import BUSY, IDLE, NOISE, SATURATED, WAITING, ThresholdOrigin
 from fiprof.analysis.verdict.model import (
     Bottleneck,
     CaseBound,
     CaseVerdict,
+    CauseId,
     Comparison,
     Confidence,
     Doubt,
@@ -29,11 +31,13 @@ from fiprof.analysis.verdict.model import (
     Note,
     Part,
     Test,
+    Title,
     Verdict,
     compare,
 )
 from fiprof.analysis.verdict.quoted_rules import Rejected
-from fiprof.analysis.verdict.rules import RESOURCES, judge
+from fiprof.analysis.verdict.resources import RESOURCES
+from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf
 from fiprof.analysis.verdict.steps import Situation, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
@@ -46,7 +50,7 @@ from fiprof.reports import verdict_words
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.words import table_of, templates
 from fiprof.reports.writers import render
-from tests.recorded_runs import RUNS, invoke, parsed
+from tests.recorded_runs import RUNS, invoke, parsed, study_runs
 from tests.reports_fixture import execution, make_run
 
 # The recorded runs
@@ -78,7 +82,7 @@ def test_kernels_built_to_be_one_thing_only_are_called_that() -> None:
     found = by_label("single-purpose")
     assert {label: deciding(item) for label, item in found.items()} == {
         "matmul": ("compute tensor_cores", "tensor_active_pct", 93.4),
-        "device_copy": ("memory dram", "dram_throughput_pct", 84.6),
+        "device_copy": ("memory dram", "case_dram_floor_pct", 85.0),
         "l2_copy": ("memory l2", "sm_to_l2_pct", 89.9),
         "l2_read": ("memory l2", "l2_to_sm_pct", 87.8),
         "pointer_chase": ("latency", "dram_throughput_pct", 2.1),
@@ -101,7 +105,7 @@ def test_the_first_step_for_each_of_them_is_what_it_was_built_with() -> None:
     first = {label: item.steps[0] for label, item in by_label("single-purpose").items()}
     assert {label: (step.id.value, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
         "matmul": ("use_fp8", 46.7),
-        "device_copy": ("shorter_ramp", 15.4),
+        "device_copy": ("shorter_ramp", 15.0),
         "l2_copy": ("less_l2", 70.9),
         "l2_read": ("less_l2", 72.8),
         "pointer_chase": ("less_stall", 97.9),
@@ -124,11 +128,11 @@ def test_the_five_kernels() -> None:
         for item in found.launches
     ] == [
         ("decode", "compute issue_slots", "issue_slot_busy_pct", 73.6, "memory shared_memory", 6.2, "medium"),
-        ("decode", "latency", "issue_slot_busy_pct", 37.8, "compute issue_slots", 22.2, "medium"),
-        ("fused_add_rmsnorm", "memory dram", "dram_throughput_pct", 66.5, "latency", 6.5, "medium"),
+        ("decode", "latency", "issue_slot_busy_pct", 37.8, "imbalance uneven_work", 16.1, "medium"),
+        ("fused_add_rmsnorm", "memory dram", "case_dram_floor_pct", 78.5, "imbalance uneven_work", 15.3, "medium"),
         ("prefill", "latency", "tensor_active_pct", 52.8, "compute tensor_cores", 7.2, "medium"),
-        ("rmsnorm", "compute issue_slots", "issue_slot_busy_pct", 60.5, "latency", 0.5, "low"),
-        ("rope", "memory dram", "dram_throughput_pct", 69.5, "latency", 9.5, "medium"),
+        ("rmsnorm", "no_single_limit", "issue_slot_busy_pct", 60.5, None, 0, "high"),
+        ("rope", "memory dram", "case_dram_floor_pct", 73.7, "latency", 13.7, "medium"),
     ]
     assert {case.bound for case in found.cases} == {CaseBound.KERNELS}
     assert found.launches[1].iteration_share == pytest.approx(0.059, abs=0.001)
@@ -142,9 +146,9 @@ def test_decode_by_batch() -> None:
         "decode batch=8": ("compute issue_slots", "issue_slot_busy_pct", 63.9),
         "decode batch=8 tensor_cores": ("latency", "dram_throughput_pct", 53.0),
         "decode batch=32": ("compute issue_slots", "issue_slot_busy_pct", 73.6),
-        "decode batch=32 tensor_cores": ("memory dram", "dram_throughput_pct", 81.5),
+        "decode batch=32 tensor_cores": ("memory dram", "case_dram_floor_pct", 82.6),
         "decode batch=128": ("compute issue_slots", "issue_slot_busy_pct", 76.2),
-        "decode batch=128 tensor_cores": ("memory dram", "dram_throughput_pct", 88.6),
+        "decode batch=128 tensor_cores": ("memory dram", "case_dram_floor_pct", 89.0),
     }
     bound = {case.label for case in judged("decode").cases if case.bound is CaseBound.HOST}
     assert bound == {"decode batch=1", "decode batch=1 tensor_cores"}
@@ -154,7 +158,7 @@ def test_decode_by_batch() -> None:
     assert (measured.id, measured.bound_pct, measured.of) == (StepId.USE_ALTERNATIVE, None, TimeOf.ITERATION)
     assert measured.measured_pct == pytest.approx(24.0, abs=0.1)
     assert first.id is StepId.USE_TENSOR_CORES
-    assert first.bound_pct == pytest.approx(33.3, abs=0.1)
+    assert first.bound_pct == pytest.approx(31.6, abs=0.1)
     assert first.bound_pct and before.duration_us and after.duration_us
     assert 100 * (1 - after.duration_us / before.duration_us) < first.bound_pct
 
@@ -211,7 +215,7 @@ def test_evidence_holds_and_is_the_cells_that_it_names_and_steps_are_in_order(ru
         bounds = [step.bound_pct for step in item.steps if step.measured_pct is None]
         known = [bound for bound in bounds if bound is not None]
         assert bounds[: len(known)] == known == sorted(known, reverse=True)
-        assert 1 <= len(bounds) <= 3
+        assert (0 if item.kind is Kind.NO_SINGLE_LIMIT else 1) <= len(bounds) <= 3
         assert all(0 < bound <= 100 for bound in known)
     assert compared >= len(judged(run).launches)
 
@@ -260,8 +264,13 @@ def waiting_case(percent: float, *, graph: bool = False) -> CaseVerdict:
         ({"lsu_pct": 75}, "compute lsu_pipe"),
         ({"fp64_pct": 95, "sm_throughput_pct": 95}, "compute fp64_pipe"),
         ({"sm_throughput_pct": 95}, "compute other_compute"),
-        ({"dram_throughput_pct": 60}, "memory dram"),
-        ({"dram_throughput_pct": 59.9}, "latency"),
+        ({"dram_throughput_pct": 63}, "memory dram"),
+        ({"dram_throughput_pct": 57}, "latency"),
+        # Within the noise around what is called busy, and between two that are.
+        ({"dram_throughput_pct": 60.5}, "no_single_limit"),
+        ({"dram_throughput_pct": 59.3}, "no_single_limit"),
+        ({"dram_throughput_pct": 70, "issue_slot_busy_pct": 68}, "no_single_limit"),
+        ({"dram_throughput_pct": 70, "issue_slot_busy_pct": 66}, "memory dram"),
         ({"dram_throughput_pct": 88, "l2_throughput_pct": 93}, "memory dram"),
         ({"l2_throughput_pct": 93}, "latency"),
         ({"sm_to_l2_pct": 88}, "memory l2"),
@@ -329,6 +338,23 @@ def test_the_runner_up_and_its_distance(columns: dict[str, float], runner_up: st
     found = bound(columns)
     assert name_of(found.runner_up) == runner_up
     assert found.margin_points == pytest.approx(margin)
+
+
+def test_a_verdict_that_one_percent_of_one_counter_turns_is_not_sure() -> None:
+    turned = 0
+    counters = {column for resource in RESOURCES for column in resource.columns} | {"sm_active_cycles"}
+    for run in [*map(parsed, RUNS), *study_runs()]:
+        waits_of = {case.case: case.waiting for case in verdicts(run).cases}
+        for row, column, factor in itertools.product(run.launches, sorted(counters), (0.99, 1.01)):
+            if (value := number(row, column)) is None:
+                continue
+            waiting = waits_of.get(row.case or "")
+            before, after = judge(row, waiting=waiting), judge({**row, column: factor * value}, waiting=waiting)
+            if name_of(after) != name_of(before):
+                turned += 1
+                noise = Kind.NO_SINGLE_LIMIT in (after.kind, before.kind)
+                assert noise or (before.margin_points is not None and before.margin_points < NOISE.value)
+    assert turned
 
 
 # Steps
@@ -404,10 +430,11 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
         assert first and first.value >= BUSY.value and first.test is Test.AT_LEAST
     elif found.kind is Kind.IMBALANCE:
         assert first and first.value >= IDLE.value
-    elif found.kind is Kind.LATENCY:
-        assert all(item.value < BUSY.value for item in found.resources)
+    elif found.kind in (Kind.LATENCY, Kind.NO_SINGLE_LIMIT):
+        near = 0.0 if found.kind is Kind.LATENCY else 1e3
+        assert all(item.value < BUSY.value + near for item in found.resources)
     if found.kind is not Kind.LAUNCH and found.busiest and found.busiest.value >= SATURATED.value:
-        assert found.kind in (Kind.COMPUTE, Kind.MEMORY)
+        assert found.kind in (Kind.COMPUTE, Kind.MEMORY, Kind.NO_SINGLE_LIMIT)
     assert found.runner_up is None or name_of(found.runner_up) != name_of(found)
     of = None if waiting is None else waiting_case(waiting)
     for step in steps(Situation(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of)):
@@ -417,7 +444,23 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
 
 @pytest.mark.parametrize(
     "kinds",
-    [Kind, Part, Test, Confidence, Doubt, Note, Rejected, StepId, Basis, TimeOf, CaseBound, Host, ThresholdOrigin],
+    [
+        Kind,
+        Part,
+        Test,
+        Confidence,
+        Doubt,
+        Note,
+        CauseId,
+        Title,
+        Rejected,
+        StepId,
+        Basis,
+        TimeOf,
+        CaseBound,
+        Host,
+        ThresholdOrigin,
+    ],
 )
 def test_everything_has_words(kinds: type[StrEnum]) -> None:
     assert {f"{table_of(kinds)}.{each.name.lower()}" for each in kinds} <= set(templates())
@@ -492,12 +535,12 @@ def test_identical_launches_are_one_for_people_and_each_in_json_and_csv() -> Non
     copy = objects[1]
     assert set(copy) <= set(KEYS)
     assert (copy["kind"], copy["part"], copy["confidence"]) == ("memory", "dram", "high")
-    assert copy["evidence"][0] == {
-        "quantity": "dram_throughput_pct", "of": "dram", "value": 84.57, "unit": "%", "test": "at_least",
-        "threshold": 80, "origin": "ncu_sol_bottleneck",
+    assert copy["evidence"][1] == {
+        "quantity": "dram_throughput_pct", "of": "dram", "value": 84.57, "unit": "%", "test": None,
+        "threshold": None, "origin": None,
         "provenance": "ncu, launch 1: gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
     }  # fmt: skip
-    assert copy["runner_up"] == {"kind": "latency", "part": None, "value": pytest.approx(50.95)}
+    assert copy["runner_up"] == {"kind": "latency", "part": None, "value": pytest.approx(14.98, abs=0.01)}
     assert [(step["id"], step["of"]) for step in copy["steps"]] == [
         ("shorter_ramp", "launch"), ("need_fewer_bytes", "launch"),
     ]  # fmt: skip
@@ -509,6 +552,6 @@ def test_the_command() -> None:
     assert status == 0
     rope = judged("all").launches[5]
     lines = printed.splitlines()
-    assert f"{verdict_words.reason(rope)}." in lines
+    assert f"{verdict_words.reason(rope)}." in printed.replace("\n  ", " ")
     assert f"Runner-up: {verdict_words.runner_up(rope)}." in lines
     assert "decode" not in printed

@@ -51,7 +51,12 @@ def test_quick_set_names_its_sections() -> None:
         "MemoryWorkloadAnalysis",
         "SpeedOfLight_HierarchicalTensorRooflineChart",
     ]
-    assert argv[argv.index("--metrics") + 1] == "dram__bytes_read.sum,dram__bytes_write.sum"
+    accesses = [
+        f"l1tex__t_{count}_pipe_lsu_mem_{access}.sum"
+        for access in ("global_op_ld", "global_op_st", "local_op_ld", "local_op_st")
+        for count in ("requests", "sectors")
+    ]
+    assert argv[argv.index("--metrics") + 1].split(",") == ["dram__bytes_read.sum", "dram__bytes_write.sum", *accesses]
     assert argv[argv.index("--clock-control") + 1] == "base"
     assert argv[argv.index("--cache-control") + 1] == "none"
 

@@ -50,7 +50,7 @@ SATURATED = Threshold(80.0, "%", ThresholdOrigin.NCU_SOL_BOTTLENECK)
 CLOSE = Threshold(10.0, "points", ThresholdOrigin.NCU_SOL_BOTTLENECK)
 """A smaller margin is borderline: so far apart are compute and memory that the rule does not call balanced."""
 
-BARELY = Threshold(2.0, "points")
+NOISE = Threshold(3.0, "points")
 """A smaller margin decides nothing: replays of one kernel differ by as much."""
 
 ELSEWHERE = Threshold(2.0, "points")
@@ -73,6 +73,38 @@ BUSY_ISSUE = Threshold(75.0, "%")
 
 SHORT = Threshold(10.0, "µs")
 """A shorter launch: its start and end, some 2 µs on an H200, weigh in every counter."""
+
+# Why it is slow
+
+CONTENDED = Threshold(8.0, "")
+"""Atomics in the busiest slice of L2 over the mean: an H200 has 96 slices, and atomics on one address read 96."""
+
+CONTENDED_UNIT = Threshold(5.0, "%")
+"""Cycles of that slice, below which there are too few atomics to matter."""
+
+MOSTLY = Threshold(50.0, "%")
+"""A kind of access that makes so much of the traffic is what the traffic is about."""
+
+LOCAL_TRAFFIC = Threshold(25.0, "%")
+"""Local memory's part of the sectors, from which it is named: a kernel without spills or indexed arrays has none."""
+
+HOST_TRAFFIC = Threshold(10.0, "%")
+"""The host's part of the sectors, from which it is named: PCIe brings a fiftieth of what DRAM does, or less."""
+
+SCATTERED = Threshold(2.0, "")
+"""Sectors touched for each one needed: twice the least, and more is lost than any other access pattern costs."""
+
+FULL_REQUEST = Threshold(16.0, "sectors")
+"""Sectors of a warp's widest access, 32 lanes of 16 bytes: a request that touches more is scattered."""
+
+FEW_LANES = Threshold(16.0, "threads")
+"""Active threads of a warp's instruction: with half of them every instruction does half of its work."""
+
+WARP = Threshold(32.0, "threads")
+"""Threads of a warp."""
+
+BESIDE = Threshold(50.0, "%")
+"""A kernel's time beside another one, from which counters that ncu took of it alone say little."""
 
 # What is worth a step
 

@@ -112,7 +112,17 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("waits_for_offset", "", "Of the instruction that it probably waits for."),
     ("waits_for_sass", "", "That instruction."),
     # Verdict
-    ("kind", "", "compute, memory, latency, launch, imbalance or unknown."),
+    (
+        "kind",
+        "",
+        "compute, memory, latency, launch, concurrent, imbalance, no_single_limit or unknown.",
+    ),
+    (
+        "causes",
+        "",
+        "Why, the most specific first: id (atomics, barrier, local_memory, …), share_pct (percent of time or of the "
+        "traffic that it accounts for, where that is known), evidence.",
+    ),
     ("part", "", "Which resource or imbalance binds, e.g. dram; null where the kind says all."),
     (
         "evidence",

@@ -147,6 +147,64 @@ LOCAL_REQUESTS = Quantity(
     ",.0f",
 )
 
+# What shows why a launch is slow, beside how much of the hardware it uses
+
+_LOCAL = Metric("local_load_sectors") + Metric("local_store_sectors")
+_GLOBAL = Metric("global_load_sectors") + Metric("global_store_sectors")
+LOCAL_SHARE = Quantity(
+    "local_pct",
+    "%",
+    "Local memory's part of the sectors that loads and stores of local and global memory touch.",
+    100 * (_LOCAL / (_LOCAL + _GLOBAL)),
+    ".0f",
+)
+LOCAL_BYTES = Quantity(
+    "local_mb", "MB", "Bytes of local memory that loads and stores touch.", _LOCAL * 32 / 1e6, ",.0f"
+)
+SECTORS_PER_NEEDED = Quantity(
+    "global_sectors_per_needed",
+    "",
+    "Sectors that global memory instructions touch for each that they would touch if their bytes lay side by side.",
+    Metric("global_sectors") / Metric("global_sectors_needed"),
+    ".1f",
+)
+SECTORS_PER_REQUEST = Quantity(
+    "global_sectors_per_request",
+    "",
+    "Sectors of 32 bytes that a warp's load or store of global memory touches.",
+    _GLOBAL / (Metric("global_load_requests") + Metric("global_store_requests")),
+    ".1f",
+)
+ATOMIC_SHARE = Quantity(
+    "l2_atomic_pct",
+    "%",
+    "Atomics' part of the sectors that the multiprocessors ask L2 for.",
+    100 * ((Metric("l2_atom_sectors") + Metric("l2_red_sectors")) / Metric("l2_sm_sectors")),
+    ".0f",
+)
+ATOMIC_CONTENTION = Quantity(
+    "l2_atomic_max_over_mean",
+    "",
+    "Atomics in the L2 slice that takes in most, over the mean slice: 1 where they are spread evenly.",
+    Metric("l2_atomic_unit_max_pct") / Metric("l2_atomic_unit_pct"),
+    ".0f",
+)
+_SHARED_INSTS = Metric("shared_load_insts") + Metric("shared_store_insts") + Metric("shared_atomic_insts")
+SHARED_ATOMIC_SHARE = Quantity(
+    "shared_atomic_pct",
+    "%",
+    "Atomics' part of the instructions on shared memory.",
+    100 * (Metric("shared_atomic_insts") / _SHARED_INSTS),
+    ".0f",
+)
+HOST_SHARE = Quantity(
+    "host_memory_pct",
+    "%",
+    "Part of the sectors that the multiprocessors ask L2 for which come from the host's memory.",
+    100 * (Metric("l2_host_sectors") / Metric("l2_sm_sectors")),
+    ".0f",
+)
+
 _UNITS = {"%": "%", "cycles": "cycles", "bytes": "bytes"}
 METRIC_QUANTITIES = {
     metric.name: Quantity(metric.name, _UNITS.get(metric.unit, ""), metric.meaning, Metric(metric.name), metric.shown)

@@ -27,8 +27,17 @@ QUICK_SECTIONS = (
     TENSOR_ROOFLINE,
 )
 
-# Two more that the quick sections lack and the run's checks want; they cost no pass of their own.
-QUICK_METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+# What the quick sections lack and checks and verdicts want; they cost no pass of their own (26 on an H200 either way).
+QUICK_METRICS = (
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    *(
+        f"l1tex__t_{count}_pipe_lsu_mem_{space}_op_{access}.sum"
+        for space in ("global", "local")
+        for access in ("ld", "st")
+        for count in ("requests", "sectors")
+    ),
+)
 
 # Push/pop ranges need the slash: without it ncu looks for start/end ranges and matches none.
 MEASURE_RANGE = "fiprof@measure/"

@@ -19,7 +19,7 @@ _DATA = tuple(
     Column(key)
     for key in (
         "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share", "kind", "part",
-        "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
+        "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
     )
 )  # fmt: skip
 
@@ -31,6 +31,7 @@ _SUMMARY = (
     Column("duration_us", "duration", "µs", spec=",.2f"),
     Column("iteration_share", "of iter.", spec=".0%"),
     Column("verdict", "verdict", least=len("compute-bound (issue slots)")),
+    Column("why", "why", least=len("local memory")),
     Column("confidence", "confidence"),
 )
 
@@ -93,7 +94,7 @@ def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
     item = _median(members)
     return (
         item.launch, len(members), item.label, short_kernel(item.kernel), item.duration_us,
-        item.iteration_share, words.title(item), item.confidence.value,
+        item.iteration_share, words.bare_title(item), words.why(item), item.confidence.value,
     )  # fmt: skip
 
 
@@ -111,7 +112,10 @@ def _launch_view(item: LaunchVerdict) -> View:
     notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
     return View(
         _EVIDENCE,
-        tuple(_evidence_row(comparison) for comparison in item.evidence),
+        tuple(
+            _evidence_row(each)
+            for each in (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence))
+        ),
         title=heading(item),
         summary=tuple(summary),
         notes=(*notes, *item.notes),
@@ -136,6 +140,7 @@ def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
         item.kind.value, item.part.value if item.part else None,
+        tuple(each.fields() for each in item.causes),
         tuple(each.fields() for each in item.evidence),
         item.runner_up.fields() if item.runner_up else None,
         item.margin_points, item.confidence.value, item.doubts,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fiprof.analysis.thresholds import SOME_WAITING, ThresholdOrigin
-from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Test, Verdict
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Test, Verdict, named
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
-from fiprof.reports.words import phrase, worded
+from fiprof.model.quantities import STALL_SHARE
+from fiprof.reports.words import phrase, templates_of, worded
 
 RULES_OUT = ("idle_pct", "case_waiting_pct")
 """Quantities that rule out a verdict where they are below their threshold."""
@@ -19,10 +20,27 @@ def title(of: Verdict | Bottleneck) -> str:
     return worded(of.finding)
 
 
+def bare_title(of: Verdict) -> str:
+    """The same without its cause, or what it is between."""
+    return worded(named(of.kind, of.part))
+
+
+def why(of: Verdict) -> str:
+    """In a few words what the title rests on: its cause, else the number that decided."""
+    if of.causes:
+        return worded(of.causes[0].id)
+    if of.kind is Kind.NO_SINGLE_LIMIT:
+        return phrase("why.no_single_limit", uses=of.finding.values["uses"])
+    stalled = [each for each in of.evidence if each.quantity is STALL_SHARE]
+    shown = stalled[:1] or of.evidence[:1]
+    return phrase(f"why.{of.kind.name.lower()}", of=shown[0].of, number=shown[0].number) if shown else ""
+
+
 def what(quantity: str, of: Part | str | None) -> TracedText:
     """What was compared, by its key and the resource or stall reason: ``use of DRAM``."""
     part = next((part for part in Part if part == of), None)
-    return phrase(f"evidence.{quantity}" if part is None else "evidence.use", of=part or of)
+    own = f"evidence.{quantity}"
+    return phrase(own if part is None or own in templates_of("evidence") else "evidence.use", of=part or of)
 
 
 def limit(of: Comparison) -> str:
@@ -63,7 +81,10 @@ def reason(of: Verdict) -> TracedText:
     """The verdict with the number that decided it."""
     if not of.evidence:
         return sentence("{}", title(of))
-    return phrase("evidence.decided", verdict=of.finding, evidence=comparison(of.evidence[0]))
+    decided = comparison(of.evidence[0])
+    if of.causes:
+        return phrase("evidence.caused", verdict=of.finding, cause=comparison(of.causes[0].top), evidence=decided)
+    return phrase("evidence.decided", verdict=of.finding, evidence=decided)
 
 
 def runner_up(of: Verdict) -> str:

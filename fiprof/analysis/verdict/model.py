@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -11,6 +12,9 @@ from fiprof.model.finding import Finding, plain
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantity import Key
 
+MOST_USES = 2
+"""Resources that the title of NO_SINGLE_LIMIT names."""
+
 
 class Kind(StrEnum):
     """What binds a launch, by kind."""
@@ -19,7 +23,11 @@ class Kind(StrEnum):
     MEMORY = "memory"
     LATENCY = "latency"
     LAUNCH = "launch"
+    CONCURRENT = "concurrent"
+    """It runs beside other kernels, and ncu measured it alone."""
     IMBALANCE = "imbalance"
+    NO_SINGLE_LIMIT = "no_single_limit"
+    """Within the noise of the measurement more than one verdict would do."""
     UNKNOWN = "unknown"
 
 
@@ -32,6 +40,10 @@ class Part(StrEnum):
     XU_PIPE = "xu_pipe"
     FP64_PIPE = "fp64_pipe"
     LSU_PIPE = "lsu_pipe"
+    ADU_PIPE = "adu_pipe"
+    CBU_PIPE = "cbu_pipe"
+    TEX_PIPE = "tex_pipe"
+    UNIFORM_PIPE = "uniform_pipe"
     ISSUE_SLOTS = "issue_slots"
     OTHER_COMPUTE = "other_compute"
     """A part of the multiprocessors that has no metric here."""
@@ -41,6 +53,7 @@ class Part(StrEnum):
     SHARED_MEMORY = "shared_memory"
     SHARED_MEMORY_OR_L1 = "shared_memory_or_l1"
     """Where it was not collected which of the two passes the data stage."""
+    CONSTANT_CACHE = "constant_cache"
     OTHER_MEMORY = "other_memory"
     """A part of the memory system that has no metric here."""
     TOO_FEW_BLOCKS = "too_few_blocks"
@@ -70,7 +83,7 @@ class Doubt(StrEnum):
     """What makes a verdict less sure."""
 
     UNKNOWN = "unknown"
-    BARELY = "barely"
+    NOISE = "noise"
     CLOSE = "close"
     NOT_SATURATED = "not_saturated"
     SHORT = "short"
@@ -109,6 +122,11 @@ class Comparison:
             return True
         return self.value >= self.threshold if self.test is Test.AT_LEAST else self.value < self.threshold
 
+    @property
+    def reached(self) -> bool:
+        """Whether it reaches its threshold."""
+        return self.test is Test.AT_LEAST
+
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -146,9 +164,24 @@ class Bottleneck:
         return {"kind": self.kind.value, "part": plain(self.part), "value": self.value}
 
 
-def named(kind: Kind, part: Part | None) -> Finding:
-    """A kind with its part, as sentences name it."""
-    return Finding(kind, {} if part is None else {"part": part})
+class Title(StrEnum):
+    """How a verdict is called where its kind and part do not say all."""
+
+    CAUSED = "caused"
+    NO_SINGLE_LIMIT = "no_single_limit"
+    USE = "use"
+
+
+def named(kind: Kind, part: Part | None, cause: CauseId | None = None) -> Finding:
+    """A kind with its part and what causes it, as sentences name it."""
+    found = Finding(kind, {} if part is None else {"part": part})
+    return found if cause is None else Finding(Title.CAUSED, {"verdict": found, "cause": cause})
+
+
+def balanced(uses: Mapping[Part, float]) -> Finding:
+    """The title of NO_SINGLE_LIMIT. uses: percent of time of what is used most."""
+    shown = tuple(Finding(Title.USE, {"part": part, "use_pct": use}) for part, use in uses.items())
+    return Finding(Title.NO_SINGLE_LIMIT, {"uses": shown})
 
 
 class CauseId(StrEnum):
@@ -160,8 +193,8 @@ class CauseId(StrEnum):
     SCATTERED_ACCESS = "scattered_access"
     DIVERGENCE = "divergence"
     INSTRUCTION_CACHE = "instruction_cache"
-    TAIL = "tail"
-    CONCURRENT_KERNELS = "concurrent_kernels"
+    PARTIAL_WARPS = "partial_warps"
+    """Blocks of fewer threads than a warp has."""
     CONSTANT_CACHE = "constant_cache"
     MEMORY_FENCE = "memory_fence"
     SLEEPING = "sleeping"
@@ -178,6 +211,17 @@ class Cause:
     """Percent of the launch's time (or of the binding resource's use) that it accounts for; None where that is not
     known."""
 
+    @property
+    def top(self) -> Comparison:
+        """The number that shows it best."""
+        return self.evidence[0]
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "id": self.id.value, "share_pct": self.share_pct, "evidence": [each.fields() for each in self.evidence],
+        }  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -191,14 +235,14 @@ class Verdict:
     runner_up: Bottleneck | None = None
     """What the verdict would be otherwise."""
     margin_points: float | None = None
-    """Points of a percent by which the evidence would have to change for the runner-up; negative where it is ahead and
-    merely feeds what binds."""
+    """Points of a percent by which one number would have to change for the runner-up, of all rules that would come
+    first then; negative where it is ahead and merely feeds what binds."""
     resources: tuple[Bottleneck, ...] = ()
     """Every resource that was measured, the busiest first."""
     idle: TracedNumber | None = None
     """Percent of the time of the multiprocessor that worked longest in which the average one was idle."""
     causes: tuple[Cause, ...] = ()
-    """The one that accounts for most first."""
+    """Why, the most specific first; empty where the counters show none of the causes that are known."""
     missing: tuple[str, ...] = ()
     """Columns that would have told more."""
     notes: tuple[Finding, ...] = ()
@@ -206,7 +250,9 @@ class Verdict:
     @property
     def finding(self) -> Finding:
         """What its title is made from."""
-        return named(self.kind, self.part)
+        if self.kind is Kind.NO_SINGLE_LIMIT:
+            return balanced({item.part: item.value for item in self.resources[:MOST_USES] if item.part})
+        return named(self.kind, self.part, self.causes[0].id if self.causes else None)
 
     @property
     def close(self) -> bool:

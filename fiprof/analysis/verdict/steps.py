@@ -96,7 +96,7 @@ class Situation:
 def steps(situation: Situation) -> tuple[Step, ...]:
     """The two or three steps that follow, the largest gain first; those without an estimate come last."""
     verdict, case = situation.verdict, situation.case
-    if verdict.kind is Kind.UNKNOWN:
+    if verdict.kind in (Kind.UNKNOWN, Kind.CONCURRENT, Kind.NO_SINGLE_LIMIT):
         return ()
     by_part = _BY_PART.get(verdict.part) if verdict.part else None
     found = [*(by_part or _BY_KIND[verdict.kind])(situation)]
@@ -211,6 +211,10 @@ _FEWER: Mapping[Part, StepId] = {
     Part.XU_PIPE: StepId.LESS_XU,
     Part.FP64_PIPE: StepId.SINGLE_PRECISION,
     Part.LSU_PIPE: StepId.WIDER_ACCESSES,
+    Part.ADU_PIPE: StepId.FIND_UNIT,
+    Part.CBU_PIPE: StepId.FIND_UNIT,
+    Part.TEX_PIPE: StepId.FIND_UNIT,
+    Part.UNIFORM_PIPE: StepId.FIND_UNIT,
     Part.OTHER_COMPUTE: StepId.FIND_UNIT,
 }
 

@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fiprof.analysis import alternatives, checks
+from fiprof.analysis.check_rules import Check
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
-from fiprof.analysis.thresholds import BARELY, BUSY, CLOSE, DOMINANT_STALL, SATURATED, SHORT
+from fiprof.analysis.thresholds import DOMINANT_STALL
 from fiprof.analysis.verdict import measured, quoted_rules
 from fiprof.analysis.verdict import steps as advice
 from fiprof.analysis.verdict.cases import cases
-from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Doubt, Kind, Verdict, compare
+from fiprof.analysis.verdict.doubts import confidence, doubts
+from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Verdict, compare
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.step import Step
 from fiprof.analysis.verdict.steps import Situation
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding
-from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
+from fiprof.model.floors import dram_use
+from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
 
 
@@ -75,7 +78,7 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
     kept = run.launches_named(kernel) if launches else []
     of_cases = {case.case: case for case in cases(run)}
     failed = checks.failed(run)
-    judges = _Judge(run, of_cases, checks.by_launch(failed))
+    judges = _Judge(run, of_cases, failed)
     ids = {launch.case for launch in kept}
     warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]
     if not launches:
@@ -91,7 +94,7 @@ def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
 class _Judge:
     """Judges the launches of a run."""
 
-    def __init__(self, run: Run, of_cases: Mapping[str, CaseVerdict], failed: Mapping[int, Sequence[Finding]]) -> None:
+    def __init__(self, run: Run, of_cases: Mapping[str, CaseVerdict], failed: Sequence[Check]) -> None:
         self.run = run
         self.cases = of_cases
         self.failed = failed
@@ -115,8 +118,9 @@ class _Judge:
         stalls = self._stalls(launch)
         found = judge(
             launch,
-            stall=stalls[0] if stalls else None,
+            stalls=stalls,
             waiting=case.waiting if case else None,
+            dram=dram_use(self.run, launch),
             names=self.run.metric_name,
         )
         ops, moved = self._excess(launch)
@@ -132,13 +136,13 @@ class _Judge:
             case=case,
         )
         steps = (*self._measured(launch), *advice.steps(situation))
-        doubts = tuple(_doubts(found, launch, self.failed.get(launch.launch, ())))
+        why = doubts(found, launch, [each for each in self.failed if each.concerns(launch)])
         return LaunchVerdict(
             **vars(found),
             row=launch,
             iteration_share=self._share(launch),
-            confidence=_confidence(found, doubts),
-            doubts=doubts,
+            confidence=confidence(found, why),
+            doubts=why,
             steps=steps,
             rules=advice.with_steps(rules, steps),
         )
@@ -168,32 +172,3 @@ class _Judge:
         if not duration or duration < self.longest[launch.case] / 2:
             return None, None
         return self.excess.get(launch.case or "", (None, None))
-
-
-def _doubts(found: Verdict, launch: Launch, failed: Sequence[Finding]) -> list[Finding]:
-    """Why a verdict is not surer."""
-    of_host = found.kind is Kind.LAUNCH
-    # Counters are no evidence of what happens between kernels.
-    doubts: list[Finding] = [] if of_host else list(failed)
-    if found.kind is Kind.UNKNOWN:
-        doubts.append(Finding(Doubt.UNKNOWN))
-    margin = found.margin_points
-    if margin is not None and 0 <= margin < CLOSE.value and found.runner_up is not None:
-        close = Doubt.BARELY if margin < BARELY.value else Doubt.CLOSE
-        doubts.append(Finding(close, {"margin_points": margin, "runner_up": found.runner_up.finding}))
-    decided = found.evidence[0] if found.evidence else None
-    if found.kind in (Kind.COMPUTE, Kind.MEMORY) and decided and BUSY.value <= decided.value < SATURATED.value:
-        doubts.append(Finding(Doubt.NOT_SATURATED, {"part": found.part, "use": decided.number}))
-    duration = launch.traced(DURATION)
-    if duration is not None and duration.value < SHORT.value and not of_host:
-        doubts.append(Finding(Doubt.SHORT, {"duration": duration}))
-    if found.missing and not of_host:
-        doubts.append(Finding(Doubt.MISSING, {"columns": found.missing}))
-    return doubts
-
-
-def _confidence(found: Verdict, doubts: Sequence[Finding]) -> Confidence:
-    margin = found.margin_points
-    if found.kind is Kind.UNKNOWN or (margin is not None and 0 <= margin < BARELY.value):
-        return Confidence.LOW
-    return Confidence.MEDIUM if doubts else Confidence.HIGH
