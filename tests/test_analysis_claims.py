@@ -158,7 +158,7 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     assert found.effect is not None and found.effect.interval is not None
     low, high = found.effect.interval
     assert low < np.median(times_us) / 100 < high
-    assert found.effect.count == 6 and found.effect.most == pytest.approx(max(times_us) / 100, rel=0.01)
+    assert found.effect.count == 6
 
 
 def test_what_a_claim_depends_on_is_found_in_the_parameters() -> None:
@@ -209,7 +209,8 @@ def test_no_difference_is_seen_where_the_intervals_overlap() -> None:
         for backend, us in (("fa2", us), ("fa3", 100))
     }
     assert result("fa3-beats-fa2", cases[4, "fa2"], cases[4, "fa3"]).verdict == "not_testable"
-    assert result("fa3-beats-fa2", *cases.values()).directions == {"more": 1, "same": 1}
+    both = result("fa3-beats-fa2", *cases.values())
+    assert (both.counted(Outcome.HOLDS), both.counted(Outcome.UNCLEAR)) == (1, 1)
 
 
 # Claims about traffic and bounds

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from fiprof.analysis.ratio import Direction, Ratio, by_rounds
+from fiprof.analysis.ratio import Ratio, by_rounds
 from fiprof.analysis.splits import LEAST_BYTES, Split, split
 from fiprof.analysis.study import (
     Absence,
@@ -245,7 +245,7 @@ class Bound:
         return Outcome.HOLDS if verdict.kind == self.kind else Outcome.BELOW
 
 
-UNDECIDED_KINDS = ("unknown", "no_single_limit")
+UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT)
 """Kinds of a verdict that say nothing for or against a bound."""
 
 Test = TimeRatio | Growth | Saving | Bound
@@ -288,8 +288,6 @@ class Effect:
     """Of them."""
     median: float
     """Over the pairs. Of a bound: the part of the cases in which it holds."""
-    least: float
-    most: float
     interval: tuple[float, float] | None
     """Where the median lies if every pair lies in its own interval: it holds with the confidence that all of those do.
     Of a bound: the part if it held in none or in all of the unclear cases. None of savings, counted once."""
@@ -315,11 +313,6 @@ class Result:
     def ratios(self) -> list[Ratio]:
         """Of the pairs' plain times."""
         return [item.ratio for item in self.tested if item.ratio is not None]
-
-    @property
-    def directions(self) -> Counter[Direction]:
-        """How many of the ratios' intervals lie above 1, below it, or hold it."""
-        return Counter(ratio.direction for ratio in self.ratios)
 
     @property
     def savings(self) -> list[float]:
@@ -350,14 +343,12 @@ def effect(tested: Sequence[Tested]) -> Effect | None:
     if ratios := [item.ratio for item in tested if item.ratio is not None]:
         values = [ratio.value for ratio in ratios]
         interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
-        return Effect(
-            len(tested), median(values), min(values), max(values), interval if all(r.sure for r in ratios) else None
-        )
+        return Effect(len(tested), median(values), interval if all(ratio.sure for ratio in ratios) else None)
     if savings := [item.saving for item in tested if item.saving is not None]:
-        return Effect(len(tested), median(savings), min(savings), max(savings), None)
+        return Effect(len(tested), median(savings), None)
     holds, unclear = (sum(item.outcome is each for item in tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
     share = holds / len(tested)
-    return Effect(len(tested), share, share, share, (share, (holds + unclear) / len(tested)))
+    return Effect(len(tested), share, (share, (holds + unclear) / len(tested)))
 
 
 def _verdict(decided: Sequence[Outcome]) -> ClaimVerdict:

@@ -106,12 +106,16 @@ def _section(study: Study, result: Result) -> Section:
         phrase("claim.test", how=how(claim)) + _level(result),
     ]
     blocks: list[Block] = [
-        Text((phrase("claim.summary", summary=summary(study, result)),)),
+        Text((_sentence(summary(study, result)),)),
         Bullets(tuple(Text((line,)) for line in lines)),
     ]
     if result.tested:
-        blocks.append(Table(_tested(study, result.tested), f"tested-{claim.name}", appendix=True))
+        blocks.append(Table(_tested(study, result), f"tested-{claim.name}", appendix=True))
     return Section(f"claim-{claim.name}", title(result), tuple(blocks))
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 # What was found
@@ -189,7 +193,7 @@ def _outcomes(result: Result) -> str:
 def _counted(result: Result, counts_: Mapping[StrEnum, int]) -> str:
     other = isinstance(result.claim.test, Bound)
     return ", ".join(
-        phrase(f"claim.holds.{'other_bound' if other and outcome is Outcome.BELOW else outcome}", count=n)
+        phrase(f"claim.counted.{'other_bound' if other and outcome is Outcome.BELOW else outcome}", count=n)
         for outcome, n in counts_.items()
     )
 
@@ -287,8 +291,8 @@ def _limits(limits: Limits, *, percent: bool = False) -> str:
 
 
 def _confirming(limits: Limits, *, percent: bool = False) -> str:
-    key_ = "plain" if limits.tolerance is None or percent else "tolerance"
-    return phrase(f"limits.{key_}", limits=_limits(limits, percent=percent), tolerance=limits.tolerance)
+    kind = "plain" if limits.tolerance is None else "tolerance"
+    return phrase(f"limits.{kind}", limits=_limits(limits, percent=percent), tolerance=limits.tolerance)
 
 
 # Case by case
@@ -296,15 +300,17 @@ def _confirming(limits: Limits, *, percent: bool = False) -> str:
 _ORDER = (Outcome.BELOW, Outcome.ABOVE, Outcome.UNCLEAR, Outcome.HOLDS)
 
 
-def _tested(study: Study, tested: Sequence[Tested]) -> View:
+def _tested(study: Study, result: Result) -> View:
     """Every case or pair, those that contradict first, with the runs that hold them."""
+    tested, bound = result.tested, isinstance(result.claim.test, Bound)
     runs = max(len({case.run for case in item.cases}) for item in tested)
     rows = []
     for item in sorted(tested, key=lambda item: _ORDER.index(item.outcome)):
         names = list(dict.fromkeys(case.run for case in item.cases))
         links = [run_link(study, name) for name in names] + [""] * (runs - len(names))
         name = short_pair(study, *item.cases) if len(item.cases) == 2 else short(study, item.cases[0])
-        rows.append((name, measured(item), worded(item.outcome), *links))
+        other = bound and item.outcome is Outcome.BELOW
+        rows.append((name, measured(item), phrase("claim.other") if other else worded(item.outcome), *links))
     columns = [Column("cases", "cases"), Column("measured", "measured"), Column("outcome", "claim")]
     columns += [Column(f"run_{i}", "run" if not i else "other run") for i in range(runs)]
     return View(tuple(columns), tuple(rows), notes=tuple(filter(None, [key(study, tested[0].cases)])))

@@ -15,6 +15,9 @@ from fiprof.reports.study_pages.numbers import number, ratio_words
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import phrase
 
+TWO_DECIMALS = 0.1
+"""From here to 1 two decimals are enough."""
+
 
 def where(found: Fit) -> str:
     """What is the same in all cases of a fit."""
@@ -44,7 +47,7 @@ def _follows(found: Fit) -> str:
         seen = phrase(f"study_fit.{'cost' if cost.low > 0 else 'no_cost'}", cost=estimate(cost), most=number(cost.high))
         return phrase("study_fit.line", slope=estimate(line.slope_us, scale), unit=unit, fixed=seen)
     if law.holds:
-        return phrase("study_fit.law", axis=axis_name(found.axis), exponent=exponent(law.exponent))
+        return phrase("study_fit.law", axis=axis_name(found.axis), exponent=estimate(law.exponent))
     return phrase("study_fit.neither", axis=axis_name(found.axis), at=line.worst.at, part=abs(line.worst.part))
 
 
@@ -57,13 +60,10 @@ def _step(found: Fit, one: int, other: int) -> str:
 
 
 def estimate(found: Estimate, scale: float = 1.0) -> str:
-    """``2.58 (2.44 to 2.71)``."""
-    return f"{number(found.value * scale)} ({number(found.low * scale)} to {number(found.high * scale)})"
-
-
-def exponent(found: Estimate) -> str:
-    """``0.90 (0.88 to 0.92)``."""
-    return f"{found.value:.2f} ({found.low:.2f} to {found.high:.2f})"
+    """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``."""
+    value, low, high = (each * scale for each in (found.value, found.low, found.high))
+    word = (lambda each: f"{each:.2f}") if TWO_DECIMALS <= abs(value) < 1 else number
+    return f"{word(value)} ({word(low)} to {word(high)})"
 
 
 def unit_of(found: Fit) -> tuple[str, float]:
@@ -94,7 +94,7 @@ def view(study: Study, found: Sequence[Fit], *, title: str = "") -> View:
             lambda item: estimate(item.line.intercept_us) if item.line.holds else "–",
         ),
         (Column("residual_pct", "worst", "%", "+.0f"), lambda item: 100 * item.line.worst.part),
-        (Column("exponent", "exponent"), lambda item: exponent(item.law.exponent) if item.law.holds else "–"),
+        (Column("exponent", "exponent"), lambda item: estimate(item.law.exponent) if item.law.holds else "–"),
         (Column("law_residual_pct", "worst", "%", "+.0f"), lambda item: 100 * item.law.worst.part),
     ]
     others = short_key(study, fitted[0].workload, without=(fitted[0].axis,))
