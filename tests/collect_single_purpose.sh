@@ -1,10 +1,15 @@
 #!/bin/sh
-# Collects the kernels of tests/single_purpose.py on this machine's GPU, all in one run folder (about two minutes).
-# Run it from the repository's root; what follows is passed on to fiprof collect, e.g. --python PATH or --dry-run.
+# Collects the kernels of tests/single_purpose.py on this machine's GPU in one run folder, and those of
+# tests/trouble_kernels.py in another (about two minutes each). Run it from the repository's root; what follows is passed
+# on to fiprof collect, e.g. --python PATH or --dry-run.
 set -eu
-workloads=""
-for name in matmul device_copy l2_copy l2_read pointer_chase one_block uneven_blocks tiny_launches bank_conflicts fma_chain; do
-    workloads="$workloads --workload tests/single_purpose.py:$name"
+PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+export PYTHONPATH
+for file in tests/single_purpose.py tests/trouble_kernels.py; do
+    workloads=""
+    for name in $(sed -nE 's/^    name(, summary)? = "([a-z0-9_]+)".*/\2/p' "$file"); do
+        workloads="$workloads --workload $file:$name"
+    done
+    # shellcheck disable=SC2086 # the words of the list are separate arguments
+    fiprof collect $workloads "$@"
 done
-# shellcheck disable=SC2086 # the words of the list are separate arguments
-exec fiprof collect $workloads "$@"

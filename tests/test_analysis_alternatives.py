@@ -10,8 +10,8 @@ import pytest
 
 from fiprof.analysis import alternatives, intervals
 from fiprof.analysis.alternatives import Measure, Observed, TimedCase, Value
-from fiprof.analysis.shapes import of_study, shapes
-from fiprof.analysis.study import load
+from fiprof.analysis.shapes import fastest_pairs, of_study, shapes
+from fiprof.analysis.study import load, side
 from fiprof.analysis.verdict.step import StepId
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
@@ -200,6 +200,10 @@ def test_the_fastest_option_of_each_model_shape_is_diagnosed_and_the_others_are_
         ("rope tokens 65,536, cos_sin_cache", {}),
         ("rope tokens 65,536, llama31", {}),
     ]
+    # Models are compared as one would run them: 18 sizes of decode, none in a way that another one beats.
+    models = fastest_pairs(study, side("decode", kv_heads=32), side("decode", kv_heads=8))
+    assert len(models) == 18 and not {case.id for pair in models for case in pair} & of_study(study).keys()
+    assert not fastest_pairs(study, side("prefill", backend="fa2"), side("prefill", backend="fa3"))
     # Kernels are spoken of where nothing else is faster.
     diagnosed = {case.id for finding in kernels(study) for case in finding.cases}
     assert not diagnosed & of_study(study).keys()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Alternative
-from fiprof.analysis.study import Study, size
+from fiprof.analysis.study import Pair, Side, Study, matches, size
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.results import CaseResult
 
@@ -24,7 +25,6 @@ class Shape:
 def shapes(study: Study) -> list[Shape]:
     """Every model shape of the study, in its order: parameters that are neither sizes nor options of solving."""
     faster = of_study(study)
-    order = {case.id: index for index, case in enumerate(study.measured)}
     largest: dict[object, tuple[CaseResult, ...]] = {}
     for solving in alternatives.by_problem(study.measured):
         key = _model(study, solving[0])
@@ -32,12 +32,41 @@ def shapes(study: Study) -> list[Shape]:
             largest[key] = solving
     found = []
     for solving in largest.values():
-        kept = [case for case in solving if case.id not in faster] or list(solving[:1])
-        most_us = _us(kept[0]) * (1 + WORTH_CHANGING.share)
-        avoid = [(case, faster[case.id]) for case in reversed(solving) if case.id in faster and case not in kept]
-        fastest = min((case for case in kept if _us(case) <= most_us), key=lambda case: order[case.id])
-        found.append(Shape(fastest, tuple(avoid)))
+        avoid = tuple((case, faster[case.id]) for case in reversed(solving) if case.id in faster)
+        found.append(Shape(_fastest(study, solving, faster), avoid))
+    order = _order(study)
     return sorted(found, key=lambda shape: order[shape.fastest.id])
+
+
+def fastest_pairs(study: Study, one: Side, other: Side) -> list[Pair]:
+    """The fastest cases of the problems of two sides, paired where nothing else differs: what a model's choice does.
+
+    None where a side names an option of solving: :func:`fiprof.analysis.study.pairs` has those that differ in it.
+    """
+    named = {name for side in (one, other) for name, _ in side.params}
+    faster = of_study(study)
+    sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
+    for solving in alternatives.by_problem(study.measured):
+        _, defining = alternatives.problem(solving[0].workload, solving[0].params)
+        if not named <= {name for name, _, _ in defining}:
+            continue
+        rest = frozenset(item for item in defining if item[0] not in named)
+        for found, side in zip(sides, (one, other), strict=True):
+            if solving[0].workload == side.workload and matches(solving[0], dict(side.params)):
+                found[rest] = _fastest(study, solving, faster)
+    return [(case, sides[1][rest]) for rest, case in sides[0].items() if rest in sides[1]]
+
+
+def _fastest(study: Study, solving: tuple[CaseResult, ...], faster: Mapping[str, Alternative]) -> CaseResult:
+    """Of the cases that nothing is certain to beat, and that are as fast as each other, the study's first."""
+    kept = [case for case in solving if case.id not in faster] or list(solving[:1])
+    most_us = _us(kept[0]) * (1 + WORTH_CHANGING.share)
+    order = _order(study)
+    return min((case for case in kept if _us(case) <= most_us), key=lambda case: order[case.id])
+
+
+def _order(study: Study) -> dict[str, int]:
+    return {case.id: index for index, case in enumerate(study.measured)}
 
 
 def of_study(study: Study) -> dict[str, Alternative]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis.ratio import Direction, Ratio, of_cases
+from fiprof.analysis.shapes import fastest_pairs
 from fiprof.analysis.study import Pair, Side, Study, absent_pair, kernel_shares, main_kernel, pairs
+from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model import packs
 from fiprof.model.results import CaseResult
 from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured, slug
@@ -20,13 +22,13 @@ MOST_EXCEPTIONS = 4
 ASIDE_MENTIONED = 0.25
 """Part of a case's kernel time from which :attr:`Choice.aside` is named beside a ratio. fiprof's own choice."""
 
-WORTH = 1.02
-"""A ratio below it is no reason to choose, however sure it is. fiprof's own choice."""
+WORTH = 1 + WORTH_CHANGING.share
+"""A ratio below it is no reason to choose, however sure it is."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Two ways to do the same, and how a recommendation for one of them is said."""
+    """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
 
     anchor: str
     what: str
@@ -49,8 +51,12 @@ _Compared = tuple[Pair, Ratio]
 
 
 def choose(study: Study, choice: Choice) -> list[StudyFinding]:
-    """What the pairs of cases that differ in a choice alone say about it; one finding for each value of ``by``."""
-    both = pairs(study, choice.old, choice.new)
+    """What the pairs of cases that differ in a choice alone say about it; one finding for each value of ``by``.
+
+    Of two models each size is solved the fastest way: nobody who chooses one takes what this study advises against.
+    """
+    models = fastest_pairs(study, choice.old, choice.new)
+    both = models or pairs(study, choice.old, choice.new)
     ratios = [(pair, ratio) for pair in both if (ratio := of_cases(*pair)) is not None]
     if not ratios:
         why = absence_words(absent_pair(study, choice.old, choice.new))
@@ -61,11 +67,13 @@ def choose(study: Study, choice: Choice) -> list[StudyFinding]:
         if choice.by and choice.by in study.varied(pair[0].workload):
             word = parameter_words({choice.by: pair[0].params[choice.by]}, pair[0].params)
         groups.setdefault(word, []).append((pair, ratio))
-    return [_chosen(study, choice, word, group) for word, group in groups.items()]
+    return [
+        _chosen(study, choice, word, group, phrase("choice.models") if models else "") for word, group in groups.items()
+    ]
 
 
-def _chosen(study: Study, choice: Choice, word: str, group: Sequence[_Compared]) -> StudyFinding:
-    """ratios are old over new: above 1, the new one is faster."""
+def _chosen(study: Study, choice: Choice, word: str, group: Sequence[_Compared], models: str) -> StudyFinding:
+    """ratios are old over new: above 1, the new one is faster. models: how the sides of two models were solved."""
     without = (choice.by,) if word else ()
     extremes = {id(item): item for item in (max(group, key=_value), min(group, key=_value))}.values()
     return found(
@@ -78,6 +86,7 @@ def _chosen(study: Study, choice: Choice, word: str, group: Sequence[_Compared])
         headline=choice.headline,
         what=f"{choice.what}{f' ({word})' if word else ''}",
         seen=faster_slower((ratio for _, ratio in group), Direction.MORE),
+        models=models,
         pairs=len(group),
         old=choice.old_name,
         new=choice.new_name,
