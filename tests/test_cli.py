@@ -56,6 +56,7 @@ def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:
     assert "--width" in done.stdout
 
 
+@pytest.mark.fault("the ncu that is named does not exist", "`env` names it and how to install it, exit status 1")
 def test_env_names_the_remedies(fiprof: Fiprof, fakes: dict[str, str]) -> None:
     done = fiprof("env", env={**fakes, "FIPROF_NCU": "/no/such/ncu"})
     assert done.returncode == 1
@@ -99,6 +100,7 @@ def test_data_goes_to_stdout_alone(command: str, format_: str) -> None:
     assert printed.startswith("launch,") or format_ == "md"
 
 
+@pytest.mark.fault("stdout is full", "one line, exit status 1")
 def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -108,6 +110,7 @@ def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "fiprof: the output cannot be written: No space left on device\n")
 
 
+@pytest.mark.fault("the reader of a pipe goes away", "a quiet end")
 def test_a_reader_that_goes_away_is_no_error() -> None:
     run = shlex.quote(str(parsed("all").path))
     shell = f"{shlex.quote(sys.executable)} -m fiprof stalls {run} --format json | head -n 1"

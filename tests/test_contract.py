@@ -11,7 +11,7 @@ import pytest
 
 from fiprof.model.keys import KEYS
 from fiprof.reports import words
-from tests import docs_keys
+from tests import docs_faults, docs_keys
 from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder
 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
@@ -57,6 +57,10 @@ def test_every_key_is_documented_and_every_documented_key_is_printed(outputs: Ou
 
 def test_the_page_of_keys_is_made_from_the_code() -> None:
     assert docs_keys.PAGE.read_text(encoding="utf-8") == docs_keys.page(), "python -m tests.docs_keys writes it anew"
+
+
+def test_the_page_of_faults_is_made_from_the_tests() -> None:
+    assert docs_faults.PAGE.read_text(encoding="utf-8") == docs_faults.page(), "python -m tests.docs_faults writes it"
 
 
 # The word test

@@ -92,6 +92,9 @@ EXIT_3 = """hi
 """
 
 
+@pytest.mark.fault(
+    "ncu profiles nothing, finds no metric or may not read counters, with exit status 0", "the step fails in one line"
+)
 @pytest.mark.parametrize(
     ("log", "status", "message"),
     [
@@ -113,6 +116,7 @@ def test_failures_become_errors(tmp_path: Path, log: str, status: int, message: 
     assert caught.value.message == message
 
 
+@pytest.mark.fault("ncu ends with 0 and writes no report", "the step fails in one line")
 def test_exit_status_0_and_no_report(tmp_path: Path) -> None:
     with pytest.raises(FiprofError, match="ncu made no report"):
         ncu.check_log("==PROF== Disconnected from process 1\n", tmp_path / "p.ncu-rep", exit_status=0)

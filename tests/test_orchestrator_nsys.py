@@ -54,6 +54,10 @@ def test_export_argv() -> None:
     )
 
 
+@pytest.mark.fault(
+    "nsys's importer cannot start: exit status 0, only a .qdstrm is left",
+    "the step fails; the missing libraries are named",
+)
 def test_importer_that_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "trace.qdstrm").write_bytes(b"x")
     with pytest.raises(FiprofError) as caught:
@@ -64,12 +68,14 @@ def test_importer_that_cannot_start(tmp_path: Path) -> None:
     assert "libdw1" in caught.value.remedy
 
 
+@pytest.mark.fault("nsys leaves an empty report", "the step fails with nsys's last line")
 def test_empty_report(tmp_path: Path) -> None:
     (tmp_path / "trace.nsys-rep").touch()
     with pytest.raises(FiprofError, match="nsys made no report: the disk is full"):
         nsys.check_report(tmp_path / "trace.nsys-rep", "…\nthe disk is full\n")
 
 
+@pytest.mark.fault("an nsys that drops the ranges of a newer nvtx", "the step fails; versions that fit are named")
 def test_no_ranges_names_the_versions_that_fit() -> None:
     with pytest.raises(FiprofError) as caught:
         nsys.check_contents(kernels=10, ranges=0, nvtx_incompatible=True, nsys="2024.2.3", nvtx="0.2.17")
@@ -77,6 +83,7 @@ def test_no_ranges_names_the_versions_that_fit() -> None:
     assert caught.value.remedy == nsys.NVTX_REMEDY
 
 
+@pytest.mark.fault("a workload that launches no kernel, under nsys", "the step fails in one line")
 def test_no_kernels() -> None:
     with pytest.raises(FiprofError, match="nsys saw no kernel"):
         nsys.check_contents(kernels=0, ranges=3, nvtx_incompatible=False, nsys="2025.3.1", nvtx="0.2.17")

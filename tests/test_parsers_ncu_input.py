@@ -89,6 +89,7 @@ def test_a_page_of_another_shape_has_the_same_launches(tmp_path: Path, page: str
     assert ("caf\ufffd" in read(tmp_path, "launches")[0]["kernel_full"]) == isinstance(page, bytes)
 
 
+@pytest.mark.fault("kernel names with quotes, commas, line breaks or HTML", "kept whole")
 @pytest.mark.parametrize(
     ("kernel", "short"),
     [
@@ -192,6 +193,10 @@ def test_a_column_that_stands_twice_and_says_the_same_counts_once(tmp_path: Path
 NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
 
 
+@pytest.mark.fault(
+    "ncu's raw page empty, of another format, cut short, with a launch or a column twice",
+    "one line and how to export it again; no table is written",
+)
 @pytest.mark.parametrize(
     ("content", "problem", "remedy"),
     [
@@ -223,6 +228,7 @@ def test_what_is_no_page_gets_one_line(tmp_path: Path, content: str, problem: st
     assert not (tmp_path / "tables").exists()
 
 
+@pytest.mark.fault("ncu's raw page is a folder, or has 10 GB", "one line")
 @pytest.mark.parametrize(
     ("name", "bytes_", "problem"),
     [
@@ -243,6 +249,7 @@ def test_what_is_no_file_or_too_large_a_one(tmp_path: Path, name: str, bytes_: i
 PAGE = text(recorded())
 
 
+@pytest.mark.fault("ncu's raw page cut off at any byte", "whole launches, or one line")
 @settings(max_examples=300, deadline=None)
 @given(cut=st.integers(0, len(PAGE)))
 def test_a_page_cut_anywhere_gives_whole_launches_or_an_error(cut: int) -> None:
@@ -266,6 +273,7 @@ def attempt(content: str, folder: Path) -> ncu.NcuSummary | FiprofError:
         return error
 
 
+@pytest.mark.fault("any bytes in place of ncu's raw page", "one line")
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(max_size=200))
 def test_any_bytes_are_refused_in_one_line(content: bytes) -> None:
@@ -284,6 +292,7 @@ def details(*rows: Sequence[str]) -> str:
     return text([DETAILS_HEADER, *rows])
 
 
+@pytest.mark.fault("ncu's details page damaged or of another report", "launches and stalls are read; the page is named")
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
@@ -349,6 +358,7 @@ def test_listings_go_to_the_launches_in_order_and_repetitions_count_once(tmp_pat
     ]  # fmt: skip
 
 
+@pytest.mark.fault("ncu's source page damaged or of another report", "launches and stalls are read; the page is named")
 @pytest.mark.parametrize(
     ("page", "sentence"),
     [
@@ -388,6 +398,7 @@ def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: py
     assert caught.value.remedy == "pip install 'fiprof[ncu-rep]'"
 
 
+@pytest.mark.fault("other bytes in place of the .ncu-rep", "one line; no table is written")
 @pytest.mark.parametrize("content", [b"", b"not a report", b"NVR\x00\x02\x00\x00\x00"])
 def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("ncu_report")

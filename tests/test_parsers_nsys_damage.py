@@ -51,11 +51,16 @@ def test_no_file(tmp_path: Path) -> None:
     assert error.remedy == "nsys export --type sqlite makes it from a report"
 
 
+@pytest.mark.fault("a folder stands where nsys's SQLite export should be", "one line names it")
 def test_a_folder(tmp_path: Path) -> None:
     (tmp_path / "trace.sqlite").mkdir()
     assert failure(tmp_path / "trace.sqlite").message == f"{tmp_path}/trace.sqlite is a folder, not an nsys export"
 
 
+@pytest.mark.fault(
+    "nsys's SQLite export is empty, of another format or cut short",
+    "one line tells how many bytes of how many; the command that exports it again",
+)
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -74,6 +79,7 @@ def test_a_file_that_is_not_whole(content: bytes, complaint: str, tmp_path: Path
     assert error.remedy == AGAIN
 
 
+@pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
 def test_somebody_elses_database(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "trace.sqlite")
     connection.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
@@ -83,6 +89,7 @@ def test_somebody_elses_database(tmp_path: Path) -> None:
     assert error.remedy == AGAIN
 
 
+@pytest.mark.fault("nsys is still writing the export", "one line says so")
 def test_a_file_that_is_being_written(tmp_path: Path) -> None:
     sqlite = altered(tmp_path)
     writer = sqlite3.connect(sqlite, isolation_level=None)
@@ -100,6 +107,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     assert failure(sqlite).message == f"{sqlite} cannot be read: Permission denied"
 
 
+@pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
 def test_a_page_of_garbage(tmp_path: Path) -> None:
     root = (
         sqlite3.connect(FIVE_KERNELS)
@@ -114,6 +122,7 @@ def test_a_page_of_garbage(tmp_path: Path) -> None:
     assert error.remedy == AGAIN
 
 
+@pytest.mark.fault("text, a fraction or bytes in nsys's columns of integers", "read, or one line")
 @pytest.mark.parametrize("value", ["'text'", "1.5", "x'00ff'"])
 @pytest.mark.parametrize("column", ["start", "demangledName", "gridX", "correlationId", "globalPid"])
 def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_path: Path) -> None:
@@ -127,6 +136,7 @@ def test_something_else_in_a_column_of_integers(column: str, value: str, tmp_pat
     assert not message or "trace.sqlite is damaged: " in message
 
 
+@pytest.mark.fault("allocations of 2^62 bytes in nsys's export", "one line: damaged")
 def test_sizes_that_no_memory_has(tmp_path: Path) -> None:
     sqlite = altered(tmp_path, f"UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = {2**62}, memoryOperationType = 0")
     error = failure(sqlite)
@@ -134,6 +144,7 @@ def test_sizes_that_no_memory_has(tmp_path: Path) -> None:
     assert error.remedy == AGAIN
 
 
+@pytest.mark.fault("a later parse of nsys's export fails", "the tables of the earlier one stay as they were")
 def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
     nsys.parse(FIVE_KERNELS, tmp_path / "tables")
     before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
@@ -143,6 +154,7 @@ def test_tables_of_an_earlier_parse_survive_a_failure(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == before
 
 
+@pytest.mark.fault("nsys's export cut off at any byte", "one line")
 @settings(deadline=None)
 @given(st.data())
 def test_cut_off_anywhere(data: st.DataObject) -> None:
@@ -150,6 +162,7 @@ def test_cut_off_anywhere(data: st.DataObject) -> None:
     assert clean_or_refused(whole[: data.draw(st.integers(0, len(whole) - 1))])
 
 
+@pytest.mark.fault("the export copied while nsys wrote it", "read, or one line: damaged")
 @settings(deadline=None)
 @given(st.data())
 def test_cut_off_anywhere_with_a_header_that_says_so(data: st.DataObject) -> None:
@@ -162,6 +175,7 @@ def test_cut_off_anywhere_with_a_header_that_says_so(data: st.DataObject) -> Non
     assert not message or "is damaged: " in message
 
 
+@pytest.mark.fault("up to 20 random bytes of nsys's export changed", "read, or one line")
 @settings(deadline=None)
 @given(st.data())
 def test_bytes_changed_anywhere(data: st.DataObject) -> None:
