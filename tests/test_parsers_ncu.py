@@ -235,6 +235,7 @@ def test_hottest_instruction_of_rmsnorm(full: Path) -> None:
     assert hottest == {
         "launch": 3, "address": 3088, "sass": "HADD2.F32 R15, -RZ, R8.H0_H0", "source_file": None, "source_line": None,
         "samples": 664, "samples_not_issued": 298, "top_reason": "long_scoreboard",
+        "executed": 65536, "sectors": 0, "ideal_sectors": 0,
     }  # fmt: skip
 
 

@@ -178,6 +178,10 @@ class Run:
         """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
         return self._reader(name).read(columns)
 
+    def columns(self, table: str) -> frozenset[str]:
+        """The columns that a table has; none where the run has no such table."""
+        return self._reader(table).columns if self.has(table) else frozenset()
+
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         """The same as a DataFrame."""
         frame: pd.DataFrame = self.table(name, columns).to_pandas()
@@ -190,7 +194,7 @@ class Run:
         """
         if not self.has(table):
             return []
-        there = [column for column in columns if column in self._reader(table).columns]
+        there = [column for column in columns if column in self.columns(table)]
         absent = dict.fromkeys(column for column in columns if column not in there)
         return [
             {**absent, **{name: None if value != value else value for name, value in row.items()}}

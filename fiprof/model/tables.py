@@ -113,6 +113,9 @@ TABLES: dict[str, Table] = {
             ("samples", "int64", "warp samples at this instruction"),
             ("samples_not_issued", "int64", "those in cycles in which the scheduler issued nothing"),
             ("top_reason", "category", "the reason with most samples; null without samples"),
+            ("executed", "int64", "times that a warp executed it"),
+            ("sectors", "int64", "sectors of 32 bytes of global memory that it touched"),
+            ("ideal_sectors", "int64", "those that it would touch if the threads of a warp accessed neighbours"),
         ),
         _table(
             "kernels",

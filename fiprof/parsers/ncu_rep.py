@@ -25,6 +25,12 @@ SASS_BYTES = 16
 """Of an instruction, on every GPU that ncu profiles."""
 _SAMPLES = "smsp__pcsamp_sample_count"
 _EXECUTED = "inst_executed"
+_COUNTS = {
+    "executed": _EXECUTED,
+    "sectors": "memory_l2_theoretical_sectors_global",
+    "ideal_sectors": "memory_l2_theoretical_sectors_global_ideal",
+}
+"""Field of an instruction -> ncu's metric by address."""
 # @section:SchedulerStats:Scheduler Statistics@ and @url:text:https://…@ are links in a rule's message.
 _LINK = re.compile(r"@(?:section:\w+|source:[^:@]*:\d+|sass:\w+):([^@]*)@|@url:([^@]*?):(\w+://[^@]*)@")
 
@@ -161,13 +167,15 @@ def _instructions(action: Action) -> list[Instruction]:
     names = tuple(action.metric_names())
     idle = _by_address(action, not_issued_metrics(names).values())
     reasons = {reason: _by_address(action, [metric]) for reason, metric in sampled_metrics(names).items()}
+    counts = {name: _by_address(action, [metric]) for name, metric in _COUNTS.items() if metric in names}
     return [
         _instruction(
             action,
             address,
-            samples.get(address, 0) if samples else None,
-            idle.get(address, 0) if idle else None,
-            {reason: counts.get(address, 0) for reason, counts in reasons.items()} if samples.get(address) else {},
+            samples=samples.get(address, 0) if samples else None,
+            samples_not_issued=idle.get(address, 0) if idle else None,
+            reasons={reason: found.get(address, 0) for reason, found in reasons.items() if samples.get(address)},
+            **{name: found.get(address, 0) for name, found in counts.items()},
         )
         for address in _walk(action, min(addresses), max(addresses))
     ]
@@ -195,16 +203,12 @@ def _walk(action: Action, first: int, last: int) -> Iterator[int]:
         address += SASS_BYTES
 
 
-def _instruction(
-    action: Action, address: int, samples: int | None, not_issued: int | None, reasons: dict[str, int]
-) -> Instruction:
+def _instruction(action: Action, address: int, **counted: Any) -> Instruction:
     line = action.source_info(address)
     return Instruction(
         address=address,
         sass=action.sass_by_pc(address).strip(),
-        samples=samples,
-        samples_not_issued=not_issued,
-        reasons=reasons,
         source_file=line.file_name() if line else None,
         source_line=line.line() if line else None,
+        **counted,
     )

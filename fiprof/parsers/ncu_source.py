@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SAMPLES = ("# Samples", "Warp Stall Sampling (All Samples)", "Sampling Data (All)")
 _NOT_ISSUED = ("Warp Stall Sampling (Not-issued Samples)", "Sampling Data (Not Issued)")
+_EXECUTED = ("Instructions Executed", "# Instructions Executed")
+_SECTORS = ("L2 Theoretical Sectors Global",)
+_IDEAL_SECTORS = ("L2 Theoretical Sectors Global Ideal",)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,12 @@ class Instruction:
     samples_not_issued: int | None
     reasons: Mapping[str, int]
     """Samples by reason; empty without samples."""
+    executed: int | None = None
+    """Times that a warp executed it."""
+    sectors: int | None = None
+    """Of global memory, of 32 bytes, that it touched."""
+    ideal_sectors: int | None = None
+    """Those that it would touch if the threads of a warp accessed neighbours."""
     source_file: str | None = None
     source_line: int | None = None
 
@@ -182,22 +191,41 @@ class _Columns:
     count: int
     samples: int | None
     not_issued: int | None
+    executed: int | None
+    sectors: int | None
+    ideal_sectors: int | None
     reasons: dict[str, int]
 
     @classmethod
     def of(cls, header: list[str]) -> _Columns:
         place = {name: i for i, name in enumerate(header)}
+
+        def find(names: tuple[str, ...]) -> int | None:
+            return next((place[name] for name in names if name in place), None)
+
         return cls(
             count=len(header),
-            samples=next((place[name] for name in _SAMPLES if name in place), None),
-            not_issued=next((place[name] for name in _NOT_ISSUED if name in place), None),
+            samples=find(_SAMPLES),
+            not_issued=find(_NOT_ISSUED),
+            executed=find(_EXECUTED),
+            sectors=find(_SECTORS),
+            ideal_sectors=find(_IDEAL_SECTORS),
             reasons={reason: i for name, i in place.items() if (reason := source_reason(name))},
         )
 
     def instruction(self, row: list[str]) -> Instruction:
         samples = _count(row, self.samples)
         reasons = {reason: _count(row, i) or 0 for reason, i in self.reasons.items()} if samples else {}
-        return Instruction(int(row[0], 16), row[1].strip(), samples, _count(row, self.not_issued), reasons)
+        return Instruction(
+            address=int(row[0], 16),
+            sass=row[1].strip(),
+            samples=samples,
+            samples_not_issued=_count(row, self.not_issued),
+            reasons=reasons,
+            executed=_count(row, self.executed),
+            sectors=_count(row, self.sectors),
+            ideal_sectors=_count(row, self.ideal_sectors),
+        )
 
 
 def _count(row: list[str], place: int | None) -> int | None:
@@ -219,6 +247,9 @@ def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
             instruction.samples,
             instruction.samples_not_issued,
             instruction.top_reason,
+            instruction.executed,
+            instruction.sectors,
+            instruction.ideal_sectors,
         )
         for launch, listing in instructions.items()
         for instruction in listing
