@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fiprof.analysis.instructions import Family, Listing, access_bytes, by_launch, family
 from fiprof.model.run import Run
+
+_LOADS = (Family.GLOBAL_LOAD, Family.ASYNC_COPY)
 
 WARP_THREADS = 32
 SECTOR_BYTES = 32
-
-ACCESS_BYTES = 4
-"""Bytes of a thread that SASS loads or stores unless the instruction says otherwise (.U8, .64, .128, …)."""
-
-_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
-_GLOBAL = re.compile(r"\b(LDGSTS|LDG|STG)\b((?:\.\w+)*)")
 
 
 @dataclass(frozen=True)
@@ -57,20 +51,18 @@ def widths_by_launch(run: Run) -> dict[int, GlobalWidths]:
 
     Raises FiprofError for a table that cannot be read.
     """
-    found: dict[int, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for row in run.rows("hotspots", ("launch", "sass")):
-        if access := _GLOBAL.search(row["sass"] or ""):
-            kind = "stores" if access[1] == "STG" else "loads"
-            found[row["launch"]][kind].add(_width(access[2].split(".")))
-    return {
-        launch: GlobalWidths(**{kind: tuple(sorted(widths)) for kind, widths in kinds.items()})
-        for launch, kinds in found.items()
-    }
+    return {launch: _widths(listing) for launch, listing in by_launch(run).items()}
 
 
-def _width(modifiers: Iterable[str]) -> int:
-    """The last one that is a width: ``LDGSTS.E.BYPASS.LTC128B.128`` has 16 bytes."""
-    return next((_WIDTHS[word] for word in reversed(list(modifiers)) if word in _WIDTHS), ACCESS_BYTES)
+def _widths(listing: Listing) -> GlobalWidths:
+    loads, stores = set[int](), set[int]()
+    for line in listing.code.lines:
+        kind = family(line)
+        if kind in _LOADS:
+            loads.add(access_bytes(line))
+        elif kind is Family.GLOBAL_STORE:
+            stores.add(access_bytes(line))
+    return GlobalWidths(tuple(sorted(loads)), tuple(sorted(stores)))
 
 
 def _ideal(widths: tuple[int, ...]) -> IdealSectors | None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import SAMPLING
+from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.reasons import ReasonKind, kind_of
-from fiprof.analysis.sass import Code, parse
+from fiprof.analysis.sass import parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Launch, Run
@@ -149,11 +149,11 @@ def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTE
         LaunchHotspots(
             at=wanted[launch],
             instructions=len(listing.code.lines),
-            samples=sum(listing.samples),
-            blocks=listing.blocks(top, context),
+            samples=listing.total,
+            blocks=_blocks(listing, top, context),
             warnings=doubts.get(launch, ()),
         )
-        for launch, listing in _listings(table, wanted)
+        for launch, listing in listings(table, wanted)
     ]
     order = {launch: place for place, launch in enumerate(wanted)}
     found.sort(key=lambda item: order[item.at.launch])
@@ -191,61 +191,37 @@ def _why_missing(run: Run) -> Finding:
     return run.missing("ncu")
 
 
-# Listings
+# Blocks
 
 
-@dataclass(frozen=True)
-class _Listing:
-    """A launch's instructions as columns; texts are read when they are asked for."""
-
-    code: Code
-    samples: list[int]
-    rest: pa.Table
-    """samples_not_issued, top_reason, source_file, source_line."""
-
-    def blocks(self, top: int, context: int) -> tuple[tuple[Instruction, ...], ...]:
-        total, count = sum(self.samples), len(self.samples)
-        hot = sorted((i for i in range(count) if self.samples[i]), key=lambda i: (-self.samples[i], i))[:top]
-        ranks = {place: rank for rank, place in enumerate(hot, 1)}
-        shown = sorted({i for place in hot for i in range(max(place - context, 0), min(place + context + 1, count))})
-        blocks: list[list[Instruction]] = []
-        for i, place in enumerate(shown):
-            if not i or shown[i - 1] != place - 1:
-                blocks.append([])
-            blocks[-1].append(self._instruction(place, total, ranks.get(place)))
-        return tuple(map(tuple, blocks))
-
-    def _instruction(self, place: int, total: int, rank: int | None, *, follow: bool = True) -> Instruction:
-        not_issued, reason, file, line = (column[place].as_py() for column in self.rest.columns)
-        cause = self.code.waits_for(place, reason) if follow and rank is not None else None
-        return Instruction(
-            rank=rank,
-            offset=self.code.offsets[place],
-            sass=self.code.lines[place][:LONGEST_SASS],
-            shown=self.code.shown(place)[:LONGEST_SASS],
-            samples=self.samples[place],
-            share=self.samples[place] / total if total else 0.0,
-            samples_not_issued=not_issued,
-            top_reason=reason,
-            source_file=file,
-            source_line=line,
-            waits_for=None if cause is None else self._instruction(cause, total, None, follow=False),
-        )
+def _blocks(listing: Listing, top: int, context: int) -> tuple[tuple[Instruction, ...], ...]:
+    samples = listing.samples
+    count = len(samples)
+    hot = sorted((i for i in range(count) if samples[i]), key=lambda i: (-samples[i], i))[:top]
+    ranks = {place: rank for rank, place in enumerate(hot, 1)}
+    shown = sorted({i for place in hot for i in range(max(place - context, 0), min(place + context + 1, count))})
+    blocks: list[list[Instruction]] = []
+    for i, place in enumerate(shown):
+        if not i or shown[i - 1] != place - 1:
+            blocks.append([])
+        blocks[-1].append(_instruction(listing, place, ranks.get(place)))
+    return tuple(map(tuple, blocks))
 
 
-def _listings(table: pa.Table, wanted: Collection[int]) -> Iterator[tuple[int, _Listing]]:
-    """Each launch that is wanted and there, with its instructions in the order of their addresses."""
-    # No pa.array and no to_numpy: they import pandas.
-    import pyarrow.compute as pc
-
-    kept = table.filter(pc.is_valid(table["address"]))
-    kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()
-    end = 0
-    for counted in pc.value_counts(kept["launch"]).to_pylist():
-        launch, start = counted["values"], end
-        end = start + counted["counts"]
-        if launch in wanted:
-            part = kept.slice(start, end - start)
-            code = Code(part["address"].to_pylist(), [line or "" for line in part["sass"].to_pylist()])
-            samples = [count or 0 for count in part["samples"].to_pylist()]
-            yield launch, _Listing(code, samples, part.select(_COLUMNS[4:]))
+def _instruction(listing: Listing, place: int, rank: int | None, *, follow: bool = True) -> Instruction:
+    not_issued, reason, file, line = (listing.rows[column][place].as_py() for column in _COLUMNS[4:])
+    code, samples = listing.code, listing.samples[place]
+    cause = code.waits_for(place, reason) if follow and rank is not None else None
+    return Instruction(
+        rank=rank,
+        offset=code.offsets[place],
+        sass=code.lines[place][:LONGEST_SASS],
+        shown=code.shown(place)[:LONGEST_SASS],
+        samples=samples,
+        share=samples / listing.total if listing.total else 0.0,
+        samples_not_issued=not_issued,
+        top_reason=reason,
+        source_file=file,
+        source_line=line,
+        waits_for=None if cause is None else _instruction(listing, cause, None, follow=False),
+    )

@@ -17,6 +17,9 @@ LOOK_BACK = 256
 BARRIER_REACH = 16
 """Instructions that a warp may go on after a deferred barrier, at most: recorded kernels show 1 to 5, 8 and 16."""
 
+LOOK_AHEAD = 16
+"""Instructions between a load's result and the load that takes its address from it, at most."""
+
 LONGEST_LINE = 1000
 """Characters; an instruction has 120 at most."""
 
@@ -33,6 +36,8 @@ SHORT = _set(
     "LDS LDSM LDC ATOMS MUFU S2R S2UR SHFL I2F F2I F2F FRND POPC FLO BREV REDUX MATCH VOTE MOVM DADD DMUL DFMA "
     "DSETP DMMA"
 )
+
+_LOADS = _set("LD LDG LDGSTS")
 
 _CONTROL = _set(
     "BRA BRX BRXU JMP JMX JMXU CALL RET EXIT BSSY BSYNC BREAK BAR B2R R2B NANOSLEEP WARPSYNC DEPBAR LDGDEPBAR "
@@ -255,6 +260,23 @@ class Code:
                 return writer
             return last if writer is None else None
         return self._writer(place, SHORT) if reason == "short_scoreboard" else None
+
+    def leads_to_load(self, place: int) -> bool:
+        """Whether what an instruction makes is an address of a load soon after it, or it is one itself.
+
+        Where it waits for a load, that is a chain: no load of it can be issued before the one ahead of it is there.
+        """
+        made: frozenset[str] = frozenset()
+        for line in self.lines[place : place + LOOK_AHEAD]:
+            found = parse(line)
+            if found.opcode in _LOADS and (not made or found.reads & made):
+                return True
+            if made and (found.opcode in _ENDS_REGION or found.opcode in _JUMPS):
+                return False
+            made = made | found.writes if not made or found.reads & made else made - found.writes
+            if not made:
+                return False
+        return False
 
     def _writer(self, place: int, opcodes: frozenset[str]) -> int | None:
         wanted = parse(self.lines[place]).reads

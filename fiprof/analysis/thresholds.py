@@ -151,6 +151,13 @@ FMA_OF_ISSUE = Threshold(50.0, "%")
 """Issue slots in use that go to the FMA pipe, from which a kernel is mostly arithmetic and worth a look for products
 of matrices."""
 
+FREQUENT = Threshold(10.0, "%")
+"""Executed instructions of one family, from which it is worth a change."""
+
+OPERANDS = Threshold(5.0, "%")
+"""Use of the data stage of L1 and shared memory below which arithmetic is no product of matrices: with tiles of 8 x 8
+in registers, 64 multiply-adds of a thread read 16 numbers."""
+
 EMPTY = Threshold(20.0, "%")
 """Empty places for blocks, from which a grid is called small."""
 

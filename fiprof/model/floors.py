@@ -100,7 +100,7 @@ class Floor:
 def dram_use(run: Run, launch: Launch) -> DramUse | None:
     """How much of DRAM's peak a launch uses; None where neither way tells."""
     by_ncu = launch.traced(metric("dram_throughput_pct"))
-    by_floor = DRAM_FLOOR.traced(run, launch.case) if _is_main(run, launch) else None
+    by_floor = DRAM_FLOOR.traced(run, launch.case) if is_main(run, launch) else None
     return None if by_ncu is None and by_floor is None else DramUse(by_ncu, by_floor)
 
 
@@ -154,7 +154,7 @@ def _longest(run: Run, case: str) -> Launch | None:
     return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
-def _is_main(run: Run, launch: Launch) -> bool:
+def is_main(run: Run, launch: Launch) -> bool:
     """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
     beside = [other for other in run.launches_of(launch.case) if other.iteration == launch.iteration]
     traced = run.trace.cases.get(launch.case or "")

@@ -112,9 +112,13 @@ def basis(of: Step) -> str:
 
 def step(of: Step, *, sentences: bool = False) -> TracedText:
     """``… (saves at most 12% of the launch: …)``, or two sentences."""
-    kind = "measured" if of.measured_pct is not None else "unbound" if of.bound_pct is None else "bound"
-    key = f"step.{kind}{'_sentence' if sentences else ''}"
-    return phrase(key, action=of.action, bound=of.bound_pct, measured=of.measured_pct, of=of.of, basis=basis(of))
+    bounds = [name for name, pct in (("estimated", of.estimate_pct), ("bound", of.bound_pct)) if pct is not None]
+    kind = "measured" if of.measured_pct is not None else "_".join(bounds) or "unbound"
+    return phrase(
+        f"step.{kind}{'_sentence' if sentences else ''}",
+        action=of.action, bound=of.bound_pct, estimate=of.estimate_pct, measured=of.measured_pct, of=of.of,
+        basis=basis(of),
+    )  # fmt: skip
 
 
 def estimate(of: QuotedRule) -> str:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from fiprof.analysis.verdict.model import CauseId
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, plain
 
 
 class StepId(StrEnum):
@@ -31,12 +32,13 @@ class StepId(StrEnum):
     USE_WGMMA = "use_wgmma"
     USE_FP8 = "use_fp8"
     CLOSE_TENSOR_GAPS = "close_tensor_gaps"
+    COPY_BY_TMA = "copy_by_tma"
     FEWER_INSTRUCTIONS = "fewer_instructions"
     LESS_FMA = "less_fma"
     LESS_ALU = "less_alu"
     LESS_XU = "less_xu"
     SINGLE_PRECISION = "single_precision"
-    WIDER_ACCESSES = "wider_accesses"
+    FEWER_ACCESSES = "fewer_accesses"
     FIND_UNIT = "find_unit"
     FIND_MEMORY_PART = "find_memory_part"
     PACKED_HALVES = "packed_halves"
@@ -51,32 +53,79 @@ class StepId(StrEnum):
     FEWER_SHARED_PASSES = "fewer_shared_passes"
     FUSE_MULTIPLY_ADD = "fuse_multiply_add"
     NCU_RULE = "ncu_rule"
+    # For a cause
+    AGGREGATE_ATOMICS = "aggregate_atomics"
+    SPREAD_ATOMICS = "spread_atomics"
+    FEWER_BARRIERS = "fewer_barriers"
+    SMALLER_BLOCKS = "smaller_blocks"
+    FEWER_SPILLS = "fewer_spills"
+    CONSTANT_INDICES = "constant_indices"
+    NEIGHBOURING_ACCESS = "neighbouring_access"
+    STAGE_IN_SHARED = "stage_in_shared"
+    SAME_PATH = "same_path"
+    SMALLER_CODE = "smaller_code"
+    WHOLE_WARPS = "whole_warps"
+    UNIFORM_CONSTANTS = "uniform_constants"
+    FEWER_CONSTANTS = "fewer_constants"
+    FEWER_FENCES = "fewer_fences"
+    SHARE_AWAITED_WORK = "share_awaited_work"
+    COPY_TO_DEVICE = "copy_to_device"
+
+
+class Way(StrEnum):
+    """How to do a step: those that the kernel's instructions do not show it does already."""
+
+    STALL_HELPS = "stall_helps"
+    """What usually helps against a stall reason, where the instructions say no more."""
+    LOADS_IN_FLIGHT = "loads_in_flight"
+    WIDER_LOADS = "wider_loads"
+    ASYNC_COPIES = "async_copies"
+    SEVERAL_CHAINS = "several_chains"
+    MORE_STAGES = "more_stages"
+    EARLIER_COPIES = "earlier_copies"
+    NO_LOCAL = "no_local"
+    NO_RESULT = "no_result"
+    PACKED = "packed"
+    FEWER_CONVERSIONS = "fewer_conversions"
+    ADDRESSES_ONCE = "addresses_once"
+    UNROLLED = "unrolled"
+    KEPT = "kept"
+    IN_REGISTERS = "in_registers"
+    COALESCED = "coalesced"
+    WIDER_SHARED = "wider_shared"
+    SHUFFLES = "shuffles"
+    NO_CONFLICTS = "no_conflicts"
+    LOADED_EARLIER = "loaded_earlier"
+    POLYNOMIALS = "polynomials"
+    WARP_SYNC = "warp_sync"
+    NAMED_BARRIERS = "named_barriers"
+    DOUBLE_BUFFER = "double_buffer"
+    FEWER_COMPARISONS = "fewer_comparisons"
+    MERGED_LOGIC = "merged_logic"
 
 
 class Basis(StrEnum):
     """What a step and its bound rest on."""
 
     MEASURED = "measured"
+    BOTH = "both"
     WAITS = "waits"
     WAITS_FIRST = "waits_first"
     IDLE = "idle"
     OVERHEAD = "overhead"
-    STALL_SHARE = "stall_share"
+    RAMP = "ramp"
     LONGEST_WAITS = "longest_waits"
     WAIT = "wait"
     USED = "used"
     NOTHING_USED = "nothing_used"
-    DISTANCE = "distance"
-    DISTANCE_AND_WAIT = "distance_and_wait"
+    FLOOR = "floor"
+    STAYS = "stays"
+    STILL = "still"
     EMPTY_PLACES = "empty_places"
     MORE_WAIT = "more_wait"
     EXCESS_OPS = "excess_ops"
     PEAKS = "peaks"
-    PEAKS_AND_USE = "peaks_and_use"
-    STAYS = "stays"
-    HALF = "half"
     TENSOR_CORES_WOULD = "tensor_cores_would"
-    STAYS_BESIDE_TENSOR_CORES = "stays_beside_tensor_cores"
     EXCESS_BYTES = "excess_bytes"
     BYTES_BIND = "bytes_bind"
     BYTES_MOVED = "bytes_moved"
@@ -84,6 +133,20 @@ class Basis(StrEnum):
     CONFLICTS = "conflicts"
     NCU_ESTIMATE = "ncu_estimate"
     NCU_ESTIMATE_OF = "ncu_estimate_of"
+    CODE = "code"
+    """Instructions in the code."""
+    EXECUTED = "executed"
+    """Families of instructions that are executed most."""
+    FAMILY = "family"
+    HOT = "hot"
+    HOT_WAITS = "hot_waits"
+    LOCAL_REQUESTS = "local_requests"
+    SPILLS = "spills"
+    SECTORS = "sectors"
+    SECTORS_AT = "sectors_at"
+    THREADS = "threads"
+    THREADS_OF_BLOCK = "threads_of_block"
+    CODE_SIZE = "code_size"
 
 
 class TimeOf(StrEnum):
@@ -100,12 +163,18 @@ class Step:
     action: Finding
     """A StepId, with the numbers that its wording needs."""
     bound_pct: float | None
-    """The most that it saves, percent of the time of ``of``; None where nothing bounds it but the work itself."""
+    """The most that it saves, percent of the time of ``of``: nothing that it leaves as it is could be faster. None
+    where nothing bounds it but the work itself."""
     basis: Finding
     """A Basis, with its numbers."""
     of: TimeOf = TimeOf.LAUNCH
     measured_pct: float | None = None
     """What it saved where it was measured, percent of the time of ``of``; None for a step that is only bounded."""
+    estimate_pct: float | None = None
+    """What it saves where everything else keeps its time, likewise; an estimate, that of ncu's rule or of the work that
+    would be left. None where there is none."""
+    cause: CauseId | None = None
+    """The cause that it is for; None for one that is for what binds."""
     rules: tuple[QuotedRule, ...] = ()
     """ncu's rules that the step restates; of NCU_RULE and FUSE_MULTIPLY_ADD the one whose estimate it is."""
 
@@ -114,10 +183,17 @@ class Step:
         assert isinstance(self.action.kind, StepId)
         return self.action.kind
 
+    @property
+    def size_pct(self) -> float | None:
+        """What it is ranked by: the smaller of bound and estimate; None without either."""
+        known = [each for each in (self.bound_pct, self.estimate_pct) if each is not None]
+        return min(known, default=None)
+
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         action = self.action.fields()
         return {
-            "id": action.pop("id"), "bound_pct": self.bound_pct, "measured_pct": self.measured_pct,
-            "of": self.of.value, **action, "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
+            "id": action.pop("id"), "bound_pct": self.bound_pct, "estimate_pct": self.estimate_pct,
+            "measured_pct": self.measured_pct, "of": self.of.value, "cause": plain(self.cause), **action,
+            "basis": self.basis.fields(), "rules": [rule.rule for rule in self.rules],
         }  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.analysis import alternatives, checks
+from fiprof.analysis import alternatives, checks, instructions
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
@@ -19,11 +19,11 @@ from fiprof.analysis.verdict.doubts import confidence, doubts
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Verdict, compare
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
+from fiprof.analysis.verdict.situation import Situation
 from fiprof.analysis.verdict.step import Step
-from fiprof.analysis.verdict.steps import Situation
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding
-from fiprof.model.floors import dram_use
+from fiprof.model.floors import dram_use, floor, is_main
 from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
 
@@ -99,6 +99,8 @@ class _Judge:
         self.cases = of_cases
         self.failed = failed
         self.rules = quoted_rules.by_launch(run)
+        self.code = instructions.by_launch(run)
+        self.floors = {case.id: floor(run, case.id) for case in run.cases}
         self.together: dict[tuple[str | None, int | None], float] = defaultdict(float)
         """Case and iteration -> the time of all its launches, µs."""
         self.longest: dict[str | None, float] = defaultdict(float)
@@ -134,6 +136,8 @@ class _Judge:
             excess_ops=ops,
             excess_bytes=moved,
             case=case,
+            floor=self.floors.get(launch.case or "") if is_main(self.run, launch) else None,
+            code=self.code.get(launch.launch),
         )
         steps = (*self._measured(launch), *advice.steps(situation))
         why = doubts(found, launch, [each for each in self.failed if each.concerns(launch)])

@@ -122,6 +122,7 @@ class FirstStep:
 def first_step(measured: Analyses, found: Verdicts) -> FirstStep | None:
     """The step that may save most time of an iteration, of all kernels; None where no step has an estimate."""
     best: FirstStep | None = None
+    most_us = 0.0
     for group in measured.longest:
         verdict, time = found.of(group.launch), kernel_median(measured.run, group.case, group.kernel)
         time = time or group.median.traced(DURATION)
@@ -130,9 +131,9 @@ def first_step(measured: Analyses, found: Verdicts) -> FirstStep | None:
         for step in verdict.steps:
             if step.bound_pct is None or step.of is not TimeOf.LAUNCH:
                 continue
-            saves = time.value * step.bound_pct / 100
-            if best is None or saves > best.saves_us:
-                best = FirstStep(group, step, saves)
+            size_us = time.value * (step.size_pct or 0.0) / 100
+            if size_us > most_us:
+                best, most_us = FirstStep(group, step, time.value * step.bound_pct / 100), size_us
     return best
 
 

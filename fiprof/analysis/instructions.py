@@ -1,0 +1,294 @@
+"""What a launch's kernel is made of: its SASS by families, what of it is executed, and where its warps stall.
+
+A count is of instructions in the code. What is executed takes issue slots; what is sampled takes the warps' time, most
+of it at the instruction that needs a result, not at the one that makes it. Without ``--set full`` a launch has no
+listing, and nothing is said of its instructions.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from fiprof.analysis.sass import Code, brief, parse
+from fiprof.model.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Family(StrEnum):
+    """What an instruction is for. Names of opcodes are those of compute capabilities 7 to 10."""
+
+    GLOBAL_LOAD = "global_load"
+    GLOBAL_STORE = "global_store"
+    ASYNC_COPY = "async_copy"
+    """cp.async: each thread copies its own 4 to 16 bytes from global to shared memory."""
+    COPY_WAIT = "copy_wait"
+    """For copies by cp.async."""
+    TMA = "tma"
+    """A tile or a row at once, by one thread."""
+    SHARED_LOAD = "shared_load"
+    SHARED_STORE = "shared_store"
+    LOCAL = "local"
+    CONSTANT = "constant"
+    ATOMIC = "atomic"
+    """On global memory."""
+    SHARED_ATOMIC = "shared_atomic"
+    BARRIER = "barrier"
+    """Of a block, or of some of its warps (named)."""
+    MBARRIER = "mbarrier"
+    FENCE = "fence"
+    SLEEP = "sleep"
+    WGMMA = "wgmma"
+    """Products of a warpgroup, or of a block on compute capability 10."""
+    MMA = "mma"
+    """Products of a warp."""
+    SPECIAL = "special"
+    """exp2, log2, sine, reciprocals, square roots."""
+    CONVERSION = "conversion"
+    PACKED = "packed"
+    """Arithmetic on two halves at once."""
+    FLOAT = "float"
+    DOUBLE = "double"
+    SHUFFLE = "shuffle"
+    """Between the lanes of a warp: shuffles, reductions, votes."""
+    BRANCH = "branch"
+    INTEGER = "integer"
+    """Addresses, logic, comparisons, moves."""
+    OTHER = "other"
+
+
+_OPCODES: Mapping[Family, str] = {
+    Family.GLOBAL_LOAD: "LDG",
+    Family.GLOBAL_STORE: "STG",
+    Family.ASYNC_COPY: "LDGSTS",
+    Family.COPY_WAIT: "DEPBAR LDGDEPBAR",
+    Family.TMA: "UTMALDG UTMASTG UTMAREDG UBLKCP UBLKRED",
+    Family.SHARED_LOAD: "LDS LDSM",
+    Family.SHARED_STORE: "STS STSM STAS",
+    Family.LOCAL: "LDL STL",
+    Family.CONSTANT: "LDC ULDC LDCU",
+    Family.ATOMIC: "ATOM ATOMG RED REDG",
+    Family.SHARED_ATOMIC: "ATOMS REDS",
+    Family.BARRIER: "BAR UCGABAR_ARV UCGABAR_WAIT",
+    Family.MBARRIER: "SYNCS ARRIVES",
+    Family.FENCE: "MEMBAR ERRBAR FENCE CCTL",
+    Family.SLEEP: "NANOSLEEP",
+    Family.WGMMA: "HGMMA IGMMA QGMMA BGMMA UTCHMMA UTCIMMA UTCQMMA UTCOMMA",
+    Family.MMA: "HMMA IMMA DMMA BMMA QMMA OMMA",
+    Family.SPECIAL: "MUFU",
+    Family.CONVERSION: "F2F F2FP I2F I2FP F2I FRND",
+    Family.PACKED: "HFMA2 HADD2 HMUL2 HMNMX2 HSETP2 HSET2",
+    Family.FLOAT: "FFMA FADD FMUL FMNMX FSEL FSETP FSET FFMA2 FADD2 FMUL2 FSWZADD FCHK",
+    Family.DOUBLE: "DFMA DADD DMUL DSETP",
+    Family.SHUFFLE: "SHFL REDUX CREDUX VOTE VOTEU MATCH",
+    Family.BRANCH: "BRA BRX BRXU JMP JMX JMXU CALL RET BSSY BSYNC BREAK WARPSYNC EXIT YIELD",
+    Family.INTEGER: (
+        "IMAD IADD3 IADD LEA LOP3 SHF ISETP SEL MOV PRMT VIADD VIMNMX VIADDMNMX IMNMX IABS PLOP3 POPC FLO BREV SGXT "
+        "BMSK CS2R S2R S2UR P2R R2P R2UR UIADD3 UIMAD ULEA ULOP3 USHF UMOV UISETP USEL UPRMT UPLOP3 IDP"
+    ),
+}
+_FAMILIES = {opcode: family for family, opcodes in _OPCODES.items() for opcode in opcodes.split()}
+
+
+@functools.lru_cache(1 << 15)
+def family(line: str) -> Family:
+    """What a line of SASS is for."""
+    found = parse(line)
+    known = _FAMILIES.get(found.opcode, Family.OTHER)
+    if known is Family.PACKED:
+        # HADD2.F32 makes a float of a half; HFMA2 of constants is how compilers write a constant.
+        if "F32" in found.modifiers:
+            return Family.CONVERSION
+        return known if found.reads else Family.INTEGER
+    return known
+
+
+ACCESS_BYTES = 4
+"""Bytes of a thread that SASS loads or stores unless the instruction says otherwise (.U8, .64, .128, …)."""
+
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
+
+
+def access_bytes(line: str) -> int:
+    """Bytes of a thread in a load or store: ``LDGSTS.E.BYPASS.LTC128B.128`` has 16, as has LDSM's 8 x 8 x 4."""
+    found = parse(line)
+    if found.opcode in ("LDSM", "STSM"):
+        return ACCESS_BYTES * next((int(word) for word in reversed(found.modifiers) if word in ("2", "4")), 1)
+    return next((_WIDTHS[word] for word in reversed(found.modifiers) if word in _WIDTHS), ACCESS_BYTES)
+
+
+@dataclass(frozen=True)
+class HotInstruction:
+    """An instruction at which warps stall."""
+
+    sass: str
+    """In short, without operands but its first."""
+    offset: int
+    """Bytes from the kernel's first instruction."""
+    share: float
+    """Samples at it of all those of the launch, 0 to 1."""
+    reason: str | None
+    """The stall reason with most of its samples."""
+    waits_for: str | None = None
+    """What it probably waits for, in short; None where the instructions do not say."""
+
+    chain: bool = False
+    """Whether it makes the address of another load from what it waits for."""
+
+    @property
+    def cause(self) -> Family | None:
+        """What it waits for, as a family."""
+        return None if self.waits_for is None else family(self.waits_for)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A launch's instructions with their samples, in the order of their addresses."""
+
+    code: Code
+    rows: pa.Table
+    """Of the table ``hotspots``, as many of COLUMNS as it has."""
+
+    @functools.cached_property
+    def samples(self) -> list[int]:
+        """Warp samples at each instruction."""
+        return self._counts("samples")
+
+    @functools.cached_property
+    def total(self) -> int:
+        """Samples of the launch."""
+        return sum(self.samples)
+
+    def _counts(self, column: str) -> list[int]:
+        if column not in self.rows.column_names:
+            return [0] * len(self.code.lines)
+        return [count or 0 for count in self.rows[column].to_pylist()]
+
+    @functools.cached_property
+    def _in_code(self) -> Counter[Family]:
+        return Counter(map(family, self.code.lines))
+
+    @functools.cached_property
+    def _executed(self) -> Counter[Family]:
+        found: Counter[Family] = Counter()
+        for line, executed in zip(self.code.lines, self._counts("executed"), strict=True):
+            if executed:
+                found[family(line)] += executed
+        return found
+
+    def count(self, *families: Family) -> int:
+        """Instructions of these families in the code."""
+        return sum(self._in_code[each] for each in families)
+
+    def executed_share(self, *families: Family) -> float | None:
+        """Executed instructions of these families, of all, 0 to 1; None where that was not collected."""
+        total = self._executed.total()
+        return sum(self._executed[each] for each in families) / total if total else None
+
+    def executed_opcodes(self, opcodes: Collection[str]) -> float:
+        """Executed instructions of these opcodes, of all, 0 to 1; 0 where that was not collected."""
+        executed = self._counts("executed")
+        these = sum(
+            count for line, count in zip(self.code.lines, executed, strict=True) if parse(line).opcode in opcodes
+        )
+        return these / sum(executed) if any(executed) else 0.0
+
+    def opcodes(self, *families: Family) -> dict[str, int]:
+        """Opcode -> how many of them the code has, of these families, the most first."""
+        found = Counter(parse(line).opcode for line in self.code.lines if family(line) in families)
+        return dict(found.most_common())
+
+    def widest_bytes(self, *families: Family) -> int | None:
+        """Bytes of a thread in the widest access of these families; None where the code has none."""
+        return max((access_bytes(line) for line in self.code.lines if family(line) in families), default=None)
+
+    def hottest(self, reason: str | None = None, *families: Family) -> HotInstruction | None:
+        """The instruction with most samples in cycles without an issue; all samples count where that is not known.
+
+        reason: only among those that have most of their samples in this stall reason. families: only among these.
+        None without samples.
+        """
+        not_issued, reasons = self._counts("samples_not_issued"), self.rows["top_reason"].to_pylist()
+        known = any(not_issued)
+
+        def weight(place: int) -> int:
+            return not_issued[place] if known else self.samples[place]
+
+        places = [
+            place
+            for place, samples in enumerate(self.samples)
+            if samples
+            and (reason is None or reasons[place] == reason)
+            and (not families or family(self.code.lines[place]) in families)
+        ]
+        if not places:
+            return None
+        return self._hot(max(places, key=lambda each: (weight(each), -each)))
+
+    def most_scattered(self) -> tuple[HotInstruction, float] | None:
+        """The access to global memory with most sectors above the ideal, and its sectors over the ideal ones."""
+        sectors, ideal = self._counts("sectors"), self._counts("ideal_sectors")
+        excess = [touched - least for touched, least in zip(sectors, ideal, strict=True)]
+        place = max(range(len(excess)), key=excess.__getitem__, default=None)
+        if place is None or excess[place] <= 0 or not ideal[place]:
+            return None
+        return self._hot(place), sectors[place] / ideal[place]
+
+    def _hot(self, place: int) -> HotInstruction:
+        reason = self.rows["top_reason"][place].as_py()
+        cause = self.code.waits_for(place, reason)
+        return HotInstruction(
+            sass=brief(self.code.shown(place)),
+            offset=self.code.offsets[place],
+            share=self.samples[place] / self.total if self.total else 0.0,
+            reason=reason,
+            waits_for=None if cause is None else brief(self.code.shown(cause)),
+            chain=cause is not None and self.code.leads_to_load(place),
+        )
+
+
+COLUMNS = (
+    "launch", "address", "sass", "samples", "samples_not_issued", "top_reason", "executed", "sectors", "ideal_sectors",
+)  # fmt: skip
+
+
+def by_launch(run: Run) -> Mapping[int, Listing]:
+    """Launch -> its instructions; empty where the run has none.
+
+    Raises FiprofError for a table that cannot be read.
+    """
+    return run.once(_by_launch)
+
+
+def _by_launch(run: Run) -> dict[int, Listing]:
+    there = [column for column in COLUMNS if column in run.columns("hotspots")]
+    return dict(listings(run.table("hotspots", there))) if there else {}
+
+
+def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator[tuple[int, Listing]]:
+    """Each launch of a table ``hotspots`` with its instructions, in the order of the addresses.
+
+    wanted: only these launches.
+    """
+    # No pa.array and no to_numpy: they import pandas.
+    import pyarrow.compute as pc
+
+    kept = table.filter(pc.is_valid(table["address"]))
+    kept = kept.take(pc.sort_indices(kept, [("launch", "ascending"), ("address", "ascending")])).combine_chunks()
+    end = 0
+    for counted in pc.value_counts(kept["launch"]).to_pylist():
+        launch, start = counted["values"], end
+        end = start + counted["counts"]
+        if wanted is None or launch in wanted:
+            rows = kept.slice(start, end - start)
+            yield launch, Listing(_code(rows), rows)
+
+
+def _code(rows: pa.Table) -> Code:
+    return Code(rows["address"].to_pylist(), [line or "" for line in rows["sass"].to_pylist()])

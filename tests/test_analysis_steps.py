@@ -1,0 +1,343 @@
+"""fiprof/analysis/verdict/*steps.py: what is advised, the most that it saves, and what the instructions rule out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fiprof.analysis.instructions import Family, Listing, by_launch, listings
+from fiprof.analysis.thresholds import DOMINANT_STALL
+from fiprof.analysis.verdict.cause_steps import steps_of
+from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict, compare
+from fiprof.analysis.verdict.rules import judge
+from fiprof.analysis.verdict.situation import Situation
+from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
+from fiprof.analysis.verdict.steps import steps
+from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
+from fiprof.model.expressions import Row
+from fiprof.model.finding import plain
+from fiprof.model.provenance import Provenance, TracedNumber
+from fiprof.model.quantities import STALL_SHARE
+from fiprof.reports import verdict_words
+from tests.recorded_runs import parsed
+from tests.test_analysis_verdict import BASE, NAMES, waiting_case, waits
+
+# The recorded runs
+
+
+@functools.cache
+def by_label(name: str) -> dict[str, LaunchVerdict]:
+    """A recorded run's launches by the case, without decode's merge kernels."""
+    return {item.label: item for item in verdicts(parsed(name)).launches if "Merge" not in item.kernel}
+
+
+def test_the_first_step_for_each_kernel_built_to_be_one_thing_only() -> None:
+    first = {label: item.steps[0] for label, item in by_label("single-purpose").items()}
+    assert {label: (step.id.value, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
+        "matmul": ("use_fp8", 53.3),
+        "device_copy": ("need_fewer_bytes", 0.0),
+        "l2_copy": ("less_l2", 90.9),
+        "l2_read": ("less_l2", 83.0),
+        "pointer_chase": ("less_stall", 97.9),
+        "one_block": ("more_blocks", 99.2),
+        "uneven_blocks": ("even_work", 88.0),
+        "tiny_launches": ("use_graph", 81.9),
+        "bank_conflicts": ("no_bank_conflicts", 96.8),
+        # It loads no operands while it computes: no product of matrices.
+        "fma_chain": ("packed_halves", 51.2),
+    }
+    assert [rule.rule for rule in first["bank_conflicts"].rules] == ["SharedMemoryConflicts", "UncoalescedSharedAccess"]
+    assert first["one_block"].action.values == {"blocks": 1, "multiprocessors": 132}
+    chase = first["pointer_chase"].action.values
+    assert (chase["reason"], chase["ways"]) == ("long_scoreboard", (Way.SEVERAL_CHAINS,))
+    assert first["tiny_launches"].of is TimeOf.ITERATION
+
+
+def test_bounds_are_those_of_the_floor_where_it_leaves_less() -> None:
+    found = by_label("all")
+    first = {label: item.steps[0] for label, item in found.items() if item.steps}
+    # What ncu's cold launch leaves of DRAM: 34 and 31 %.
+    for label, most in (("fused_add_rmsnorm", 21.5), ("rope", 26.3)):
+        assert (first[label].id, round(first[label].bound_pct or 0.0, 1)) == (StepId.MORE_LOADS, most)
+    # Issue slots or DRAM: within the noise it is either, and no step is the first.
+    assert found["rmsnorm"].kind is Kind.NO_SINGLE_LIMIT and "rmsnorm" not in first
+
+
+def test_steps_say_what_the_instructions_show() -> None:
+    found = by_label("all")
+    tma = next(step for step in found["prefill"].steps if step.id is StepId.COPY_BY_TMA)
+    assert "132 LDGSTS and 2 UTMALDG" in verdict_words.basis(tma)
+    rope = found["rope"].steps[0]
+    assert "it waits for LDG.E.128 R12" in verdict_words.basis(rope)
+    # Its loads have 16 bytes a thread already, and its copies are asynchronous already.
+    assert rope.action.values["ways"] == (Way.LOADS_IN_FLIGHT,)
+    decode = next(step for step in found["decode"].steps if step.id is StepId.FEWER_INSTRUCTIONS)
+    assert Way.WIDER_LOADS not in decode.fields()["ways"]
+    assert "44% are fp32 arithmetic, 25% are conversions" in verdict_words.basis(decode)
+
+
+def test_wgmma_is_offered_for_every_main_launch_of_fa2_on_hopper() -> None:
+    (item,) = (item for label, item in by_label("prefill-decode-rope").items() if "fa2" in label)
+    (step,) = (step for step in item.steps if step.id is StepId.USE_WGMMA)
+    # FA3, measured, saves 34.7 %.
+    assert step.bound_pct == pytest.approx(66.7, abs=0.1)
+
+
+# Made-up launches
+
+
+def listing(*lines: str, reason: str = "long_scoreboard", hot: int = -1, executed: int = 1) -> Listing:
+    """Instructions of which one holds most samples."""
+    samples = [1] * len(lines)
+    samples[hot] = 100
+    columns = {
+        "launch": [0] * len(lines), "address": [16 * i for i in range(len(lines))], "sass": list(lines),
+        "samples": samples, "samples_not_issued": samples, "top_reason": [reason] * len(lines),
+        "executed": [executed] * len(lines), "sectors": [0] * len(lines), "ideal_sectors": [0] * len(lines),
+    }  # fmt: skip
+    ((_, found),) = listings(pa.table(columns))
+    return found
+
+
+def stalled(reason: str, percent: float) -> Comparison:
+    number = TracedNumber(percent, Provenance("ncu", reason), ".0f", "%")
+    return compare(STALL_SHARE, number, DOMINANT_STALL, reason)
+
+
+def advice_for(row: Row, *lines: str, **situation: Any) -> list[Step]:
+    full = {**BASE, **row}
+    reason = situation.pop("reason", "long_scoreboard")
+    code = listing(*lines, reason=reason) if lines else None
+    return list(steps(Situation(full, NAMES, judge(full), code=code, **situation)))
+
+
+MMA = {
+    "tensor_active_pct": 45, "tensor_ops_fp16": 1e12, "mma_ops_fp16": 1e12, "tensor_peak_fp16_ops_per_cycle": 1e6,
+    "mma_peak_fp16_ops_per_cycle": 0.625e6,
+}  # fmt: skip
+FMA = {
+    "fma_pct": 90, "issue_slot_busy_pct": 70, "ffma_thread_insts": 1e9, "fadd_thread_insts": 0, "fmul_thread_insts": 0,
+    "fp32_peak_ops_per_cycle": 1000, "fp16_peak_ops_per_cycle": 2000, "tensor_peak_fp16_ops_per_cycle": 16000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "situation", "first", "most", "estimate"),
+    [
+        ({"dram_throughput_pct": 90}, {"excess_bytes": 2.0}, StepId.MOVE_FEWER_BYTES, 55, 45),
+        ({"sm_cycles": 20_000}, {}, StepId.LONGER_LAUNCH, 75, 50),
+        # An idle GPU is a step beside the kernel's own.
+        ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, StepId.USE_GRAPH, 30, None),
+        # Not the idle time: work that is shared out uses a multiprocessor better too.
+        ({"sm_active_cycles": 7000}, {}, StepId.EVEN_WORK, 75, 30),
+        # Not the stall's share, whatever it is: warps wait at the same time.
+        ({}, {"stalls": (stalled("wait", 40.0),)}, StepId.LESS_STALL, 75, None),
+        ({}, {"stalls": (stalled("wait", 90.0),)}, StepId.LESS_STALL, 75, None),
+        # What helps against it makes less use of the data stage: what is left is DRAM and the issue slots at 20 %.
+        ({}, {"stalls": (stalled("short_scoreboard", 50.0),)}, StepId.LESS_STALL, 80, None),
+        # Whatever binds: latency, a tail, the tensor cores themselves.
+        (MMA, {}, StepId.USE_WGMMA, 100 - 45 * 0.625, None),
+        ({**MMA, "sm_active_cycles": 6000}, {}, StepId.USE_WGMMA, 100 - 45 * 0.625, None),
+        ({**MMA, "tensor_active_pct": 90}, {}, StepId.USE_WGMMA, 100 - 90 * 0.625, None),
+        ({**FMA, "l1_data_pct": 1}, {}, StepId.PACKED_HALVES, 55, None),
+        ({**FMA, "fp16_peak_ops_per_cycle": 1000, "l1_data_pct": 1}, {}, StepId.LESS_FMA, 75, None),
+        # What else is in use would still need its time: DRAM 40 %, the ALU 50 %.
+        ({**FMA, "dram_throughput_pct": 40}, {}, StepId.USE_TENSOR_CORES, 60, None),
+        ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, StepId.PACKED_HALVES, 50, None),
+        ({"l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 5}, {},
+         StepId.NO_BANK_CONFLICTS, 55, None),
+    ],
+)  # fmt: skip
+def test_the_first_step_and_the_most_it_saves(
+    row: dict[str, float], situation: dict[str, Any], first: StepId, most: float, estimate: float | None
+) -> None:
+    found = advice_for(row, **situation)[0]
+    assert found.id is first
+    assert found.bound_pct == pytest.approx(most)
+    assert found.estimate_pct == (None if estimate is None else pytest.approx(estimate))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {**MMA, "mma_peak_fp16_ops_per_cycle": 1e6},
+        {**MMA, "mma_ops_fp16": 0.1e12},
+        # There the operands' bytes come first.
+        {**MMA, "dram_throughput_pct": 70},
+    ],
+)
+def test_wgmma_is_not_offered(row: dict[str, float]) -> None:
+    assert StepId.USE_WGMMA not in {step.id for step in advice_for(row)}
+
+
+def test_what_is_bounded_comes_before_what_is_not() -> None:
+    found = advice_for({"dram_throughput_pct": 70}, excess_bytes=1.0)
+    assert [(step.id, step.bound_pct) for step in found] == [
+        (StepId.MORE_LOADS, pytest.approx(30)),
+        (StepId.NEED_FEWER_BYTES, None),
+    ]
+    assert found[1].basis.kind is Basis.BYTES_MOVED
+
+
+def test_a_start_and_an_end_are_named_where_they_are_what_is_left() -> None:
+    row = {"dram_throughput_pct": 90, "sm_cycles": 10_800}
+    assert advice_for(row)[0].id is StepId.SHORTER_RAMP
+    assert advice_for({**row, "sm_cycles": 10_050})[0].id is StepId.NEED_FEWER_BYTES
+
+
+def test_a_launch_bound_graph_is_not_told_to_use_a_graph() -> None:
+    found = steps(Situation(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
+    # Kernels that are fused save more than the waiting.
+    assert [(step.id, step.bound_pct) for step in found] == [(StepId.LARGER_GRAPH, 60), (StepId.LARGER_LAUNCHES, None)]
+
+
+# Look before advising
+
+
+LOAD, LOAD16, USE = "LDG.E R4, desc[UR4][R2.64]", "LDG.E.128 R4, desc[UR4][R2.64]", "FADD R8, R4, R9"
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason", "ways"),
+    [
+        ((), "long_scoreboard", ({"id": "stall_helps", "reason": "long_scoreboard"},)),
+        ((LOAD, USE), "long_scoreboard", ("loads_in_flight", "wider_loads")),
+        ((LOAD16, USE), "long_scoreboard", ("loads_in_flight",)),
+        ((LOAD16, "STS [R0], R9", USE), "long_scoreboard", ("loads_in_flight", "async_copies")),
+        # Each load takes its address from the one before.
+        (("LDG.E R2, desc[UR4][R2.64]", "IMAD.WIDE R2, R2, 0x4, R6"), "long_scoreboard", ("loads_in_flight", "wider_loads")),
+        (("LDGSTS.E.128 [R1], desc[UR4][R2.64]", "LDGDEPBAR", "DEPBAR.LE SB0, 0x1", "LDS R4, [R1]"), "long_scoreboard",
+         ("more_stages", "earlier_copies")),
+        (("UTMALDG.2D [UR8], [UR4]", "SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R2], R3", "SEL R4, R5, R6, P0"), "long_scoreboard",
+         ("more_stages", "earlier_copies")),
+        (("LDL R4, [R1]", USE), "long_scoreboard", ("no_local",)),
+        (("ATOMG.E.ADD R4, desc[UR4][R2.64], R3", USE), "long_scoreboard", ("no_result",)),
+        (("LDS R4, [R2]", USE), "short_scoreboard", ("wider_shared", "loaded_earlier")),
+        (("LDS.128 R4, [R2]", USE), "short_scoreboard", ("loaded_earlier",)),
+        (("MUFU.EX2 R4, R2", USE), "short_scoreboard", ("polynomials", "kept")),
+    ],
+)  # fmt: skip
+def test_a_wait_is_answered_by_what_is_waited_for(lines: Sequence[str], reason: str, ways: Sequence[Any]) -> None:
+    (step, *_) = advice_for({}, *lines, reason=reason, stalls=(stalled(reason, 60.0),))
+    assert step.id is StepId.LESS_STALL
+    assert tuple(plain(step.action.values["ways"])) == tuple(ways)
+
+
+def test_a_chain_of_loads_is_not_told_to_load_more_at_once() -> None:
+    chain = ("LDG.E R2, desc[UR4][R4.64]", "IMAD.WIDE R4, R2, 0x4, R6", "LDG.E R2, desc[UR4][R4.64]")
+    full = {**BASE}
+    code = listing(*chain, hot=1)
+    (step, *_) = steps(Situation(full, NAMES, judge(full), stalls=(stalled("long_scoreboard", 60.0),), code=code))
+    assert step.action.values["ways"] == (Way.SEVERAL_CHAINS,)
+
+
+@pytest.mark.parametrize(
+    ("row", "lines", "never"),
+    [
+        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24",), StepId.USE_WGMMA),
+        (FMA, ("HMMA.16816.F32 R4, R8, R12, R4",), StepId.USE_TENSOR_CORES),
+        (FMA, ("HFMA2 R4, R5, R6, R7",), StepId.PACKED_HALVES),
+        # Copies by TMA there, or no wgmma to feed.
+        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24", "UTMALDG.2D [UR8], [UR4]"), StepId.COPY_BY_TMA),
+        (MMA, ("HMMA.16816.F32 R4, R8, R12, R4", "LDGSTS.E.128 [R1], desc[UR4][R2.64]"), StepId.COPY_BY_TMA),
+    ],
+)
+def test_nothing_is_advised_that_the_kernel_does(row: dict[str, float], lines: Sequence[str], never: StepId) -> None:
+    assert never not in {step.id for step in advice_for(row, *lines)}
+
+
+def test_fewer_instructions_names_those_that_are_executed() -> None:
+    row = {"issue_slot_busy_pct": 85}
+    assert advice_for(row)[0].fields()["ways"] == ["wider_loads", "packed", "addresses_once", "unrolled"]
+    (step, *_) = advice_for(row, LOAD16, "HADD2.F32 R8, -RZ, R4.H0_H0", "BRA 0x0", "IADD3 R2, R2, 0x1, RZ")
+    assert step.fields()["ways"] == ["fewer_conversions", "packed", "addresses_once", "unrolled", "kept"]
+    (step, *_) = advice_for(row, "HFMA2 R4, R5, R6, R7", "HFMA2 R4, R5, R6, R7")
+    assert step.fields()["ways"] == ["kept"]
+
+
+# Causes
+
+
+LOCAL_ROW = {
+    "local_load_requests": 6e5, "local_store_requests": 4e5, "spill_requests": 1e6, "registers_per_thread": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cause", "row", "lines", "expected"),
+    [
+        (CauseId.ATOMICS, {}, ("RED.E.ADD [R2], R3",),
+         [("aggregate_atomics", 80, "the code has 1 RED"), ("spread_atomics", 80, "1 RED")]),
+        (CauseId.ATOMICS, {}, ("ATOMS.ADD RZ, [R2], R3", "SHFL.BFLY PT, R4, R4, 0x1, 0x1f", "RED.E.ADD [R2], R3"),
+         [("spread_atomics", 80, "1 ATOMS and 1 RED")]),
+        (CauseId.BARRIER, {}, ("BAR.SYNC 0x0", "STS [R2], R3"), [("fewer_barriers", 75, "1 BAR")]),
+        (CauseId.LOCAL_MEMORY, LOCAL_ROW, ("LDL R4, [R1]", "STL [R1], R4"),
+         [("fewer_spills", 95, "1,000,000 requests to local memory are spills; the code has 1 LDL and 1 STL")]),
+        (CauseId.LOCAL_MEMORY, {**LOCAL_ROW, "spill_requests": 0}, ("LDL R4, [R1]",),
+         [("constant_indices", 95, "1,000,000 requests to local memory")]),
+        (CauseId.SCATTERED_ACCESS, {"global_load_sectors": 32e6, "global_load_requests": 1e6}, (),
+         [("neighbouring_access", 95, "touches 32.0 sectors"), ("stage_in_shared", 95, "")]),
+        (CauseId.DIVERGENCE, {"threads_per_instruction": 8, "issue_slot_busy_pct": 90}, (),
+         [("same_path", 75, "8.0 of 32 threads")]),
+        (CauseId.INSTRUCTION_CACHE, {}, (LOAD,) * 4000, [("smaller_code", 75, "64 kB")]),
+        (CauseId.CONSTANT_CACHE, {}, ("ULDC UR4, c[0x0][0x210]",), [("fewer_constants", 75, "")]),
+        (CauseId.MEMORY_FENCE, {}, ("MEMBAR.SC.GPU",), [("fewer_fences", 75, "1 MEMBAR")]),
+        (CauseId.SLEEPING, {}, ("NANOSLEEP 0x40",), [("share_awaited_work", 75, "1 NANOSLEEP")]),
+        (CauseId.HOST_MEMORY, {}, (), [("copy_to_device", 75, "")]),
+        (CauseId.PARTIAL_WARPS, {"threads_per_block": 8, "issue_slot_busy_pct": 90}, (),
+         [("whole_warps", 75, "a block has 8 threads")]),
+    ],
+)  # fmt: skip
+def test_steps_for_a_cause(
+    cause: CauseId, row: dict[str, float], lines: Sequence[str], expected: list[tuple[str, float, str]]
+) -> None:
+    full = {**BASE, **row}
+    code = listing(*lines, reason="barrier") if lines else None
+    found = [*steps_of(Situation(full, NAMES, judge(full), code=code), Cause(cause, ()))]
+    assert [(step.id.value, round(step.bound_pct or 0.0, 6)) for step in found] == [each[:2] for each in expected]
+    for step, (_, _, said) in zip(found, expected, strict=True):
+        assert said in verdict_words.basis(step)
+
+
+def test_a_cause_says_more_than_the_stall_that_it_shows_as() -> None:
+    row = {**BASE, "sm_cycles": 20_000}
+    found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.BARRIER, ()),)})
+    assert found.kind is Kind.LATENCY
+    named = steps(Situation(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
+    assert [(step.id, step.cause) for step in named] == [
+        (StepId.FEWER_BARRIERS, CauseId.BARRIER),
+        (StepId.LONGER_LAUNCH, None),
+    ]
+
+
+def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
+    row = {**BASE, "l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 9}
+    found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.ATOMICS, ()),)})
+    ids = [step.id for step in steps(Situation(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
+    assert ids == [StepId.AGGREGATE_ATOMICS, StepId.SPREAD_ATOMICS, StepId.FEWER_SHARED_PASSES]
+
+
+# Instructions
+
+
+def test_the_instructions_of_recorded_kernels() -> None:
+    found = by_launch(parsed("all"))
+    decode, fa3, rmsnorm = found[0], found[3], found[4]
+    assert fa3.opcodes(Family.ASYNC_COPY, Family.TMA) == {"LDGSTS": 132, "UTMALDG": 2}
+    assert (fa3.count(Family.WGMMA), fa3.count(Family.MMA), fa3.count(Family.MBARRIER)) == (56, 0, 136)
+    assert decode.executed_share(Family.CONVERSION) == pytest.approx(0.254, abs=0.001)
+    assert decode.widest_bytes(Family.ASYNC_COPY) == 16
+    hot = rmsnorm.hottest("long_scoreboard")
+    assert hot and (hot.sass, hot.waits_for, hot.chain) == ("HADD2.F32 R15", "LDG.E.128.CONSTANT R8", False)
+    assert by_launch(parsed("prefill-decode-rope")) == {}
+
+
+def test_a_table_of_an_earlier_version_has_no_executed_instructions() -> None:
+    table = pa.table({"launch": [0], "address": [0], "sass": [LOAD], "samples": [3], "top_reason": ["wait"]})
+    ((_, found),) = listings(table)
+    hot = found.hottest()
+    assert (found.executed_share(), hot and hot.sass, found.most_scattered()) == (None, "LDG.E R4", None)
