@@ -62,10 +62,10 @@ def test_the_kernels_of_an_iteration(of_run: list[CaseResult]) -> None:
         "memory", "dram", RunnerUp("latency", None),
     )  # fmt: skip
     assert kernel.verdict.confidence == "high"
-    assert kernel.verdict.margin_points == pytest.approx(28.6)
+    assert kernel.verdict.margin_points == pytest.approx(29.04, abs=5e-3)  # least bytes over warm time: 89.04%
     first = kernel.verdict.evidence[0]
     assert (first.unit, first.test, first.threshold) == ("%", "at_least", 80.0)
-    assert first.value == pytest.approx(88.6)
+    assert first.value == pytest.approx(89.04, abs=5e-3)
 
 
 def test_rounds_of_the_plain_run_and_of_nsys(tmp_path: Path) -> None:
