@@ -97,7 +97,7 @@ class RawRun:
 
     @cached_property
     def executions(self) -> list[dict[str, Any]]:
-        """Every kernel with the ranges of fiprof that its launch call lies in."""
+        """Every kernel, and every copy without a kernel's name, with the ranges of fiprof that its call lies in."""
         with tempfile.NamedTemporaryFile(suffix=".sqlite") as file:
             file.write(self.read("nsys/trace.sqlite"))
             file.flush()
@@ -124,9 +124,14 @@ class RawRun:
             }
             self.samples = self._read_samples(trace)
             found = []
+            copies = " UNION ALL ".join(
+                f"SELECT start, end, NULL, 0, 0, 0, correlationId, globalPid FROM {table}"
+                for (table,) in trace.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'")
+                if table.endswith(("MEMCPY", "MEMSET"))
+            )
             for start, end, name, x, y, z, correlation, pid in trace.execute(
                 "SELECT start, end, shortName, gridX, gridY, gridZ, correlationId, globalPid "
-                "FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start"
+                f"FROM CUPTI_ACTIVITY_KIND_KERNEL {copies and 'UNION ALL'} {copies} ORDER BY start"
             ):
                 called, thread = calls[correlation, pid >> 24]
                 inside = [str(text) for first, last, text in ranges[thread] if first <= called <= last]
@@ -134,7 +139,7 @@ class RawRun:
                     {
                         "start": start,
                         "end": end,
-                        "kernel": strings[name],
+                        "kernel": None if name is None else strings[name],
                         "grid": f"{x}x{y}x{z}",
                         "phase": next((text for text in inside if text in PHASES), ""),
                         "case": next((text for text in inside if "[" in text), None),
@@ -167,13 +172,18 @@ class RawRun:
         return median(after[0] - before[0] for before, after in itertools.pairwise(series))
 
     def _nsys(self, source: Any) -> float:
-        wanted = [
+        working = [
             each
             for each in self.executions
             if source.phase == "all" or (each["phase"] == source.phase and each["case"] == source.case)
             if source.kernel is None or each["kernel"] == source.kernel
             if source.grid is None or each["grid"] == source.grid
         ]
+        wanted = [each for each in working if each["kernel"] is not None]
+        first, last = min(each["start"] for each in wanted), max(each["end"] for each in wanted)
+        busy: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for each in working:
+            busy[each["iteration"]].append(each)
         iterations: dict[str, float] = defaultdict(float)
         for each in wanted:
             iterations[each["iteration"]] += each["end"] - each["start"]
@@ -182,7 +192,8 @@ class RawRun:
             "start_ns": [each["start"] for each in wanted],
             "end_ns": [each["end"] for each in wanted],
             "iteration_ns": list(iterations.values()),
-            "busy_ns": sum(end - start for start, end in self._busy(wanted)),
+            "busy_ns": sum(max(0, min(end, last) - max(start, first)) for start, end in self._busy(working)),
+            "iteration_busy_ns": [sum(end - start for start, end in self._busy(each)) for each in busy.values()],
         }
         levels = {key: self._level(key, wanted) for key in LEVELS if key in source.formula}
         return calculate(source.formula, {**names, **levels})

@@ -12,6 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples
+from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
 from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 MEASURE = "measure"
 PHASES = (MEASURE, "setup", "warmup", "all")
-FIPROF_DOMAIN = "fiprof"
 PIECES = 79
 """Of a track, where none are asked for."""
 TENSOR_ACTIVE = metric("tensor_active_pct")
@@ -113,17 +113,6 @@ class Track:
 
 
 @dataclass(frozen=True)
-class Totals:
-    """Copies of a kind, or CUDA calls of a name, all together."""
-
-    name: str
-    count: int
-    total_us: float
-    bytes: int | None = None
-    """Of copies."""
-
-
-@dataclass(frozen=True)
 class CasePhase:
     """A case in a phase on a GPU."""
 
@@ -135,7 +124,7 @@ class CasePhase:
     end_us: float
     """Since the trace began; of a case that came several times, of its longest turn."""
     busy: float
-    """Share of ``length_us`` in which a kernel ran."""
+    """Share of ``length_us`` in which a kernel, a copy or a memory set ran."""
     spans: tuple[KernelSpan, ...]
     tracks: tuple[Track, ...]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
@@ -198,7 +187,7 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
             f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
         )
-    memory, beside = _Memory(run), _Beside(run)
+    memory, beside = DeviceMemory(run), Beside(run)
     turns = _turns(rows, run.settings.rounds)
     phases = tuple(
         _case_phase(
@@ -242,8 +231,8 @@ def _case_phase(
     wanted: Collection[int],
     labels: Labels,
     sampled: Samples | None,
-    memory: _Memory,
-    beside: _Beside,
+    memory: DeviceMemory,
+    beside: Beside,
     cells: int,
     turns: Mapping[int, int],
     *,
@@ -267,8 +256,10 @@ def _case_phase(
     ran = [samples.Busy(executions) for executions in by_turn.values()]
     lengths = [max(turn.end - turn.start, 1.0) for turn in ran]
     whole = sum(lengths)
+    copied = beside.copied(first["phase"], first["case"], first["device"])
+    work = samples.Busy([*(each for turn in by_turn.values() for each in turn), *copied])
     worked = sum(
-        length * float(turn.share(np.array([turn.start]), np.array([turn.start + length]))[0])
+        length * float(work.share(np.array([turn.start]), np.array([turn.start + length]))[0])
         for turn, length in zip(ran, lengths, strict=True)
     )
     length = max(lengths)
@@ -292,7 +283,7 @@ def _case_phase(
 
 
 def _span(
-    rows: Sequence[Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: _Memory
+    rows: Sequence[Row], gaps: Sequence[float], labels: Labels, sampled: Samples | None, memory: DeviceMemory
 ) -> KernelSpan:
     first = rows[0]
     times = summarize([(row["end_ns"] - row["start_ns"]) / 1e3 for row in rows])
@@ -324,85 +315,6 @@ def _tracks(busy: samples.Busy, edges: Floats, sampled: Samples | None) -> Itera
             cells = tuple(None if math.isnan(level) else float(level) / largest for level in levels)
             if any(cell is not None for cell in cells):
                 yield Track(name, cells, largest)
-
-
-class _Memory:
-    """Device memory over time."""
-
-    def __init__(self, run: Run) -> None:
-        self._totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
-        for event in sorted(events, key=lambda event: event["time_ns"] or 0):
-            if event["time_ns"] is not None and event["total_bytes"] is not None:
-                times, totals = self._totals[event["pid"], event["device"]]
-                times.append(event["time_ns"])
-                totals.append(event["total_bytes"])
-
-    def at(self, pid: int | None, device: int | None, time_ns: int) -> int | None:
-        """Bytes; None where no allocation had been seen."""
-        import bisect
-
-        times, totals = self._totals.get((pid, device), ([], []))
-        index = bisect.bisect_right(times, time_ns)
-        return totals[index - 1] if index else None
-
-
-class _Beside:
-    """Copies and CUDA calls of a case in a phase."""
-
-    def __init__(self, run: Run) -> None:
-        self._copies: dict[tuple[Any, Any, Any], list[Row]] = defaultdict(list)
-        for row in run.rows("copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
-            self._copies[row["phase"], row["case"], row["device"]].append(row)
-        self._calls: dict[tuple[int, int], list[Row]] = defaultdict(list)
-        for row in sorted(
-            (
-                row
-                for row in run.rows("api", ("name", "start_ns", "end_ns", "pid", "tid"))
-                if row["start_ns"] is not None
-            ),
-            key=lambda row: row["start_ns"],
-        ):
-            self._calls[row["pid"], row["tid"]].append(row)
-        ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
-        self._ranges: dict[tuple[Any, Any], list[Row]] = defaultdict(list)
-        for row in ranges:
-            parent = row["parent"]
-            if row["domain"] == FIPROF_DOMAIN and parent is not None and row["end_ns"] is not None:
-                self._ranges[ranges[int(parent)]["name"], row["name"]].append(row)
-
-    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Totals, ...]:
-        return _together(self._copies.get((phase, case, device), ()), "kind")
-
-    def calls(self, phase: str | None, case: str | None) -> tuple[Totals, ...]:
-        """None outside the fiprof ranges."""
-        import bisect
-
-        inside: list[Row] = []
-        for row in self._ranges.get((phase, case), ()):
-            calls = self._calls.get((row["pid"], row["tid"]), [])
-            first = bisect.bisect_left(calls, row["start_ns"], key=lambda call: call["start_ns"])
-            last = bisect.bisect_right(calls, row["end_ns"], key=lambda call: call["start_ns"])
-            inside += calls[first:last]
-        return _together(inside, "name")
-
-
-def _together(rows: Iterable[Row], key: str) -> tuple[Totals, ...]:
-    """The rows by a column, the longest time first."""
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        if None not in (row["start_ns"], row["end_ns"]):
-            groups[row[key] or "?"].append(row)
-    found = (
-        Totals(
-            name,
-            len(group),
-            sum(row["end_ns"] - row["start_ns"] for row in group) / 1e3,
-            sum(row["bytes"] or 0 for row in group) if "bytes" in group[0] else None,
-        )
-        for name, group in groups.items()
-    )
-    return tuple(sorted(found, key=lambda item: -item.total_us))
 
 
 # What is missing, and what is doubtful

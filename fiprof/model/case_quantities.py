@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from fiprof.model.busy import busy_times
 from fiprof.model.expressions import Expression
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
@@ -74,6 +75,11 @@ def _kernel(run: Run, case: str | None, kernel: str) -> tuple[Times | None, Prov
     return run.trace.kernels.get((case or "", kernel)), source
 
 
+def _working(run: Run, case: str) -> TracedNumber | None:
+    traced = _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
+    return traced or NCU.traced(run, case)
+
+
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
     seen: dict[int | None, list[TracedNumber]] = defaultdict(list)
     for launch in run.launches_of(case):
@@ -116,6 +122,13 @@ KERNEL_TIME = CaseQuantity(
     "µs",
     "Kernel time of an iteration: by nsys, else by ncu.",
     lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case),
+)
+BUSY = CaseQuantity(
+    "case_busy_us",
+    "µs",
+    "Median time of an iteration under nsys in which a kernel, a copy or a memory set ran, once however many; without "
+    "nsys, that of its kernels under ncu.",
+    _working,
 )
 
 
@@ -217,11 +230,11 @@ def _wall(run: Run, case: str) -> TracedNumber | None:
 
 
 def _waiting(run: Run, case: str) -> TracedNumber | None:
-    kernels, wall = KERNEL_TIME.traced(run, case), WALL.traced(run, case)
-    if kernels is None or wall is None or wall.value <= 0:
+    busy, wall = BUSY.traced(run, case), WALL.traced(run, case)
+    if busy is None or wall is None or wall.value <= 0:
         return None
-    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(kernels.source, wall.source))
-    return TracedNumber(min(max(100 * (1 - kernels.value / wall.value), 0.0), 100.0), source, ".1f", "%")
+    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(busy.source, wall.source))
+    return TracedNumber(max(100 * (1 - busy.value / wall.value), 0.0), source, ".1f", "%")
 
 
 WALL = CaseQuantity(
@@ -230,8 +243,7 @@ WALL = CaseQuantity(
 WAITING = CaseQuantity(
     "case_waiting_pct",
     "%",
-    "Part of an iteration in which no kernel ran, as a loop without a profiler sees it. Kernels that run side by side, "
-    "or start before the last has ended, make it smaller than it is.",
+    "Part of an iteration in which no kernel and no copy ran, as a loop without a profiler sees it.",
     _waiting,
 )
 

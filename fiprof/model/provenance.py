@@ -29,7 +29,8 @@ class Provenance:
     - ncu: ncu's metrics of the launch, by ncu's names and in base units; ``sum(a*b)`` is over all that fit the pattern.
     - nsys: of the kernel's executions in the phase of the case (of all its kernels, where none is named):
       ``duration_ns``, ``start_ns`` and ``end_ns`` of each since the trace began; ``iteration_ns``, the sum over the
-      kernels of each iteration; ``busy_ns``, the time in which at least one ran.
+      kernels of each iteration; ``busy_ns``, the time from the first one's start to the last one's end in which a
+      kernel, a copy or a memory set ran, and ``iteration_busy_ns``, that time of each iteration.
     - plain: ``gpu_us`` of the case in baseline.jsonl, each iteration between CUDA events; ``round_us``, the median of
       each round's; ``wall_us``, the host's time of one, back to back; ``relative_error``.
     - run.json: ``flops``, ``bytes_read``, ``bytes_written`` of the case; ``duration_s`` of the run.

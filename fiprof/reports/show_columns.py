@@ -194,6 +194,7 @@ CASE_TIMES: tuple[CaseCell, ...] = (
     _of_case(case_quantities.NSYS_SPREAD, "spread", ".1%"),
     _of_case(case_quantities.NCU, "ncu", ".2f"),
     _of_case(case_quantities.KERNEL_TIME),
+    _of_case(case_quantities.BUSY),
     _of_case(case_quantities.WALL),
 )
 CASE_LEAST: tuple[CaseCell, ...] = (

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from fiprof.analysis import samples
+from fiprof.analysis.beside import Totals
 from fiprof.analysis.samples import Levels
-from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, Totals, Track
+from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, Track
 from fiprof.model.provenance import join
 from fiprof.reports.columns import Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Value, View

@@ -47,7 +47,7 @@ _EVIDENCE = (
 _CASES = (
     Column("label", "case"),
     Column("case_kernels", "kernels", spec=".3g"),
-    Column("case_kernel_us", "kernel time", "µs", spec=",.2f"),
+    Column("case_busy_us", "GPU busy", "µs", spec=",.2f"),
     Column("case_wall_us", "iteration", "µs", spec=",.2f"),
     Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
     Column("verdict", "verdict"),
@@ -99,7 +99,7 @@ def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
-    times = [None if each is None else each.value for each in (case.kernel_time, case.wall_time, case.waiting)]
+    times = [None if each is None else each.value for each in (case.busy_time, case.wall_time, case.waiting)]
     return (case.label, case.kernels, *times, words.case_kind(case))
 
 

@@ -1,4 +1,4 @@
-"""What the iterations of a case wait for: their kernels, or the host that launches them."""
+"""What the iterations of a case wait for: their kernels and copies, or the host that launches them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def cases(run: Run) -> list[CaseVerdict]:
     traced = launches_of(run)
     found = []
     for case in run.cases:
-        kernel_time = case_quantities.KERNEL_TIME.traced(run, case.id)
-        if kernel_time is None and case.id not in run.baseline:
+        busy_time = case_quantities.BUSY.traced(run, case.id)
+        if busy_time is None and case.id not in run.baseline:
             continue
         calls, executions = traced.get(case.id), run.trace.cases.get(case.id)
         waiting = case_quantities.WAITING.traced(run, case.id)
@@ -35,7 +35,7 @@ def cases(run: Run) -> list[CaseVerdict]:
                 case=case.id,
                 label=run.labels(case.id),
                 kernels=executions.executions if executions else None,
-                kernel_time=kernel_time,
+                busy_time=busy_time,
                 wall_time=case_quantities.WALL.traced(run, case.id),
                 launch_us=calls.call_us if calls else None,
                 graph=calls.graph if calls else False,

@@ -297,8 +297,8 @@ class CaseVerdict:
     label: str
     kernels: float | None = None
     """Kernels an iteration under nsys."""
-    kernel_time: TracedNumber | None = None
-    """Of an iteration, µs: by nsys, else by ncu."""
+    busy_time: TracedNumber | None = None
+    """Of an iteration, µs: in which kernels and copies ran under nsys, else its kernels under ncu."""
     wall_time: TracedNumber | None = None
     """Of an iteration as a loop sees it, µs, without a profiler."""
     launch_us: float | None = None
@@ -310,7 +310,7 @@ class CaseVerdict:
 
     @property
     def bound(self) -> CaseBound:
-        if self.kernel_time is None:
+        if self.busy_time is None:
             return CaseBound.NO_KERNEL_TIME
         if self.waiting is None:
             return CaseBound.NO_PLAIN_TIME
@@ -331,7 +331,7 @@ class CaseVerdict:
             untraced if self.launch_us is None else Host(f"{untraced}_traced"),
             {
                 "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
-                "kernels": self.kernel_time and self.kernel_time.as_(".1f", " µs"),
+                "busy": self.busy_time and self.busy_time.as_(".1f", " µs"),
                 "calls_us": self.launch_us,
             },
         )

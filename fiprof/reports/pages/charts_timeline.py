@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis import samples, timeline
+from fiprof.analysis import beside, samples, timeline
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
@@ -172,7 +172,7 @@ def _marked(run: Run) -> Iterable[_Lane]:
         return
     labels = Labels(run.manifest.cases)
     frame = run.frame("ranges").dropna(subset=["start_ns", "end_ns"])
-    ours = frame[frame["domain"] == timeline.FIPROF_DOMAIN]
+    ours = frame[frame["domain"] == beside.FIPROF_DOMAIN]
     lanes = [("phase", ours[ours["depth"] == 0]), ("case", ours[ours["depth"] == 1])]
     if ours.empty:
         lanes = [("NVTX ranges", frame[frame["depth"] == 0])]

@@ -14,7 +14,7 @@ from fiprof.analysis.verdict.model import Kind
 from fiprof.analysis.verdict.verdict import Verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import knowledge
-from fiprof.model.case_quantities import KERNEL_TIME, NSYS, kernel_median, work_factor
+from fiprof.model.case_quantities import BUSY, NSYS, kernel_median, work_factor
 from fiprof.model.provenance import TracedNumber, TracedText, more
 from fiprof.model.quantities import DURATION
 from fiprof.reports import verdict_words
@@ -77,7 +77,7 @@ def waiting(measured: Analyses, told: Story, found: Verdicts) -> Iterable[Observ
             f"finding_waiting.plain{'_traced' * (case.case in traced)}",
             label=case.label,
             share=share,
-            kernels=KERNEL_TIME.traced(run, case.case) or "–",
+            busy=BUSY.traced(run, case.case) or "–",
             traced=traced.get(case.case),
         )
         for case, share in plain
