@@ -165,6 +165,17 @@ def test_a_small_configuration_of_shared_memory_is_raised_not_saved() -> None:
     assert found.waves is not None and found.waves.idle_multiprocessors == 32
 
 
+@pytest.mark.parametrize(("cc_major", "needed"), [(7.0, 10752.0), (8.0, 10880.0), (None, 10880.0)])
+def test_shared_memory_is_given_in_the_steps_of_the_gpu(cc_major: float | None, needed: float) -> None:
+    """Six blocks of 64 KiB: steps of 256 bytes before 8.0, of 128 from then on."""
+    shared = {
+        "limit_shared_memory_blocks": 5.0, "max_shared_bytes_per_sm": 65536.0, "shared_configured_bytes": 65536.0,
+        "shared_dynamic_bytes": 12800.0, "shared_allocated_bytes": 12800.0, "shared_driver_bytes": 0.0,
+    }  # fmt: skip
+    (step,) = occupancy({**ROW, **shared, "cc_major": cc_major}).steps
+    assert (step.change, step.blocks, step.needed) == (Change.LESS_SHARED_MEMORY, 6, needed)
+
+
 def test_clusters_that_fit_less_often_than_blocks_bind() -> None:
     found = occupancy({**ROW, "limit_shared_memory_blocks": 8.0, "cluster_size": 16.0, "clusters_max_active": 8.0})
     assert found.blocks == pytest.approx(128 / 132)

@@ -9,6 +9,8 @@ import pytest
 
 from fiprof.model import metrics
 from fiprof.model.metrics import METRICS
+from fiprof.model.quantities import SM_CLOCK
+from fiprof.model.rates import SM_CYCLES, SM_HZ
 from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK, L1_PEAK, L2_PEAK
 from fiprof.model.work import (
     TENSOR_OPS,
@@ -20,6 +22,8 @@ from fiprof.model.work import (
     tensor_peak,
     work_share,
 )
+from tests.raw_figures import RawRun
+from tests.recorded_runs import RUNS, parsed
 
 
 def test_names_units_and_meanings_are_well_formed() -> None:
@@ -104,6 +108,39 @@ def test_peaks_multiply_the_clock() -> None:
     assert DRAM_PEAK.value(row) == 1504 * 3e9
     assert L1_PEAK.value(row) == 1.4e10
     assert L2_PEAK.value(row) == 5e9
+
+
+@pytest.mark.parametrize(
+    ("row", "clock", "cycles"),
+    [
+        ({"sm_clock_hz": 1.9e9, "sm_cycles": 5.0}, 1.9e9, 5.0),
+        # 2.18 GHz on an H200: cycles of one replay over the duration of another.
+        ({"sm_clock_hz": 2.18e9, "max_sm_clock_khz": 1.98e6, "sm_cycles": 5.0}, 1.98e9, 5.0),
+        ({"gpc_clock_hz": 1.5e9, "duration_ns": 200.0}, 1.5e9, 300.0),
+        ({"sm_clock_hz": 2e9, "gpc_clock_hz": 1.5e9, "duration_ns": 200.0}, 2e9, 400.0),
+        ({"sm_cycles": 500.0, "duration_ns": 200.0, "max_sm_clock_khz": 1.98e6}, 1.98e9, 500.0),
+        # The highest clock by itself is none that was measured.
+        ({"max_sm_clock_khz": 1.98e6, "duration_ns": 200.0}, None, None),
+    ],
+)
+def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | None, cycles: float | None) -> None:
+    assert (SM_HZ.value(row), SM_CYCLES.value(row)) == (clock, cycles)
+    peak = None if clock is None else pytest.approx(10 * clock)
+    assert float_peak("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
+
+
+def test_the_clocks_of_recorded_launches() -> None:
+    """A launch of 2 µs reads 2.278 GHz by itself, and a roof of 77 TFLOP/s."""
+    run = parsed("single-purpose")
+    assert max(launch["sm_clock_hz"] for launch in run.launches) == pytest.approx(2.2776e9, rel=1e-4)
+    clocks = [launch.traced(SM_CLOCK) for launch in run.launches]
+    assert max(clock.value for clock in clocks if clock) == 1.98
+    assert max(float_peak("fp32").value(launch) or 0.0 for launch in run.launches) == 132 * 128 * 2 * 1.98e9
+    assert max(DRAM_PEAK.value(launch) or 0.0 for launch in run.launches) <= 1504 * 3.201e9
+    raw = RawRun(RUNS["single-purpose"])
+    for clock in clocks:
+        assert clock is not None
+        assert raw.value(clock.source) == pytest.approx(clock.value)
 
 
 def test_mostly_mma() -> None:

@@ -14,6 +14,7 @@ from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding, Value
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
+from fiprof.model.rates import SM_HZ
 from fiprof.model.run import Launch, Run
 
 PLAIN_TOLERANCE = 0.10
@@ -335,10 +336,10 @@ def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
 def sm_clock(run: Run, launch: Row) -> Check:
     """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
-    if not isinstance(highest, int | float) or not highest or launch["sm_clock_hz"] is None:
+    clock_hz = SM_HZ.value(launch)
+    if not isinstance(highest, int | float) or not highest or clock_hz is None:
         return _unknown(CheckName.SM_CLOCK, NotChecked.NO_CLOCK)
-    clock_mhz = launch["sm_clock_hz"] / 1e6
-    return _judge(CheckName.SM_CLOCK, clock_mhz, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
+    return _judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
 
 
 RUN_CHECKS = (other_processes,)

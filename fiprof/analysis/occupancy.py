@@ -22,7 +22,10 @@ PARTITIONS = 4
 """Of a multiprocessor, each with a quarter of its registers; compute capability 5.0 and later, 6.0 excepted."""
 
 SHARED_STEP_BYTES = 128
-"""Shared memory is given in such steps from compute capability 8.0 on (256 before, but 5.x and 6.x)."""
+"""A block is given shared memory in such steps from compute capability 8.0 on."""
+
+OLD_SHARED_STEP_BYTES = 256
+"""The same on 7.0 and 7.5."""
 
 
 class Resource(StrEnum):
@@ -319,7 +322,8 @@ def _less_shared(row: Row, blocks: int) -> OccupancyStep | None:
             configured,
             "bytes/multiprocessor",
         )
-    needed = most // blocks // SHARED_STEP_BYTES * SHARED_STEP_BYTES - driver
+    step = OLD_SHARED_STEP_BYTES if (number(row, "cc_major") or math.inf) < 8 else SHARED_STEP_BYTES
+    needed = most // blocks // step * step - driver
     if needed < 0:
         return None
     fit = shared_limit(needed + driver or 1.0, most)

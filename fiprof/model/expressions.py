@@ -191,6 +191,29 @@ class Bounded(Expression):
         return f"min(max({self.inner.formula(row, names)}, {self.low:g}), {self.high:g})"
 
 
+@dataclass(frozen=True)
+class AtMost(Expression):
+    """An expression that cannot be above another one, where that is known; the formula says so where it is, and where
+    there is no value at all, as on the page of keys."""
+
+    inner: Expression
+    limit: Expression
+
+    def value(self, row: Row) -> float | None:
+        value, limit = self.inner.value(row), self.limit.value(row)
+        return value if value is None or not limit else min(value, limit)
+
+    def formula(self, row: Row, names: Names) -> str:
+        inner = self.inner.formula(row, names)
+        return inner if self._free(row) else f"min({inner}, {self.limit.formula(row, names)})"
+
+    def binding(self, row: Row) -> int:
+        return self.inner.binding(row) if self._free(row) else ATOM
+
+    def _free(self, row: Row) -> bool:
+        return not self.limit.value(row) and self.inner.value(row) is not None
+
+
 def ratio(part: float | None, whole: float | None) -> float | None:
     """part / whole; None where one is not known or whole is 0."""
     return None if part is None or not whole else part / whole

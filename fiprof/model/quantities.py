@@ -11,6 +11,7 @@ from fiprof.model.expressions import Bounded, First, Metric, Row
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantity import Key, Quantity
+from fiprof.model.rates import SM_CYCLES, SM_HZ
 from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
 from fiprof.model.work import FLOAT_OPS, TENSOR_OPS
 
@@ -58,8 +59,9 @@ FP32_OPERATIONS = Quantity(
 SM_CLOCK = Quantity(
     "sm_clock_ghz",
     "GHz",
-    "Clock of the multiprocessors, as ncu's rooflines take it; its «SM Frequency» is measured in another replay.",
-    Metric("sm_clock_hz") / 1e9,
+    "Clock of the multiprocessors, as ncu's rooflines take it, at most the GPU's highest; its «SM Frequency» is "
+    "measured in another replay.",
+    SM_HZ / 1e9,
     ".3f",
 )
 SHARED_MEMORY = Quantity(
@@ -77,7 +79,7 @@ SM_ACTIVE = Quantity(
     "sm_active_share",
     "",
     "Cycles in which the average multiprocessor had a warp, 0 to 1.",
-    Metric("sm_active_cycles") / Metric("sm_cycles"),
+    Metric("sm_active_cycles") / SM_CYCLES,
 )
 IDLE = Quantity(
     "idle_pct",
@@ -90,7 +92,7 @@ OVERHEAD = Quantity(
     "overhead_pct",
     "%",
     "Cycles of the launch in which no multiprocessor has a warp: its start and end.",
-    Bounded(100 * (1 - Metric("sm_active_cycles_max") / Metric("sm_cycles")), 0, 100),
+    Bounded(100 * (1 - Metric("sm_active_cycles_max") / SM_CYCLES), 0, 100),
     ".1f",
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from fiprof.model.expressions import Chosen, Expression, First, Metric, Row, Total, number
 from fiprof.model.metrics import FLOAT_INSTS, OPS_PER_INST, TENSOR_KINDS
 from fiprof.model.quantity import Quantity
-from fiprof.model.rates import per_second
+from fiprof.model.rates import SM_CYCLES, SM_HZ, per_second
 
 
 def tensor_ops(kind: str) -> Expression:
@@ -22,7 +22,7 @@ TENSOR_OPS = Total(tuple(map(tensor_ops, TENSOR_KINDS)))
 
 
 def _thread_insts(inst: str) -> Expression:
-    rate = Metric(f"{inst}_thread_insts_per_cycle") * Metric("sm_cycles")
+    rate = Metric(f"{inst}_thread_insts_per_cycle") * SM_CYCLES
     return First((Metric(f"{inst}_thread_insts"), rate))
 
 
@@ -71,12 +71,12 @@ def counted_float_ops(row: Row) -> dict[str, float]:
 
 def wgmma_peak(kind: str) -> Expression:
     """Most tensor operations of a kind in a second by the GPU's fastest dense instruction."""
-    return Metric(f"tensor_peak_{kind}_ops_per_cycle") * Metric("sm_clock_hz")
+    return Metric(f"tensor_peak_{kind}_ops_per_cycle") * SM_HZ
 
 
 def mma_peak(kind: str) -> Expression:
     """The same by instructions of a warp (mma), where those of a warpgroup are faster."""
-    return Metric(f"mma_peak_{kind}_ops_per_cycle") * Metric("sm_clock_hz")
+    return Metric(f"mma_peak_{kind}_ops_per_cycle") * SM_HZ
 
 
 def tensor_peak(kind: str) -> Expression:
@@ -95,7 +95,7 @@ def tensor_peak(kind: str) -> Expression:
 
 def float_peak(precision: str) -> Expression:
     """Most operations of a precision outside the tensor cores in a second."""
-    return Metric(f"{precision}_peak_ops_per_cycle") * Metric("sm_clock_hz")
+    return Metric(f"{precision}_peak_ops_per_cycle") * SM_HZ
 
 
 def _dominant_peak(row: Row) -> Expression | None:
