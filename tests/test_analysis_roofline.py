@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.roofline import LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
+from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
+from fiprof.analysis.show import show
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 from fiprof.parsers import ncu
+from fiprof.reports import show_document
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import FORMATS
@@ -282,12 +284,57 @@ def one(tmp_path: Path, **changes: Any) -> LaunchRoofline:
 
 
 @pytest.mark.parametrize("adds", [0.0, 9_900.0])
-def test_a_kernel_that_moves_memory_has_no_point(tmp_path: Path, adds: float) -> None:
+def test_a_kernel_that_moves_memory_stands_by_its_bytes(tmp_path: Path, adds: float) -> None:
     copy = one(tmp_path, fadd_thread_insts=adds)
-    assert (copy.basis, copy.roof, copy.share, copy.attainable_ops_per_second) == ("none", None, None, None)
+    assert (copy.basis, copy.roof, copy.share) == (Basis.TRAFFIC, "DRAM", 0.9)
+    assert (copy.work, copy.attainable_ops_per_second) == (None, None)
+    assert [copy.point(memory, 0.1) for memory in copy.memories] == [(0.1, 9e10), None, None]
     assert copy.remark and copy.remark.fields() == {
         "id": "moves_memory", "flop_per_byte": pytest.approx(adds / 1e6), "level": "DRAM", "share": pytest.approx(0.9)
     }  # fmt: skip
+
+
+def test_recorded_kernels_without_work_stand_by_their_bytes() -> None:
+    found = roofline(parsed("single-purpose"))
+    placed = {item.kernel: item for item in found.launches}
+    shares = {name: (placed[name].roof, round(placed[name].share or 0, 3)) for name in ("device_copy", "l2_read")}
+    assert shares == {"device_copy": ("DRAM", 0.846), "l2_read": ("L2", 0.877)}
+    assert "not enough evidence" not in render(document(found), "table")
+    figures = render(show_document.document(show(parsed("single-purpose"), kernel="device_copy")), "table")
+    assert re.search(r"device_copy .* 84\.6% +DRAM", figures)
+    # Beside the others, and by themselves.
+    for kernel in ("", "device_copy"):
+        text = chart(roofline(parsed("single-purpose"), kernel=kernel))
+        assert "At the left edge stand launches without floating-point work" in text
+        assert re.search(r"^ *[\d,.]* *[│┤]1( |$)", text, re.MULTILINE)
+
+
+BUSY_TENSOR = {"tensor_active_pct": 48.0, "ffma_thread_insts": 1e6, "fp32_peak_ops_per_cycle": 1e5}
+
+
+@pytest.mark.parametrize(
+    "counted", [{}, {"tensor_ops_fp16": 0.0}, {"tensor_ops_fp16": None, "tensor_active_pct": None, "fp64_pct": 48.0}]
+)
+def test_a_pipe_that_worked_and_was_not_counted_gets_no_other_roof(
+    tmp_path: Path, counted: dict[str, float | None]
+) -> None:
+    """FP4 on a GPU of which ncu counted fp16 alone; a report without counters of tensor or fp64 operations."""
+    counts = {f"{inst}_thread_insts": None for inst in ("dadd", "dmul", "dfma")} if "fp64_pct" in counted else {}
+    run = make_run(tmp_path / "run", launches=[{**FULL_ROW, **BUSY_TENSOR, **counts, **counted}], cases=[case(flops=0)])
+    (item,) = roofline(run).launches
+    part = "fp64_pipe" if "fp64_pct" in counted else "tensor_cores"
+    assert (item.basis, item.work, item.roof) == ("none", None, None)
+    assert item.remark == Finding(RooflineRemark.UNCOUNTED, {"part": part, "use_pct": 48.0})
+    # 1 GFLOP in 1 µs by the cost model, and no roof of theirs.
+    run = make_run(
+        tmp_path / "model", launches=[{**FULL_ROW, **BUSY_TENSOR, **counts, **counted}], cases=[case(flops=10**9)]
+    )
+    (item,) = roofline(run).launches
+    assert item.work is not None
+    assert (item.basis, item.work.kind, item.work.peak_ops_per_second, item.roof) == ("model", "model", None, "DRAM")
+    # Counted, or as little active as the tensor cores are without a tensor operation, it is as ever.
+    for known in ({"tensor_ops_fp16": 1.0}, {"tensor_active_pct": 1.3}):
+        assert one(tmp_path / f"{known}", **{**BUSY_TENSOR, **known}).basis is Basis.COUNTED
 
 
 def test_a_kernel_with_a_little_work_has_one(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fiprof.model.work import (
     counted_float_ops,
     dominant_tensor_kind,
     float_peak,
+    main_work,
     mostly_mma,
     tensor_peak,
     work_share,
@@ -66,6 +67,27 @@ def test_float_ops_weigh_fused_and_packed_instructions_and_need_every_count() ->
         assert counted_float_ops({**row, "ffma_thread_insts": missing}) == {"fp16": 8.0}
     rate = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
     assert counted_float_ops(rate) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
+
+
+def test_instructions_on_pairs_of_floats_count_where_there_are_some() -> None:
+    """Compute capability 10.0: FADD2, FMUL2 and FFMA2."""
+    row = {"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": 1.0}
+    packed = {
+        "fadd2_thread_insts": 1.0,
+        "fmul2_thread_insts": 1.0,
+        "ffma2_thread_insts_per_cycle": 2.0,
+        "sm_cycles": 5.0,
+    }
+    assert counted_float_ops({**row, **packed}) == {"fp32": 4.0 + 2.0 + 2.0 + 4 * 10.0}
+    assert counted_float_ops(packed) == {}
+
+
+def test_fp4_has_a_roof_of_its_own() -> None:
+    row = {"tensor_ops_fp4": 4e6, "tensor_peak_fp4_ops_per_cycle": 1e4, "sm_clock_hz": 1e9, "duration_ns": 1000.0}
+    row |= {"tensor_ops_fp4_fp6_fp8": 1e6, "tensor_active_pct": 40.0, "tensor_ops_fp16": 0.0}
+    assert TENSOR_OPS.value(row) == 5e6
+    assert main_work(row) == "tensor fp4"
+    assert work_share("tensor fp4").of(row) == pytest.approx(0.4)
 
 
 def test_tensor_ops_sum_the_kinds_and_the_largest_dominates() -> None:

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
 from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
@@ -20,7 +21,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
 from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
-from fiprof.model.work import FLOAT_OPS, counted_works, main_work, ops_of, peak_of, wgmma_peak
+from fiprof.model.work import FLOAT_OPS, PIPES, counted_works, main_work, ops_of, peak_of, uncounted_pipe, wgmma_peak
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
@@ -28,6 +29,10 @@ vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floa
 
 MODEL = "model"
 """The kind of work whose operations the cost model tells."""
+
+
+UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}
+"""Column of PIPES -> what it is."""
 
 
 class Level(StrEnum):
@@ -53,6 +58,8 @@ class Basis(StrEnum):
     """ncu's counters."""
     MODEL = "model"
     """The workload's cost model."""
+    TRAFFIC = "traffic"
+    """None to speak of: its bytes tell its place."""
     NONE = "none"
 
 
@@ -61,6 +68,7 @@ class RooflineRemark(StrEnum):
 
     MMA = "mma"
     MOVES_MEMORY = "moves_memory"
+    UNCOUNTED = "uncounted"
     NOTHING_COLLECTED = "nothing_collected"
     NO_ROOF = "no_roof"
     BY_MODEL = "by_model"
@@ -148,8 +156,15 @@ class LaunchRoofline(OfLaunch):
         return found
 
     @property
+    def busiest(self) -> MemoryRoof | None:
+        """The memory that is nearest to its roof."""
+        return max(self.memories, key=lambda memory: memory.share, default=None)
+
+    @property
     def roof(self) -> str | None:
-        """The roof that binds: the lowest."""
+        """The roof that binds: the lowest; of a launch without work that of its busiest memory."""
+        if self.basis is Basis.TRAFFIC and self.busiest is not None:
+            return self.busiest.level
         return min(self.roofs, key=self.roofs.__getitem__, default=None)
 
     @property
@@ -159,11 +174,25 @@ class LaunchRoofline(OfLaunch):
 
     @property
     def share(self) -> float | None:
-        """Achieved over attainable."""
+        """Achieved over attainable; without work, of the bytes a second of its busiest memory."""
+        if self.basis is Basis.TRAFFIC and self.busiest is not None:
+            return self.busiest.share
         return None if self.work is None else ratio(self.work.ops_per_second, self.attainable_ops_per_second)
 
     def memory(self, level: Level) -> MemoryRoof | None:
         return next((memory for memory in self.memories if memory.level == level), None)
+
+    def point(self, memory: MemoryRoof, left: float) -> tuple[float, float] | None:
+        """Its intensity at a memory, FLOP/byte, and its operations a second, for a chart; None where it has no place.
+
+        left: the chart's lowest intensity. There stands a launch without work, as far below the roof of its busiest
+        memory as its bytes are.
+        """
+        if self.basis is Basis.TRAFFIC and memory == self.busiest:
+            return left, left * memory.bytes_per_second
+        if self.work is None or not memory.flop_per_byte:
+            return None
+        return memory.flop_per_byte, self.work.ops_per_second
 
 
 @dataclass(frozen=True)
@@ -240,9 +269,9 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
         basis = Basis.NONE if main is None else Basis.MODEL
     traffic = max((memory.bytes_per_second for memory in memories), default=0.0)
     if main is not None and main.ops_per_second < LEAST_INTENSITY * traffic:
-        remark, main, basis = _moves_memory(memories, main.ops_per_second / traffic), None, Basis.NONE
+        remark, main, basis = _moves_memory(memories, main.ops_per_second / traffic), None, Basis.TRAFFIC
     elif main is None and remark is None:
-        remark = _moves_memory(memories, 0.0)
+        remark, basis = _moves_memory(memories, 0.0), Basis.TRAFFIC if memories else Basis.NONE
     elif main is not None and not memories and main.peak_ops_per_second is None:
         remark, main, basis = Finding(RooflineRemark.NO_ROOF), None, Basis.NONE
     placed = LaunchRoofline(
@@ -271,18 +300,24 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
-    """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted."""
-    if FLOAT_OPS["fp32"].value(row) is not None:
+    """The cost model's operations for a launch without counted ones, and a remark; nothing where all were counted, or
+    where there are none to count."""
+    pipe = uncounted_pipe(row)
+    if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None
-    case = run.case(row.case) if row.case else None
+    case, seconds = run.case(row.case) if row.case else None, SECONDS.value(row)
+    alone = case is not None and run.per_iteration(case.id, lambda _: 1.0) == 1.0
+    if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
+        return None, None
+    work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None
+    if pipe is not None:
+        use = PIPES[pipe][0].value(row)
+        return work, Finding(RooflineRemark.UNCOUNTED, {"part": UNCOUNTED_PARTS[pipe], "use_pct": use})
+    if work is not None:
+        return work, Finding(RooflineRemark.BY_MODEL)
     if case is None or not case.flops:
         return None, Finding(RooflineRemark.NO_MODEL)
-    if run.per_iteration(case.id, lambda _: 1.0) != 1.0:
-        return None, Finding(RooflineRemark.MODEL_OF_SEVERAL)
-    seconds = SECONDS.value(row)
-    if not seconds:
-        return None, Finding(RooflineRemark.NO_DURATION)
-    return Work(MODEL, case.flops, case.flops / seconds, None), Finding(RooflineRemark.BY_MODEL)
+    return None, Finding(RooflineRemark.NO_DURATION if alone else RooflineRemark.MODEL_OF_SEVERAL)
 
 
 def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> Finding:

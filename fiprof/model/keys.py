@@ -27,15 +27,19 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("case_kernels", "", "Kernels that an iteration of the case runs."),
     ("iteration_share", "", "The launch's part of its iteration's kernel time under ncu, 0 to 1."),
     # Roofline
-    ("basis", "", "Where the operations come from: counted, model (the workload's cost model), none."),
+    (
+        "basis",
+        "",
+        "What the place rests on: counted operations, model (those of the cost model), traffic (bytes: no work), none.",
+    ),
     ("work", "", "The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
     ("ops", "", "Operations of that kind, a multiply-add being two."),
     ("tflops", "TFLOP/s", "The same a second."),
     ("compute_roof_tflops", "TFLOP/s", "Most of them in a second at the clock measured during the launch."),
     ("compute_roof_share", "", "Operations a second over the roof for their kind, 0 to 1."),
-    ("roof", "", "The roof that binds at the launch's intensity: the lowest."),
+    ("roof", "", "The roof that binds at the launch's intensity: the lowest; without work that of its busiest memory."),
     ("attainable_tflops", "TFLOP/s", "What that roof allows."),
-    ("roof_share", "", "Achieved over attainable, 0 to 1."),
+    ("roof_share", "", "Achieved over attainable, 0 to 1; without work bytes a second over the memory's roof."),
     ("remark", "", "Why there is no point, or what is particular about it: id and its numbers; null for nothing."),
     *(
         spec

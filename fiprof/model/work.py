@@ -6,7 +6,7 @@ Amounts are operations, a multiply-add being two; peaks are operations a second 
 from __future__ import annotations
 
 from fiprof.model.expressions import Chosen, Expression, First, Metric, Row, Total, number
-from fiprof.model.metrics import FLOAT_INSTS, OPS_PER_INST, TENSOR_KINDS
+from fiprof.model.metrics import FLOAT_INSTS, OPS_PER_INST, PACKED_INSTS, TENSOR_KINDS
 from fiprof.model.quantity import Quantity
 from fiprof.model.rates import SM_CYCLES, SM_HZ, per_second
 
@@ -26,27 +26,46 @@ def _thread_insts(inst: str) -> Expression:
     return First((Metric(f"{inst}_thread_insts"), rate))
 
 
+def _ops_of_inst(inst: str) -> Expression:
+    return OPS_PER_INST[inst] * _thread_insts(inst) if OPS_PER_INST[inst] > 1 else _thread_insts(inst)
+
+
 def float_ops(precision: str, *, conversions: bool = True) -> Expression:
     """Operations outside the tensor cores of a precision (a key of FLOAT_INSTS).
 
-    fp32 = FADD + FMUL + 2 FFMA, fp16 = 2 HADD + 2 HMUL + 4 HFMA (packed pairs), fp64 = DADD + DMUL + 2 DFMA, each a
-    thread's predicated-on instructions: the sums of Nsight Compute's roofline sections. Where ncu gives only the rate
+    fp32 = FADD + FMUL + 2 FFMA (+ 2 FADD2 + 2 FMUL2 + 4 FFMA2 where they were counted), fp16 = 2 HADD + 2 HMUL +
+    4 HFMA (packed pairs), fp64 = DADD + DMUL + 2 DFMA, each a thread's predicated-on instructions: the sums of Nsight
+    Compute's roofline sections. Where ncu gives only the rate
     (``--set full`` does), count = rate x ``sm_cycles``, as exact as the rate's two decimals. Conversions between half
     and single precision execute as HADD and count as such; without ``conversions`` half additions stay out.
     """
-    terms = [
-        OPS_PER_INST[inst] * _thread_insts(inst) if OPS_PER_INST[inst] > 1 else _thread_insts(inst)
-        for inst in FLOAT_INSTS[precision]
-        if conversions or inst != "hadd"
-    ]
-    first, *rest = terms
+    first, *rest = [_ops_of_inst(inst) for inst in FLOAT_INSTS[precision] if conversions or inst != "hadd"]
     for term in rest:
         first = first + term
-    return first
+    packed = Total(tuple(map(_ops_of_inst, PACKED_INSTS.get(precision, ()))))
+    return Chosen(lambda row: first + packed if packed.value(row) is not None else first)
 
 
 FLOAT_OPS = {precision: float_ops(precision) for precision in FLOAT_INSTS}
 FLOAT_OPS_WITHOUT_CONVERSIONS = Total(tuple(float_ops(precision, conversions=False) for precision in FLOAT_INSTS))
+
+
+IDLE_PIPE_PCT = 2.0
+"""Activity of a pipe, percent of the time, up to which a kernel need not use it: the tensor cores read up to 1.3 for
+kernels without a tensor operation on an H200."""
+
+TENSOR_ACTIVE = First((Metric("tensor_active_pct"), Metric("tensor_busy_pct")))
+PIPES = {"tensor_active_pct": (TENSOR_ACTIVE, TENSOR_OPS), "fp64_pct": (Metric("fp64_pct"), FLOAT_OPS["fp64"])}
+"""Pipes that do one kind of work alone: column -> their activity, and the operations that they do."""
+
+
+def uncounted_pipe(row: Row) -> str | None:
+    """The column of PIPES of a pipe that worked while none of its operations were counted: the report lacks the
+    counters, or has none for these operands. What the main work is cannot be told then. None where there is none."""
+    for column, (active, ops) in PIPES.items():
+        if (active.value(row) or 0.0) > IDLE_PIPE_PCT and not ops.value(row):
+            return column
+    return None
 
 
 def dominant_tensor_kind(row: Row) -> str | None:
@@ -136,11 +155,14 @@ def counted_works(row: Row) -> tuple[str, ...]:
 
 
 def main_work(row: Row) -> str | None:
-    """The kind of work that uses the largest share of its roof; None where the operations are not all known.
+    """The kind of work that uses the largest share of its roof; None where the operations are not all known: those
+    outside the tensor cores, or those of a pipe that worked.
 
     Half additions do not count for it: conversions between half and single precision execute as HADD.
     """
     works = counted_works(row)
+    if uncounted_pipe(row) is not None:
+        return None
     if FLOAT_OPS["fp32"].value(row) is None and not any(work.startswith("tensor ") for work in works):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from fiprof.analysis.roofline import Level, Rooflines, compute_roofs, memory_roofs
+from fiprof.analysis.roofline import LEAST_INTENSITY, LaunchRoofline, Level, Rooflines, compute_roofs, memory_roofs
 from fiprof.reports.words import phrase
 
 CHART_COLUMNS = 100
@@ -22,29 +22,26 @@ _SLOPE = ".-'"
 def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     """The roofline in both logarithms as characters, each launch as its number at its DRAM intensity.
 
-    Roofs are the highest of the launches. Empty where no launch has a point. width: columns, at most 100 are used.
+    Launches without work stand at the left, by their bytes. Roofs are the highest of the launches. Empty where no
+    launch has a point. width: columns, at most 100 are used.
     """
-    points = [
-        (item, memory.flop_per_byte, item.work.ops_per_second)
-        for item in rooflines.launches
-        if item.work and (memory := item.memory(Level.DRAM)) and memory.flop_per_byte
-    ]
-    if not points:
+    plotted = [item for item in rooflines.launches if item.roof is not None and item.memories]
+    if not plotted:
         return ""
-    plotted = [item for item, _, _ in points]
     memories = {level: high for level, (_, high) in memory_roofs(plotted).items()}
     works = {kind: high for kind, (_, high) in compute_roofs(plotted).items()}
-    achieved = [ops for _, _, ops in points]
-    intensities = [x for _, x, _ in points]
+    intensities = [point[0] for item in plotted if (point := _point(item, 0.0)) and point[0]] or [LEAST_INTENSITY]
     top = max(works.values(), default=float("inf"))
     if works:
         above = list(works.values())
         intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
     else:
         above = [bandwidth * max(intensities) for bandwidth in memories.values()]
+    x = _bounds(intensities, below=0.5)
+    points = [(item, *point) for item in plotted if (point := _point(item, 10 ** x[0]))]
     plot = _Plot(
-        x=_bounds(intensities, below=0.5),
-        y=_bounds([*achieved, *above], below=1.0),
+        x=x,
+        y=_bounds([*(ops for _, _, ops in points), *above], below=1.0),
         columns=min(width, CHART_COLUMNS) - _AXIS,
     )
     for bandwidth in memories.values():
@@ -57,10 +54,18 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     for kind, roof in works.items():
         plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
     lines = [phrase("roofline.chart"), *plot.text()]
+    if any(item.work is None for item in plotted):
+        lines.append(phrase("roofline.edge"))
     if together:
         shared = [phrase("roofline.under", first=one, others=rest) for one, rest in together.items()]
         lines.append(phrase("roofline.one_cell", launches=", ".join(shared)))
     return "\n".join(lines)
+
+
+def _point(item: LaunchRoofline, left: float) -> tuple[float, float] | None:
+    """Over DRAM; over the busiest memory without work."""
+    memory = item.busiest if item.work is None else item.memory(Level.DRAM)
+    return None if memory is None else item.point(memory, left)
 
 
 def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
@@ -180,9 +185,9 @@ class _Plot:
 
 
 def _whole(bounds: tuple[float, float]) -> range:
-    """The whole exponents within."""
+    """The whole exponents from the lower bound to below the upper one."""
 
-    return range(math.ceil(bounds[0]), math.floor(bounds[1]) + 1)
+    return range(math.ceil(bounds[0]), math.ceil(bounds[1]))
 
 
 def _power(exponent: int) -> str:

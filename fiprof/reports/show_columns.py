@@ -55,10 +55,22 @@ TIME: Cells = (
     attribute("nsys_duration_us", "nsys", "µs", ".2f"),
     attribute("nsys_spread"),
 )
+
+
+def _of_roof(item: LaunchFigures) -> tuple[float | None, str | None]:
+    """The share of the roof for its work, and that roof; without work those of its busiest memory."""
+    placed = item.roofline
+    if placed is None or placed.work is None:
+        return (None, None) if placed is None else (placed.share, placed.roof)
+    return placed.work.share, placed.work.kind
+
+
 WORK: Cells = (
     tera("tflops", "roofline.work.ops_per_second", "achieved"),
-    attribute("compute_roof_share", "of roof", "", ".1%", of="roofline.work.share"),
-    attribute("work", "roof", least=len("tensor fp16"), of="roofline.work.kind"),
+    (Column("", "of roof", spec=".1%"), lambda item: _of_roof(item)[0]),
+    (Column("", "roof", least=len("tensor fp16")), lambda item: _of_roof(item)[1]),
+    attribute("compute_roof_share", of="roofline.work.share"),
+    attribute("work", of="roofline.work.kind"),
     tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"),
     attribute("basis", of="roofline.basis"),
     measured(metric("tensor_active_pct"), "tensor", "% active"),

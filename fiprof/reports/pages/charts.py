@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.show import Figures, LaunchFigures
     from fiprof.analysis.stalls import LaunchStalls, StallReport
 
-    _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, float]
+    _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, tuple[float, float]]
 
 T = TypeVar("T", "LaunchStalls", "LaunchFigures")
 
@@ -49,14 +49,18 @@ SMALLEST_REASON = 0.01
 
 def roofline_chart(rooflines: Rooflines) -> Chart:
     """Launches under the roofs of the GPU, both axes logarithmic."""
-    placed = [item for item in rooflines.launches if item.work is not None]
-    without = len(rooflines.launches) - len(placed)
+    placed = [item for item in rooflines.launches if item.roof is not None]
+    without, moving = len(rooflines.launches) - len(placed), sum(item.work is None for item in placed)
     return Chart(
         anchor="chart-roofline",
         title="Roofline",
         text=chart_in_characters(rooflines, width=plot.WIDTH),
         figure=lambda: _roofline(placed),
-        caption=phrase("chart.roofline", without=phrase("chart.roofline_without", count=without) if without else ""),
+        caption=phrase(
+            "chart.roofline",
+            bytes=phrase("chart.roofline_bytes", count=moving) if moving else "",
+            without=phrase("chart.roofline_without", count=without) if without else "",
+        ),
         hint=phrase("chart.roofline_hint"),
     )
 
@@ -64,18 +68,12 @@ def roofline_chart(rooflines: Rooflines) -> Chart:
 def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
     memories = {level: high for level, (_, high) in roofline.memory_roofs(placed).items()}
     works = {kind: high for kind, (_, high) in roofline.compute_roofs(placed).items()}
-    points = [
-        (item, memory, item.work.ops_per_second)
-        for item in placed
-        if item.work
-        for memory in item.memories
-        if memory.flop_per_byte
-    ]
-    x = [memory.flop_per_byte or 0.0 for _, memory, _ in points]
-    y = [ops / 1e12 for _, _, ops in points]
+    x = [memory.flop_per_byte for item in placed for memory in item.memories if memory.flop_per_byte]
     x += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
-    y += [roof / 1e12 for roof in works.values()]
     left, right = (min(x, default=0.1) / 3, max(x, default=10.0) * 4)
+    edge = left * 1.1
+    points = [(item, memory, at) for item in placed for memory in item.memories if (at := item.point(memory, edge))]
+    y = [ops / 1e12 for _, _, (_, ops) in points] + [roof / 1e12 for roof in works.values()]
     top = max(y, default=1.0) * 2
     bottom = min(y, default=0.1) / 3
     traces: list[Any] = []
@@ -88,10 +86,10 @@ def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
         traces.append(_roof(kind, f"{roof / 1e12:.1f} TFLOP/s", [max(left, start), right], [roof, roof]))
     kernels = colours([item.kernel for item in placed])
     for name, (colour, _) in kernels.items():
-        mine = [point for point in points if point[1].level == roofline.Level.DRAM and point[0].kernel == name]
+        mine = [point for point in points if point[0].kernel == name and _first(*point[:2])]
         traces.append(_points(mine, label(name), [colour] * len(mine), "circle", numbered=len(placed) <= MOST_NUMBERED))
     for other, symbol in ((roofline.Level.L2, "square-open"), (roofline.Level.L1, "diamond-open")):
-        mine = [point for point in points if point[1].level == other]
+        mine = [point for point in points if point[1].level == other and not _first(*point[:2])]
         traces.append(_points(mine, f"over {other}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
     return figure(
         traces,
@@ -101,11 +99,16 @@ def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
     )
 
 
+def _first(item: LaunchRoofline, memory: roofline.MemoryRoof) -> bool:
+    """Whether it is the point that is shown at first: over DRAM, or over the busiest memory without work."""
+    return item.work is None or memory.level == roofline.Level.DRAM
+
+
 def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol: str, *, numbered: bool = False) -> Any:
     """Launches over the bytes of a memory; those of L2 and L1 when the legend asks for them."""
     return scatter(
-        [memory.flop_per_byte for _, memory, _ in points],
-        [ops / 1e12 for _, _, ops in points],
+        [intensity for _, _, (intensity, _) in points],
+        [ops / 1e12 for _, _, (_, ops) in points],
         mode="markers+text" if numbered else "markers",
         text=[str(item.launch) for item, _, _ in points],
         textposition="bottom right",
@@ -136,23 +139,20 @@ def _roof(name: str, value: str, x: list[float], ops: list[float]) -> Any:
 
 
 def _point(item: LaunchRoofline, memory: roofline.MemoryRoof) -> str:
-    assert item.work is not None
-    ops = item.work.ops_per_second
-    return hover(
-        f"launch {item.launch} · {item.kernel}",
-        [
-            ("case", item.label),
-            ("duration (ncu)", _number(item.duration_us, ",.2f", "µs")),
-            ("achieved", f"{ops / 1e12:,.2f} TFLOP/s of {item.work.kind}"),
+    traffic = f"{memory.bytes_per_second / 1e9:,.1f} GB/s, {memory.share:.1%} of its peak"
+    rows = [
+        ("case", item.label),
+        ("duration (ncu)", _number(item.duration_us, ",.2f", "µs")),
+        (f"{memory.level} traffic", traffic),
+    ]
+    if item.work is not None:
+        roof = f"{item.roof}: {(item.attainable_ops_per_second or 0) / 1e12:,.2f} TFLOP/s"
+        rows[2:2] = [
+            ("achieved", f"{item.work.ops_per_second / 1e12:,.2f} TFLOP/s of {item.work.kind}"),
             ("intensity", f"{memory.flop_per_byte:,.3g} FLOP/byte of {memory.level}"),
-            (
-                f"{memory.level} traffic",
-                f"{memory.bytes_per_second / 1e9:,.1f} GB/s, {memory.share:.1%} of its peak",
-            ),
-            ("lowest roof", f"{item.roof}: {(item.attainable_ops_per_second or 0) / 1e12:,.2f} TFLOP/s"),
-            ("share of it", _number(item.share, ".1%")),
-        ],
-    )
+        ]
+        rows += [("lowest roof", roof), ("share of it", _number(item.share, ".1%"))]
+    return hover(f"launch {item.launch} · {item.kernel}", rows)
 
 
 def _number(value: float | None, spec: str, unit: str = "") -> str:

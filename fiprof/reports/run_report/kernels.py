@@ -9,6 +9,7 @@ from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.occupancy import findings as occupancy_findings
 from fiprof.analysis.occupancy import grid_finding, occupancy
+from fiprof.analysis.roofline import UNCOUNTED_PARTS, Basis, Level
 from fiprof.analysis.stalls import StallFinding
 from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.thresholds import APART, BUSY, BUSY_ISSUE, SATURATED
@@ -24,12 +25,14 @@ from fiprof.model.quantities import (
     DURATION,
     GLOBAL_LOADS_SECTORS,
     GLOBAL_STORES_SECTORS,
+    L1_SHARE,
+    L2_SHARE,
     SHARED_LOADS_PASSES,
     SHARED_STORES_PASSES,
     SM_CLOCK,
     metric,
 )
-from fiprof.model.work import work_rate, work_share
+from fiprof.model.work import uncounted_pipe, work_rate, work_share
 from fiprof.reports.columns import attribute, widened
 from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
 from fiprof.reports.pages.traced import TracedColumns, listed
@@ -59,6 +62,7 @@ ALL_THAT_FITS = 0.95
 """Of the theoretical occupancy: from it on the achieved one is called all that fits."""
 
 ACHIEVED, THEORETICAL = metric("achieved_occupancy_pct"), metric("theoretical_occupancy_pct")
+OF_ROOF = {Level.DRAM: DRAM_SHARE, Level.L2: L2_SHARE, Level.L1: L1_SHARE}
 ISSUE, L2_BUSY = metric("issue_active_pct"), metric("l2_throughput_pct")
 PIPES = {
     name: metric(f"{key}_pct")
@@ -194,6 +198,12 @@ class _Writer:
             rate, share = row.traced(work_rate(kind)), row.traced(work_share(kind))
             full = known("kernel_compute.of_roof", rate=rate, kind=kind, share=share, clock=clock)
             yield full or known("kernel_compute.rate", rate=rate, kind=kind)
+        elif item.basis is Basis.TRAFFIC and item.busiest is not None:
+            share = row.traced(OF_ROOF[item.busiest.level], spec=".1%")
+            yield known("kernel_compute.traffic", share=share, level=item.busiest.level)
+        elif (pipe := uncounted_pipe(row)) is not None:
+            use = row.traced(metric(pipe), spec=".1f")
+            yield known("kernel_compute.uncounted", use=use, part=UNCOUNTED_PARTS[pipe])
         uses = [(name, use) for name, each in PIPES.items() if (use := row.traced(each, spec=".1f")) is not None]
         if uses:
             (name, use), *others = sorted(uses, key=lambda pair: -pair[1].value)
