@@ -161,6 +161,13 @@ def test_the_first_step_and_the_most_it_saves(
     assert found.estimate_pct == (None if estimate is None else pytest.approx(estimate))
 
 
+def test_no_single_limit_has_only_what_the_instructions_show() -> None:
+    row = {**BASE, **MMA, "tensor_active_pct": 59}
+    assert judge(row).kind is Kind.NO_SINGLE_LIMIT
+    assert [step.id for step in advice_for(row)] == [StepId.USE_WGMMA]
+    assert advice_for({"dram_throughput_pct": 59}) == []
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -257,6 +264,13 @@ def test_fewer_instructions_names_those_that_are_executed() -> None:
     assert step.fields()["ways"] == ["fewer_conversions", "packed", "addresses_once", "unrolled", "kept"]
     (step, *_) = advice_for(row, "HFMA2 R4, R5, R6, R7", "HFMA2 R4, R5, R6, R7")
     assert step.fields()["ways"] == ["kept"]
+
+
+def test_a_busy_alu_is_answered_by_what_it_does() -> None:
+    row = {"alu_pct": 90}
+    logic = ("LOP3.LUT R4, R5, R6, R7, 0x96, !PT", "SHF.L.U32 R4, R5, 0xd, RZ")
+    assert advice_for(row, *logic)[0].fields()["ways"] == ["merged_logic", "kept"]
+    assert advice_for(row, "LEA R4, R5, R6, 0x2")[0].fields()["ways"] == ["addresses_once", "kept"]
 
 
 # Causes

@@ -13,6 +13,7 @@ from fiprof.analysis.thresholds import (
     CONTENDED,
     CONTENDED_UNIT,
     DOMINANT_STALL,
+    EXCESS,
     FEW_LANES,
     FULL_REQUEST,
     HOST_TRAFFIC,
@@ -118,7 +119,7 @@ def _scattered(s: Scene) -> Cause | None:
     found = s.held(quantities.SECTORS_PER_NEEDED, SCATTERED)
     if found is None:
         found = s.held(quantities.SECTORS_PER_REQUEST, FULL_REQUEST)
-        if found is None or found.value <= FULL_REQUEST.value:
+        if found is None or found.value < EXCESS.value * FULL_REQUEST.value:
             return None
     if not found.reached or not s.bound_by(_TRAFFIC, _TRAFFIC_STALLS):
         return None

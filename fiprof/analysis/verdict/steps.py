@@ -27,7 +27,8 @@ def steps(situation: Situation) -> tuple[Step, ...]:
     by_part = _BY_PART.get(verdict.part) if verdict.part else None
     make = by_part or _BY_KIND.get(verdict.kind)
     if make is None:
-        return ()
+        # What the instructions show holds whichever limit it is.
+        return tuple(resources.wgmma(situation)) if verdict.kind is Kind.NO_SINGLE_LIMIT else ()
     found: list[Step] = []
     if verdict.kind is not Kind.LAUNCH:
         found += [each for cause in verdict.causes for each in steps_of(situation, cause)]
