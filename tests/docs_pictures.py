@@ -39,7 +39,6 @@ TAKEN = (
     Picture("timeline", ALL, "chart-timeline"),
     Picture("roofline", ALL, "chart-roofline", "dark"),
     Picture("stalls", ALL, "chart-stalls"),
-    Picture("gpu-time", ALL, "chart-gpu-time"),
     Picture("occupancy", ALL, "chart-occupancy"),
     Picture("memory", ALL, "chart-memory"),
     Picture("scaling", f"{STUDY}/analysis.html", "chart-decode-kv_len"),

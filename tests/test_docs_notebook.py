@@ -29,6 +29,6 @@ def test_each_chart_is_a_figure_with_its_characters_and_without_a_library() -> N
         for output in cell.get("outputs", ())
         if "application/vnd.plotly.v1+json" in output.get("data", {})
     ]
-    assert len(charts) == 4
+    assert len(charts) == 3
     assert all(chart["text/plain"].count("\n") >= 5 for chart in charts)
     assert docs_notebook.NOTEBOOK.stat().st_size < 300_000

@@ -51,7 +51,12 @@ class OpenedRun(Run):
         return _figure(self._traced(charts_time.memory_chart(self), "allocations"))
 
     def gpu_time(self) -> Figure:
-        """Each kernel's share of the GPU's time."""
+        """Each kernel's share of the GPU's time, of a run of one case or of a program."""
+        if len(self.cases) > 1:
+            raise FiprofError(
+                f"{self.manifest.name} has {len(self.cases)} cases, no pipeline: shares over them mean nothing",
+                "run.timeline() shows each case by itself",
+            )
         return _figure(charts_time.gpu_time_chart(charts_time.gpu_time(self)))
 
     def show(self) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis import alternatives
-from fiprof.analysis.alternatives import Difference
+from fiprof.analysis.alternatives import Difference, Measure
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.model import knowledge
 from fiprof.model.case_quantities import KERNEL_TIME, iterations
@@ -135,19 +135,19 @@ def _advice(measured: Analyses, workload: str, key: str) -> str:
     """Which value to prefer where, as far as that is a choice."""
     if not _is_option(workload, key):
         return phrase("finding_choice.not_an_option", key=key)
-    places: dict[str, list[str]] = defaultdict(list)
+    places: dict[tuple[str, Measure], list[str]] = defaultdict(list)
     for case in measured.run.cases:
         found = alternatives.of_run(measured.run).get(case.id)
-        for change in found.changes if found and case.workload == workload else ():
-            if change.name == key:
-                places[format_switch(change.instead)].append(_where(measured, [case], key))
+        if case.workload == workload and found and [change.name for change in found.changes] == [key]:
+            value = format_switch(found.changes[0].instead)
+            places[value, found.measure].append(_where(measured, [case], key))
     if not places:
         return phrase("finding_choice.no_gain", key=key)
     preferred = tuple(
-        phrase(f"finding_choice.{'value_at' if any(found) else 'value'}", key=key, value=value, places=_places(found))
-        for value, found in places.items()
+        phrase(f"finding_choice.{measure}{'_at' if any(found) else ''}", key=key, value=value, places=_places(found))
+        for (value, measure), found in places.items()
     )
-    return phrase("finding_choice.prefer", values=preferred)
+    return phrase("finding_choice.prefer", values=join("; ", preferred))
 
 
 def _is_option(workload: str, key: str) -> bool:

@@ -161,7 +161,11 @@ def _name(kernel: str, label: str) -> str:
 def _first(measured: Analyses, found: Verdicts) -> tuple[str, ...]:
     """What to do first: what was measured to be faster, else the step that may save most; and where no kernel helps."""
     told: list[str] = []
-    faster = max(alternatives.of_run(measured.run).values(), key=lambda each: each.saving_us, default=None)
+    faster = max(
+        alternatives.of_run(measured.run).values(),
+        key=lambda each: (-len(each.changes), each.saving_us),
+        default=None,
+    )
     first = verdicts.first_step(measured, found)
     if faster is not None:
         step = verdict_words.step(measured_step.step(faster), sentences=True)
