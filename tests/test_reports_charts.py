@@ -205,6 +205,8 @@ def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, 
     assert len(opened.roofline("prefill").data) < len(opened.roofline().data)
     assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
     assert "NVIDIA H200" in opened._repr_html_()
+    with pytest.raises(FiprofError, match="has 5 cases, no pipeline"):
+        opened.gpu_time()
     with pytest.raises(FiprofError, match="has no timeline"):
         OpenedRun(make_run(tmp_path / "run").path).timeline()
 
