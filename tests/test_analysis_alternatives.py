@@ -79,6 +79,7 @@ def made(
         plain=intervals.times(values, len(rounds_us)),
         wall=intervals.times([wall_us] * 6, 6) if wall_us and len(rounds_us) > 1 else None,
         wall_us=wall_us,
+        waiting_pct=100 * max(0.0, 1 - rounds_us[0] / wall_us) if wall_us else None,
         nsys=intervals.times([nsys_us]) if nsys_us else None,
         ncu_us=None,
     )

@@ -15,8 +15,7 @@ from typing import Protocol, TypeVar
 from fiprof.analysis import intervals
 from fiprof.analysis.ratio import Direction, Ratio, ratio
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
-from fiprof.model import knowledge
-from fiprof.model.case_quantities import NCU, WALL
+from fiprof.model import case_quantities, knowledge
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.results import Times
@@ -78,6 +77,10 @@ class Timed(Protocol):
     @property
     def wall_us(self) -> float | None: ...
     @property
+    def waiting_pct(self) -> float | None:
+        """Of ``wall_us``, in which the GPU waits for the host."""
+
+    @property
     def nsys(self) -> Times | None: ...
     @property
     def ncu_us(self) -> float | None: ...
@@ -94,6 +97,7 @@ class TimedCase:
     plain: Times | None
     wall: Times | None
     wall_us: float | None
+    waiting_pct: float | None
     nsys: Times | None
     ncu_us: float | None
 
@@ -207,7 +211,7 @@ def alternative(case: Timed, others: Sequence[Timed]) -> Alternative | None:
     slower in a loop in either case: a kernel launched from a CUDA graph is not. Of cases that are as fast as each other
     (within WORTH_CHANGING) it is the one that changes least.
     """
-    measure = Measure.LOOP if _waits(case) else Measure.GPU
+    measure = Measure.LOOP if (case.waiting_pct or 0) >= WAITING.value else Measure.GPU
     timed = [(times, other) for other in others if (times := _times(other, measure)) is not None]
     if measure is Measure.GPU:
         timed = [(times, other) for times, other in timed if not _slower_in_a_loop(case, other)]
@@ -225,11 +229,6 @@ def alternative(case: Timed, others: Sequence[Timed]) -> Alternative | None:
 
 def _times(case: Timed, measure: Measure) -> Times | None:
     return case.plain if measure is Measure.GPU else case.wall
-
-
-def _waits(case: Timed) -> bool:
-    kernels = case.nsys or case.plain
-    return bool(kernels and case.wall_us and 1 - kernels.median_us / case.wall_us >= WAITING.share)
 
 
 def _slower_in_a_loop(case: Timed, other: Timed) -> bool:
@@ -313,9 +312,10 @@ def timed(run: Run) -> list[TimedCase]:
                 run=run.manifest.name,
                 plain=intervals.times(baseline.gpu_us, baseline.rounds) if baseline else None,
                 wall=wall_times(baseline),
-                wall_us=WALL.of(run, case.id),
+                wall_us=case_quantities.WALL.of(run, case.id),
+                waiting_pct=case_quantities.WAITING.of(run, case.id),
                 nsys=intervals.times(traced.iterations_us if traced else (), run.settings.rounds),
-                ncu_us=NCU.of(run, case.id),
+                ncu_us=case_quantities.NCU.of(run, case.id),
             )
         )
     return found
