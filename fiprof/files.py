@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 
 ARCHIVE_FOLDER = "artifacts"
@@ -19,10 +20,13 @@ ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARI
 def atomic_write(path: Path) -> Iterator[Path]:
     """A file beside a path, to be written in the block; it takes the path's place when the block ends well.
 
-    A reader sees the old content or the new, also when the disk is full, and two processes do not meet. Raises OSError.
+    A reader sees the old content or the new, also when the disk is full, and two processes do not meet.
+    Raises OSError, and FiprofError where a link, a device or a FIFO has the path.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    confined.require_replaceable(path)
+    partial = path.with_name(confined.partial_name(path.name))
     try:
+        confined.create_anew(partial)
         yield partial
         os.replace(partial, path)
     finally:

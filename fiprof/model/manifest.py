@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model import versioned
 
@@ -21,9 +22,12 @@ class FileEntry:
     """A file that an action made."""
 
     path: str
-    """Relative to the run folder."""
+    """Relative to the run folder, and inside it."""
     bytes: int
     sha256: str
+
+    def __post_init__(self) -> None:
+        confined.parts(self.path)
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,15 @@ class Action:
     """None where it was never started; negative for a signal."""
     outcome: Outcome
     log: str | None
-    """Relative to the run folder."""
+    """Relative to the run folder, and inside it."""
     message: str = ""
     """Why the outcome is not ok; a warning otherwise."""
     remedy: str = ""
     files: list[FileEntry] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.log is not None:
+            confined.parts(self.log)
 
 
 @dataclass(frozen=True)

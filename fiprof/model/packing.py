@@ -13,78 +13,131 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors
-from fiprof.model.manifest import read_manifest
+from fiprof.model.manifest import FileEntry, read_manifest
 
 SUFFIX = ".xz"
 COPY_BYTES = 1 << 20
+UNRECORDED_BYTES = 1 << 30
+"""Most that a packed file may hold of which the manifest says nothing."""
+LARGEST_RATIO = 1000
+"""Most that a packed file may grow, whatever the manifest says; those of profilers grow 5 to 40 times."""
+SMALLEST_LIMIT = 1 << 20
+XZ_MEMORY_BYTES = 256 << 20
+"""Most that unpacking may take; ``xz -9`` needs 65 MiB."""
 
 
-def exists(path: Path) -> bool:
-    """Whether a raw file is there, packed or not."""
-    return path.exists() or _packed(path).exists()
+def exists(folder: Path, name: str) -> bool:
+    """Whether a raw file of a run folder is there, packed or not. Raises FiprofError where it is no regular file."""
+    return confined.exists(folder, name) or confined.exists(folder, name + SUFFIX)
 
 
 @contextlib.contextmanager
-def unpacked(path: Path) -> Iterator[Path]:
-    """A raw file as a plain one for the length of a block; itself where it is not packed.
+def unpacked(folder: Path, name: str) -> Iterator[Path]:
+    """A raw file of a run folder as a plain one for the length of a block; itself where it is not packed.
 
-    Raises FiprofError where the packed file is damaged or the disk is too full to unpack it.
+    Raises FiprofError where it is no regular file, the packed one is damaged or holds more than its run made, or the
+    disk is too full to unpack it.
     """
-    if path.exists() or not _packed(path).exists():
-        yield path
+    if confined.exists(folder, name) or not confined.exists(folder, name + SUFFIX):
+        yield folder / name
         return
-    with tempfile.TemporaryDirectory(prefix="fiprof-") as folder:
-        target = Path(folder) / path.name
-        copy_out(path, target)
-        yield target
+    with tempfile.TemporaryDirectory(prefix="fiprof-") as temporary:
+        copy_out(folder, name, Path(temporary))
+        yield Path(temporary, name)
 
 
-def copy_out(path: Path, target: Path) -> None:
-    """Copy a raw file, packed or not, to a plain one. Raises as :func:`unpacked`."""
-    with file_errors(target):
-        if path.exists():
-            shutil.copyfile(path, target)
-            return
-        try:
-            with lzma.open(_packed(path)) as source, open(target, "wb") as out:
-                shutil.copyfileobj(source, out, COPY_BYTES)
-        except (lzma.LZMAError, EOFError) as error:
-            raise FiprofError(f"{_packed(path)} is damaged: {error}", "fetch or copy it again") from error
+def copy_out(folder: Path, name: str, target: Path) -> None:
+    """Copy a raw file, packed or not, to a plain one of the same name in another folder. Raises as :func:`unpacked`."""
+    with file_errors(target / name):
+        if "/" in name:
+            confined.make_folder(target, name.rpartition("/")[0])
+        with confined.replacing(target, name) as out:
+            if confined.exists(folder, name):
+                with confined.open_file(folder, name) as plain:
+                    shutil.copyfileobj(plain, out, COPY_BYTES)
+                return
+            for block in _unpack(folder, name):
+                out.write(block)
 
 
 def pack(folder: Path) -> list[Path]:
     """Compress the files of a run that its actions made. Returns those that were; a packed one is left alone.
 
-    Each is read back and compared with the manifest's checksum before the plain file goes.
+    Each is read back and compared with the manifest's checksum before the plain file goes. Two at once do no harm.
     Raises FiprofError when a file differs from its checksum or there is no room; the plain file stays then.
     """
     packed = []
     for entry in (entry for action in read_manifest(folder).actions for entry in action.files):
-        path = folder / entry.path
-        if path.exists() and path.suffix != ".jsonl":
-            _pack_file(path, entry.sha256)
-            packed.append(_packed(path))
+        if not entry.path.endswith(".jsonl") and _pack_file(folder, entry):
+            packed.append(folder / (entry.path + SUFFIX))
     return packed
 
 
-def _pack_file(path: Path, sha256: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
+def _pack_file(folder: Path, entry: FileEntry) -> bool:
+    """Returns whether the file was there."""
+    path = folder / entry.path
     try:
-        with file_errors(path), open(path, "rb") as source, lzma.open(partial, "wb") as out:
-            shutil.copyfileobj(source, out, COPY_BYTES)
-        with lzma.open(partial) as back:
-            if _digest(back) != sha256:
-                raise FiprofError(
-                    f"{path} is not the file that its run made: the checksum in run.json differs",
-                    "it was changed after the run, and is left as it is",
-                )
-        os.replace(partial, _packed(path))
-        path.unlink()
-    finally:
-        partial.unlink(missing_ok=True)
+        source = confined.open_file(folder, entry.path)
+    except FileNotFoundError:
+        return False
+    with file_errors(path), source:
+        mode = os.fstat(source.fileno()).st_mode & 0o666
+        with confined.replacing(folder, entry.path + SUFFIX, mode) as out:
+            with lzma.open(out, "wb") as compressed:
+                shutil.copyfileobj(source, compressed, COPY_BYTES)
+            out.seek(0)
+            with lzma.open(out) as back:
+                if _digest(back) != entry.sha256:
+                    raise FiprofError(
+                        f"{path} is not the file that its run made: the checksum in run.json differs",
+                        "it was changed after the run, and is left as it is",
+                    )
+        # Another one that packs may have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            confined.remove(folder, entry.path)
+    return True
+
+
+def _unpack(folder: Path, name: str) -> Iterator[bytes]:
+    """The content of a packed file, block by block."""
+    path = folder / (name + SUFFIX)
+    with confined.open_file(folder, name + SUFFIX) as source:
+        left = _limit(folder, name, os.fstat(source.fileno()).st_size)
+        try:
+            for block in _decompressed(source):
+                left -= len(block)
+                if left < 0:
+                    raise FiprofError(
+                        f"{path} holds more than its run made of {name}", "it is damaged or made to fill the disk"
+                    )
+                yield block
+        except (lzma.LZMAError, EOFError) as error:
+            raise FiprofError(f"{path} is damaged: {error}", "fetch or copy it again") from error
+
+
+def _limit(folder: Path, name: str, packed_bytes: int) -> int:
+    """Most bytes that a packed file may hold: what the manifest says, and what such a file can."""
+    try:
+        entries = [entry for action in read_manifest(folder).actions for entry in action.files if entry.path == name]
+    except FiprofError:
+        entries = []
+    recorded = max((entry.bytes for entry in entries), default=UNRECORDED_BYTES)
+    return min(recorded, max(SMALLEST_LIMIT, packed_bytes * LARGEST_RATIO))
+
+
+def _decompressed(source: BinaryIO) -> Iterator[bytes]:
+    """As lzma.open reads it, with a limit to the memory. Raises LZMAError, EOFError."""
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_BYTES)
+    while not decompressor.eof:
+        data = source.read(COPY_BYTES) if decompressor.needs_input else b""
+        if decompressor.needs_input and not data:
+            raise EOFError("it is cut short")
+        yield decompressor.decompress(data, COPY_BYTES)
 
 
 def _digest(file: lzma.LZMAFile) -> str:
@@ -92,7 +145,3 @@ def _digest(file: lzma.LZMAFile) -> str:
     while block := file.read(COPY_BYTES):
         digest.update(block)
     return digest.hexdigest()
-
-
-def _packed(path: Path) -> Path:
-    return path.with_name(path.name + SUFFIX)

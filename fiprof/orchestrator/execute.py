@@ -63,7 +63,7 @@ class Replay:
             if path is not None:
                 self._copy(path)
         for entry in action.files:
-            if not packing.exists(self.source / entry.path):
+            if not packing.exists(self.source, entry.path):
                 raise FiprofError(
                     f"{self.source} has no {entry.path}, which its run made",
                     "a replay needs all raw files; fiprof show, stalls and report read what is there",
@@ -88,11 +88,9 @@ class Replay:
         )
 
     def _copy(self, path: Path) -> None:
-        archived = self.source / path.relative_to(self.target)
-        if packing.exists(archived):
-            with file_errors(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            packing.copy_out(archived, path)
+        name = path.relative_to(self.target).as_posix()
+        if packing.exists(self.source, name):
+            packing.copy_out(self.source, name, self.target)
 
 
 @dataclasses.dataclass

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors
 from fiprof.model import packing
@@ -35,7 +36,7 @@ def parse_nsys(folder: Path) -> NsysSummary:
     """nsys/trace.sqlite -> kernels, ranges, api, copies, memory, gpu_metrics, diagnostics."""
     from fiprof.parsers import nsys
 
-    with packing.unpacked(folder / NSYS_SQLITE) as sqlite:
+    with packing.unpacked(folder, NSYS_SQLITE) as sqlite:
         return nsys.parse(sqlite, _tables(folder))
 
 
@@ -71,11 +72,11 @@ def parse_ncu(folder: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> launches, metrics, stalls, rules, hotspots."""
     from fiprof.parsers import ncu
 
-    if not packing.exists(folder / NCU_PAGES["raw"]):
-        with packing.unpacked(folder / NCU_REPORT) as report:
+    if not packing.exists(folder, NCU_PAGES["raw"]):
+        with packing.unpacked(folder, NCU_REPORT) as report:
             return ncu.parse_report(report, _tables(folder))
     with contextlib.ExitStack() as files:
-        pages = {page: files.enter_context(packing.unpacked(folder / path)) for page, path in NCU_PAGES.items()}
+        pages = {page: files.enter_context(packing.unpacked(folder, path)) for page, path in NCU_PAGES.items()}
         optional = {page: pages[page] if pages[page].exists() else None for page in ("details", "source")}
         return ncu.parse(pages["raw"], _tables(folder), **optional)
 
@@ -97,9 +98,9 @@ def parse_all(folder: Path) -> Parsed:
     missing: list[str] = []
     problems: list[FiprofError] = []
     sources: list[Callable[[Path], NsysSummary | NcuSummary]] = []
-    if packing.exists(folder / NSYS_SQLITE):
+    if packing.exists(folder, NSYS_SQLITE):
         sources.append(parse_nsys)
-    if packing.exists(folder / NCU_PAGES["raw"]) or packing.exists(folder / NCU_REPORT):
+    if packing.exists(folder, NCU_PAGES["raw"]) or packing.exists(folder, NCU_REPORT):
         sources.append(parse_ncu)
     if not has_raw_files(folder):
         raise FiprofError(
@@ -121,11 +122,9 @@ def parse_all(folder: Path) -> Parsed:
 
 def has_raw_files(folder: Path) -> bool:
     """Whether the run has anything to parse."""
-    return any(packing.exists(folder / path) for path in (NSYS_SQLITE, NCU_PAGES["raw"], NCU_REPORT))
+    return any(packing.exists(folder, path) for path in (NSYS_SQLITE, NCU_PAGES["raw"], NCU_REPORT))
 
 
 def _tables(folder: Path) -> Path:
-    tables = folder / "tables"
-    with file_errors(tables):
-        tables.mkdir(exist_ok=True)
-    return tables
+    with file_errors(folder / "tables"):
+        return confined.make_folder(folder, "tables")

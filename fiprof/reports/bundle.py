@@ -77,8 +77,8 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str) -> None:
         bundle.write(table, f"{folder}/tables/{table.name}", zipfile.ZIP_STORED)
         bundle.writestr(f"{folder}/tables/{table.stem}.csv", _csv(run, table.stem))
     for report in RAW_REPORTS:
-        if packing.exists(run.path / report):
-            with packing.unpacked(run.path / report) as plain:
+        if packing.exists(run.path, report):
+            with packing.unpacked(run.path, report) as plain:
                 bundle.write(plain, f"{folder}/{report}")
 
 

@@ -1,0 +1,194 @@
+"""Files of a folder that a stranger may have made: each is opened inside it, and no link is followed.
+
+The folder itself is one that the user named, and may be reached through links. Below it every component is opened
+by itself with ``O_NOFOLLOW`` (as ``openat`` does), only regular files are read or replaced, and what is made is made
+with ``O_EXCL``. A name is relative to the folder, with ``/`` between its components.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from fiprof.errors import FiprofError
+
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFREG: "a file",
+}
+
+
+def parts(name: str) -> tuple[str, ...]:
+    """The components of a name. Raises ValueError for one that is absolute, climbs, or has unprintable characters."""
+    found = tuple(name.split("/"))
+    if any(part in ("", ".", "..") for part in found) or not name.isprintable():
+        raise ValueError(f"{name!r} names no file inside the folder")
+    return found
+
+
+def exists(folder: Path, name: str) -> bool:
+    """Whether a regular file is there. Raises FiprofError where something else has its name."""
+    try:
+        path(folder, name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def path(folder: Path, name: str) -> Path:
+    """The path of a regular file, for libraries that open by path.
+
+    Raises FiprofError where a component is something else, FileNotFoundError where there is none.
+    """
+    with _parent(folder, name) as (descriptor, last):
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+    return folder / name
+
+
+def open_file(folder: Path, name: str) -> BinaryIO:
+    """A regular file, for reading. Raises as :func:`path`."""
+    with _parent(folder, name) as (descriptor, last):
+        # First looked at, then opened: opening alone wakes a device, and waits at a FIFO.
+        _require(os.stat(last, dir_fd=descriptor, follow_symlinks=False), folder / name)
+        file = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=descriptor)
+    try:
+        _require(os.fstat(file), folder / name)
+        return io.BufferedReader(io.FileIO(file))
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def read_bytes(folder: Path, name: str, limit: int) -> bytes:
+    """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
+    with open_file(folder, name) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FiprofError(f"{folder / name} is larger than {limit} bytes", "fiprof makes no such file: look at it")
+    return data
+
+
+def make_folder(folder: Path, name: str) -> Path:
+    """The path of a folder inside a folder, made where it is missing.
+
+    Raises FiprofError where a component is a link or a file, OSError where it cannot be made.
+    """
+    # The folder in question is the parent of a file of any name.
+    with _parent(folder, f"{name}/any", make=True):
+        return folder / name
+
+
+@contextlib.contextmanager
+def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file to be written and read in the block; it takes the place of a regular file, or of none, at its end.
+
+    mode: its permissions, less the umask. Raises FiprofError where something else has the name, OSError where it cannot
+    be written.
+    """
+    with _parent(folder, name) as (descriptor, last):
+        _require_replaceable(last, folder / name, descriptor)
+        partial = partial_name(last)
+        try:
+            with io.FileIO(_create(partial, descriptor, mode), "r+") as raw, io.BufferedRandom(raw) as file:
+                yield file
+            os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, dir_fd=descriptor)
+
+
+def remove(folder: Path, name: str) -> None:
+    """Remove a file; a link goes, not what it leads to. Raises FileNotFoundError, FiprofError as :func:`path`."""
+    with _parent(folder, name) as (descriptor, last):
+        os.unlink(last, dir_fd=descriptor)
+
+
+def partial_name(name: str) -> str:
+    """What a file is called while this process writes it."""
+    return f".{name}.{os.getpid()}"
+
+
+def create_anew(path: Path, mode: int = 0o666) -> None:
+    """Make an empty file at a path; what had its name goes, a link without what it leads to. Raises OSError."""
+    os.close(_create(path, None, mode))
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise FiprofError where a path is there and no regular file: a link, a FIFO or a device is not replaced."""
+    _require_replaceable(path, path, None)
+
+
+def open_lock(path: Path) -> int:
+    """A descriptor of a lock file, for reading and writing; made where it is missing, writable by all users.
+
+    Raises FiprofError where it is a link, has another name besides or is no regular file; OSError.
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        # Not O_CREAT on an existing file: in a sticky folder the kernel refuses that for another user's file.
+        status = path.lstat()
+    except FileNotFoundError:
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+        status = path.lstat()
+    _require(status, path)
+    if status.st_nlink > 1:
+        raise FiprofError(f"{path} is a file that has other names besides", "remove it")
+    return os.open(path, flags)
+
+
+@contextlib.contextmanager
+def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the folder in which a name's last component lies, and that component."""
+    *folders, last = parts(name)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        here = folder
+        for part in folders:
+            here /= part
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+            _require(os.stat(part, dir_fd=descriptor, follow_symlinks=False), here, stat.S_IFDIR)
+            above, flags = descriptor, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(part, flags, dir_fd=above)
+            os.close(above)
+        yield descriptor, last
+    finally:
+        os.close(descriptor)
+
+
+def _create(name: str | Path, folder: int | None, mode: int) -> int:
+    """A descriptor of a file that was not there before."""
+    # Left by a process of the same number, or laid there by somebody.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, mode, dir_fd=folder)
+
+
+def _require_replaceable(name: str | Path, path: Path, folder: int | None) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        _require(os.stat(name, dir_fd=folder, follow_symlinks=False), path)
+
+
+def _require(status: os.stat_result, path: Path, kind: int = stat.S_IFREG) -> None:
+    """Raise FiprofError unless what stands at a path is of a kind."""
+    found = stat.S_IFMT(status.st_mode)
+    if found != kind:
+        what = _KINDS.get(found, "something else")
+        raise FiprofError(
+            f"{path} is {what}, not {_KINDS[kind]}", "fiprof follows no links and replaces only files; look at it"
+        )
