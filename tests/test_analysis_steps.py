@@ -38,7 +38,7 @@ def by_label(name: str) -> dict[str, LaunchVerdict]:
 def test_the_first_step_for_each_kernel_built_to_be_one_thing_only() -> None:
     first = {label: item.steps[0] for label, item in by_label("single-purpose").items()}
     assert {label: (step.id.value, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
-        "matmul": ("use_fp8", 53.3),
+        "matmul": ("smaller_operands", 53.3),
         "device_copy": ("need_fewer_bytes", 0.0),
         "l2_copy": ("less_l2", 90.9),
         "l2_read": ("less_l2", 83.0),
@@ -148,6 +148,10 @@ FMA = {
         # What else is in use would still need its time: DRAM 40 %, the ALU 50 %.
         ({**FMA, "dram_throughput_pct": 40}, {}, StepId.USE_TENSOR_CORES, 60, None),
         ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, StepId.PACKED_HALVES, 50, None),
+        # Few of the additions and multiplications are fused, as those of a product are; or most are of integers.
+        ({**FMA, "fadd_thread_insts": 2e9}, {}, StepId.PACKED_HALVES, 55, None),
+        ({**FMA, "ffma_thread_insts": 1e3}, {}, StepId.LESS_FMA, 75, None),
+        ({"adu_pct": 90}, {}, StepId.LESS_OF_PIPE, 75, None),
         ({"l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 5}, {},
          StepId.NO_BANK_CONFLICTS, 55, None),
     ],
@@ -172,12 +176,13 @@ def test_no_single_limit_has_only_what_the_instructions_show() -> None:
     "row",
     [
         {**MMA, "mma_peak_fp16_ops_per_cycle": 1e6},
+        {**MMA, "cc": "10.0"},
         {**MMA, "mma_ops_fp16": 0.1e12},
         # There the operands' bytes come first.
         {**MMA, "dram_throughput_pct": 70},
     ],
 )
-def test_wgmma_is_not_offered(row: dict[str, float]) -> None:
+def test_wgmma_is_not_offered(row: dict[str, Any]) -> None:
     assert StepId.USE_WGMMA not in {step.id for step in advice_for(row)}
 
 

@@ -158,6 +158,10 @@ OPERANDS = Threshold(5.0, "%")
 """Use of the data stage of L1 and shared memory below which arithmetic is no product of matrices: with tiles of 8 x 8
 in registers, 64 multiply-adds of a thread read 16 numbers."""
 
+FUSED = Threshold(50.0, "%")
+"""Multiply-adds of a thread's fp32 instructions, below which they are no product of matrices: FlashInfer's decode
+without tensor cores has 64%."""
+
 EMPTY = Threshold(20.0, "%")
 """Empty places for blocks, from which a grid is called small."""
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fiprof.analysis.instructions import Family
 from fiprof.analysis.occupancy import WARP_THREADS, occupancy
 from fiprof.analysis.verdict.model import Cause, CauseId, Part
-from fiprof.analysis.verdict.resource_steps import COPIES, ways
-from fiprof.analysis.verdict.situation import LOADS, PIPES, Situation, both, hot, step
+from fiprof.analysis.verdict.situation import COPIES, LOADS, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
 from fiprof.model import quantities
 from fiprof.model.expressions import number

@@ -14,13 +14,14 @@ from fiprof.analysis.instructions import Family, HotInstruction, Listing
 from fiprof.analysis.thresholds import FREQUENT
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Part, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.step import Basis, Step, StepId
+from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
 from fiprof.model.expressions import Names, Row
 from fiprof.model.finding import Finding, Value
 from fiprof.model.floors import Floor
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantity import Quantity
 
+COPIES = (Family.ASYNC_COPY, Family.TMA)
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
 """The data stage that L1 and shared memory have in common."""
 PIPES = (
@@ -180,3 +181,19 @@ def hot(found: HotInstruction | None) -> Finding | None:
         return None
     kind = Basis.HOT if found.waits_for is None else Basis.HOT_WAITS
     return Finding(kind, {"sass": found.sass, "sample_share": found.share, "waits_for": found.waits_for})
+
+
+def ways(*those: tuple[Way, bool]) -> dict[str, Value]:
+    """The ways that the kernel does not go already, as a step's values."""
+    return {"ways": tuple(way for way, open_ in those if open_)}
+
+
+def executed(s: Situation) -> Finding | None:
+    """The families of instructions that are executed most, as a basis."""
+    families = [each for each in Family if each is not Family.OTHER and s.executes(each)]
+    shares = {each: s.code.executed_share(each) or 0.0 for each in families} if s.code else {}
+    named = tuple(
+        Finding(Basis.FAMILY, {"family": each, "executed_share": shares[each]})
+        for each in sorted(shares, key=shares.__getitem__, reverse=True)[:3]
+    )
+    return Finding(Basis.EXECUTED, {"families": named}) if named else None

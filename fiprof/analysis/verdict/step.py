@@ -30,7 +30,7 @@ class StepId(StrEnum):
     MORE_WARPS = "more_warps"
     LESS_WASTED_WORK = "less_wasted_work"
     USE_WGMMA = "use_wgmma"
-    USE_FP8 = "use_fp8"
+    SMALLER_OPERANDS = "smaller_operands"
     CLOSE_TENSOR_GAPS = "close_tensor_gaps"
     COPY_BY_TMA = "copy_by_tma"
     FEWER_INSTRUCTIONS = "fewer_instructions"
@@ -39,6 +39,7 @@ class StepId(StrEnum):
     LESS_XU = "less_xu"
     SINGLE_PRECISION = "single_precision"
     FEWER_ACCESSES = "fewer_accesses"
+    LESS_OF_PIPE = "less_of_pipe"
     FIND_UNIT = "find_unit"
     FIND_MEMORY_PART = "find_memory_part"
     PACKED_HALVES = "packed_halves"
@@ -101,6 +102,11 @@ class Way(StrEnum):
     NAMED_BARRIERS = "named_barriers"
     DOUBLE_BUFFER = "double_buffer"
     FEWER_COMPARISONS = "fewer_comparisons"
+    UNIFORM_INDICES = "uniform_indices"
+    FEWER_BARRIERS = "fewer_barriers"
+    FEWER_BRANCHES = "fewer_branches"
+    FEWER_FETCHES = "fewer_fetches"
+    LESS_UNIFORM = "less_uniform"
     MERGED_LOGIC = "merged_logic"
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from fiprof.analysis.instructions import Family
 from fiprof.analysis.thresholds import CONFLICTS, DOMINANT_STALL, LEAST_GAIN, OVERHEAD, SOME_WAITING
-from fiprof.analysis.verdict import resource_steps as resources
+from fiprof.analysis.verdict import compute_steps, memory_steps
 from fiprof.analysis.verdict.cause_steps import EXPLAINS, steps_of
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.analysis.verdict.quoted_rules import BALANCE_RULES, CONFLICT_RULES, QuotedRule, Rejected, by_warpgroups
-from fiprof.analysis.verdict.situation import LOADS, PASSES, PIPES, Situation, both, hot, step
+from fiprof.analysis.verdict.situation import LOADS, PASSES, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
 from fiprof.model import quantities
 from fiprof.model.expressions import number
@@ -28,14 +28,14 @@ def steps(situation: Situation) -> tuple[Step, ...]:
     make = by_part or _BY_KIND.get(verdict.kind)
     if make is None:
         # What the instructions show holds whichever limit it is.
-        return tuple(resources.wgmma(situation)) if verdict.kind is Kind.NO_SINGLE_LIMIT else ()
+        return tuple(compute_steps.wgmma(situation)) if verdict.kind is Kind.NO_SINGLE_LIMIT else ()
     found: list[Step] = []
     if verdict.kind is not Kind.LAUNCH:
         found += [each for cause in verdict.causes for each in steps_of(situation, cause)]
     explained = {reason for cause in verdict.causes for reason in EXPLAINS.get(cause.id, ())}
     found += [each for each in make(situation) if each.action.values.get("reason") not in explained]
     if verdict.kind is not Kind.LAUNCH:
-        found += [*resources.wgmma(situation), *_by_rules(situation)]
+        found += [*compute_steps.wgmma(situation), *_by_rules(situation)]
         if case and case.waiting and case.waiting.value >= SOME_WAITING.value:
             found += [*_launch(situation)][:1]
     worth = [each for each in _once(found) if each.size_pct is None or each.size_pct >= LEAST_GAIN.value]
@@ -86,8 +86,8 @@ def _latency(s: Situation) -> Iterator[Step]:
         yield step(StepId.LONGER_LAUNCH, s.room(), because, estimate=overhead)
     if busiest is not None and busiest.part is Part.TENSOR_CORES:
         yield step(StepId.OVERLAP_WGMMA if by_warpgroups(s.row) else StepId.OVERLAP_MMA, s.room())
-        yield from resources.less_work(s)
-        yield from resources.copies(s)
+        yield from compute_steps.less_work(s)
+        yield from compute_steps.copies(s)
     if s.stalls and s.stalls[0].value >= DOMINANT_STALL.value:
         yield from _less_stall(s)
     elif s.stalls:
@@ -95,7 +95,7 @@ def _latency(s: Situation) -> Iterator[Step]:
         where = hot(s.code.hottest()) if s.code else None
         yield step(StepId.READ_HOTSPOTS, None, both(Finding(Basis.LONGEST_WAITS, {"waits": waits}), where))
     if not by_warpgroups(s.row) and not too_short:
-        yield from resources.more_warps(s)
+        yield from memory_steps.more_warps(s)
 
 
 _LESS_OF: Mapping[str, tuple[Part, ...]] = {
@@ -133,22 +133,22 @@ def _ways_out(s: Situation, reason: str) -> Mapping[str, Value]:
     cause = found.cause if found else None
     if reason == "long_scoreboard":
         if cause in (Family.MBARRIER, Family.COPY_WAIT):
-            return resources.ways((Way.MORE_STAGES, True), (Way.EARLIER_COPIES, True))
+            return ways((Way.MORE_STAGES, True), (Way.EARLIER_COPIES, True))
         if cause is Family.LOCAL:
-            return resources.ways((Way.NO_LOCAL, True))
+            return ways((Way.NO_LOCAL, True))
         if cause is Family.ATOMIC:
-            return resources.ways((Way.NO_RESULT, True))
+            return ways((Way.NO_RESULT, True))
         if cause is Family.GLOBAL_LOAD:
-            return resources.load_ways(s, found)
+            return memory_steps.load_ways(s, found)
     if reason in ("short_scoreboard", "mio_throttle"):
         of_shared = cause in (Family.SHARED_LOAD, Family.SHARED_STORE)
         if cause is Family.SPECIAL:
-            return resources.ways((Way.POLYNOMIALS, True), (Way.KEPT, True))
+            return ways((Way.POLYNOMIALS, True), (Way.KEPT, True))
         if cause is Family.CONVERSION:
-            return resources.ways((Way.FEWER_CONVERSIONS, True))
+            return ways((Way.FEWER_CONVERSIONS, True))
         if of_shared:
             conflicts = quantities.BANK_CONFLICTS.of(s.row) or 0.0
-            return resources.ways(
+            return ways(
                 (Way.NO_CONFLICTS, conflicts >= CONFLICTS.share),
                 (Way.WIDER_SHARED, s.narrow(Family.SHARED_LOAD)),
                 (Way.LOADED_EARLIER, True),
@@ -160,16 +160,16 @@ _BY_KIND: Mapping[Kind, Callable[[Situation], Iterator[Step]]] = {
     Kind.LAUNCH: _launch,
     Kind.IMBALANCE: _imbalance,
     Kind.LATENCY: _latency,
-    Kind.COMPUTE: resources.instructions,
-    Kind.MEMORY: resources.other_memory,
+    Kind.COMPUTE: compute_steps.instructions,
+    Kind.MEMORY: memory_steps.other_memory,
 }
 """No step follows from the other kinds."""
 _BY_PART: Mapping[Part, Callable[[Situation], Iterator[Step]]] = {
-    Part.TENSOR_CORES: resources.tensor,
-    Part.DRAM: resources.dram,
-    Part.L2: resources.l2,
-    Part.CONSTANT_CACHE: resources.constants,
-    **dict.fromkeys(PASSES, resources.passes),
+    Part.TENSOR_CORES: compute_steps.tensor,
+    Part.DRAM: memory_steps.dram,
+    Part.L2: memory_steps.l2,
+    Part.CONSTANT_CACHE: memory_steps.constants,
+    **dict.fromkeys(PASSES, memory_steps.passes),
 }
 """Before those by kind."""
 
