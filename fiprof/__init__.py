@@ -22,11 +22,11 @@ def open(run: str) -> OpenedRun:  # noqa: A001
 
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.orchestrator.archive import Archive
-    from fiprof.orchestrator.parse import has_raw_files, parse_all
+    from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
     from fiprof.reports.notebook import OpenedRun
 
     found = OpenedRun(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))
-    if not found.parsed and has_raw_files(found.path):
+    if not whole(found.path) and has_raw_files(found.path):
         for problem in parse_all(found.path).problems:
             raise problem
     return found

@@ -8,14 +8,19 @@ with ``O_EXCL``. A name is relative to the folder, with ``/`` between its compon
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from fiprof.errors import FiprofError
+
+TEMPORARY = ".fiprof-"
+"""What the name of a file or folder begins with that is not to outlive its process."""
 
 _KINDS = {
     stat.S_IFLNK: "a link",
@@ -97,11 +102,12 @@ def replacing(folder: Path, name: str, mode: int = 0o666) -> Iterator[BinaryIO]:
     """
     with _parent(folder, name) as (descriptor, last):
         _require_replaceable(last, folder / name, descriptor)
-        partial = partial_name(last)
+        partial, held = create_temporary(descriptor, mode)
         try:
-            with io.FileIO(_create(partial, descriptor, mode), "r+") as raw, io.BufferedRandom(raw) as file:
+            with io.FileIO(held, "r+") as raw, io.BufferedRandom(raw) as file:
                 yield file
-            os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+                file.flush()
+                os.replace(partial, last, src_dir_fd=descriptor, dst_dir_fd=descriptor)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(partial, dir_fd=descriptor)
@@ -113,14 +119,22 @@ def remove(folder: Path, name: str) -> None:
         os.unlink(last, dir_fd=descriptor)
 
 
-def partial_name(name: str) -> str:
-    """What a file is called while this process writes it."""
-    return f".{name}.{os.getpid()}"
+def create_temporary(folder: int, mode: int = 0o666) -> tuple[str, int]:
+    """A new file in a folder: its name and a descriptor, which holds it (flock) until it is closed. Raises OSError.
 
-
-def create_anew(path: Path, mode: int = 0o666) -> None:
-    """Make an empty file at a path; what had its name goes, a link without what it leads to. Raises OSError."""
-    os.close(_create(path, None, mode))
+    The lock goes with the process, however that ends: what nobody holds, the next fiprof there may remove.
+    """
+    while True:
+        name = f"{TEMPORARY}{secrets.token_hex(6)}"
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name, flags, mode, dir_fd=folder)
+        # A file system without locks: then nobody can tell, and nobody removes it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            return name, descriptor
+        # Another process found it before it was held.
+        os.close(descriptor)
 
 
 def require_replaceable(path: Path) -> None:
@@ -168,15 +182,6 @@ def _parent(folder: Path, name: str, *, make: bool = False) -> Iterator[tuple[in
         yield descriptor, last
     finally:
         os.close(descriptor)
-
-
-def _create(name: str | Path, folder: int | None, mode: int) -> int:
-    """A descriptor of a file that was not there before."""
-    # Left by a process of the same number, or laid there by somebody.
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(name, flags, mode, dir_fd=folder)
 
 
 def _require_replaceable(name: str | Path, path: Path, folder: int | None) -> None:

@@ -1,10 +1,16 @@
-"""Files that appear whole or not at all, and errors that say what to do, for every room."""
+"""Files that appear whole or not at all, temporaries that do not outlive their process, and errors that say what to do.
+
+A temporary is called ``.fiprof-…`` and lies beside what it is for. Its process holds a lock on it (flock), which goes
+with the process however that ends: what nobody holds is removed by the next fiprof that works in the folder.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +21,10 @@ ARCHIVE_FOLDER = "artifacts"
 ARCHIVE_VARIABLE = "FIPROF_ARTIFACTS"
 ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARIABLE}"
 
+FOLDER_SUFFIX = ".d"
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
@@ -24,14 +34,80 @@ def atomic_write(path: Path) -> Iterator[Path]:
     Raises OSError, and FiprofError where a link, a device or a FIFO has the path.
     """
     confined.require_replaceable(path)
-    partial = path.with_name(confined.partial_name(path.name))
-    try:
-        confined.create_anew(partial)
+    clear(path.parent)
+    with _temporary(path.parent) as partial:
         yield partial
         os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A new folder inside a folder, or in fiprof's cache where that may not be written; removed after the block.
+
+    Raises OSError.
+    """
+    try:
+        clear(folder)
+        made = contextlib.ExitStack()
+        lock = made.enter_context(_temporary(folder))
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        clear(folder)
+        lock = made.enter_context(_temporary(folder))
+    with made:
+        inside = lock.with_name(lock.name + FOLDER_SUFFIX)
+        inside.mkdir()
+        try:
+            yield inside
+        finally:
+            shutil.rmtree(inside, ignore_errors=True)
+
+
+def cache_folder() -> Path:
+    """Where temporaries lie that have no better place."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fiprof"
+
+
+def clear(folder: Path) -> None:
+    """Remove the temporaries in a folder, not below it, that no living process holds; never raises."""
+    with contextlib.suppress(OSError):
+        for name in [name for name in os.listdir(folder) if name.startswith(confined.TEMPORARY)]:
+            path = folder / name
+            if not name.endswith(FOLDER_SUFFIX):
+                _clear(path)
+            elif not path.with_name(name.removesuffix(FOLDER_SUFFIX)).exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _clear(path: Path) -> None:
+    """Remove a temporary, and the folder that it stands for, unless somebody holds it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path.with_name(path.name + FOLDER_SUFFIX), ignore_errors=True)
+            path.unlink()
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _temporary(folder: Path) -> Iterator[Path]:
+    """A new file in a folder, held by this process for the length of a block and removed unless it was renamed."""
+    inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        name, descriptor = confined.create_temporary(inside)
+    finally:
+        os.close(inside)
+    try:
+        yield folder / name
     finally:
         with contextlib.suppress(OSError):
-            partial.unlink()
+            (folder / name).unlink()
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -45,11 +121,12 @@ def file_errors(path: Path, elsewhere: str = ANOTHER_ARCHIVE) -> Iterator[None]:
     except FileExistsError:
         raise
     except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise FiprofError(f"{path}: the disk is full", "free some space; what was collected is kept") from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in FULL:
+            what = "the disk is full" if error.errno != errno.EFBIG else "no file may be as large here (ulimit -f)"
+            raise FiprofError(f"{path}: {what}", f"free some space, or {elsewhere}") from error
+        if error.errno in REFUSED:
             raise FiprofError(f"{path}: no permission to write", elsewhere) from error
-        raise FiprofError(f"{path} cannot be written: {error.strerror}", elsewhere) from error
+        raise FiprofError(f"{path} cannot be written: {error.strerror or error}", elsewhere) from error
 
 
 def write_whole(path: Path, data: bytes, elsewhere: str = ANOTHER_ARCHIVE) -> None:

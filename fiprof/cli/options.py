@@ -109,11 +109,9 @@ def open_run(folder: Path) -> tuple[Run, int]:
     run = Run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
     _ = run.manifest
-    if run.parsed:
-        return run, 0
-    from fiprof.orchestrator.parse import has_raw_files, parse_all
+    from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
 
-    if not has_raw_files(folder):
+    if whole(folder) or not has_raw_files(folder):
         return run, 0
     click.echo(f"making the tables of {folder}", err=True)
     problems = parse_all(folder).problems

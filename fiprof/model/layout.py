@@ -15,5 +15,6 @@ NCU_PAGES: Mapping[Page, str] = {"raw": "ncu/raw.csv", "details": "ncu/details.c
 NSYS_CASES = "logs/nsys.jsonl"
 """The runner's records under nsys."""
 NCU_CASES = "logs/ncu.jsonl"
+TABLES = "tables"
 STUDY_FILE = "study.json"
 """The manifest of a study, in its folder."""

@@ -10,14 +10,13 @@ import hashlib
 import lzma
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors
+from fiprof.files import file_errors, scratch
 from fiprof.model.manifest import FileEntry, read_manifest
 
 SUFFIX = ".xz"
@@ -46,9 +45,11 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
     if confined.exists(folder, name) or not confined.exists(folder, name + SUFFIX):
         yield folder / name
         return
-    with tempfile.TemporaryDirectory(prefix="fiprof-") as temporary:
-        copy_out(folder, name, Path(temporary))
-        yield Path(temporary, name)
+    with contextlib.ExitStack() as held:
+        with file_errors(folder):
+            temporary = held.enter_context(scratch(folder))
+        copy_out(folder, name, temporary)
+        yield temporary / name
 
 
 def copy_out(folder: Path, name: str, target: Path) -> None:

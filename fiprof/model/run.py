@@ -17,6 +17,7 @@ from fiprof.model import tables
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels, names_case, names_kernel_or_case
+from fiprof.model.layout import TABLES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
@@ -146,6 +147,8 @@ class Run:
     """A run folder. Nothing is read before it is asked for, and no column of a table twice."""
 
     path: Path
+    new_tables: Path | None = None
+    """Where its tables lie, where that is not yet its folder ``tables``."""
 
     @functools.cached_property
     def manifest(self) -> Manifest:
@@ -153,12 +156,7 @@ class Run:
 
     @property
     def tables_path(self) -> Path:
-        return self.path / "tables"
-
-    @property
-    def parsed(self) -> bool:
-        """Whether the run has any table yet."""
-        return any(self.tables_path.glob("*.parquet"))
+        return self.new_tables or self.path / TABLES
 
     # Tables
 

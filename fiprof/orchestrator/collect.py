@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, Page
+from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, TABLES, Page
 from fiprof.model.manifest import CaseEntry, Status, read_manifest
 from fiprof.model.run import case_errors
 from fiprof.model.settings import from_manifest, recorded
@@ -211,7 +211,7 @@ class Collection:
             if not self._interrupted and self._started:
                 with _collecting(self._problems), session.progress.step("checks"):
                     session.journal.folder.save(session.journal.manifest)
-                    parse.parse_checks(session.path)
+                    parse.parse_checks(session.path, session.path / TABLES)
         status: Status = "failed" if self._problems else "complete"
         return self._finish("interrupted" if self._interrupted else status)
 
@@ -284,8 +284,8 @@ def _trace_tables(session: Session, commands: steps.Commands) -> int:
     command = commands.trace_export()
     session.run(command, steps.check_made(command.makes[0]))
     with session.progress.step("nsys tables"):
-        summary = parse.parse_nsys(session.path)
-        contents = parse.trace_contents(session.path)
+        summary = parse.parse_nsys(session.path, session.path / TABLES)
+        contents = parse.trace_contents(session.path / TABLES)
     session.journal.note_missing(summary.missing)
     for sentence in summary.warnings:
         session.journal.warn(sentence)
@@ -332,7 +332,7 @@ def _profile_tables(session: Session, commands: steps.Commands, pool: ThreadPool
     for done in [pool.submit(export, page) for page in steps.pages(session.request)]:
         done.result()
     with session.progress.step("ncu tables"):
-        session.journal.note_missing(parse.parse_ncu(session.path).missing)
+        session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
 
 
 def _note_gpu_afterwards(session: Session) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import ctypes
+import os
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors
+from fiprof.files import file_errors, scratch
 from fiprof.model import packing
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
     from fiprof.parsers.nsys import NsysSummary
+
+NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics"})
+NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
+
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""linux/fs.h, for renameat2(2)."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +42,12 @@ class Parsed:
     """A tool whose output could not be read; the other's tables are made all the same."""
 
 
-def parse_nsys(folder: Path) -> NsysSummary:
-    """nsys/trace.sqlite -> kernels, ranges, api, copies, memory, gpu_metrics, diagnostics."""
+def parse_nsys(folder: Path, out: Path) -> NsysSummary:
+    """nsys/trace.sqlite -> NSYS_TABLES, into the folder ``out``."""
     from fiprof.parsers import nsys
 
-    with packing.unpacked(folder, NSYS_SQLITE) as sqlite:
-        return nsys.parse(sqlite, _tables(folder))
+    with packing.unpacked(folder, NSYS_SQLITE) as sqlite, file_errors(out):
+        return nsys.parse(sqlite, out)
 
 
 @dataclass(frozen=True)
@@ -51,16 +61,16 @@ class TraceContents:
     """NVTX ranges of the domain fiprof."""
 
 
-def trace_contents(folder: Path) -> TraceContents:
-    """Count in the tables that :func:`parse_nsys` made."""
+def trace_contents(out: Path) -> TraceContents:
+    """Count in the tables that :func:`parse_nsys` wrote into ``out``."""
     import pyarrow.compute as pc
 
     from fiprof.model import tables
 
-    kernels = tables.read(_tables(folder), "kernels", ["phase", "iteration"])
+    kernels = tables.read(out, "kernels", ["phase", "iteration"])
     phases = kernels["phase"].cast("string")
     first = pc.and_(pc.equal(phases, MEASURE), pc.equal(kernels["iteration"], 0))
-    domains = tables.read(_tables(folder), "ranges", ["domain"])["domain"].cast("string")
+    domains = tables.read(out, "ranges", ["domain"])["domain"].cast("string")
     return TraceContents(
         kernels=len(phases),
         kernels_once=pc.sum(first).as_py() or 0,
@@ -68,36 +78,39 @@ def trace_contents(folder: Path) -> TraceContents:
     )
 
 
-def parse_ncu(folder: Path) -> NcuSummary:
-    """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> launches, metrics, stalls, rules, hotspots."""
+def parse_ncu(folder: Path, out: Path) -> NcuSummary:
+    """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
     from fiprof.parsers import ncu
 
     if not packing.exists(folder, NCU_PAGES["raw"]):
-        with packing.unpacked(folder, NCU_REPORT) as report:
-            return ncu.parse_report(report, _tables(folder))
+        with packing.unpacked(folder, NCU_REPORT) as report, file_errors(out):
+            return ncu.parse_report(report, out)
     with contextlib.ExitStack() as files:
         pages = {page: files.enter_context(packing.unpacked(folder, path)) for page, path in NCU_PAGES.items()}
         optional = {page: pages[page] if pages[page].exists() else None for page in ("details", "source")}
-        return ncu.parse(pages["raw"], _tables(folder), **optional)
+        with file_errors(out):
+            return ncu.parse(pages["raw"], out, **optional)
 
 
-def parse_checks(folder: Path) -> None:
-    """The run's checks on its own numbers -> checks."""
+def parse_checks(folder: Path, out: Path) -> None:
+    """The run's checks on its own numbers, from the tables in ``out`` -> checks."""
     from fiprof.analysis import checks
     from fiprof.model import tables
     from fiprof.model.run import Run
 
-    tables.write(_tables(folder), "checks", checks.compute(Run(folder)))
+    with file_errors(out):
+        tables.write(out, "checks", checks.compute(Run(folder, out)))
 
 
 def parse_all(folder: Path) -> Parsed:
-    """Everything that the run has raw files of.
+    """Everything that the run has raw files of; the tables appear together, at the end.
 
-    Raises FiprofError when it has none; one tool's unreadable output is a problem in the result.
+    Tables that are not made anew, for want of their raw files, stay as they were.
+    Raises FiprofError when the run has no raw files; one tool's unreadable output is a problem in the result.
     """
     missing: list[str] = []
     problems: list[FiprofError] = []
-    sources: list[Callable[[Path], NsysSummary | NcuSummary]] = []
+    sources: list[Callable[[Path, Path], NsysSummary | NcuSummary]] = []
     if packing.exists(folder, NSYS_SQLITE):
         sources.append(parse_nsys)
     if packing.exists(folder, NCU_PAGES["raw"]) or packing.exists(folder, NCU_REPORT):
@@ -107,17 +120,28 @@ def parse_all(folder: Path) -> Parsed:
             f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
             "its run.json says how far the run came",
         )
-    for source in sources:
+    with _new_tables(folder) as out:
+        for source in sources:
+            try:
+                missing += source(folder, out).missing
+            except FiprofError as error:
+                problems.append(error)
+        made = [path.stem for path in out.glob("*.parquet")]
+        _keep_others(folder / TABLES, out)
         try:
-            missing += source(folder).missing
+            parse_checks(folder, out)
+            made.append("checks")
         except FiprofError as error:
             problems.append(error)
-    try:
-        parse_checks(folder)
-    except FiprofError as error:
-        problems.append(error)
-    made = sorted(path.stem for path in _tables(folder).glob("*.parquet"))
-    return Parsed(tuple(made), tuple(missing), tuple(problems))
+    return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
+
+
+def whole(folder: Path) -> bool:
+    """Whether a run has the tables of every export that it has, and any at all."""
+    there = {path.stem for path in (folder / TABLES).glob("*.parquet")}
+    expected = set(NSYS_TABLES if packing.exists(folder, NSYS_SQLITE) else ())
+    expected |= NCU_TABLES if packing.exists(folder, NCU_PAGES["raw"]) else frozenset()
+    return bool(there) and expected <= there
 
 
 def has_raw_files(folder: Path) -> bool:
@@ -125,6 +149,30 @@ def has_raw_files(folder: Path) -> bool:
     return any(packing.exists(folder, path) for path in (NSYS_SQLITE, NCU_PAGES["raw"], NCU_REPORT))
 
 
-def _tables(folder: Path) -> Path:
-    with file_errors(folder / "tables"):
-        return confined.make_folder(folder, "tables")
+@contextlib.contextmanager
+def _new_tables(folder: Path) -> Iterator[Path]:
+    """A folder that takes the place of the run's tables when the block ends."""
+    there = folder / TABLES
+    with contextlib.ExitStack() as held:
+        with file_errors(there):
+            out = held.enter_context(scratch(folder)) / TABLES
+            out.mkdir()
+        yield out
+        with file_errors(there):
+            _exchange(out, confined.make_folder(folder, TABLES))
+
+
+def _keep_others(there: Path, out: Path) -> None:
+    """Copy the tables that were not made anew."""
+    with file_errors(out):
+        for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
+            if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
+                shutil.copy2(entry.path, out)
+
+
+def _exchange(new: Path, old: Path) -> None:
+    """Let two folders change places: in one step, where the file system can."""
+    names = (os.fsencode(new), os.fsencode(old))
+    if ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
+        os.rename(old, new.with_name("before"))
+        os.rename(new, old)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fiprof.files import scratch
 from fiprof.model import tables
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
@@ -78,13 +78,13 @@ def parse(sqlite: Path, out: Path) -> NsysSummary:
 
     with Export(sqlite) as export:
         out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".nsys-", dir=out) as folder:
+        with scratch(out) as folder:
             try:
-                summary = _write_tables(export, Path(folder))
+                summary = _write_tables(export, folder)
             except (pa.ArrowException, OverflowError) as error:  # numbers that no trace has
                 raise export.damaged(error) from error
             for name in summary.rows:
-                os.replace(tables.table_path(Path(folder), name), tables.table_path(out, name))
+                os.replace(tables.table_path(folder, name), tables.table_path(out, name))
     return summary
 
 

@@ -23,11 +23,11 @@ def write_results(definition: Definition, folder: StudyFolder, entries: Mapping[
     entries: case id -> the case with its cost, of the whole matrix.
     Raises FiprofError for a run whose tables cannot be read, or files that cannot be written.
     """
-    from fiprof.orchestrator.parse import parse_all
+    from fiprof.orchestrator.parse import parse_all, whole
 
     runs = folder.runs()
     for name in runs:
-        if not Run(folder.path / name).parsed:
+        if not whole(folder.path / name):
             parse_all(folder.path / name)
     cases = _cases(folder, runs, entries)
     with file_errors(folder.path):
