@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fiprof.analysis.instructions import Family
 from fiprof.analysis.occupancy import WARP_THREADS, occupancy
 from fiprof.analysis.verdict.model import Cause, CauseId, Part
+from fiprof.analysis.verdict.quoted_rules import SECTOR_RULES
 from fiprof.analysis.verdict.situation import COPIES, LOADS, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
 from fiprof.model import quantities
@@ -86,7 +87,7 @@ def _local_memory(s: Situation) -> Iterator[Step]:
 
 def _scattered(s: Situation) -> Iterator[Step]:
     room = s.room(*MEMORY)
-    yield step(StepId.NEIGHBOURING_ACCESS, room, _sectors(s))
+    yield step(StepId.NEIGHBOURING_ACCESS, room, _sectors(s), rules=s.estimated(*SECTOR_RULES))
     if not s.has(*COPIES):
         yield step(StepId.STAGE_IN_SHARED, room)
 
@@ -106,7 +107,8 @@ def _divergence(s: Situation) -> Iterator[Step]:
     threads = s.traced(quantities.metric("threads_per_instruction"))
     still = s.use(*PIPES) * threads.value / WARP_THREADS if threads else 0.0
     basis = Finding(Basis.THREADS, {"threads": threads}) if threads else None
-    yield step(StepId.SAME_PATH, s.room(*PIPES, still=still), both(basis, s.in_code(Family.BRANCH)))
+    because, rules = both(basis, s.in_code(Family.BRANCH)), s.estimated("ThreadDivergence")
+    yield step(StepId.SAME_PATH, s.room(*PIPES, still=still), because, rules=rules)
 
 
 def _instruction_cache(s: Situation) -> Iterator[Step]:

@@ -86,7 +86,7 @@ _NEVER: Mapping[str, Rejected] = {
 
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
 BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
-_SECTORS = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
+SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
 
 _PIPES = (Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ISSUE_SLOTS)
 _PASSES = (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
@@ -161,7 +161,7 @@ def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float 
     conflicts = BANK_CONFLICTS.of(row)
     if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS.share:
         return Finding(Rejected.FEW_CONFLICTS, {"share": conflicts})
-    if rule.rule in _SECTORS and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS.value:
+    if rule.rule in SECTOR_RULES and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS.value:
         return Finding(Rejected.NO_EXCESS, {"factor": excess_bytes})
     if rule.rule == "TheoreticalOccupancy":
         if by_warpgroups(row):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from fiprof.analysis.instructions import Family
 from fiprof.analysis.thresholds import CONFLICTS, DOMINANT_STALL, LEAST_GAIN, OVERHEAD, SOME_WAITING
@@ -35,7 +35,8 @@ def steps(situation: Situation) -> tuple[Step, ...]:
     explained = {reason for cause in verdict.causes for reason in EXPLAINS.get(cause.id, ())}
     found += [each for each in make(situation) if each.action.values.get("reason") not in explained]
     if verdict.kind is not Kind.LAUNCH:
-        found += [*compute_steps.wgmma(situation), *_by_rules(situation)]
+        found += [*compute_steps.wgmma(situation)]
+        found += [*_by_rules(situation, {rule.rule for each in found for rule in each.rules})]
         if case and case.waiting and case.waiting.value >= SOME_WAITING.value:
             found += [*_launch(situation)][:1]
     worth = [each for each in _once(found) if each.size_pct is None or each.size_pct >= LEAST_GAIN.value]
@@ -177,10 +178,10 @@ _RESTATED = ("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy", *BALANCE_R
 """Rules whose step is among fiprof's own, with their estimate beside it."""
 
 
-def _by_rules(s: Situation) -> Iterator[Step]:
-    """ncu's rules that are about what binds."""
+def _by_rules(s: Situation, taken: Collection[str]) -> Iterator[Step]:
+    """ncu's rules that are about what binds, but those that a step restates already."""
     for rule in s.rules:
-        if rule.rejected is not None or rule.speedup_pct is None or rule.rule in _RESTATED:
+        if rule.rejected is not None or rule.speedup_pct is None or rule.rule in (*_RESTATED, *taken):
             continue
         message = rule.message.rstrip(".")
         if rule.rule == "FPInstructions":
