@@ -125,12 +125,12 @@ class RawRun:
             self.samples = self._read_samples(trace)
             found = []
             copies = " UNION ALL ".join(
-                f"SELECT start, end, NULL, 0, 0, 0, correlationId, globalPid FROM {table}"
+                f"SELECT start, end, NULL, 0, 0, 0, correlationId, globalPid, streamId FROM {table}"
                 for (table,) in trace.execute("SELECT name FROM sqlite_master WHERE name LIKE 'CUPTI%_KIND_MEM%'")
                 if table.endswith(("MEMCPY", "MEMSET"))
             )
-            for start, end, name, x, y, z, correlation, pid in trace.execute(
-                "SELECT start, end, shortName, gridX, gridY, gridZ, correlationId, globalPid "
+            for start, end, name, x, y, z, correlation, pid, stream in trace.execute(
+                "SELECT start, end, shortName, gridX, gridY, gridZ, correlationId, globalPid, streamId "
                 f"FROM CUPTI_ACTIVITY_KIND_KERNEL {copies and 'UNION ALL'} {copies} ORDER BY start"
             ):
                 called, thread = calls[correlation, pid >> 24]
@@ -139,6 +139,7 @@ class RawRun:
                     {
                         "start": start,
                         "end": end,
+                        "stream": stream,
                         "kernel": None if name is None else strings[name],
                         "grid": f"{x}x{y}x{z}",
                         "phase": next((text for text in inside if text in PHASES), ""),
@@ -151,6 +152,8 @@ class RawRun:
 
     @staticmethod
     def _read_samples(trace: sqlite3.Connection) -> dict[str, list[tuple[float, float]]]:
+        if not trace.execute("SELECT 1 FROM sqlite_master WHERE name = 'TARGET_INFO_GPU_METRICS'").fetchone():
+            return {}
         names = dict(trace.execute("SELECT metricId, metricName FROM TARGET_INFO_GPU_METRICS"))
         ids = {
             key: next(
@@ -189,6 +192,7 @@ class RawRun:
             iterations[each["iteration"]] += each["end"] - each["start"]
         names: dict[str, Any] = {
             "duration_ns": [each["end"] - each["start"] for each in wanted],
+            "beside_ns": [self._beside(each) for each in wanted],
             "start_ns": [each["start"] for each in wanted],
             "end_ns": [each["end"] for each in wanted],
             "iteration_ns": list(iterations.values()),
@@ -197,6 +201,15 @@ class RawRun:
         }
         levels = {key: self._level(key, wanted) for key in LEVELS if key in source.formula}
         return calculate(source.formula, {**names, **levels})
+
+    def _beside(self, mine: dict[str, Any]) -> int:
+        """Time of a kernel in which one of another stream ran; no two of the others run at once in what is recorded."""
+        overlaps = [
+            min(mine["end"], each["end"]) - max(mine["start"], each["start"])
+            for each in self.executions
+            if each["kernel"] and each["stream"] != mine["stream"]
+        ]
+        return sum(each for each in overlaps if each > 0)
 
     @staticmethod
     def _busy(executions: list[dict[str, Any]]) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ RUNS = {
     "decode": RECORDED / "20261121-121126-decode",
     "prefill-decode-rope": RECORDED / "20261121-121221-prefill-decode-rope",
     "single-purpose": RECORDED / "20261121-140226-single-purpose",
+    "troubles": RECORDED / "20261122-074108-troubles",
 }
 """What a run is called here -> its folder in the repository, without tables."""
 

@@ -48,7 +48,7 @@ def test_a_copy_of_134_mb_is_no_wait(tmp_path: Path) -> None:
     nsys.parse(trace, run.tables_path)
     wall(run, case.id, 68.0)
     (only,) = verdicts(run).cases
-    assert (only.busy_time and only.busy_time.value, only.bound) == (64.0, CaseBound.KERNELS)
+    assert (only.busy_time and only.busy_time.value, only.bound) == (64.0, CaseBound.COPIES)
     assert only.waiting is not None
     assert only.waiting.value == pytest.approx(100 * 4 / 68)
 

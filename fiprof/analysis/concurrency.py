@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
 from fiprof.model.unions import union_by
 
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
 
 DEVICE_BITS, STREAM_BITS = 8, 31
 """Of the number that names a stream of a GPU of a process, whose id has 24."""
+
+
+def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
+    """BESIDE of a kernel in a case; None without nsys. Raises FiprofError for a table that cannot be read."""
+    share = overlap_shares(run).get((case, kernel))
+    source = Provenance("nsys", "100 * sum(beside_ns) / sum(duration_ns)", case=case, kernel=kernel)
+    return None if share is None else TracedNumber(100 * share, source, ".0f", "%")
 
 
 def overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:

@@ -237,6 +237,20 @@ def _waiting(run: Run, case: str) -> TracedNumber | None:
     return TracedNumber(max(100 * (1 - busy.value / wall.value), 0.0), source, ".1f", "%")
 
 
+def _copying(run: Run, case: str) -> TracedNumber | None:
+    kernels, busy = NSYS.traced(run, case), BUSY.traced(run, case)
+    if kernels is None or busy is None or busy.value <= 0:
+        return None
+    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(kernels.source, busy.source))
+    return TracedNumber(max(100 * (1 - kernels.value / busy.value), 0.0), source, ".0f", "%")
+
+
+COPYING = CaseQuantity(
+    "case_copying_pct",
+    "%",
+    "Part of the GPU's busy time of an iteration under nsys in which only copies and memory sets ran.",
+    _copying,
+)
 WALL = CaseQuantity(
     "case_wall_us", "µs", "Host time of an iteration, back to back with the others, without a profiler.", _wall
 )

@@ -210,6 +210,7 @@ KEYS: dict[str, Key] = {
     for key in (
         *(Key(*spec) for spec in _SPECS),
         quantities.STALL_SHARE,
+        quantities.BESIDE,
         *quantities.QUANTITIES.values(),
         *(found for found in vars(case_quantities).values() if isinstance(found, case_quantities.CaseQuantity)),
         floors.DRAM_FLOOR,

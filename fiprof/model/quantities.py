@@ -239,6 +239,9 @@ def stall_share(row: Row, reason: str, share: float) -> TracedNumber:
     return TracedNumber(100 * share, stall_provenance(row, reason, percent=True), ".0f", "%")
 
 
+BESIDE = Key("beside_pct", "%", "Part of a kernel's time under nsys in which a kernel of another stream ran beside it.")
+
+
 QUANTITIES: dict[str, Quantity] = {
     **METRIC_QUANTITIES,
     **{found.key: found for found in list(globals().values()) if isinstance(found, Quantity)},

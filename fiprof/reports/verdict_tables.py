@@ -50,6 +50,7 @@ _CASES = (
     Column("case_busy_us", "GPU busy", "µs", spec=",.2f"),
     Column("case_wall_us", "iteration", "µs", spec=",.2f"),
     Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
+    Column("case_copying_pct", "only copies", "%", spec=".0f"),
     Column("verdict", "verdict"),
 )
 
@@ -99,7 +100,8 @@ def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
-    times = [None if each is None else each.value for each in (case.busy_time, case.wall_time, case.waiting)]
+    numbers = (case.busy_time, case.wall_time, case.waiting, case.copying)
+    times = [None if each is None else each.value for each in numbers]
     return (case.label, case.kernels, *times, words.case_kind(case))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.analysis.thresholds import WAITING
+from fiprof.analysis.thresholds import MOSTLY, WAITING
 from fiprof.analysis.verdict.model import CaseVerdict, compare
 from fiprof.model import case_quantities
 from fiprof.model.run import Run
@@ -30,6 +30,7 @@ def cases(run: Run) -> list[CaseVerdict]:
             continue
         calls, executions = traced.get(case.id), run.trace.cases.get(case.id)
         waiting = case_quantities.WAITING.traced(run, case.id)
+        copying = case_quantities.COPYING.traced(run, case.id)
         found.append(
             CaseVerdict(
                 case=case.id,
@@ -40,6 +41,7 @@ def cases(run: Run) -> list[CaseVerdict]:
                 launch_us=calls.call_us if calls else None,
                 graph=calls.graph if calls else False,
                 waiting=compare(case_quantities.WAITING, waiting, WAITING) if waiting else None,
+                copying=compare(case_quantities.COPYING, copying, MOSTLY) if copying else None,
             )
         )
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from fiprof.analysis.thresholds import CLOSE, WAITING, Threshold, ThresholdOrigin
+from fiprof.analysis.thresholds import CLOSE, Threshold, ThresholdOrigin
 from fiprof.model.finding import Finding, plain
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantity import Key
@@ -274,6 +274,7 @@ class CaseBound(StrEnum):
     """What an iteration of a case waits for."""
 
     HOST = "host"
+    COPIES = "copies"
     KERNELS = "kernels"
     NO_KERNEL_TIME = "no_kernel_time"
     NO_PLAIN_TIME = "no_plain_time"
@@ -307,6 +308,8 @@ class CaseVerdict:
     """Whether its kernels were launched from a CUDA graph."""
     waiting: Comparison | None = None
     """Percent of an iteration in which the GPU waits; None where it cannot be told."""
+    copying: Comparison | None = None
+    """Percent of the GPU's busy time in which no kernel ran, only copies and memory sets; None without nsys."""
 
     @property
     def bound(self) -> CaseBound:
@@ -314,14 +317,17 @@ class CaseVerdict:
             return CaseBound.NO_KERNEL_TIME
         if self.waiting is None:
             return CaseBound.NO_PLAIN_TIME
-        return CaseBound.HOST if self.waiting.value >= WAITING.value else CaseBound.KERNELS
+        if self.waiting.reached:
+            return CaseBound.HOST
+        return CaseBound.COPIES if self.copying and self.copying.reached else CaseBound.KERNELS
 
     @property
     def finding(self) -> Finding:
         """What the iteration waits for, with the numbers."""
         if self.waiting is None:
             return Finding(self.bound)
-        return Finding(self.bound, {"waiting": self.waiting.number, "host": self.host})
+        copying = self.copying.number if self.copying else None
+        return Finding(self.bound, {"waiting": self.waiting.number, "host": self.host, "copying": copying})
 
     @property
     def host(self) -> Finding:

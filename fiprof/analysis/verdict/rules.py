@@ -51,6 +51,7 @@ def judge(
     *,
     stalls: Sequence[Comparison] = (),
     waiting: Comparison | None = None,
+    copying: Comparison | None = None,
     beside: Comparison | None = None,
     dram: DramUse | None = None,
     names: Names = _FIRST_NAMES.__getitem__,
@@ -58,7 +59,8 @@ def judge(
     """What binds a launch. Never fails for numbers; what was not collected is named in ``missing``.
 
     row: of ``launches``. stalls: each reason in percent of the warps' time, the largest first. waiting: percent of an
-    iteration in which the GPU waits, of the launch's case. beside: percent of the kernel's time in which another ran.
+    iteration in which the GPU waits, of the launch's case. copying: percent of the GPU's busy time in which only copies
+    ran, likewise. beside: percent of the kernel's time in which another ran.
     dram: DRAM's use, where more is known of it than in the row. names: ncu's names.
     """
     resources = measured(row, names, dram)
@@ -85,6 +87,7 @@ def judge(
             *(stalls[:1] if found and found.kind is Kind.LATENCY and not _shown(why, stalls) else ()),
             *([pool.idle] if pool.idle and not pool.idle.reached else []),
             *([waiting] if waiting and not waiting.reached else []),
+            *([copying] if copying and copying.reached else []),
         ),
         runner_up=runner_up,
         margin_points=margin,

@@ -9,7 +9,7 @@ from fiprof.analysis.instructions import Family
 from fiprof.analysis.thresholds import CONFLICTS, DOMINANT_STALL, LEAST_GAIN, OVERHEAD, SOME_WAITING
 from fiprof.analysis.verdict import compute_steps, memory_steps
 from fiprof.analysis.verdict.cause_steps import EXPLAINS, steps_of
-from fiprof.analysis.verdict.model import Kind, Part
+from fiprof.analysis.verdict.model import CaseBound, Kind, Part
 from fiprof.analysis.verdict.quoted_rules import BALANCE_RULES, CONFLICT_RULES, QuotedRule, Rejected, by_warpgroups
 from fiprof.analysis.verdict.situation import LOADS, PASSES, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
@@ -29,11 +29,16 @@ def steps(situation: Situation) -> tuple[Step, ...]:
     if make is None:
         # What the instructions show holds whichever limit it is.
         return tuple(compute_steps.wgmma(situation)) if verdict.kind is Kind.NO_SINGLE_LIMIT else ()
-    found: list[Step] = []
+    found: list[Step] = [*_copies(situation)]
     if verdict.kind is not Kind.LAUNCH:
         found += [each for cause in verdict.causes for each in steps_of(situation, cause)]
     explained = {reason for cause in verdict.causes for reason in EXPLAINS.get(cause.id, ())}
-    found += [each for each in make(situation) if each.action.values.get("reason") not in explained]
+    if verdict.causes:
+        # A cause says more than the search for the unit that it keeps busy.
+        explained |= {StepId.FIND_UNIT.value, StepId.FIND_MEMORY_PART.value}
+    found += [
+        each for each in make(situation) if explained.isdisjoint((each.action.values.get("reason"), each.id.value))
+    ]
     if verdict.kind is not Kind.LAUNCH:
         found += [*compute_steps.wgmma(situation)]
         found += [*_by_rules(situation, {rule.rule for each in found for rule in each.rules})]
@@ -54,7 +59,19 @@ def _once(found: Iterable[Step]) -> Iterator[Step]:
 
 def _rank(each: Step) -> tuple[bool, bool, float]:
     """Steps for a cause keep their order: the most specific cause is first."""
-    return each.cause is None, each.bound_pct is None, 0.0 if each.cause else -(each.size_pct or 0.0)
+    return (
+        each.cause is None and each.id is not StepId.LESS_COPYING,
+        each.bound_pct is None,
+        0.0 if each.cause else -(each.size_pct or 0.0),
+    )
+
+
+def _copies(s: Situation) -> Iterator[Step]:
+    """Where an iteration mostly copies, no change of a kernel matters as much."""
+    if s.case is not None and s.case.bound is CaseBound.COPIES and s.case.copying is not None:
+        values: dict[str, Value] = {"copying": s.case.copying.number}
+        bound = min(s.case.copying.value, 100.0)
+        yield Step(Finding(StepId.LESS_COPYING), bound, Finding(Basis.COPYING, values), TimeOf.ITERATION)
 
 
 def _launch(s: Situation) -> Iterator[Step]:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.analysis import alternatives, checks, instructions
+from fiprof.analysis import alternatives, checks, concurrency, instructions
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
-from fiprof.analysis.thresholds import DOMINANT_STALL
+from fiprof.analysis.thresholds import BESIDE, DOMINANT_STALL
 from fiprof.analysis.verdict import measured, quoted_rules
 from fiprof.analysis.verdict import steps as advice
 from fiprof.analysis.verdict.cases import cases
@@ -24,6 +24,7 @@ from fiprof.analysis.verdict.step import Step
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding
 from fiprof.model.floors import dram_use, floor, is_main
+from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
 
@@ -118,10 +119,13 @@ class _Judge:
     def launch(self, launch: Launch) -> LaunchVerdict:
         case = self.cases.get(launch.case or "")
         stalls = self._stalls(launch)
+        beside = concurrency.beside(self.run, launch.case, launch.kernel)
         found = judge(
             launch,
             stalls=stalls,
             waiting=case.waiting if case else None,
+            copying=case.copying if case else None,
+            beside=compare(BESIDE_SHARE, beside, BESIDE) if beside else None,
             dram=dram_use(self.run, launch),
             names=self.run.metric_name,
         )
