@@ -72,7 +72,7 @@ def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, t
 
 
 def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
-    done = fiprof("report", "latest", "--bundle", "send.zip")
+    done = fiprof("report", "latest", "--bundle", "send.zip", "--with-private")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "send.zip"
     with zipfile.ZipFile(tmp_path / "send.zip") as bundle:

@@ -187,7 +187,8 @@ def test_an_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_names_are_text(tmp_path: Path) -> None:
     mine = f"mine[rows={HOSTILE}]"
     ran = execution(0, 10_000, HOSTILE, case=mine, grid=HOSTILE)
-    entry = ended("ncu", ["ncu", HOSTILE], env={"X": HOSTILE}, log=HOSTILE, files=[FileEntry(HOSTILE, 1, "0" * 64)])
+    file = HOSTILE.replace("\x1b", "").replace("//", "/")
+    entry = ended("ncu", ["ncu", HOSTILE], env={"X": HOSTILE}, log=file, files=[FileEntry(file, 1, "0" * 64)])
     run = make_run(
         tmp_path / "run", launches=[{**ran, "launch": 0, "duration_ns": 1e4}], kernels=[ran], gpu_us={mine: [10.0] * 3},
         cases=[case(mine)], actions=[entry], reason=HOSTILE, status="failed",

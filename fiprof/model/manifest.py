@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,9 @@ from fiprof.model import versioned
 
 SCHEMA_VERSION = 1
 FILE_NAME = "run.json"
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""An environment variable's name."""
 
 Status = Literal["complete", "failed", "interrupted"]
 Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
@@ -25,6 +29,8 @@ class FileEntry:
     """Relative to the run folder, and inside it."""
     bytes: int
     sha256: str
+    private: bool = False
+    """Whether a tool's own file holds an environment: it is left out of bundles."""
 
     def __post_init__(self) -> None:
         confined.parts(self.path)
@@ -53,6 +59,8 @@ class Action:
     files: list[FileEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if wrong := [name for name in self.env if not VARIABLE.fullmatch(name)]:
+            raise ValueError(f"{wrong[0]!r} is no name of an environment variable")
         if self.log is not None:
             confined.parts(self.log)
 

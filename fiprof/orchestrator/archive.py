@@ -16,13 +16,16 @@ from typing import Any
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model.layout import STUDY_FILE
+from fiprof.model import redaction
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 
 PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
 RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
+TOOL_FILES = frozenset(Path(name).name for name in (NSYS_REPORT, NCU_REPORT))
+"""What tools write in formats of their own, and cannot be cleared of an environment."""
 UNFINISHED = "fiprof itself ended before the run did"
 
 
@@ -113,7 +116,7 @@ class RunFolder:
 
     def save(self, manifest: Manifest) -> None:
         """Write the manifest, whole or not at all."""
-        write_whole(self.path / FILE_NAME, manifest.to_json())
+        write_whole(self.path / FILE_NAME, redaction.masked(manifest).to_json())
 
     def finish(self, manifest: Manifest) -> Path:
         """Write the manifest and give the folder its name. Returns where it lies now."""
@@ -128,10 +131,13 @@ class RunFolder:
 
 
 def file_entry(folder: Path, path: Path) -> FileEntry:
-    """Size and checksum of a file in a run folder."""
+    """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
+    private = path.name in TOOL_FILES and redaction.holds_environment(path)
+    if private:
+        path.chmod(0o600)
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256")
-    return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest())
+    return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest(), private)
 
 
 class Journal:

@@ -282,7 +282,7 @@ def _trace(session: Session, commands: steps.Commands) -> None:
 def _trace_tables(session: Session, commands: steps.Commands) -> int:
     """Export and parse nsys's report. Returns the kernels that one iteration of every case launched."""
     command = commands.trace_export()
-    session.run(command, steps.check_made(command.makes[0]))
+    session.run(command, steps.check_trace_export(command.makes[0]))
     with session.progress.step("nsys tables"):
         summary = parse.parse_nsys(session.path, session.path / TABLES)
         contents = parse.trace_contents(session.path / TABLES)

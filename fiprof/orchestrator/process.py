@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import threading
@@ -33,9 +32,6 @@ TERMINATE_GRACE_S = 1.5
 TOKEN_VARIABLE = "FIPROF_SUPERVISED"
 
 TERMINAL_TAIL_BYTES = 4096
-
-# nsys writes the whole environment into its report, which people hand around.
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE_?KEY|ACCESS_?KEY|API_?KEY|AUTH", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Process:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=log,
-                    env={**public_environment(), **command.env, TOKEN_VARIABLE: self._token},
+                    env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
                 )
         except FileNotFoundError:
@@ -225,11 +221,6 @@ def stop_on_signals(supervisor: Supervisor) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-
-
-def public_environment() -> dict[str, str]:
-    """This process's environment without the variables whose names say that they hold a secret."""
-    return {name: value for name, value in os.environ.items() if not SECRET.search(name)}
 
 
 def describe_exit(status: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,11 +19,13 @@ from fiprof.model.layout import (
     NSYS_SQLITE,
     Page,
 )
+from fiprof.model.redaction import secrets
 from fiprof.model.run import case_errors, read_jsonl
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.tools import Tool
+from fiprof.parsers import nsys_scrub
 
 NCU_WARMUP = 1
 
@@ -196,6 +199,21 @@ def check_made(file: Path) -> Callable[[Finished, str], None]:
             raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else nsys.last_line(log)}")
         if not file.exists() or not file.stat().st_size:
             raise FiprofError(f"{file.name} was not exported: {nsys.last_line(log)}", "is the disk full?")
+
+    return check
+
+
+def check_trace_export(sqlite: Path) -> Callable[[Finished, str], None]:
+    """The check of nsys's export, which is then cleared of what nsys wrote down beside the trace."""
+    check_whole = check_made(sqlite)
+
+    def check(finished: Finished, log: str) -> None:
+        check_whole(finished, log)
+        try:
+            nsys_scrub.scrub(sqlite, secrets(os.environ))
+        except FiprofError:
+            sqlite.unlink()
+            raise
 
     return check
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from fiprof import confined
 from fiprof.files import atomic_write, file_errors, write_whole
-from fiprof.model import packing
+from fiprof.model import packing, redaction
 from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
@@ -18,6 +22,9 @@ if TYPE_CHECKING:
 
 RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
 """What ncu-ui and nsys-ui open."""
+ZIP_TIMES_S = (315532800 + 86400, 4354819200 - 86400)
+"""First and last second since 1970 that a zip file can say in every time zone: 1980 to 2107."""
+COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out DIR"
 
 
@@ -46,11 +53,13 @@ def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
     return texts
 
 
-def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence[str]) -> Path:
+def write_bundle(
+    made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
+) -> Path:
     """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
 
-    Each run has a folder of its name in it; the report lies at the top. Raises FiprofError where it cannot be written
-    or a raw report is damaged.
+    Each run has a folder of its name in it; the report lies at the top. with_private: raw reports that hold an
+    environment too. Raises FiprofError where it cannot be written, or something of a run is damaged or no file.
     """
     texts = render(made, suffixes)
     with (
@@ -63,23 +72,44 @@ def write_bundle(made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence
         bundle.writestr("numbers.csv", _numbers(made))
         names = [run.path.resolve().name for run in runs]
         folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
-        bundle.writestr("guide.md", _guide(made, folders[0]))
+        private = []
         for run, folder in zip(runs, folders, strict=True):
-            _add_run(bundle, run, folder)
+            private += [f"{folder}/{report}" for report in _add_run(bundle, run, folder, with_private=with_private)]
+        bundle.writestr("guide.md", _guide(made, folders[0], () if with_private else private))
     return path
 
 
-def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str) -> None:
+def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bool) -> list[str]:
+    """Returns the raw reports that are private."""
     for name in (FILE_NAME, BASELINE):
-        if (run.path / name).exists():
-            bundle.write(run.path / name, f"{folder}/{name}")
-    for table in sorted(run.tables_path.glob("*.parquet")):
-        bundle.write(table, f"{folder}/tables/{table.name}", zipfile.ZIP_STORED)
-        bundle.writestr(f"{folder}/tables/{table.stem}.csv", _csv(run, table.stem))
+        if confined.exists(run.path, name):
+            with confined.open_file(run.path, name) as file:
+                _add(bundle, file, f"{folder}/{name}")
+    for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
+        with confined.open_file(run.path, f"tables/{table}.parquet") as file:
+            _add(bundle, file, f"{folder}/tables/{table}.parquet", zipfile.ZIP_STORED)
+        bundle.writestr(f"{folder}/tables/{table}.csv", _csv(run, table))
+    private = []
     for report in RAW_REPORTS:
         if packing.exists(run.path, report):
             with packing.unpacked(run.path, report) as plain:
-                bundle.write(plain, f"{folder}/{report}")
+                if redaction.holds_environment(plain):
+                    private.append(report)
+                    if not with_private:
+                        continue
+                with plain.open("rb") as file:
+                    _add(bundle, file, f"{folder}/{report}")
+    return private
+
+
+def _add(bundle: zipfile.ZipFile, file: BinaryIO, name: str, compression: int = zipfile.ZIP_DEFLATED) -> None:
+    first, last = ZIP_TIMES_S
+    changed = time.localtime(min(max(os.fstat(file.fileno()).st_mtime, first), last))
+    info = zipfile.ZipInfo(name, changed[:6])
+    info.compress_type = compression
+    info.external_attr = 0o600 << 16
+    with bundle.open(info, "w", force_zip64=True) as out:
+        shutil.copyfileobj(file, out, COPY_BYTES)
 
 
 def _csv(run: Run, table: str) -> bytes:
@@ -108,8 +138,11 @@ def _numbers(made: Page) -> str:
     return writers.render(view.View(columns, rows), "csv") + "\n"
 
 
-def _guide(made: Page, folder: str) -> str:
-    """What the bundle holds and how to open it, then the reproduction guides. folder: a run's in it."""
+def _guide(made: Page, folder: str, private: Collection[str]) -> str:
+    """What the bundle holds and how to open it, then the reproduction guides.
+
+    folder: a run's in it. private: the raw reports that were left out.
+    """
     import dataclasses
     import shlex
 
@@ -120,6 +153,7 @@ def _guide(made: Page, folder: str) -> str:
 
     where, name = shlex.quote(f"./{escape_control(folder)}"), escape_control(folder)
     held = [phrase(f"bundle.{key}", folder=folder) for key in ("pages", "numbers", "tables", "raw", "left_out")]
+    held += [phrase("bundle.private", files=sorted(map(escape_control, private)))] if private else []
     opening = Section(
         "bundle",
         phrase("bundle.title"),

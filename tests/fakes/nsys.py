@@ -1,11 +1,13 @@
 """Stands in for nsys where a test needs a trace with kernels in it, which takes a GPU; other tests use the real one.
 
-FAKE_RUN: the archived run whose report and SQLite file it gives out.
+FAKE_RUN: the archived run whose report and SQLite file it gives out. As nsys does, it adds the environment to both.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -27,11 +29,26 @@ def main() -> int:
     if action == "export":
         assert options["--type"] == "sqlite"
         Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.sqlite"))
+        record_environment(Path(options["--output"]))
         return 0
     status = subprocess.run(arguments, check=False).returncode
-    Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.nsys-rep"))
+    environment = "\n".join(f"{name}={value}" for name, value in os.environ.items())
+    Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.nsys-rep") + environment.encode())
     # As a shell says it: 134 for an abort.
     return status if status >= 0 else 128 - status
+
+
+def record_environment(sqlite: Path) -> None:
+    """Write this process's environment where nsys 2025.3 does: tables, single strings and a block of strings."""
+    each = [f"{name}={value}" for name, value in os.environ.items()]
+    with contextlib.closing(sqlite3.connect(sqlite)) as connection, connection:
+        (last,) = connection.execute("SELECT max(id) FROM StringIds").fetchone()
+        strings = enumerate([*each, "\0".join(each)], last + 1)
+        connection.executemany("INSERT INTO StringIds VALUES (?, ?)", list(strings))
+        connection.execute("CREATE TABLE IF NOT EXISTS META_DATA_CAPTURE (name TEXT, value TEXT)")
+        variables = [("PROCESS_0:ENVIRONMENT_VARIABLE", text) for text in each]
+        connection.executemany("INSERT INTO META_DATA_CAPTURE VALUES (?, ?)", variables)
+        connection.execute("UPDATE DIAGNOSTIC_EVENT SET text = ? WHERE rowid = 1", (f"started with {each}",))
 
 
 if __name__ == "__main__":

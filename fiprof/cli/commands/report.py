@@ -38,9 +38,19 @@ FOLDER = "report"
     type=click.Path(dir_okay=False, path_type=Path),
     help="Also pack it with the tables as CSV and Parquet, the raw reports for ncu-ui and nsys-ui, and the guide.",
 )
+@click.option(
+    "--with-private",
+    is_flag=True,
+    help="Put raw reports that hold an environment into the bundle too: nsys writes your shell's, with its tokens.",
+)
 @archive_option
 def command(
-    archive: Archive, runs: tuple[str, ...], format_: str | None, out: Path | None, bundle: Path | None
+    archive: Archive,
+    runs: tuple[str, ...],
+    format_: str | None,
+    out: Path | None,
+    bundle: Path | None,
+    with_private: bool,
 ) -> None:
     """Write the report of a run, or of several beside each other: what happened, why, what to try, how sure that is.
 
@@ -64,7 +74,7 @@ def command(
         click.echo(f"warning: {text}", err=True)
     written = write_report(made, folder, suffixes)
     if bundle is not None:
-        written.append(write_bundle(made, opened, bundle, suffixes))
+        written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
     for path in written:
         click.echo(str(path))
 

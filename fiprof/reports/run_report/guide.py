@@ -27,6 +27,8 @@ ALL = "all"
 BY_HAND = "by-hand"
 """Folder of the commands to type oneself."""
 
+BY_HAND_STEPS = ("nsys", "nsys-export", "ncu", "ncu-raw")
+
 MOST_CASES = 12
 """That each command of the log says in full; of more they are said once."""
 
@@ -51,7 +53,7 @@ def actions_section(manifest: Manifest) -> Section:
     workload = _workload(actions)
     many = sum(word == "--case" for word in workload) > MOST_CASES
     said = [f"workload=({shell([*map(_quoted, workload)])})"] if many else []
-    said += [f"# {action.step}\n{_command(action, workload if many else ())}" for action in actions]
+    said += [f"# {escape_control(action.step)}\n{_command(action, workload if many else ())}" for action in actions]
     log = listed(_ACTIONS, actions, anchor="actions-log", title=phrase("actions.every"), notes=(note,))
     return Section("actions", title, (log, *cautions, Code("\n\n".join(said), "bash" if many else "sh")))
 
@@ -69,8 +71,8 @@ _ACTIONS: TracedColumns = (
 
 def _command(action: Action, workload: Sequence[str]) -> str:
     """The command's words; those of the workload, if any are given, as the variable that holds them."""
-    env = [f"{name}={shlex.quote(escape_control(value))}" for name, value in action.env.items()]
-    return shell([*env, *_with_variable([*map(_quoted, action.argv)], action.argv, workload)])
+    set_first = ["env", *(_quoted(f"{name}={value}") for name, value in action.env.items())] if action.env else []
+    return shell([*set_first, *_with_variable([*map(_quoted, action.argv)], action.argv, workload)])
 
 
 def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str]) -> list[str]:
@@ -212,7 +214,7 @@ def _libraries(manifest: Manifest) -> Iterable[tuple[str, str]]:
 
 def _by_hand(manifest: Manifest) -> str:
     """The run's profiler commands with its folder renamed and the workload's words said once; empty for none."""
-    actions = [action for action in manifest.actions if action.step in ("nsys", "nsys-export", "ncu", "ncu-raw")]
+    actions = [action for action in manifest.actions if action.argv and action.step in BY_HAND_STEPS]
     if not actions:
         return ""
     workload = _workload(actions)

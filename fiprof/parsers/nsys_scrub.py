@@ -1,0 +1,144 @@
+"""An nsys export without the environments, command lines and processes that nsys wrote down beside the trace.
+
+nsys records the environment of the process that it starts and, as root, of all others, in tables of their own and
+among the strings. The tables go; of the strings those stay that a table left refers to; in texts that stay secrets are
+masked. Seen with nsys 2022.4, 2024.2 and 2025.3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fiprof.errors import FiprofError
+from fiprof.model.redaction import MASK, mask
+
+DROPPED = (
+    "ANALYSIS_FILE",
+    "META_DATA_CAPTURE",
+    "PROCESSES",
+    "ProcessStreams",
+    "TARGET_INFO_SYSTEM_ENV",
+    "ThreadNames",
+)
+"""Environments, command lines, processes and their output; no table of fiprof is made of them."""
+EXPORTED_BY = ("META_DATA_EXPORT", "EXPORT_META_DATA")
+PERSONAL_ROWS = ("%HOST%", "%USER%", "%PATH%")
+"""Names of the rows in those that tell where the file was made."""
+STRINGS = "StringIds"
+REFERENCE = re.compile(r"(name|text|string|symbol|module)(s?id)?$", re.IGNORECASE)
+"""Columns of integers that refer to a string."""
+MESSAGES = "DIAGNOSTIC_EVENT"
+ASSIGNMENT = re.compile(r"\b([A-Z][A-Z0-9_]{2,})=[^\s;\0]+")
+"""A variable with its value, in a message."""
+SMALL = (MESSAGES, *EXPORTED_BY)
+"""Looked through, as the strings, for what is a secret by its form too."""
+
+
+def scrub(path: Path, secrets: Sequence[str]) -> None:
+    """Take out of an export, in place, what does not belong to the trace. secrets: values to mask.
+
+    What is deleted is overwritten in the file. Raises FiprofError where the file is no SQLite or cannot be written.
+    """
+    with _errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        # Somebody else's file, if it comes from a replayed run: nothing in it is to act.
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        stale = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        connection.execute("BEGIN EXCLUSIVE")
+        acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
+        for kind, name in connection.execute(acting).fetchall():
+            connection.execute(f"DROP {kind} {_quoted(name)}")
+        for name in sorted(_tables(connection)):
+            if re.sub(r"_V\d+$", "", name) in DROPPED:
+                connection.execute(f"DROP TABLE {_quoted(name)}")
+        stale += _mask(connection, secrets)
+        _drop_strings(connection)
+        for name in (STRINGS, *SMALL):
+            _write_anew(connection, name)
+        connection.execute("COMMIT")
+        if stale:
+            # Pages that were free before, and those of a large table with a secret in it.
+            connection.execute("VACUUM")
+
+
+def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
+    """Mask secrets in all texts. Returns how many of them stood in tables that are not written anew."""
+    changed = 0
+    connection.create_function("masked", 1, lambda text: mask(text, secrets), deterministic=True)
+    holds = " OR ".join(["instr({column}, ?)"] * len(secrets)) or "0"
+    for table, columns in _tables(connection).items():
+        for column in (_quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
+            where, given = holds.format(column=column), tuple(secrets)
+            if table in (STRINGS, *SMALL):
+                where, given = f"typeof({column}) = 'text' AND {column} != masked({column})", ()
+            update = f"UPDATE {_quoted(table)} SET {column} = masked(CAST({column} AS TEXT)) WHERE {where}"
+            found = connection.execute(update, given).rowcount
+            changed += found if table not in (STRINGS, *SMALL) else 0
+        if table == MESSAGES and "text" in columns:
+            connection.create_function("unassigned", 1, lambda text: ASSIGNMENT.sub(rf"\1={MASK}", text))
+            connection.execute(f"UPDATE {MESSAGES} SET text = unassigned(text) WHERE instr(text, '=')")
+        if table in EXPORTED_BY:
+            personal = " OR ".join("name LIKE ?" for _ in PERSONAL_ROWS)
+            connection.execute(f"UPDATE {_quoted(table)} SET value = '' WHERE {personal}", PERSONAL_ROWS)
+    return changed
+
+
+def _drop_strings(connection: sqlite3.Connection) -> None:
+    """Delete the strings that no table refers to."""
+    tables = _tables(connection)
+    if STRINGS not in tables:
+        return
+    connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+    for table, columns in tables.items():
+        for column in (name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)):
+            if table != STRINGS:
+                connection.execute(
+                    f"INSERT OR IGNORE INTO used SELECT DISTINCT {_quoted(column)} FROM {_quoted(table)}"
+                    f" WHERE typeof({_quoted(column)}) = 'integer'"
+                )
+    connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
+
+
+def _write_anew(connection: sqlite3.Connection, table: str) -> None:
+    """Move a table to new pages: those that nsys filled and split hold copies of rows in between the rows."""
+    made = connection.execute(
+        "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?", (table,)
+    ).fetchone()
+    if made is None:
+        return
+    connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM main.{table}")
+    connection.execute(f"DROP TABLE main.{table}")
+    connection.execute(made[0])
+    connection.execute(f"INSERT INTO main.{table} SELECT * FROM kept")
+    connection.execute("DROP TABLE temp.kept")
+
+
+def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
+    """Table -> column -> declared type."""
+    names = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
+    return {
+        name: {row[1]: row[2] for row in connection.execute(f"PRAGMA main.table_info({_quoted(name)})")}
+        for name in names
+        if not name.startswith("sqlite_")
+    }
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextlib.contextmanager
+def _errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, UnicodeError) as error:
+        raise FiprofError(
+            f"{path} cannot be cleared of the environment that nsys wrote into it: {error}",
+            "is the disk full? fiprof keeps no export that it has not looked through",
+        ) from error

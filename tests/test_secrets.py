@@ -1,0 +1,136 @@
+"""What is in the environment of a collect stays there: it is in no file of the run but the tool's own, which is private."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.model.redaction import mask, mask_words, secrets
+from fiprof.parsers.nsys_scrub import scrub
+from tests.conftest import Fiprof
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, altered, parsed, query
+
+HUSH = {
+    "HF_TOKEN": "hf-SEKRET-1", "MYSQL_PWD": "SEKRET 2 with blanks", "OPENAI_KEY": "SEKRET-3", "GH_PAT": "SEKRET-4",
+    "DATABASE_URL": "postgres://me:SEKRET-5@db/x", "https_proxy": "http://me:SEKRET-6@proxy:3128", "JWT": "SEKRET-7",
+    "PGPASSWORD": "SEKRETeight", "SOMETHING": "SEKRET0123456789abcdef",
+}  # fmt: skip
+
+
+def holding(folder: Path, text: str = "SEKRET") -> list[str]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(folder)) for path in files if text.encode() in path.read_bytes())
+
+
+def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    """The profiled programs have their whole environment; nsys writes it down, and a failing one says some of it."""
+    said = tmp_path / "programs/SEKRET-3"
+    said.write_text(Path(fakes["FIPROF_PYTHON"]).read_text().replace("exec", 'echo "token=$HF_TOKEN" >&2\nexec'))
+    said.chmod(0o755)
+    done = fiprof("collect", "--kernel", "all", "--python", str(said), env={**fakes, **HUSH})
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "artifacts").iterdir()
+    # The program's own output is its own affair.
+    assert [name for name in holding(run) if not name.startswith("logs/")] == ["nsys/trace.nsys-rep"]
+    assert holding(run, "HOME=/") == ["nsys/trace.nsys-rep"]
+    assert (run / "nsys/trace.nsys-rep").stat().st_mode & 0o777 == 0o600
+    manifest = json.loads((run / "run.json").read_text())
+    private = {file["path"]: file["private"] for action in manifest["actions"] for file in action["files"]}
+    assert [path for path, marked in private.items() if marked] == ["nsys/trace.nsys-rep"]
+    assert all(
+        str(said).replace("SEKRET-3", "***") in action["argv"]
+        for action in manifest["actions"]
+        if action["step"] in ("plain", "nsys", "ncu")
+    )
+
+    for options, there in (((), False), (("--with-private",), True)):
+        assert fiprof("report", "latest", "--bundle", "send.zip", *options).returncode == 0
+        with zipfile.ZipFile(tmp_path / "send.zip") as bundle:
+            assert (f"{run.name}/nsys/trace.nsys-rep" in bundle.namelist()) == there
+            assert f"{run.name}/ncu/profile.ncu-rep" in bundle.namelist()
+            read = {name: bundle.read(name) for name in bundle.namelist()}
+        assert any(b"SEKRET" in data for data in read.values()) == there
+        assert (b"--with-private" in read["guide.md"]) != there
+    # Packed, it is as private as before.
+    assert fiprof("pack", "latest").returncode == 0
+    assert (run / "nsys/trace.nsys-rep.xz").stat().st_mode & 0o777 == 0o600
+
+
+def test_last_words_are_masked(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    said = Path(fakes["FIPROF_PYTHON"])
+    said.write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
+    done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, **HUSH})
+    assert done.returncode == 1
+    assert done.stderr.count("cannot log in with *** at ***") == 1 and "SEKRET" not in done.stdout + done.stderr
+    assert [path.rpartition("/")[2] for path in holding(tmp_path / "artifacts")] == ["plain.log"]
+
+
+@pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, SCHEMA_3_0])
+def test_an_export_is_scrubbed_and_read_as_before(export: Path, tmp_path: Path) -> None:
+    """Environments of this process and of others, in tables, strings, a message and a range's name."""
+    block = "\\0".join(["HOME=/home/somebody", "THEIR_KEY=SEKRET-9"])
+    sqlite = altered(
+        tmp_path,
+        "CREATE TABLE TARGET_INFO_SYSTEM_ENV_V2 (name TEXT, value TEXT)",
+        "INSERT INTO TARGET_INFO_SYSTEM_ENV_V2 VALUES ('DeviceEnvironment', 'HOME=/home/somebody;KEY=SEKRET-9')",
+        "CREATE TABLE ThreadNames (nameId INTEGER, globalTid INTEGER)",
+        "INSERT INTO ThreadNames VALUES (900001, 1)",
+        f"INSERT INTO StringIds VALUES (900001, 'somebody-elses-SEKRET'), (900002, '{block}')",
+        # Long rows make SQLite split pages; copies stay between the rows.
+        *(f"INSERT INTO StringIds VALUES ({910000 + i}, 'HOME=/home/somebody{'SEKRET-9' * 40}')" for i in range(99)),
+        "INSERT INTO StringIds VALUES (900003, 'step lr=0.1 SEKRET-1')",
+        "CREATE TRIGGER hostile BEFORE DELETE ON StringIds BEGIN SELECT RAISE(ABORT, 'no'); END",
+        source=export,
+    )
+    before = sqlite.stat().st_size
+    scrub(sqlite, ("SEKRET-1",))
+    left = sqlite.read_bytes()
+    assert b"SEKRET" not in left and b"/home/somebody" not in left
+    assert query(sqlite, "PRAGMA integrity_check") == [("ok",)]
+    assert sqlite.stat().st_size <= before + (1 << 14)
+    assert parsed(sqlite, tmp_path / "scrubbed")[1] == parsed(export, tmp_path / "plain")[1]
+    # Once more changes nothing.
+    scrub(sqlite, ("SEKRET-1",))
+    assert parsed(sqlite, tmp_path / "again")[1] == parsed(export, tmp_path / "plain")[1]
+
+
+def test_a_string_in_use_stays_without_its_secret(tmp_path: Path) -> None:
+    """A range's name that looks like an environment, and one with a secret in it."""
+    sqlite = altered(
+        tmp_path,
+        "INSERT INTO StringIds VALUES (900003, 'LR=0.1'), (900004, 'login SEKRET-1')",
+        "UPDATE NVTX_EVENTS SET text = NULL, textId = 900003 WHERE rowid % 2 AND eventType = 59",
+        "UPDATE NVTX_EVENTS SET text = 'as SEKRET-1', textId = NULL WHERE rowid % 3 = 0 AND eventType = 59",
+    )
+    scrub(sqlite, ("SEKRET-1",))
+    assert b"SEKRET" not in sqlite.read_bytes()
+    ranges = {row["name"] for row in parsed(sqlite, tmp_path / "tables")[1]["ranges"]}
+    assert {"LR=0.1", "as ***"} <= ranges
+
+
+def test_an_export_that_cannot_be_scrubbed(tmp_path: Path) -> None:
+    (tmp_path / "trace.sqlite").write_bytes(b"SQLite format 3\\0 and no more" * 99)
+    with pytest.raises(FiprofError, match="cannot be cleared of the environment"):
+        scrub(tmp_path / "trace.sqlite", ())
+
+
+def test_what_is_a_secret() -> None:
+    public = {
+        "PATH": "/usr/bin:/bin", "PWD": "/home/me", "TOKENIZERS_PARALLELISM": "false", "LANG": "en_US.UTF-8",
+        "CONDA_DEFAULT_ENV": "flashinfer", "CUDA_VISIBLE_DEVICES": "0", "MAX_TOKENS": "16384", "KEY": "short",
+        "CUDA_HOME": "/usr/local/cuda-12.8-with-digits", "HOME": "/home/me",
+    }  # fmt: skip
+    assert secrets(public) == ()
+    assert set(secrets(HUSH)) == set(HUSH.values())
+    assert mask_words(
+        ["run", "--api-key", "abcdef", "--token=abcdef", "--tokens=16384", "https://me:pass@host/x", "a-SEKRET-3-b"],
+        ("SEKRET-3",),
+    ) == ["run", "--api-key", "***", "--token=***", "--tokens=16384", "https://***@host/x", "a-***-b"]
+    assert (
+        mask("Authorization: Bearer eyJhbGciOi.eyJzdWIi.c2ln; hf_abcdefghijklmnop", ())
+        == "Authorization: Bearer ***; ***"
+    )
