@@ -94,6 +94,10 @@ HOST_TRAFFIC = Threshold(10.0, "%")
 SCATTERED = Threshold(2.0, "")
 """Sectors touched for each one needed: twice the least, and more is lost than any other access pattern costs."""
 
+QUEUED = Threshold(25.0, "%")
+"""Use of the busiest memory, below which warps wait for its latency and not for the sectors before theirs: chains of
+dependent loads from anywhere read 2 to 16%, gathers and scatters 30 to 90%."""
+
 FULL_REQUEST = Threshold(16.0, "sectors")
 """Sectors of a warp's widest access, 32 lanes of 16 bytes: a request that touches more is scattered."""
 

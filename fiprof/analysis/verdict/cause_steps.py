@@ -61,7 +61,9 @@ def _atomics(s: Situation) -> Iterator[Step]:
 def _barrier(s: Situation) -> Iterator[Step]:
     how = ways((Way.WARP_SYNC, True), (Way.NAMED_BARRIERS, True), (Way.DOUBLE_BUFFER, s.has(Family.SHARED_STORE)))
     where = hot(s.code.hottest("barrier")) if s.code else None
-    room = s.room(Part.ISSUE_SLOTS, Part.ADU_PIPE, Part.OTHER_COMPUTE)
+    # What goes by shuffles within a warp passes no shared memory either.
+    exchanged = LOADS if s.verdict.part in LOADS else ()
+    room = s.room(Part.ISSUE_SLOTS, Part.ADU_PIPE, Part.OTHER_COMPUTE, *exchanged)
     yield step(StepId.FEWER_BARRIERS, room, both(s.in_code(Family.BARRIER), where), how)
     found = occupancy(s.row)
     if found.warps_per_block and found.blocks and found.warps_per_block > FEW_WARPS and found.blocks <= FEW_BLOCKS:

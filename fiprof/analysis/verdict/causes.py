@@ -19,6 +19,7 @@ from fiprof.analysis.thresholds import (
     HOST_TRAFFIC,
     LOCAL_TRAFFIC,
     MOSTLY,
+    QUEUED,
     SCATTERED,
     SHORT,
     WARP,
@@ -67,6 +68,11 @@ class Scene:
         """The largest stall where it is one of these and dominates."""
         top = self.stalls[0] if self.stalls else None
         return top if top is not None and top.of in reasons and top.value >= DOMINANT_STALL.value else None
+
+    @property
+    def queued(self) -> bool:
+        """Whether sectors queue somewhere: a resource binds, or one is used enough for that."""
+        return self.found.kind is not Kind.LATENCY or 100 - self.found.value >= QUEUED.value
 
     def bound_by(self, parts: tuple[Part, ...], stalls: tuple[str, ...]) -> bool:
         """Whether one of the parts binds, or nothing does and the warps mostly wait for one of these reasons."""
@@ -121,7 +127,7 @@ def _scattered(s: Scene) -> Cause | None:
         found = s.held(quantities.SECTORS_PER_REQUEST, FULL_REQUEST)
         if found is None or found.value < EXCESS.value * FULL_REQUEST.value:
             return None
-    if not found.reached or not s.bound_by(_TRAFFIC, _TRAFFIC_STALLS):
+    if not found.reached or not s.bound_by(_TRAFFIC, _TRAFFIC_STALLS) or not s.queued:
         return None
     beside = s.beside(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
     return Cause(CauseId.SCATTERED_ACCESS, (found, *beside))
@@ -142,7 +148,7 @@ def _few_lanes(s: Scene) -> Cause | None:
 
 def _barrier(s: Scene) -> Cause | None:
     stall = s.main_stall("barrier")
-    if stall is None or not (s.found.kind is Kind.LATENCY or s.found.part in _WAITING_UNITS):
+    if stall is None or not (s.found.kind is Kind.LATENCY or s.found.part in (*_WAITING_UNITS, *_SHARED)):
         return None
     return Cause(CauseId.BARRIER, (stall,), stall.value)
 

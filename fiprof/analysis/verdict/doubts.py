@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fiprof.analysis.check_rules import Check, CheckName
 from fiprof.analysis.thresholds import BUSY, CLOSE, NOISE, SATURATED, SHORT
-from fiprof.analysis.verdict.model import Confidence, Doubt, Kind, Verdict
+from fiprof.analysis.verdict.model import Confidence, Doubt, Kind, Part, Verdict
 from fiprof.model.finding import Finding
 from fiprof.model.quantities import DURATION, STALL_SHARE
 from fiprof.model.run import Launch
@@ -70,11 +70,11 @@ def _shown_by_stalls(found: Verdict) -> bool:
 
 
 def _memory_would_bind(check: Check, found: Verdict) -> bool:
-    """Whether a memory would be the busiest resource at the highest clock: with the multiprocessors slowed down, memory
-    looks idle that would not be so."""
+    """Whether a memory with a clock of its own would be the busiest resource at the highest clock of the
+    multiprocessors: while they are slowed down it looks idle."""
     highest = check.values.get("highest_mhz")
     if not isinstance(highest, int | float) or not check.value:
         return True
-    memory = max((item.value for item in found.resources if item.kind is Kind.MEMORY), default=0.0)
+    memory = max((item.value for item in found.resources if item.part in (Part.DRAM, Part.L2)), default=0.0)
     needed = found.evidence[0].value if found.kind is Kind.COMPUTE and found.evidence else BUSY.value
     return memory * highest / check.value >= needed

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.thresholds import BESIDE, BUSY, IDLE, NOISE, SATURATED, WAITING, ThresholdOrigin
+from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, IDLE, NOISE, SATURATED, WAITING, ThresholdOrigin
 from fiprof.analysis.verdict.causes import causes
 from fiprof.analysis.verdict.model import (
     MOST_USES,
@@ -68,7 +68,7 @@ def judge(
     pool = _Pool(
         resources,
         None if idle is None else compare(quantities.IDLE, idle, IDLE),
-        _imbalance(row),
+        _imbalance(row, idle.value if idle else 0.0),
         waiting,
         beside,
         both_sides(row),
@@ -99,14 +99,16 @@ def judge(
     )
 
 
-def _imbalance(row: Row) -> Part:
-    """Why multiprocessors may be idle while another works."""
+def _imbalance(row: Row, idle: float) -> Part:
+    """Why multiprocessors may be idle, for so many percent of the time, while another works: the tail where the part of
+    the last wave that stays empty explains it."""
     waves = occupancy(row).waves
     blocks, multiprocessors = number(row, "blocks"), number(row, "multiprocessors")
     fewer = blocks is not None and multiprocessors is not None and blocks < multiprocessors
     if fewer or (waves is not None and waves.idle_multiprocessors):
         return Part.TOO_FEW_BLOCKS
-    if waves is not None and waves.loss_share is not None and 100 * waves.loss_share >= IDLE.value:
+    tail = 100 * (waves.loss_share or 0.0) if waves is not None else 0.0
+    if tail >= max(IDLE.value, idle - CLOSE.value):
         return Part.TAIL
     return Part.UNEVEN_WORK
 
