@@ -8,9 +8,10 @@ from fiprof.analysis.alternatives import wall_times
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.intervals import times
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.roofline import LaunchRoofline
+from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.expressions import Metric, Row, number, ratio
+from fiprof.model.floors import dram_use
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
 from fiprof.model.run import Baseline, Launch, Run
@@ -110,9 +111,14 @@ class _Measured:
             dram_bytes=DRAM_BYTES.value(row),
             roof=placed.roof if placed else None,
             roof_kind=_roof_kind(placed) if placed else None,
-            roof_share=placed.share if placed else None,
+            roof_share=self._roof_share(row, placed) if placed else None,
             verdict=_verdict(verdict) if verdict else None,
         )
+
+    def _roof_share(self, row: Launch, placed: LaunchRoofline) -> float | None:
+        """What was achieved of the launch's roof, 0 to 1; of DRAM's what the loop reaches, where that is more."""
+        use = dram_use(self.run, row) if placed.roof == Level.DRAM else None
+        return placed.share if use is None or placed.share is None else max(placed.share, use.value / 100)
 
 
 def _verdict(found: LaunchVerdict) -> KernelVerdict:

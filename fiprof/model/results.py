@@ -118,7 +118,7 @@ class Kernel:
     roof_kind: str | None
     """compute or memory."""
     roof_share: float | None
-    """Achieved over what that roof allows, 0 to 1."""
+    """Achieved over what that roof allows, 0 to 1; of DRAM's, least bytes over the loop's time where that is more."""
     verdict: KernelVerdict | None
 
 
