@@ -18,8 +18,9 @@ from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, knowledge
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import Provenance, TracedNumber
+from fiprof.model.records import Baseline
 from fiprof.model.results import Times
-from fiprof.model.run import Baseline, Run
+from fiprof.model.run import Run
 
 Value = bool | int | float | str
 

@@ -13,8 +13,9 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.expressions import Metric, Row, number, ratio
 from fiprof.model.floors import dram_use
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.records import Baseline
 from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
-from fiprof.model.run import Baseline, Launch, Run
+from fiprof.model.run import Launch, Run
 from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK
 
 _IDENTITY = ("kernel", "kernel_full", "launch", "grid", "block")

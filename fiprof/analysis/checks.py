@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections import defaultdict
@@ -20,6 +21,7 @@ from fiprof.analysis.check_rules import (
     Operations,
     Timed,
 )
+from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.run import Run
@@ -78,21 +80,27 @@ def evaluate(run: Run) -> list[Check]:
 
 
 def every(run: Run) -> tuple[Check, ...]:
-    """Every check: from the table ``checks`` where the run has one of this version, else made now.
+    """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now.
 
-    Raises FiprofError for a table that cannot be read.
+    Raises FiprofError for another table that cannot be read.
     """
     return run.once(_every)
 
 
 def _every(run: Run) -> tuple[Check, ...]:
     fields = [field.name for field in dataclasses.fields(Check)]
-    rows = run.rows("checks", fields)
-    if not run.has("checks") or any(row["values"] is None for row in rows):
-        return tuple(evaluate(run))
-    return tuple(
-        Check(**{**row, "check": CheckName(row["check"]), "values": _values(json.loads(row["values"]))}) for row in rows
-    )
+    if run.has("checks"):
+        with contextlib.suppress(FiprofError, ValueError, TypeError, AttributeError):
+            return tuple(map(_check, run.rows("checks", fields)))
+    return tuple(evaluate(run))
+
+
+def _check(row: dict[str, Any]) -> Check:
+    """Raises ValueError, TypeError or AttributeError for a row that is none of this version."""
+    values = _values(json.loads(row["values"]))
+    if (row["passed"] is None) != ("why" in values):
+        raise ValueError
+    return Check(**{**row, "check": CheckName(row["check"]), "values": values})
 
 
 def _values(found: dict[str, Any]) -> Mapping[str, Value]:

@@ -10,6 +10,9 @@ from typing import Any, Literal
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model import versioned
+from fiprof.model.decode import SCHEMA
+from fiprof.model.environment import Environment
+from fiprof.model.settings import CollectSettings
 
 SCHEMA_VERSION = 1
 FILE_NAME = "run.json"
@@ -89,9 +92,9 @@ class Manifest:
     """ISO 8601 with offset."""
     duration_s: float
     cases: list[CaseEntry]
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(metadata={SCHEMA: CollectSettings})
     """The collect request, as given."""
-    environment: dict[str, Any]
+    environment: dict[str, Any] = field(metadata={SCHEMA: Environment})
     """packages, gpu (as torch sees it), driver, tools, host, git, clocks: whatever could be found out."""
     actions: list[Action]
     reason: str = ""

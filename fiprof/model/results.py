@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.files import atomic_write
 from fiprof.model import versioned
+from fiprof.model.decode import SCHEMA
+from fiprof.model.environment import Environment
+from fiprof.model.settings import StudySettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -22,7 +25,7 @@ RESULTS = "results"
 """A study's folder of these files."""
 ENVIRONMENT = "environment_info.json"
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(frozen=True)
@@ -204,9 +207,9 @@ class EnvironmentInfo:
     """Whose results lie beside this file, in the study's order: ``<workload>.json``."""
     runs: list[str]
     """Names of the run folders, beside ``results/``."""
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(metadata={SCHEMA: StudySettings})
     """Of the study: quick, rounds, iterations, ncu's set, clock and cache control."""
-    environment: dict[str, Any]
+    environment: dict[str, Any] = field(metadata={SCHEMA: Environment})
     """The environment of the first run's manifest."""
     mixed: dict[str, list[str]]
     """What the runs should have in common and have not -> its values, e.g. of the driver."""

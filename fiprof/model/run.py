@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
@@ -17,12 +16,13 @@ from fiprof.model import tables
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels, names_case, names_kernel_or_case
-from fiprof.model.layout import TABLES
+from fiprof.model.layout import BASELINE, TABLES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
+from fiprof.model.records import Baseline, case_errors, records
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times
@@ -57,28 +57,6 @@ class RunWarning(StrEnum):
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 """Columns of ``launches`` that tell which launch it is."""
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """A case as the runner timed it, without a profiler."""
-
-    case: str
-    gpu_us: tuple[float, ...]
-    """Each iteration, between CUDA events."""
-    wall_us: float
-    """Host time an iteration, back to back."""
-    relative_error: float | None
-    """Against the float32 reference; None where there is none or it was not checked."""
-    tolerance: float | None
-    rounds: int = 1
-    """Turns that ``gpu_us`` is of, in their order, each with as many iterations."""
-    wall_rounds_us: tuple[float, ...] = ()
-    """``wall_us`` of each round; empty for a single one."""
-    clock_recovered: tuple[bool, ...] = ()
-    """Of each round, whether the SM clock was what it was at the start when it began; empty where it was not read."""
-    plan: dict[str, bool | int | float | str] = field(default_factory=dict)
-    """What the library planned, as far as it tells."""
 
 
 @dataclass(frozen=True)
@@ -188,16 +166,22 @@ class Run:
     def rows(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """A table's rows, every column present; none where the run has no such table.
 
-        None stands for a column that the table lacks, a null and a NaN. Raises FiprofError where it cannot be read.
+        None stands for a column that the table lacks, a null, a NaN and an infinity. Raises FiprofError where it cannot
+        be read.
         """
+        import pyarrow.compute as pc
+        import pyarrow.types as pt
+
         if not self.has(table):
             return []
-        there = [column for column in columns if column in self.columns(table)]
+        there = [column for column in columns if column in self._reader(table).columns]
         absent = dict.fromkeys(column for column in columns if column not in there)
-        return [
-            {**absent, **{name: None if value != value else value for name, value in row.items()}}
-            for row in self.table(table, there).to_pylist()
-        ]
+        found = self.table(table, there)
+        for place, field in enumerate(found.schema):
+            if pt.is_floating(field.type):
+                finite = pc.if_else(pc.is_finite(found[field.name]), found[field.name], None)
+                found = found.set_column(place, field, finite)
+        return [{**absent, **row} for row in found.to_pylist()]
 
     @functools.cached_property
     def _made(self) -> dict[Callable[[Run], Any], Any]:
@@ -229,21 +213,7 @@ class Run:
     @functools.cached_property
     def baseline(self) -> dict[str, Baseline]:
         """Case id -> the runner's timings; empty where the run has none."""
-        return {
-            record["case"]: Baseline(
-                case=record["case"],
-                gpu_us=tuple(record.get("gpu_us", ())),
-                wall_us=record.get("wall_us", float("nan")),
-                relative_error=record.get("reference", {}).get("relative_error"),
-                tolerance=record.get("reference", {}).get("tolerance"),
-                rounds=record.get("rounds", 1),
-                wall_rounds_us=tuple(record.get("wall_rounds_us", ())),
-                clock_recovered=tuple(record.get("clock_recovered", ())),
-                plan=record.get("plan", {}),
-            )
-            for record in read_jsonl(self.path / "baseline.jsonl")
-            if record.get("kind") == "case"
-        }
+        return {record.case: record for record in records(self.path / BASELINE, Baseline)}
 
     @functools.cached_property
     def plain(self) -> dict[str, Times]:
@@ -257,7 +227,7 @@ class Run:
     @functools.cached_property
     def case_errors(self) -> dict[str, str]:
         """Case id -> why it failed, of those that failed by themselves in the plain run."""
-        return case_errors(self.path / "baseline.jsonl")
+        return case_errors(self.path / BASELINE)
 
     # Under nsys
 
@@ -397,29 +367,3 @@ class Run:
             kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
             return Finding(kind, {"tool": tool, "reason": manifest.reason})
         return Finding(Missing.NO_TABLES, {"tool": tool, "run": str(self.path)})
-
-
-def case_errors(path: Path) -> dict[str, str]:
-    """Case id -> the error that one of the runner's files of results has for it."""
-    return {record["case"]: record["error"] for record in read_jsonl(path) if record.get("kind") == "error"}
-
-
-def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSON-lines file; none where there is no file. A last line cut short is left out.
-
-    Raises FiprofError for a line that is no JSON object elsewhere in the file.
-    """
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    records = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            record = None
-        if isinstance(record, dict):
-            records.append(record)
-        elif line.strip() and number < len(lines):
-            raise FiprofError(f"{path}: line {number} is not a JSON object", "the file was changed by hand or damaged")
-    return records

@@ -32,6 +32,8 @@ class Column:
     kind: Kind
     doc: str
     """What it holds, with its unit unless the name says so."""
+    required: bool = False
+    """Whether every row has it."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Table:
 
 
 def _table(name: str, row: str, *columns: tuple[str, Kind, str], open_ended: bool = False) -> Table:
-    return Table(name, row, tuple(Column(*column) for column in columns), open_ended)
+    """columns: name, kind and doc of each; a kind ends with ``!`` where every row has a value."""
+    declared = (Column(name, kind.removesuffix("!"), doc, kind.endswith("!")) for name, kind, doc in columns)
+    return Table(name, row, tuple(declared), open_ended)
 
 
 _CASE = ("case", "category", "case id; null outside the fiprof ranges")
@@ -57,7 +61,7 @@ TABLES: dict[str, Table] = {
         _table(
             "launches",
             "a kernel launch under ncu",
-            ("launch", "int32", "ncu's launch ID, unique in the run"),
+            ("launch", "int32!", "ncu's launch ID, unique in the run"),
             _CASE,
             _ITERATION,
             ("kernel", "category", "function name without namespaces, parameters and template arguments"),
@@ -75,8 +79,8 @@ TABLES: dict[str, Table] = {
         _table(
             "metrics",
             "a launch x a metric of ncu",
-            ("launch", "int32", "ncu's launch ID"),
-            ("metric", "category", "ncu's name"),
+            ("launch", "int32!", "ncu's launch ID"),
+            ("metric", "category!", "ncu's name"),
             ("value", "float64", "number in the base unit; null for text and for what was not collected"),
             ("unit", "category", "base unit as ncu names it; empty for counts"),
             ("text", "category", "the cell where it is no number"),
@@ -84,8 +88,8 @@ TABLES: dict[str, Table] = {
         _table(
             "stalls",
             "a launch x a reason why its warps did not issue",
-            ("launch", "int32", "ncu's launch ID"),
-            ("reason", "category", "e.g. long_scoreboard; one spelling for both measures"),
+            ("launch", "int32!", "ncu's launch ID"),
+            ("reason", "category!", "e.g. long_scoreboard; one spelling for both measures"),
             ("warps_per_issue", "float64", "warps in this state per issued instruction"),
             ("share", "float64", "of the sum over reasons, 0 to 1"),
             ("samples", "int64", "warp samples in this state; null where not sampled"),
@@ -94,7 +98,7 @@ TABLES: dict[str, Table] = {
         _table(
             "rules",
             "a finding of ncu's own rules",
-            ("launch", "int32", "ncu's launch ID"),
+            ("launch", "int32!", "ncu's launch ID"),
             ("section", "category", "ncu's section"),
             ("rule", "category", "ncu's rule"),
             ("kind", "category", "OPT, INF or WRN"),
@@ -105,8 +109,8 @@ TABLES: dict[str, Table] = {
         _table(
             "hotspots",
             "a SASS instruction of a launch",
-            ("launch", "int32", "ncu's launch ID"),
-            ("address", "int64", "bytes from the kernel's first instruction"),
+            ("launch", "int32!", "ncu's launch ID"),
+            ("address", "int64!", "bytes from the kernel's first instruction"),
             ("sass", "string", "the instruction"),
             ("source_file", "category", "null where the build has no line information"),
             ("source_line", "int32", "null likewise"),
@@ -120,12 +124,12 @@ TABLES: dict[str, Table] = {
         _table(
             "kernels",
             "a kernel execution under nsys",
-            ("start_ns", "int64", "since the trace began"),
-            ("end_ns", "int64", "since the trace began"),
-            ("duration_ns", "int64", "end - start"),
+            ("start_ns", "int64!", "since the trace began"),
+            ("end_ns", "int64!", "since the trace began"),
+            ("duration_ns", "int64!", "end - start"),
             ("device", "int32", "GPU"),
             ("stream", "int32", "CUDA stream"),
-            ("pid", "int32", "process"),
+            ("pid", "int32!", "process"),
             ("kernel", "category", "function name without namespaces, parameters and template arguments"),
             ("kernel_full", "category", "demangled name"),
             ("grid", "category", "blocks, e.g. 132x1x1"),
@@ -143,36 +147,36 @@ TABLES: dict[str, Table] = {
             "ranges",
             "an NVTX range",
             ("domain", "category", "NVTX domain; empty for the default one"),
-            ("name", "category", "text of the range"),
-            ("start_ns", "int64", "since the trace began"),
+            ("name", "category!", "text of the range"),
+            ("start_ns", "int64!", "since the trace began"),
             ("end_ns", "int64", "null where it never ended"),
-            ("depth", "int32", "enclosing push/pop ranges of the same thread and domain"),
+            ("depth", "int32!", "enclosing push/pop ranges of the same thread and domain"),
             ("parent", "int64", "row number in this table of the innermost enclosing one; null at the top"),
             ("kind", "category", "push_pop or start_end"),
-            ("pid", "int32", "process"),
-            ("tid", "int32", "thread"),
+            ("pid", "int32!", "process"),
+            ("tid", "int32!", "thread"),
         ),
         _table(
             "api",
             "a CUDA call",
             ("name", "category", "e.g. cudaLaunchKernel, without its version suffix"),
-            ("start_ns", "int64", "since the trace began"),
-            ("end_ns", "int64", "since the trace began"),
-            ("pid", "int32", "process"),
-            ("tid", "int32", "thread"),
+            ("start_ns", "int64!", "since the trace began"),
+            ("end_ns", "int64!", "since the trace began"),
+            ("pid", "int32!", "process"),
+            ("tid", "int32!", "thread"),
             ("correlation", "int64", "unique with pid"),
             ("status", "int32", "the call's return value, 0 is success"),
         ),
         _table(
             "copies",
             "a memory copy or memory set",
-            ("start_ns", "int64", "since the trace began"),
-            ("end_ns", "int64", "since the trace began"),
+            ("start_ns", "int64!", "since the trace began"),
+            ("end_ns", "int64!", "since the trace began"),
             ("bytes", "int64", "bytes moved or set"),
             ("kind", "category", "e.g. Host-to-Device, or Memset"),
             ("device", "int32", "GPU"),
             ("stream", "int32", "CUDA stream"),
-            ("pid", "int32", "process"),
+            ("pid", "int32!", "process"),
             ("phase", "category", "as in kernels"),
             _CASE,
             _ITERATION,
@@ -181,12 +185,12 @@ TABLES: dict[str, Table] = {
         _table(
             "memory",
             "an allocation or release of device memory",
-            ("time_ns", "int64", "since the trace began"),
+            ("time_ns", "int64!", "since the trace began"),
             ("kind", "category", "Allocation or Deallocation"),
-            ("bytes", "int64", "size of the block"),
+            ("bytes", "int64!", "size of the block"),
             ("device", "int32", "GPU"),
-            ("pid", "int32", "process"),
-            ("total_bytes", "int64", "this process's device memory on this GPU after the event"),
+            ("pid", "int32!", "process"),
+            ("total_bytes", "int64!", "this process's device memory on this GPU after the event"),
             ("address", "int64", "device address"),
         ),
         _table(
@@ -207,7 +211,7 @@ TABLES: dict[str, Table] = {
         _table(
             "checks",
             "one of the run's checks on its own numbers",
-            ("check", "category", "short name"),
+            ("check", "category!", "short name"),
             ("case", "category", "case id; null where it is about the whole run"),
             ("launch", "int32", "ncu's launch ID; null where it is about more"),
             ("value", "float64", "what was found"),
@@ -292,6 +296,7 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
             column_encoding=dict.fromkeys(of_kind("int64"), "DELTA_BINARY_PACKED"),
             dictionary_pagesize_limit=LARGEST_DICTIONARY,
             write_statistics=False,  # a third of the time, and no reader here skips rows by them
+            write_page_checksum=True,
         ) as file,
     ):
         yield file
@@ -300,7 +305,7 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
 class Reader:
     """A table's file, opened once; each column is read when it is first asked for.
 
-    Raises FiprofError when the table is not there or cannot be read.
+    Raises FiprofError when the table is not there, cannot be read, or has other columns than declared.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -315,19 +320,33 @@ class Reader:
             )
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
-            self._file = pq.ParquetFile(self.path)
-        self._names: list[str] = self._file.schema_arrow.names
+            self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
+            found = self._file.schema_arrow
+        if problem := _misfit(name, found):
+            raise self._damaged(problem)
+        self._names: list[str] = found.names
         self.columns = frozenset(self._names)
         self._read: dict[str, pa.ChunkedArray] = {}
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Some columns, or all; categories as dictionaries. Raises FiprofError."""
+        """Some columns, or all; categories as dictionaries.
+
+        A declared column that the file lacks, as one of an older fiprof may, is null. Raises FiprofError.
+        """
         import pyarrow as pa
 
         wanted = list(columns) if columns is not None else self._names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
-                found = self._file.read(columns=new)
+                found = self._file.read(columns=[name for name in new if name in self.columns])
+                for column in TABLES[self.path.stem].columns:
+                    if column.name not in new:
+                        continue
+                    if column.name not in self.columns:
+                        kind = schema(self.path.stem).field(column.name).type
+                        found = found.append_column(column.name, pa.nulls(self._file.metadata.num_rows, kind))
+                    if column.required and (nulls := found[column.name].null_count):
+                        raise ValueError(f"its column {column.name} has no value in {nulls:,} rows")
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})
 
@@ -337,11 +356,37 @@ class Reader:
 
         try:
             yield
-        except (pa.ArrowException, OSError, KeyError) as error:
-            raise FiprofError(
-                f"{self.path} cannot be read: {str(error).splitlines()[0]}",
-                f"fiprof parse {self.folder.parent} makes it again from the raw files",
-            ) from error
+        except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+            raise self._damaged(next(iter(str(error).splitlines()), "it is damaged")) from error
+
+    def _damaged(self, problem: str) -> FiprofError:
+        return FiprofError(
+            f"{self.path} cannot be read: {problem}",
+            f"fiprof parse {self.folder.parent} makes it again from the raw files",
+        )
+
+
+def _misfit(name: str, found: pa.Schema) -> str:
+    """A required column that a file lacks, or one of another type than the table declares; empty for none."""
+    import pyarrow.types as pt
+
+    fits: dict[Kind, Callable[[pa.DataType], bool]] = {
+        "int32": pt.is_integer,
+        "int64": pt.is_integer,
+        "float64": pt.is_floating,
+        "bool": pt.is_boolean,
+        "string": pt.is_string,
+        "category": lambda kind: pt.is_dictionary(kind) and pt.is_string(kind.value_type),
+    }
+    kinds = {column.name: column.kind for column in TABLES[name].columns}
+    for column in TABLES[name].columns:
+        if column.required and column.name not in found.names:
+            return f"it has no column {column.name}"
+    for field in found:
+        kind = kinds.get(field.name, "float64" if TABLES[name].open_ended else "")
+        if kind and not fits[kind](field.type):
+            return f"its column {field.name} is {field.type}, not {kind}"
+    return ""
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

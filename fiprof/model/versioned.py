@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fiprof.errors import FiprofError
+from fiprof.model.decode import MisfitError, check_schemas, decode
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Version:
+    schema_version: int = 0
 
 
 def encode(content: DataclassInstance) -> bytes:
@@ -28,18 +34,18 @@ def read(path: Path, kind: type[T], *, newest: int, makes: str, damaged: str, re
     may be instead, to follow its path.
     Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
-    import msgspec
-
     try:
         data = path.read_bytes()
-        version = msgspec.json.decode(data, type=dict[str, Any]).get("schema_version")
-        if isinstance(version, int) and version > newest:
+        version = decode(data, _Version).schema_version
+        if version > newest:
             raise FiprofError(
                 f"{path} is of schema {version}; this fiprof reads up to {newest}",
                 "read it with the fiprof that wrote it, or a later one",
             )
-        return msgspec.json.decode(data, type=kind)
+        content = decode(data, kind)
+        check_schemas(content)
+        return content
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}", makes) from error
-    except msgspec.MsgspecError as error:
+    except MisfitError as error:
         raise FiprofError(f"{path} {damaged}: {error}", remedy) from error

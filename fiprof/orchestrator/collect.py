@@ -12,7 +12,7 @@ from pathlib import Path
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, TABLES, Page
 from fiprof.model.manifest import CaseEntry, Status, read_manifest
-from fiprof.model.run import case_errors
+from fiprof.model.records import case_errors
 from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal

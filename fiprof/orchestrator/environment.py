@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.run import read_jsonl
+from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.tools import Tool
 
 GIT_TIMEOUT_S = 5

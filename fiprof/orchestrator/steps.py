@@ -19,8 +19,8 @@ from fiprof.model.layout import (
     NSYS_SQLITE,
     Page,
 )
+from fiprof.model.records import case_errors, read_jsonl
 from fiprof.model.redaction import secrets
-from fiprof.model.run import case_errors, read_jsonl
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 FIELDS = (
-    column("start_ns", "start"),
-    column("end_ns", "end"),
-    column("thread", "globalTid"),
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
+    column("thread", "globalTid", required=True),
     column("correlation", "correlationId"),
     column("name", "nameId"),
     column("status", "returnValue"),

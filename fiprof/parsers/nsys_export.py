@@ -50,12 +50,14 @@ class Field:
     """The source columns."""
     real: bool = False
     """Whether it holds real numbers instead."""
+    required: bool = False
+    """Whether a row without it says nothing."""
 
 
-def column(name: str, source: str | None = None) -> Field:
+def column(name: str, source: str | None = None, *, required: bool = False) -> Field:
     """A source column as it is."""
     source = source or name
-    return Field(name, f'"{source}"', (source,))
+    return Field(name, f'"{source}"', (source,), required=required)
 
 
 class OutOfOrderError(Exception):
@@ -80,6 +82,7 @@ class Export:
         """Open the file. Raises FiprofError where it is missing, empty, cut short, or no nsys export."""
         self.path = path
         self._absent_columns: dict[str, None] = {}
+        self._left_out: dict[str, int] = {}
         with self._readable():
             self._check_file()
             self._connection = self._connect()
@@ -123,8 +126,18 @@ class Export:
 
     @property
     def absent_columns(self) -> tuple[str, ...]:
-        """A sentence for each column that :meth:`scan` was asked for in vain so far."""
-        return tuple(self._absent_columns)
+        """A sentence for each column that was asked for in vain so far, and for each table with rows left out."""
+        rows = (
+            f"{table}: {rows:,} rows without a time or a process are left out" for table, rows in self._left_out.items()
+        )
+        return (*self._absent_columns, *rows)
+
+    def require(self, table: str, *columns: str) -> bool:
+        """Whether a table has these columns; the first that it lacks is noted among the absent ones."""
+        absent = next((column for column in columns if column not in self.columns(table)), None)
+        if absent is not None and self.has(table):
+            self._absent_columns[f"{table} has no {absent}: its rows are left out"] = None
+        return absent is None
 
     def rows(self, table: str, *columns: str, where: dict[str, Sequence[int]] | None = None) -> list[tuple[Any, ...]]:
         """These columns of every row; null for a column that is absent, no rows where the table is.
@@ -163,21 +176,30 @@ class Export:
     def scan(self, table: str, fields: Sequence[Field], *, order: str, sort: bool = False) -> Iterator[pa.RecordBatch]:
         """A table's rows in pieces of some hundred thousand, in ascending order of one field.
 
+        Rows that lack a required field are left out; all of them where the table has no such column.
         sort: have SQLite sort. Without it rows are taken as they lie, and OutOfOrderError says that they lie otherwise.
         """
         name = self._tables.get(table)
         if name is None:
             return
+        required = [field for field in fields if field.required]
+        if not self.require(table, *(source for field in required for source in field.needs)):
+            return
         select = ", ".join(f"{self._expression(table, field)} AS {field.name}" for field in fields)
         statement = f'SELECT {select} FROM "{name}"'
         real = frozenset(field.name for field in fields if field.real)
         if sort:
-            yield from self._fetch(f"{statement} ORDER BY {order}, rowid", real)
-            return
-        last = None
-        for piece in self._fetch_in_stretches(statement, name, real):
-            last = _last_in_order(piece[order], last)
-            yield piece
+            pieces = self._fetch(f"{statement} ORDER BY {order}, rowid", real)
+        else:
+            pieces = self._fetch_in_stretches(statement, name, real)
+        last, left_out = None, 0
+        for piece in pieces:
+            kept = _sound(piece, [field.name for field in required])
+            left_out += piece.num_rows - kept.num_rows
+            last = last if sort else _last_in_order(kept[order], last)
+            yield kept
+        if left_out:
+            self._left_out[table] = left_out
 
     def _expression(self, table: str, field: Field) -> str:
         absent = [name for name in field.needs if name not in self.columns(table)]
@@ -309,6 +331,19 @@ def _expected_bytes(header: bytes) -> int:
     page_bytes, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
     counted = header[24:28] == header[92:96]
     return pages * (65536 if page_bytes == 1 else page_bytes) if counted else 100
+
+
+def _sound(piece: pa.RecordBatch, required: Sequence[str]) -> pa.RecordBatch:
+    """The rows that have a value in each of these columns and end no sooner than they begin."""
+    import pyarrow.compute as pc
+
+    for name in required:
+        if piece[name].null_count:
+            piece = piece.filter(piece[name].is_valid())
+    if {"start_ns", "end_ns"} <= set(required):
+        whole = pc.less_equal(piece["start_ns"], piece["end_ns"])
+        return piece if pc.all(whole).as_py() is not False else piece.filter(whole)
+    return piece
 
 
 def _last_in_order(values: pa.Array, last: int | None) -> int | None:

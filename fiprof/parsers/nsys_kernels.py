@@ -12,11 +12,11 @@ from fiprof.parsers.nsys_export import Export, Field, column, in_order
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 FIELDS = (
-    column("start_ns", "start"),
-    column("end_ns", "end"),
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
     column("device", "deviceId"),
     column("stream", "streamId"),
-    column("process", "globalPid"),
+    column("process", "globalPid", required=True),
     column("name", "demangledName"),
     Field("grid", packed_dimensions("grid"), ("gridX", "gridY", "gridZ")),
     Field("block", packed_dimensions("block"), ("blockX", "blockY", "blockZ")),

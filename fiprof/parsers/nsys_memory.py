@@ -13,12 +13,12 @@ from fiprof.parsers.nsys_export import Export, Field, column
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 SHARED_FIELDS = (
-    column("start_ns", "start"),
-    column("end_ns", "end"),
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
     column("bytes"),
     column("device", "deviceId"),
     column("stream", "streamId"),
-    column("process", "globalPid"),
+    column("process", "globalPid", required=True),
     column("correlation", "correlationId"),
 )
 A_MEMSET = -1
@@ -66,15 +66,16 @@ def write_memory(export: Export, folder: Path) -> int:
     devices = Devices(export)
     totals: dict[tuple[int, int | None], int] = defaultdict(int)
     events = []
+    export.require(MEMORY, "start", "bytes", "globalPid")
     for time_ns, operation, kind, size, ordinal, process, address in sorted(
         export.rows(MEMORY, "start", "memoryOperationType", "memKind", "bytes", "deviceId", "globalPid", "address"),
         key=lambda row: row[0] or 0,
     ):
-        if kind in HOST_MEMORY:
+        if kind in HOST_MEMORY or None in (time_ns, size, process):
             continue
-        pid = process_id(process or 0)
+        pid = process_id(process)
         device = devices.gpu(pid, ordinal)
-        totals[pid, device] += SIGNS.get(operation, 0) * (size or 0)
+        totals[pid, device] += SIGNS.get(operation, 0) * size
         events.append(
             {
                 "time_ns": time_ns,

@@ -17,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from fiprof.model.run import read_jsonl
+from fiprof.model.records import read_jsonl
 from fiprof.workloads.__main__ import _parser
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks

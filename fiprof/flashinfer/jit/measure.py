@@ -33,7 +33,7 @@ from fiprof.flashinfer.jit.records import (
     warm_up_commands,
 )
 from fiprof.flashinfer.results import JitCall, JitModule, JitResults
-from fiprof.model.run import read_jsonl
+from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor

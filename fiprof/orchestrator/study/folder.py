@@ -16,6 +16,7 @@ import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packs, versioned
+from fiprof.model.decode import SCHEMA
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.settings import StudySettings
@@ -66,7 +67,7 @@ class StudyManifest:
     title: str
     source: str
     quick: bool
-    settings: dict[str, Any]
+    settings: dict[str, Any] = field(metadata={SCHEMA: StudySettings})
     """What the measurements depend on; the same for all sessions."""
     sessions: list[Session] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)

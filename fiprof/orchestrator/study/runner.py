@@ -14,8 +14,8 @@ from pathlib import Path
 from fiprof.errors import Interrupted
 from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
+from fiprof.model.records import case_errors
 from fiprof.model.results import RESULTS, EnvironmentInfo
-from fiprof.model.run import case_errors
 from fiprof.model.settings import shared
 from fiprof.orchestrator import collect
 from fiprof.orchestrator.gpu import gpu_state, visible_gpu

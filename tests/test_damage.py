@@ -1,0 +1,201 @@
+"""Files of a run and a study with flipped bytes and values of other types: read, or one line that names file and field."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from fiprof.analysis import study
+from fiprof.cli.main import cli
+from fiprof.errors import FiprofError
+from fiprof.model import records
+from fiprof.model.manifest import read_manifest
+from fiprof.model.run import Run
+from fiprof.orchestrator.study.folder import read_study
+from tests.recorded_runs import RUNS, STUDY, copied
+
+OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
+"""Values of other types."""
+
+
+def ends_well(*arguments: str) -> str:
+    """What a command printed, or the one line that it ended with."""
+    result = CliRunner().invoke(cli, arguments)
+    if isinstance(result.exception, FiprofError):
+        assert "\n" not in result.exception.message
+        return result.exception.message
+    assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exc_info)
+    return result.output
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value in JSON, of the first three in a list."""
+    yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, each in inside:
+        yield from places(each, (*path, key))
+
+
+def other_type(data: bytes, random: random.Random) -> bytes:
+    """One value of some JSON, or of a line of it, replaced."""
+    lines = data.splitlines() if data.startswith(b'{"kind"') else [data]
+    number = random.randrange(len(lines))
+    changed = {"": copy.deepcopy(json.loads(lines[number]))}
+    *inside, last = ("", *random.choice(list(places(changed[""]))))
+    around: Any = changed
+    for key in inside:
+        around = around[key]
+    around[last] = random.choice(OTHER)
+    lines[number] = json.dumps(changed[""]).encode()
+    return b"\n".join(lines) + b"\n"
+
+
+def flipped(data: bytes, random: random.Random) -> bytes:
+    changed = bytearray(data)
+    changed[random.randrange(len(changed))] ^= 1 << random.randrange(8)
+    return bytes(changed)
+
+
+def read_run(folder: Path) -> None:
+    run = Run(folder)
+    _ = (read_manifest(folder), run.settings, run.plain, run.case_errors)
+
+
+def read_study_folder(folder: Path) -> None:
+    read_study(folder)
+    study.load(folder)
+
+
+@pytest.mark.fault("any byte of run.json, baseline.jsonl, study.json or results/*.json flipped", "read, or one line")
+@pytest.mark.fault("any value in them of another type", "read, or one line that names file and field")
+@pytest.mark.parametrize(
+    ("source", "name", "read"),
+    [
+        (RUNS["all"], "run.json", read_run),
+        (RUNS["all"], "baseline.jsonl", read_run),
+        (STUDY, "study.json", read_study_folder),
+        (STUDY, "results/environment_info.json", read_study_folder),
+        (STUDY, "results/prefill.json", read_study_folder),
+    ],
+)
+def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path], None], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns("2*", "*.xz", "reports")))
+    whole, seed = (folder / name).read_bytes(), random.Random(10)
+    lines = []
+    for turn in range(300):
+        (folder / name).write_bytes((flipped, other_type)[turn % 2](whole, seed))
+        try:
+            read(folder)
+        except FiprofError as error:
+            lines.append(error.message)
+    assert len(lines) > 50
+    assert all(str(folder) in line and "\n" not in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        (("settings", "iterations"), "20", "settings.iterations: expected int, got str"),
+        (("settings", "tools"), ["perf"], "settings.tools[0]: invalid enum value 'perf'"),
+        (("environment", "gpu", "l2_bytes"), "60 MB", "environment.gpu.l2_bytes: expected int | null, got str"),
+        (("environment", "gpu_state"), [], "environment.gpu_state: expected object | null, got array"),
+        (("actions", 1, "argv"), "nsys", "actions[1].argv: expected array, got str"),
+        (("cases", 0, "params", "batch"), [], "cases[0].params[...]: expected bool | int | float | str, got array"),
+    ],
+)
+def test_the_line_names_the_field(path: tuple[Any, ...], value: Any, line: str, tmp_path: Path) -> None:
+    manifest = json.loads((RUNS["all"] / "run.json").read_text())
+    around = manifest
+    for key in path[:-1]:
+        around = around[key]
+    around[path[-1]] = value
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    with pytest.raises(FiprofError) as caught:
+        read_manifest(tmp_path)
+    assert caught.value.message == f"{tmp_path}/run.json is damaged or not fiprof's: {line}"
+
+
+@pytest.mark.fault("a list nested 100,000 deep in baseline.jsonl", "one line names file and line")
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        (b"[" * 100_000, "line 1: no JSON object"),
+        (b'{"kind": "case", "case": "a", "gpu_us": [1.0, null]}', "line 1: gpu_us[1]: expected float, got null"),
+        (b'{"kind": "case", "case": "\xff"}', "line 1: no JSON object"),
+    ],
+)
+def test_a_line_of_the_baseline(line: bytes, problem: str, tmp_path: Path) -> None:
+    (tmp_path / "baseline.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(FiprofError) as caught:
+        records.read_jsonl(tmp_path / "baseline.jsonl")
+    assert caught.value.message == f"{tmp_path}/baseline.jsonl: {problem}"
+
+
+@pytest.mark.fault("one of several run.json damaged", "`runs` lists the others and names the damaged one in a line")
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 100_000, b'{"schema_version": 1, "name": 3}', b""])
+def test_one_bad_run_hides_no_other(damage: bytes, tmp_path: Path) -> None:
+    for name in ("good-1", "bad", "good-2"):
+        (tmp_path / name).mkdir()
+        shutil.copy(RUNS["all"] / "run.json", tmp_path / name)
+    (tmp_path / "bad/run.json").write_bytes(damage)
+    printed = ends_well("runs", "--artifacts", str(tmp_path), "--format", "json")
+    rows = {row["name"]: row for row in json.loads(printed)["rows"]}
+    assert [rows[name]["status"] for name in ("good-1", "bad", "good-2")] == ["complete", "damaged", "complete"]
+    assert rows["bad"]["reason"].startswith(f"{tmp_path}/bad/run.json is damaged or not fiprof's: ")
+
+
+# Tables
+
+COMMANDS = {
+    "launches": ("show", "roofline"), "metrics": ("show",), "stalls": ("stalls",), "rules": ("verdict",),
+    "hotspots": ("hotspots",), "kernels": ("timeline",), "ranges": ("timeline",), "api": ("timeline",),
+    "copies": ("timeline",), "memory": ("timeline",), "gpu_metrics": ("timeline",), "checks": ("show",),
+}  # fmt: skip
+"""Table -> commands that read it."""
+
+ODD: dict[str, tuple[Any, ...]] = {
+    "double": (float("inf"), float("-inf"), -1.0, 0.0, 1e300), "int32": (0, -1, 2**31 - 1), "int64": (0, -1, 2**62),
+    "bool": (True, False), "string": ("", "x", "\x1b[31m", "[", "0x0x0"),
+}  # fmt: skip
+
+
+def other_column(table: pa.Table, random: random.Random) -> pa.Table:
+    """A column of another type, without a value, or with one value that no measurement has; or it is not there."""
+    place = random.randrange(table.num_columns)
+    name, kind = table.column_names[place], table.schema.field(place).type
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    values = [random.choice(ODD[str(plain)])] * table.num_rows
+    columns = (
+        pa.array([random.choice((1, 1.5, "text", [1], {"a": 1}))] * table.num_rows),
+        pa.nulls(table.num_rows, kind),
+        pa.array(values, plain).dictionary_encode() if kind != plain else pa.array(values, kind),
+        None,
+    )
+    column = random.choice(columns)
+    return table.remove_column(place) if column is None else table.set_column(place, name, column)
+
+
+@pytest.mark.fault("any column of a Parquet table missing, of another type, without values", "one line names it")
+@pytest.mark.fault("any byte of a Parquet table flipped", "the page's checksum tells: one line")
+@pytest.mark.parametrize("table", COMMANDS)
+def test_tables_are_read_or_refused(table: str, tmp_path: Path) -> None:
+    folder, seed = copied("all", tmp_path), random.Random(table)
+    path = folder / f"tables/{table}.parquet"
+    whole, rows = path.read_bytes(), pq.read_table(path)
+    for turn in range(6):
+        if turn % 3:
+            pq.write_table(other_column(rows, seed), path)
+        else:
+            path.write_bytes(flipped(whole, seed))
+        for command in COMMANDS[table]:
+            ends_well(command, str(folder))
