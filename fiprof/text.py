@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 LONGEST_KERNEL = 60
@@ -15,6 +16,21 @@ def escape_control(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode("ascii") for char in text
     )
+
+
+def escape_lines(text: str) -> str:
+    """The same for text of several lines."""
+    return "\n".join(map(escape_control, text.split("\n")))
+
+
+_FORMULA = re.compile(r"[=@]|[-+](?![-\w.]*$)")
+"""How a cell begins that a spreadsheet computes; a number with a sign and an option's name are none that does harm."""
+
+
+def csv_cell(text: str) -> str:
+    """Text that a spreadsheet shows and never computes: an apostrophe before what would be a formula."""
+    escaped = escape_control(text)
+    return f"'{escaped}" if _FORMULA.match(escaped.lstrip()) else escaped
 
 
 def shorten(text: str, cells: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 
@@ -14,6 +15,7 @@ import click
 
 import fiprof
 import fiprof.cli.commands
+from fiprof.cli import output
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
 
 GROUP = "fiprof.commands"
@@ -90,23 +92,26 @@ def said(error: FiprofError) -> str:
 
 def main() -> None:
     """The entry point of ``fiprof``."""
+    output.open_streams()
     try:
         status = cli.main(standalone_mode=False)
     except FiprofError as error:
-        click.echo(f"fiprof: {said(error)}", err=True)
+        output.message(f"fiprof: {said(error)}")
         status = error.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        output.message(shown.getvalue().rstrip("\n"))
         status = error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("fiprof: interrupted", err=True)
+        output.message("fiprof: interrupted")
         status = INTERRUPTED_EXIT
     except BrokenPipeError:
         # The reader went away (… | head): no error.
         _discard_output()
         status = 0
     except OSError as error:
-        click.echo(f"fiprof: {error.filename or 'the output cannot be written'}: {error.strerror}", err=True)
+        output.message(f"fiprof: {error.filename or 'the output cannot be written'}: {error.strerror}")
         _discard_output()
         status = 1
     sys.exit(status if isinstance(status, int) else 0)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fiprof.cli import output
 from fiprof.errors import FiprofError
 from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
 
@@ -74,7 +75,7 @@ def run_argument(function: F) -> F:
     def wrapped(*args: Any, folder: Path, **kwargs: Any) -> Any:
         run, problems = open_run(folder)
         if kwargs.get("format_") == "table":
-            click.echo(_what_it_is(run), err=True)
+            output.message(_what_it_is(run))
         shown = function(*args, run=run, **kwargs)
         if problems:
             raise FiprofError("what is shown lacks what could not be read", f"fiprof parse {folder} tries again")
@@ -113,10 +114,10 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
     if whole(folder) or not has_raw_files(folder):
         return run, 0
-    click.echo(f"making the tables of {folder}", err=True)
+    output.message(f"making the tables of {folder}")
     problems = parse_all(folder).problems
     for problem in problems:
-        click.echo(f"fiprof: {problem}", err=True)
+        output.message(f"fiprof: {problem}")
     return run, len(problems)
 
 
@@ -236,7 +237,7 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
             gpu=run.environment("gpu", "name") if run else None,
         )
     text = writers.render(what, format_, width=width(plain_width), colour=colour, bars=colour, about=about)
-    click.echo(text, color=colour)
+    output.data(text, styled=colour)
     if format_ == "csv":
         for text in view.warnings(what):
-            click.echo(f"warning: {text}", err=True)
+            output.message(f"warning: {text}")

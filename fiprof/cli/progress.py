@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import click
+from fiprof.cli import output
+from fiprof.text import escape_control, escape_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -72,9 +73,9 @@ class TerminalProgress:
         if self._quiet:
             return
         if self._console is not None:
-            self._console.print(text, markup=False, highlight=False)
+            self._console.print(escape_lines(text), markup=False, highlight=False)
         else:
-            click.echo(text, err=True)
+            output.message(text)
 
     def _line(self) -> RenderableType:
         from rich.spinner import Spinner
@@ -82,7 +83,9 @@ class TerminalProgress:
 
         with self._lock:
             under_way = " · ".join(f"{name} {text}".strip() for name, text in self._steps.items())
-        line = Text(f" {time.monotonic() - self._begin:4.0f} s  {under_way}", no_wrap=True, overflow="ellipsis")
+        line = Text(
+            f" {time.monotonic() - self._begin:4.0f} s  {escape_control(under_way)}", no_wrap=True, overflow="ellipsis"
+        )
         return Spinner("dots", text=line)
 
 

@@ -16,6 +16,7 @@ from fiprof.model import packing, redaction
 from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
+from fiprof.text import csv_cell
 
 if TYPE_CHECKING:
     from fiprof.reports.pages.page import Page
@@ -117,14 +118,22 @@ def _csv(run: Run, table: str) -> bytes:
 
     import pyarrow as pa
     import pyarrow.csv
+    import pyarrow.types
+
+    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Texts as a spreadsheet shows them; CSV has no dictionaries."""
+        if pa.types.is_dictionary(column.type):
+            return pa.chunked_array(
+                [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks], pa.string()
+            )
+        return pa.chunked_array(map(texts, column.chunks), pa.string()) if pa.types.is_string(column.type) else column
+
+    def texts(found: pa.Array) -> pa.Array:
+        return pa.array([None if text is None else csv_cell(text) for text in found.to_pylist()], pa.string())
 
     out = io.BytesIO()
-    rows = run.table(table).unify_dictionaries()
-    # CSV has no dictionaries.
-    plain = [
-        field.with_type(field.type.value_type) if hasattr(field.type, "value_type") else field for field in rows.schema
-    ]
-    pyarrow.csv.write_csv(rows.cast(pa.schema(plain)), out)
+    rows = run.table(table)
+    pyarrow.csv.write_csv(pa.table({name: plain(rows[name]) for name in rows.column_names}), out)
     return out.getvalue()
 
 

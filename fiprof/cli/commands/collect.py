@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import archive_option, setting_option, split, supervision_options
 from fiprof.errors import FiprofError
 
@@ -165,21 +166,21 @@ def _dry_run(request: CollectRequest, archive: Archive) -> None:
         except FiprofError as error:
             found[name] = None
             if name in request.tools:
-                click.echo(f"fiprof: {error}", err=True)
+                output.message(f"fiprof: {error}")
     commands = Commands(request, archive.root / f"DATE-{request.label}", found["nsys"], found["ncu"])
     for each in commands.all():
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
         target = f" > {shlex.quote(str(each.stdout))}" if each.stdout else ""
-        click.echo(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
+        output.data(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
 
 
 def _conclude(result: Result) -> None:
     """Print the folder, and end with the run's own status."""
-    click.echo(str(result.path))
+    output.data(str(result.path))
     if result.problem is not None:
         raise FiprofError(
             f"the run {ENDED[result.status]}: {result.problem.message}",
             result.problem.remedy,
             exit_code=result.problem.exit_code,
         )
-    click.echo(f"complete; next: fiprof show {result.path}; fiprof stalls {result.path}", err=True)
+    output.message(f"complete; next: fiprof show {result.path}; fiprof stalls {result.path}")

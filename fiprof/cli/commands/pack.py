@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import folder_argument
 
 if TYPE_CHECKING:
@@ -23,6 +24,6 @@ def command(folder: Path) -> None:
 
     packed = pack(folder)
     for path in packed:
-        click.echo(str(path))
+        output.data(str(path))
     if not packed:
-        click.echo(f"{folder} is packed already", err=True)
+        output.message(f"{folder} is packed already")

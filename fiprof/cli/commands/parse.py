@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import folder_argument
 from fiprof.errors import FiprofError
 
@@ -24,10 +25,10 @@ def command(folder: Path) -> None:
 
     parsed = parse_all(folder)
     for name in parsed.tables:
-        click.echo(str(folder / "tables" / f"{name}.parquet"))
+        output.data(str(folder / "tables" / f"{name}.parquet"))
     for sentence in parsed.missing:
-        click.echo(f"note: {sentence}", err=True)
+        output.message(f"note: {sentence}")
     for problem in parsed.problems[1:]:
-        click.echo(f"fiprof: {problem}", err=True)
+        output.message(f"fiprof: {problem}")
     if parsed.problems:
         raise FiprofError(parsed.problems[0].message, parsed.problems[0].remedy)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import archive_option, open_run
 from fiprof.errors import FiprofError
 
@@ -67,16 +68,16 @@ def command(
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     if format_ is None and (missing := html.missing()):
-        click.echo(f"warning: report.md alone: {missing}", err=True)
+        output.message(f"warning: report.md alone: {missing}")
         suffixes = ("md",)
     made = report(opened, defaults=_defaults())
     for text in warnings(made):
-        click.echo(f"warning: {text}", err=True)
+        output.message(f"warning: {text}")
     written = write_report(made, folder, suffixes)
     if bundle is not None:
         written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
     for path in written:
-        click.echo(str(path))
+        output.data(str(path))
 
 
 def _defaults() -> dict[str, dict[str, Any]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import reading_options, show
 
 if TYPE_CHECKING:
@@ -23,4 +24,4 @@ def command(run: Run, kernel: str, format_: Format) -> None:
     rooflines = roofline.roofline(run, kernel=kernel)
     show(roofline_tables.document(rooflines), format_, run=run)
     if format_ == "table" and (drawn := roofline_chart.chart(rooflines)):
-        click.echo(f"\n{drawn}")
+        output.data(f"\n{drawn}")

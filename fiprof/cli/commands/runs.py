@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import archive_option, format_option, show
 
 if TYPE_CHECKING:
@@ -30,4 +31,4 @@ def command(archive: Archive, format_: Format) -> None:
 
     show(runs.runs([(archive.root / name, manifest(name)) for name in archive.names()]), format_)
     for path in archive.unfinished():
-        click.echo(f"note: {path} is still being collected, or its fiprof was killed", err=True)
+        output.message(f"note: {path} is still being collected, or its fiprof was killed")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
 from fiprof.errors import FiprofError, Interrupted
 
@@ -74,7 +75,7 @@ def command(
             ) from error
     if documents:
         _write_documents(folder)
-    return click.echo(str(folder))
+    return output.data(str(folder))
 
 
 def _write_documents(folder: Path) -> None:
@@ -84,7 +85,7 @@ def _write_documents(folder: Path) -> None:
     try:
         study.documents(folder)
     except FiprofError as error:
-        click.echo(f"fiprof: no documents: {error}", err=True)
+        output.message(f"fiprof: no documents: {error}")
 
 
 def _write_results(name: str, folder: Path) -> None:
@@ -107,13 +108,13 @@ def _dry_run(study: Definition, folder: Path, only: list[str], where: Where) -> 
 
     done = open_folder(folder, study).done() if (folder / MANIFEST).exists() else {}
     plan = runner.plan_session(study, only, done, visible_gpu(where.gpu))
-    click.echo(
+    output.data(
         f"{study.title}: {plan.cases} cases to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
         f"{len(plan.batches)} batches, {3 * len(plan.batches)} processes on the GPU, into {folder}"
     )
     for number, batch in enumerate(plan.batches, 1):
-        click.echo(f"\nbatch {number}: {label(batch)}: one plain, one nsys, one ncu process")
+        output.data(f"\nbatch {number}: {label(batch)}: one plain, one nsys, one ncu process")
         for case in batch:
-            click.echo(f"  {case.id}")
+            output.data(f"  {case.id}")
     for case_id, why in plan.skipped.items():
-        click.echo(f"\nskipped: {case_id}\n  {why}")
+        output.data(f"\nskipped: {case_id}\n  {why}")

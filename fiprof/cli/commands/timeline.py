@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli import options
+from fiprof.cli import options, output
 from fiprof.cli.options import reading_options
 
 if TYPE_CHECKING:
@@ -40,6 +40,6 @@ def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Fo
     if perfetto:
         from fiprof.reports.perfetto import sentence, write
 
-        click.echo(sentence(write(run, Path(perfetto))), err=True)
+        output.message(sentence(write(run, Path(perfetto))))
     what = timeline(run, kernel=kernel, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
     options.show(document(what), format_, run=run, plain_width=PLAIN_WIDTH)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof.cli import output
 from fiprof.cli.options import SettingsCommand, format_option, show, split, supervision_options
 from fiprof.errors import FiprofError
 
@@ -92,7 +93,7 @@ def command(
             results.write(Path(out), found)
         except OSError as error:
             raise FiprofError(f"{out} cannot be written: {error.strerror}") from error
-        click.echo(f"written: {out}", err=True)
+        output.message(f"written: {out}")
     _show(found, format_)
 
 
@@ -104,7 +105,7 @@ def _show(found: JitResults, format_: Format) -> None:
         # Not wrapped: it is there to be copied.
         fence = ("```sh\n", "\n```") if format_ == "md" else ("", "")
         lines = "\n".join(found.warm_up)
-        click.echo(f"\nTo warm the cache up before a server starts:\n\n{fence[0]}{lines}{fence[1]}")
+        output.data(f"\nTo warm the cache up before a server starts:\n\n{fence[0]}{lines}{fence[1]}")
 
 
 def _dry_run(request: JitRequest) -> None:
@@ -112,5 +113,5 @@ def _dry_run(request: JitRequest) -> None:
 
     for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
-        click.echo(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
-    click.echo("# then all modules side by side, in an empty cache, as the cold calls found them")
+        output.data(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
+    output.data("# then all modules side by side, in an empty cache, as the cold calls found them")

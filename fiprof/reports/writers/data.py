@@ -11,7 +11,7 @@ from typing import Any
 import fiprof
 from fiprof.model.finding import Finding, plain
 from fiprof.reports.view import About, Document, Value, View
-from fiprof.text import escape_control
+from fiprof.text import csv_cell
 
 
 def write_json(document: Document, about: About) -> str:
@@ -58,4 +58,4 @@ def _csv_value(value: Value) -> str:
         value = json.dumps(_json_value(value))
     if isinstance(value, tuple):
         value = "; ".join(str(each.kind.value if isinstance(each, Finding) else each) for each in value)
-    return escape_control(value) if isinstance(value, str) else repr(value)
+    return csv_cell(value) if isinstance(value, str) else repr(value)

@@ -1,0 +1,187 @@
+"""What is printed: a run full of escapes, formulas and markup is text on the terminal and in CSV, whatever the command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fiprof.cli.main import main
+from fiprof.text import csv_cell
+from tests.conftest import Fiprof, python_path
+from tests.recorded_runs import RUNS, copied
+
+HOSTILE = "=cmd|' /C x'!A0\x1b]0;owned\x07\x1b[31m\x9b2J\x90\x9c\u202e\u2066[bold red]<script>x()</script>"
+TERMINAL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What a terminal may obey."""
+NAMES = ("case", "kernel", "kernel_full", "sass", "source_file", "message", "rule", "name", "domain", "text", "metric")
+"""Columns with other people's text."""
+
+FIXED = ("status", "outcome", "kind", "step", "settings", "path", "log", "sha256")
+"""Keys of run.json whose values the schema knows."""
+
+Printed = Callable[..., tuple[int, str, str]]
+
+
+def hostile(value: Any) -> Any:
+    """JSON with every text that is free made hostile."""
+    if isinstance(value, dict):
+        return {key: each if key in FIXED else hostile(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [hostile(each) for each in value]
+    return HOSTILE + value if isinstance(value, str) else value
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The recorded run with hostile names, reasons, versions and texts."""
+    folder = copied("all", tmp_path_factory.mktemp("archive"))
+    manifest = {**hostile(json.loads((folder / "run.json").read_text())), "status": "failed", "reason": HOSTILE}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    lines = (folder / "baseline.jsonl").read_text().splitlines()
+    (folder / "baseline.jsonl").write_text("".join(json.dumps(hostile(json.loads(line))) + "\n" for line in lines))
+    for log in (folder / "logs").iterdir():
+        log.write_text(HOSTILE + "\n" + HOSTILE)
+    for path in (folder / "tables").iterdir():
+        table = pq.read_table(path)
+        for place, field in enumerate(table.schema):
+            if field.name in NAMES and path.stem != "checks":
+                column = table.column(place)
+                texts = pa.array([text and HOSTILE + text for text in column.to_pylist()], pa.string())
+                whole = texts.dictionary_encode() if pa.types.is_dictionary(field.type) else texts
+                table = table.set_column(place, field.name, whole)
+        pq.write_table(table, path)
+    return folder
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Printed:
+    """Run fiprof in this process: its exit status, stdout and stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        for stream in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, stream, getattr(sys, stream))
+        monkeypatch.setattr(sys, "argv", ["fiprof", *arguments])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (int(ended.value.code or 0), *capfd.readouterr())
+
+    return call
+
+
+READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
+
+
+@pytest.mark.fault(
+    "escapes, bidi overrides, markup and formulas in every name, reason and text of a run",
+    "no command prints one raw, to stdout or stderr; CSV has no formula",
+)
+@pytest.mark.parametrize("command", [*READERS, "runs", "parse", "pack", "report", "collect", "wrong"])
+def test_nothing_hostile_is_printed(command: str, run: Path, printed: Printed, tmp_path: Path) -> None:
+    ways = {
+        "runs": [["runs", "--artifacts", str(run.parent), "--format", each] for each in ("table", "csv", "md")],
+        "report": [["report", str(run), "--out", str(tmp_path / "out"), "--bundle", str(tmp_path / "all.zip")]],
+        "collect": [["collect", "--replay", str(run), "--artifacts", str(tmp_path / "new")]],
+        "parse": [["parse", str(run)]],
+        "pack": [["pack", str(run)]],
+        "wrong": [["show", HOSTILE], [HOSTILE], ["show", f"--{HOSTILE}"], ["collect", "--kernel", HOSTILE]],
+    }.get(command, [[command, str(run), "--format", each] for each in ("table", "json", "csv", "md")])
+    for arguments in ways:
+        _, out, err = printed(*arguments)
+        assert out or err
+        assert not TERMINAL.search(out + err), arguments
+        if arguments[-1] == "csv":
+            cells = [cell for row in csv.reader(io.StringIO(out)) for cell in row]
+            assert not [cell for cell in cells if cell.startswith(("=", "@"))]
+            assert any(cell.startswith("'=cmd|") for cell in cells) or command not in (
+                "show",
+                "hotspots",
+                "timeline",
+                "runs",
+            )
+
+
+def test_nothing_hostile_is_in_a_report(run: Path, printed: Printed, tmp_path: Path) -> None:
+    assert printed("report", str(run), "--out", str(tmp_path), "--bundle", str(tmp_path / "all.zip"))[0] == 0
+    with zipfile.ZipFile(tmp_path / "all.zip") as bundle:
+        pages = {
+            name: bundle.read(name).decode() for name in bundle.namelist() if name.endswith((".md", ".html", ".csv"))
+        }
+    assert len(pages) > 10
+    for name, text in pages.items():
+        # The charts' library in report.html has control characters of its own.
+        assert not set(text) & set("\x1b\x07\x9b\x90\x9c\u202e\u2066"), name
+        assert "<script>x()" not in text or not name.endswith(".html"), name
+        if name.endswith(".csv"):
+            assert not re.search(r'(?m)(^|,)"?[=@]', text), name
+
+
+@pytest.mark.fault("the same run on a terminal with colours", "fiprof's own colours alone reach it")
+def test_a_terminal_gets_colours_and_nothing_hostile(run: Path) -> None:
+    reader, writer = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": python_path(), "TERM": "xterm", "COLUMNS": "200"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "fiprof", "stalls", str(run)]
+    with subprocess.Popen(command, stdout=writer, stderr=writer, env=environment):
+        os.close(writer)
+        got = b""
+        while piece := _read(reader):
+            got += piece
+    text = got.decode().replace("\r\n", "\n")
+    assert "\x1b[1m" in text
+    assert not TERMINAL.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
+    assert r"\x1b]0;owned" in text
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # the other end is closed
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("=1+1", "'=1+1"), ("@SUM(A1)", "'@SUM(A1)"), ("+cmd|'x'!A0", "'+cmd|'x'!A0"), ("-2+3", "'-2+3"),
+        (" =1", "' =1"), ("\t=1", "\\t=1"), ("-0.5", "-0.5"), ("+3", "+3"), ("--seq-len", "--seq-len"), ("a=b", "a=b"),
+    ],
+)  # fmt: skip
+def test_cells_that_a_spreadsheet_would_compute(text: str, cell: str) -> None:
+    assert csv_cell(text) == cell
+
+
+@pytest.mark.fault("stdout that knows Latin-1 alone", "what it lacks is replaced")
+def test_an_encoding_without_the_characters(fiprof: Fiprof) -> None:
+    done = fiprof("runs", "--artifacts", str(RUNS["all"].parent), env={"PYTHONIOENCODING": "latin-1"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "devic?ts" in done.stdout
+
+
+@pytest.mark.fault("stdout, stderr or both closed", "a quiet end with the same exit status")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-"])
+def test_closed_streams(closed: str) -> None:
+    shell = f'"{sys.executable}" -m fiprof runs --artifacts "{RUNS["all"].parent}" {closed}'
+    done = subprocess.run(
+        ["sh", "-c", shell],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path()},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) == (closed == "2>&-")
