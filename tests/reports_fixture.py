@@ -134,12 +134,14 @@ def add(run: Run, name: str, rows: Rows) -> None:
 
 
 def _table(name: str, rows: Rows) -> pa.Table:
+    """Columns that a row does not name are null, or 0 where a row of the table always has a number."""
     schema = tables.schema(name)
+    zero = {each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")}
     if name == "launches":
         for column in metrics.COLUMNS:
             if column not in schema.names:
                 schema = schema.append(pa.field(column, pa.float64()))
-    return pa.Table.from_pylist([{column: row.get(column) for column in schema.names} for row in rows], schema=schema)
+    return pa.Table.from_pylist([{**dict.fromkeys(schema.names), **zero, **row} for row in rows], schema=schema)
 
 
 def snapshots(run: Run) -> dict[str, str]:
