@@ -169,8 +169,8 @@ class Run:
         None stands for a column that the table lacks, a null, a NaN and an infinity. Raises FiprofError where it cannot
         be read.
         """
+        import pyarrow as pa
         import pyarrow.compute as pc
-        import pyarrow.types as pt
 
         if not self.has(table):
             return []
@@ -178,8 +178,10 @@ class Run:
         absent = dict.fromkeys(column for column in columns if column not in there)
         found = self.table(table, there)
         for place, field in enumerate(found.schema):
-            if pt.is_floating(field.type):
-                finite = pc.if_else(pc.is_finite(found[field.name]), found[field.name], None)
+            if pa.types.is_floating(field.type):
+                # Not pa.scalar(None): that imports pandas.
+                nothing = pa.nulls(1, field.type)[0]
+                finite = pc.if_else(pc.is_finite(found[field.name]), found[field.name], nothing)
                 found = found.set_column(place, field, finite)
         return [{**absent, **row} for row in found.to_pylist()]
 
