@@ -55,7 +55,9 @@ def test_occupancy_and_waves_of_every_recorded_launch_are_ncu_s(launches: Launch
     for name, row in launches.items():
         found = occupancy(row)
         assert found.blocks is not None and found.warps_per_block is not None and found.waves is not None
-        assert 100 * found.blocks * found.warps_per_block / 64 == pytest.approx(row["theoretical_occupancy_pct"]), name
+        assert 100 * found.blocks * found.warps_per_block / 64 == pytest.approx(
+            row["theoretical_occupancy_pct"], abs=0.006
+        ), name
         assert found.waves.waves == pytest.approx(row["waves_per_sm"], abs=0.00501), name
 
 

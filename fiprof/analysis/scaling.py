@@ -13,19 +13,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.study import FEWEST_ON_AXIS, Study, is_number
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult
 
-CONFIDENCE = 0.95
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-Numbers = npt.NDArray[np.float64]
+    Numbers = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def fit(workload: str, axis: str, fixed: Sequence[tuple[str, Any]], cases: Seque
 
     cases: by growing axis, each with a plain time above zero.
     """
+    import numpy as np
+
     known = knowledge.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1
     x = np.array([float(case.params[axis]) for case in cases])
@@ -149,6 +152,7 @@ def fit(workload: str, axis: str, fixed: Sequence[tuple[str, Any]], cases: Seque
 
 
 def _line(x: Numbers, y: Numbers, power: int) -> Line:
+    import numpy as np
     from scipy.optimize import lsq_linear
 
     grown = x**power
@@ -166,6 +170,8 @@ def _line(x: Numbers, y: Numbers, power: int) -> Line:
 
 
 def _law(x: Numbers, y: Numbers) -> Law:
+    import numpy as np
+
     rows, logs = np.column_stack([np.ones_like(x), np.log(x)]), np.log(y)
     free, half = _free(rows, logs)
     return Law(Estimate(free[1], free[1] - half[1], free[1] + half[1]), _worst(x, y, math.exp(free[0]) * x ** free[1]))
@@ -173,6 +179,7 @@ def _law(x: Numbers, y: Numbers) -> Law:
 
 def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
     """The least-squares solution without bounds, and half of the interval of each of its numbers."""
+    import numpy as np
     from scipy.stats import t
 
     inverse = np.linalg.inv(rows.T @ rows)
@@ -184,6 +191,8 @@ def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
 
 
 def _worst(x: Numbers, y: Numbers, fitted: Numbers) -> Residual:
+    import numpy as np
+
     parts = (y - fitted) / y
     farthest = int(np.abs(parts).argmax())
     return Residual(float(x[farthest]), float(parts[farthest]))

@@ -125,7 +125,7 @@ class Run:
     """A run folder. Nothing is read before it is asked for, and no column of a table twice."""
 
     path: Path
-    new_tables: Path | None = None
+    new_tables: Path | None = field(default=None, repr=False)
     """Where its tables lie, where that is not yet its folder ``tables``."""
 
     @functools.cached_property
