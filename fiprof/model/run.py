@@ -177,12 +177,12 @@ class Run:
         there = [column for column in columns if column in self._reader(table).columns]
         absent = dict.fromkeys(column for column in columns if column not in there)
         found = self.table(table, there)
-        for place, field in enumerate(found.schema):
-            if pa.types.is_floating(field.type):
+        for place, column in enumerate(found.schema):
+            if pa.types.is_floating(column.type):
                 # Not pa.scalar(None): that imports pandas.
-                nothing = pa.nulls(1, field.type)[0]
-                finite = pc.if_else(pc.is_finite(found[field.name]), found[field.name], nothing)
-                found = found.set_column(place, field, finite)
+                nothing = pa.nulls(1, column.type)[0]
+                finite = pc.if_else(pc.is_finite(found[column.name]), found[column.name], nothing)
+                found = found.set_column(place, column, finite)
         return [{**absent, **row} for row in found.to_pylist()]
 
     @functools.cached_property
