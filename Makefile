@@ -9,7 +9,7 @@ STUDY := study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup collect test lint types check bench docs pictures clean
+.PHONY: help setup collect test soak lint types check bench docs pictures clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ lint: setup ## Check style and who imports whom
 
 types: setup ## Check types
 	$(BIN)/mypy
+
+soak: setup ## Kill every command at 20 random moments with each signal (half an hour)
+	FIPROF_SOAK=20 $(BIN)/python -m pytest -n 2 tests/test_kills.py $(PYTEST_ARGS)
 
 check: lint types test ## Everything that must pass before a commit
 

@@ -23,7 +23,7 @@ ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARI
 
 FOLDER_SUFFIX = ".d"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -41,23 +41,21 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
-    """A new folder inside a folder, or in fiprof's cache where that may not be written; removed after the block.
+def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
+    """A new folder inside a folder, removed after the block. Raises OSError.
 
-    Raises OSError.
+    otherwise: taken where the folder may not be written, and made where it is missing.
     """
-    try:
-        clear(folder)
-        made = contextlib.ExitStack()
-        lock = made.enter_context(_temporary(folder))
-    except OSError as error:
-        if error.errno not in REFUSED:
-            raise
-        folder = cache_folder()
-        folder.mkdir(parents=True, exist_ok=True)
-        clear(folder)
-        lock = made.enter_context(_temporary(folder))
-    with made:
+    with contextlib.ExitStack() as held:
+        try:
+            clear(folder)
+            lock = held.enter_context(_temporary(folder))
+        except OSError as error:
+            if error.errno not in REFUSED or otherwise is None:
+                raise
+            otherwise.mkdir(parents=True, exist_ok=True)
+            clear(otherwise)
+            lock = held.enter_context(_temporary(otherwise))
         inside = lock.with_name(lock.name + FOLDER_SUFFIX)
         inside.mkdir()
         try:
@@ -121,12 +119,18 @@ def file_errors(path: Path, elsewhere: str = ANOTHER_ARCHIVE) -> Iterator[None]:
     except FileExistsError:
         raise
     except OSError as error:
-        if error.errno in FULL:
-            what = "the disk is full" if error.errno != errno.EFBIG else "no file may be as large here (ulimit -f)"
-            raise FiprofError(f"{path}: {what}", f"free some space, or {elsewhere}") from error
-        if error.errno in REFUSED:
-            raise FiprofError(f"{path}: no permission to write", elsewhere) from error
-        raise FiprofError(f"{path} cannot be written: {error.strerror or error}", elsewhere) from error
+        raise refusal(error, path, elsewhere) from error
+
+
+def refusal(error: OSError, what: Path | str, elsewhere: str) -> FiprofError:
+    """What it means that something could not be written, and what to do."""
+    if error.errno == errno.EFBIG:
+        return FiprofError(f"{what}: no file may be as large here", f"raise ulimit -f, or {elsewhere}")
+    if error.errno in FULL:
+        return FiprofError(f"{what}: the disk is full", f"free some space, or {elsewhere}")
+    if error.errno in REFUSED:
+        return FiprofError(f"{what}: no permission to write", elsewhere)
+    return FiprofError(f"{what} cannot be written: {error.strerror or error}", elsewhere)
 
 
 def write_whole(path: Path, data: bytes, elsewhere: str = ANOTHER_ARCHIVE) -> None:

@@ -101,13 +101,16 @@ def test_data_goes_to_stdout_alone(command: str, format_: str) -> None:
 
 
 @pytest.mark.fault("stdout is full", "one line, exit status 1")
-def test_output_that_cannot_be_written_is_one_line(recorded: Path) -> None:
+def test_output_that_cannot_be_written_says_so(recorded: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "fiprof", "runs", "--artifacts", str(recorded.parent)],
             stdout=full, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": python_path()}, check=False,
         )  # fmt: skip
-    assert (done.returncode, done.stderr) == (1, "fiprof: the output cannot be written: No space left on device\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "fiprof: standard output: the disk is full\n  free some space, or write to another disk\n",
+    )
 
 
 @pytest.mark.fault("the reader of a pipe goes away", "a quiet end")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
+import resource
 import shutil
 import signal
 import subprocess
@@ -19,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fiprof.model.tables import TABLES
-from tests.conftest import Completed, Fiprof, fake_programs, python_path, run_fiprof
+from tests.conftest import Completed, Fiprof, catches, fake_programs, python_path, run_fiprof
 from tests.test_workloads_case import USERS_OWN
 
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
@@ -237,20 +239,121 @@ def test_ctrl_c_under_real_nsys(fakes: dict[str, str], tmp_path: Path, nsys_path
     assert not [pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"]
 
 
-def test_a_killed_fiprof_leaves_no_whole_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+@pytest.mark.fault(
+    "SIGKILL while a workload runs", "the next command keeps the run as interrupted; the GPU's lock is free"
+)
+def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
     with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
         wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
-        workload = psutil.Process(process.pid).children(recursive=True)
+        assert "is still being collected" in fiprof("runs").stderr
         process.kill()
         process.communicate()
-    for child in workload:
-        with contextlib.suppress(psutil.Error):
-            child.kill()
-    listed = fiprof("runs")
-    assert listed.returncode == 0
-    assert "is still being collected, or its fiprof was killed" in listed.stderr
-    assert fiprof("show", "latest").returncode == 2
+    # The GPU's lock went with it, and so will its workload.
+    again = fiprof("collect", "--kernel", "rope", "--no-wait", env=fakes)
+    assert again.returncode == 0, again.stderr
+    assert "fiprof was killed while it collected artifacts/" in again.stderr
+    first, second = (json.loads(path.read_text()) for path in sorted(tmp_path.glob("artifacts/*/run.json")))
+    assert (first["status"], first["reason"]) == ("interrupted", "fiprof was killed")
+    assert second["status"] == "complete"
+    assert not list(tmp_path.glob("artifacts/**/.*"))
+    shown = fiprof("show", first["name"])
+    assert "no times by nsys: nsys did not come to its end: fiprof was killed" in shown.stdout
+
+
+@pytest.mark.fault("SIGTERM or SIGHUP while a workload runs", "the run ends as with Ctrl-C; exit status 143, 129")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_other_signals_end_a_run_as_ctrl_c_does(
+    fakes: dict[str, str], tmp_path: Path, number: signal.Signals, status: int
+) -> None:
+    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
+    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
+        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == status
+    _, manifest = only_run(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
+
+
+@pytest.mark.fault("the terminal is lost", "the run ends in order, as interrupted")
+def test_a_lost_terminal(fakes: dict[str, str], tmp_path: Path) -> None:
+    """As when ssh drops: whatever it still says goes nowhere."""
+    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang", "PYTHONPATH": python_path()}
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(tmp_path)
+        os.execve(sys.executable, [sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env)
+    deadline = time.monotonic() + 60
+    while "hanging" not in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 129
+    _, manifest = only_run(tmp_path)
+    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
+
+
+@pytest.mark.fault(
+    "a workload leaves a process in a session of its own", "it is ended, and named in the run's warnings"
+)
+def test_a_workload_that_leaves_a_process(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    program = Path(f"{fakes['FIPROF_PYTHON']}-leaving")
+    program.write_text(f'#!/bin/sh\nsetsid sleep 80 &\nexec {fakes["FIPROF_PYTHON"]} "$@"\n')
+    program.chmod(0o755)
+    env = {**fakes, "FIPROF_PYTHON": str(program)}
+    assert fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=env).returncode == 0
+    _, manifest = only_run(tmp_path)
+    for step in ("plain", "ncu"):
+        (named,) = [each for each in manifest["warnings"] if each.startswith(f"{step} left a process running")]
+        assert not psutil.pid_exists(int(named.split()[-1].rstrip(")")))
+
+
+@pytest.mark.fault("some of a run's tables are missing", "they are made again from the raw files")
+def test_half_a_set_of_tables_is_made_again(fiprof: Fiprof, collected: Path) -> None:
+    for name in ("launches", "stalls", "checks"):
+        (collected / f"tables/{name}.parquet").unlink()
+    shown = fiprof("show", collected.name)
+    assert shown.returncode == 0
+    assert shown.stderr.startswith("making the tables of ")
+    assert "not there" not in shown.stdout
+    assert {path.stem for path in (collected / "tables").iterdir()} == set(TABLES)
+
+
+@pytest.mark.fault(
+    "the disk gets full in the middle of the output, without a buffer", "one line that says so, exit status 1"
+)
+@pytest.mark.parametrize(("target", "message"), [("/dev/full", "the disk is full"), ("cut", "no file may be as large")])
+def test_output_cut_short_is_a_failure(collected: Path, target: str, message: str) -> None:
+    with open(collected.parent / target if target == "cut" else target, "w") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "fiprof", "show", str(collected)],
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"fiprof: standard output: {message}" in done.stderr
+
+
+@pytest.mark.fault("Ctrl-C while fiprof starts", "it ends with 130 and no traceback")
+def test_ctrl_c_while_starting_says_nothing(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": python_path()}
+    for moment in range(12):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "fiprof", "show", "latest"], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+        )
+        while process.poll() is None and not catches(process.pid, signal.SIGHUP):
+            time.sleep(0.001)
+        time.sleep(moment / 100)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode in (130, 2)
+        assert "Traceback" not in errors
+        assert "KeyboardInterrupt" not in errors
 
 
 def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
@@ -293,6 +396,7 @@ def test_a_full_disk(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Pat
     manifest = json.loads((run / "run.json").read_text())
     assert manifest["status"] == "failed"
     assert "disk is full" in manifest["reason"] + "".join(action["remedy"] for action in manifest["actions"])
+    assert ".partial-" not in manifest["reason"] + done.stderr
     assert (run / "baseline.jsonl").stat().st_size > 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from datetime import datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.files import write_whole
+from fiprof.files import clear, write_whole
 from fiprof.model.manifest import read_manifest
 from fiprof.orchestrator import archive as archives
 from fiprof.orchestrator.archive import UNFINISHED, Archive, Journal
@@ -117,6 +119,33 @@ def test_refusals_name_the_way_out(archive: Archive, monkeypatch: pytest.MonkeyP
         archive.create("rope")
     assert caught.value.message == f"{archive.root}: no permission to write"
     assert caught.value.remedy == "choose another archive with --artifacts DIR or FIPROF_ARTIFACTS"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from fiprof.files import atomic_write, scratch
+with scratch(Path(sys.argv[1])) as folder, atomic_write(Path(sys.argv[1], "file")) as partial:
+    (folder / "large").write_text("…")
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.fault("temporaries of a killed fiprof", "the next one that works in the folder removes them")
+def test_temporaries_of_a_killed_process_go_and_those_of_a_living_one_stay(tmp_path: Path) -> None:
+    argv = [sys.executable, "-c", HOLD, str(tmp_path)]
+    killed, living = (subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2))
+    for process in (killed, living):
+        assert process.stdout is not None
+        process.stdout.readline()
+    assert len(os.listdir(tmp_path)) == 6
+    killed.kill()
+    killed.communicate()
+    clear(tmp_path)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", "", ".d"]
+    living.communicate()
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_write_whole_replaces(tmp_path: Path) -> None:

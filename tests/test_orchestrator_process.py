@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fiprof.orchestrator.process import Command, Supervisor, describe_exit
+from fiprof.orchestrator.process import Command, Supervisor, describe_exit, end_orphans
 
 # A tool that ignores polite requests, with a helper in a session of its own, as profilers start them.
 STUBBORN = """
@@ -76,6 +77,49 @@ def test_a_helper_left_behind_by_a_tool_that_ended_well(tmp_path: Path) -> None:
     finished = Supervisor().start(command(tmp_path, code)).wait()
     assert finished.outcome == "ok"
     assert_gone(int((tmp_path / "logs/step.log").read_text().split()[0]))
+
+
+LEAVES = "import subprocess, sys\nprint(subprocess.Popen([*sys.argv[1:], 'sleep', '300']).pid, flush=True)"
+
+
+@pytest.mark.fault("a tool's helper drops its group, its environment and its parent", "it is ended and named")
+@pytest.mark.parametrize("words", [["setsid"], ["env", "-i", "setsid"], ["setsid", "--fork"]])
+def test_what_left_the_group_of_a_tool_that_ended_well_is_ended_and_named(tmp_path: Path, words: list[str]) -> None:
+    argv = (sys.executable, "-c", LEAVES, *words)
+    finished = Supervisor().start(Command("step", argv, tmp_path / "step.log")).wait()
+    assert finished.outcome == "ok"
+    (left,) = finished.left
+    assert left.startswith("sleep 300 (process ")
+    assert_gone(int(left.split()[-1].rstrip(")")))
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from fiprof.orchestrator.process import Command, Supervisor
+Supervisor().start(Command("step", (sys.executable, "-c", sys.argv[1]), Path(sys.argv[2]))).wait()
+"""
+
+
+@pytest.mark.fault(
+    "fiprof is killed, and the guard of its processes too", "the tool and its helpers end within seconds"
+)
+@pytest.mark.parametrize("victims", ["fiprof", "fiprof and its guard"])
+def test_a_killed_fiprof_leaves_no_process(tmp_path: Path, victims: str) -> None:
+    log = tmp_path / "step.log"
+    fiprof = subprocess.Popen([sys.executable, "-c", HOLDER, STUBBORN, str(log)])
+    while not (log.exists() and log.read_text()):
+        time.sleep(0.05)
+    (guard,) = psutil.Process(fiprof.pid).children()
+    tool, helper = guard.children()[0].pid, int(log.read_text())
+    fiprof.kill()
+    fiprof.wait()
+    if victims != "fiprof":
+        guard.kill()
+        assert_gone(tool)
+        assert [each for each in end_orphans() if "time.sleep(300)" in each]
+    assert_gone(tool)
+    assert_gone(helper)
 
 
 def test_the_log_is_told_as_it_grows(tmp_path: Path) -> None:

@@ -80,7 +80,8 @@ def test_killed_ten_times(fiprof: Fiprof, study: dict[str, str], tmp_path: Path)
     assert set(measured(tmp_path / "killed").values()) == {1}
     assert len(cases(tmp_path / "killed")) == 6
     left = {path.name for path in (tmp_path / "killed").iterdir() if not path.name.startswith("2")}
-    assert left <= {"results", "study.json", ".lock"}
+    assert left <= {"results", "study.json", ".lock", "set-aside"}
+    assert not list((tmp_path / "killed").rglob(".*-*"))
 
 
 def test_ctrl_c_ends_in_order_and_says_how_to_go_on(fiprof: Fiprof, study: dict[str, str], tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The command line: finds the command, prints an error once, sets the exit status.
 
-0 done, 1 failed, 2 wrong use, 130 interrupted.
+0 done, 1 failed, 2 wrong use, 130 interrupted (Ctrl-C), 129 by SIGHUP, 143 by SIGTERM.
 """
 
 from __future__ import annotations
@@ -9,14 +9,19 @@ import contextlib
 import importlib
 import io
 import os
+import signal
 import sys
 
 import click
 
 import fiprof
 import fiprof.cli.commands
+from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
+from fiprof.files import refusal
+
+ASK_AGAIN_S = 0.05
 
 GROUP = "fiprof.commands"
 """Entry points of commands that packs bring: name -> click command."""
@@ -91,32 +96,61 @@ def said(error: FiprofError) -> str:
 
 
 def main() -> None:
-    """The entry point of ``fiprof``."""
+    """The entry point of ``fiprof``, see ``fiprof.__main__``."""
+    interrupts.interrupt()
+    sys.unraisablehook = _ask_again
     output.open_streams()
+    status = _run()
+    # From here on nothing changes it.
+    interrupts.settle()
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Run the command and print what went wrong. Returns the exit status."""
     try:
         status = cli.main(standalone_mode=False)
-    except FiprofError as error:
-        output.message(f"fiprof: {said(error)}")
-        status = error.exit_code
-    except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        output.message(shown.getvalue().rstrip("\n"))
-        status = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        output.message("fiprof: interrupted")
-        status = INTERRUPTED_EXIT
+        return status if isinstance(status, int) else 0
     except BrokenPipeError:
         # The reader went away (… | head): no error.
         _discard_output()
-        status = 0
+        return 0
     except OSError as error:
-        output.message(f"fiprof: {error.filename or 'the output cannot be written'}: {error.strerror}")
         _discard_output()
-        status = 1
-    sys.exit(status if isinstance(status, int) else 0)
+        _say(f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}")
+        return 1
+    except click.ClickException as error:
+        shown = io.StringIO()
+        error.show(shown)
+        _say(shown.getvalue().rstrip("\n"))
+        return error.exit_code
+    except BaseException as error:
+        # What an interrupt cuts short may fail in a way of its own: an import, for one.
+        if isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
+            _say("fiprof: interrupted")
+            return 128 + (interrupts.received() or signal.SIGINT)
+        if not isinstance(error, FiprofError):
+            raise
+        _say(f"fiprof: {said(error)}")
+        return 128 + interrupts.received() if error.exit_code == INTERRUPTED_EXIT else error.exit_code
+
+
+def _say(text: str) -> None:
+    """Print a line on stderr, where there is one."""
+    with contextlib.suppress(OSError):
+        output.message(text)
+
+
+def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """A KeyboardInterrupt that came in the middle of a finalizer was lost; anything else is printed as ever."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    import threading
+
+    threading.Timer(ASK_AGAIN_S, os.kill, (os.getpid(), interrupts.received())).start()
 
 
 def _discard_output() -> None:
     """What is still to be written to stdout goes nowhere, and no second attempt fails at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

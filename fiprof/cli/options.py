@@ -50,7 +50,13 @@ def archive_option(function: F) -> F:
 
         from fiprof.orchestrator.archive import Archive
 
-        return function(*args, archive=Archive(Path(artifacts)), **kwargs)
+        archive = Archive(Path(artifacts))
+        if archive.unfinished():
+            from fiprof.orchestrator.recovery import recover
+
+            for sentence in recover(archive):
+                output.message(f"note: {sentence}")
+        return function(*args, archive=archive, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 
@@ -106,7 +112,9 @@ def open_run(folder: Path) -> tuple[Run, int]:
     Raises FiprofError where the folder is no run.
     """
     from fiprof.model.run import Run
+    from fiprof.orchestrator.recovery import clear_run
 
+    clear_run(folder)
     run = Run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
     _ = run.manifest

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.text import escape_control, escape_lines
 
@@ -92,9 +93,12 @@ class TerminalProgress:
 @contextmanager
 def supervised(*, quiet: bool) -> Iterator[tuple[TerminalProgress, Supervisor]]:
     """The progress line for the length of a block, and who ends its processes at Ctrl-C."""
-    from fiprof.orchestrator.process import Supervisor, stop_on_signals
+    from fiprof.orchestrator.process import Supervisor
 
     progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
-    stop_on_signals(supervisor)
-    with progress.shown():
-        yield progress, supervisor
+    interrupts.ask_first(supervisor.stop)
+    try:
+        with progress.shown():
+            yield progress, supervisor
+    finally:
+        interrupts.interrupt()

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, scratch
+from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.model.manifest import FileEntry, read_manifest
 
 SUFFIX = ".xz"
@@ -47,23 +47,32 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
         return
     with contextlib.ExitStack() as held:
         with file_errors(folder):
-            temporary = held.enter_context(scratch(folder))
-        copy_out(folder, name, temporary)
-        yield temporary / name
+            temporary = held.enter_context(scratch(folder, cache_folder()))
+            _copy(folder, name, temporary)
+        try:
+            yield temporary / name
+        except FiprofError as error:
+            # What is wrong with the copy is wrong with the file, which is still there to look at.
+            error.message = error.message.replace(str(temporary / name), str(folder / (name + SUFFIX)))
+            raise
 
 
 def copy_out(folder: Path, name: str, target: Path) -> None:
     """Copy a raw file, packed or not, to a plain one of the same name in another folder. Raises as :func:`unpacked`."""
     with file_errors(target / name):
-        if "/" in name:
-            confined.make_folder(target, name.rpartition("/")[0])
-        with confined.replacing(target, name) as out:
-            if confined.exists(folder, name):
-                with confined.open_file(folder, name) as plain:
-                    shutil.copyfileobj(plain, out, COPY_BYTES)
-                return
-            for block in _unpack(folder, name):
-                out.write(block)
+        _copy(folder, name, target)
+
+
+def _copy(folder: Path, name: str, target: Path) -> None:
+    if "/" in name:
+        confined.make_folder(target, name.rpartition("/")[0])
+    with confined.replacing(target, name) as out:
+        if confined.exists(folder, name):
+            with confined.open_file(folder, name) as plain:
+                shutil.copyfileobj(plain, out, COPY_BYTES)
+            return
+        for block in _unpack(folder, name):
+            out.write(block)
 
 
 def pack(folder: Path) -> list[Path]:

@@ -41,9 +41,11 @@ class Missing(StrEnum):
     NOT_ASKED = "not_asked"
     STEP_ENDED = "step_ended"
     STEP_SAID = "step_said"
+    NOT_ENDED = "not_ended"
     NOT_STARTED = "not_started"
     NOT_STARTED_BECAUSE = "not_started_because"
     NO_TABLES = "no_tables"
+    NO_KERNELS = "no_kernels"
 
 
 class RunWarning(StrEnum):
@@ -53,6 +55,12 @@ class RunWarning(StrEnum):
     INTERRUPTED = "interrupted"
     DAMAGED = "damaged"
 
+
+EXPORTS = {"nsys": "nsys-export", "ncu": "ncu-raw"}
+"""Tool -> the step that tables need."""
+
+FIRST_TABLES = {"nsys": "kernels", "ncu": "launches"}
+"""Tool -> its table that is empty where it saw no kernel."""
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
@@ -365,6 +373,12 @@ class Run:
             if action.step.startswith(tool) and action.outcome != "ok":
                 ended = {"step": action.step, "outcome": action.outcome, "message": action.message}
                 return Finding(Missing.STEP_SAID if action.message else Missing.STEP_ENDED, ended)
+        if self.has(FIRST_TABLES.get(tool, "")):
+            return Finding(Missing.NO_KERNELS, {"tool": tool})
+        if manifest.status == "interrupted" and not any(
+            action.step == EXPORTS.get(tool) for action in manifest.actions
+        ):
+            return Finding(Missing.NOT_ENDED, {"tool": tool, "reason": manifest.reason})
         if not any(action.step.startswith(tool) for action in manifest.actions):
             kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
             return Finding(kind, {"tool": tool, "reason": manifest.reason})

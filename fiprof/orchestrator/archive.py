@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import fcntl
 import hashlib
 import os
 import threading
@@ -15,9 +17,9 @@ from typing import Any
 
 import fiprof
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, write_whole
+from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
-from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE, TABLES
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 
 PARTIAL_PREFIX = ".partial-"
@@ -26,6 +28,8 @@ RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
 TOOL_FILES = frozenset(Path(name).name for name in (NSYS_REPORT, NCU_REPORT))
 """What tools write in formats of their own, and cannot be cleared of an environment."""
+OWNER = ".owner"
+"""Locked by the process that fills the folder."""
 UNFINISHED = "fiprof itself ended before the run did"
 
 
@@ -92,14 +96,17 @@ class Archive:
             for number in range(1, 1000):
                 name = stem if number == 1 else f"{stem}-{number}"
                 partial = self.root / f"{PARTIAL_PREFIX}{name}"
-                if (self.root / name).exists():
+                if (self.root / name).exists() or partial.exists():
                     continue
-                with contextlib.suppress(FileExistsError):
-                    partial.mkdir()
-                    for folder in ("logs", "tables"):
-                        (partial / folder).mkdir()
-                    (partial / RESERVE).write_bytes(bytes(RESERVE_BYTES))
-                    return RunFolder(self.root, name)
+                with scratch(self.root) as made, contextlib.suppress(FileExistsError):
+                    for folder in ("logs", TABLES):
+                        (made / "run" / folder).mkdir(parents=True)
+                    (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
+                    owner = os.open(made / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+                    fcntl.flock(owner, fcntl.LOCK_EX)
+                    # Whoever finds it finds it held.
+                    _rename(made / "run", partial)
+                    return RunFolder(self.root, name, owner)
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
 
 
@@ -109,6 +116,8 @@ class RunFolder:
 
     root: Path
     name: str
+    owner: int | None = None
+    """Descriptor that holds it for this process."""
 
     @property
     def path(self) -> Path:
@@ -126,8 +135,25 @@ class RunFolder:
         finally:
             # Also when the disk is too full for the last manifest: the one before says «interrupted».
             with file_errors(self.root):
+                (self.path / OWNER).unlink(missing_ok=True)
                 os.rename(self.path, self.root / self.name)
+            if self.owner is not None:
+                os.close(self.owner)
         return self.root / self.name
+
+    def settled(self, text: str) -> str:
+        """A text with the folder's name as it will be."""
+        return text.replace(str(self.path), str(self.root / self.name))
+
+
+def _rename(made: Path, target: Path) -> None:
+    """Raises FileExistsError where the target is there."""
+    try:
+        os.rename(made, target)
+    except OSError as error:
+        if error.errno == errno.ENOTEMPTY:
+            raise FileExistsError(error.errno, error.strerror, str(target)) from error
+        raise
 
 
 def file_entry(folder: Path, path: Path) -> FileEntry:
@@ -158,10 +184,16 @@ class Journal:
         with self._lock:
             self.manifest = dataclasses.replace(self.manifest, **changes)  # type: ignore[arg-type]
 
-    def add(self, action: Action) -> None:
+    def save(self) -> None:
         with self._lock:
-            self.set(actions=[*self.manifest.actions, action])
             self.folder.save(self.manifest)
+
+    def add(self, action: Action) -> None:
+        settled = self.folder.settled
+        with self._lock:
+            named = dataclasses.replace(action, message=settled(action.message), remedy=settled(action.remedy))
+            self.set(actions=[*self.manifest.actions, named])
+            self.save()
 
     def note_environment(self, facts: Mapping[str, Any]) -> None:
         with self._lock:
@@ -169,12 +201,13 @@ class Journal:
 
     def note_missing(self, sentences: Sequence[str]) -> None:
         with self._lock:
-            self.set(missing=[*self.manifest.missing, *sentences])
+            self.set(missing=[*self.manifest.missing, *map(self.folder.settled, sentences)])
 
     def warn(self, text: str) -> None:
         with self._lock:
-            self.set(warnings=[*self.manifest.warnings, text])
+            self.set(warnings=[*self.manifest.warnings, self.folder.settled(text)])
 
     def finish(self, status: Status, reason: str) -> Path:
+        reason = self.folder.settled(reason)
         self.set(status=status, reason=reason, duration_s=round(time.monotonic() - self._begin, 3))
         return self.folder.finish(self.manifest)

@@ -20,7 +20,7 @@ from fiprof.orchestrator.environment import run_environment, workload_environmen
 from fiprof.orchestrator.execute import Replay, Started, gate
 from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Supervisor
+from fiprof.orchestrator.process import Supervisor, end_orphans
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session, read_log
@@ -52,6 +52,8 @@ def collect(
     tools = require_tools(request)
     gpu = visible_gpu(request.gpu)
     with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
+        for process in end_orphans():
+            progress.say(f"ended what a killed fiprof had left running: {process}")
         collection = start(request, tools, gpu, archive, progress, supervisor)
         collection.measure()
         return collection.conclude()
@@ -89,6 +91,7 @@ def start(
         settings=recorded(request),
         environment={**run_environment(tools), "gpu_state": {"before": before}},
     )
+    journal.save()
     if request.gpu_metrics_hz and counters_permitted() is False:
         journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
@@ -111,6 +114,7 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
         environment=archived.environment,
         replayed_from=archived.replayed_from or archived.name,
     )
+    journal.save()
     collection = Collection(
         Session(request, folder.path, Replay(source, folder.path, supervisor), journal, progress), {}
     )
@@ -210,7 +214,7 @@ class Collection:
                 self._problems.append(Interrupted())
             if not self._interrupted and self._started:
                 with _collecting(self._problems), session.progress.step("checks"):
-                    session.journal.folder.save(session.journal.manifest)
+                    session.journal.save()
                     parse.parse_checks(session.path, session.path / TABLES)
         status: Status = "failed" if self._problems else "complete"
         return self._finish("interrupted" if self._interrupted else status)
@@ -251,7 +255,11 @@ class Collection:
         self._pool.shutdown()
         problems = self._problems
         problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
-        path = self.session.journal.finish(status, problem.message if problem else "")
+        journal = self.session.journal
+        path = journal.finish(status, problem.message if problem else "")
+        if problem is not None:
+            settled = journal.folder.settled
+            problem.message, problem.remedy = settled(problem.message), settled(problem.remedy)
         return Result(path, status, problem)
 
 

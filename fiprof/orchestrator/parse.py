@@ -46,7 +46,7 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     """nsys/trace.sqlite -> NSYS_TABLES, into the folder ``out``."""
     from fiprof.parsers import nsys
 
-    with packing.unpacked(folder, NSYS_SQLITE) as sqlite, file_errors(out):
+    with packing.unpacked(folder, NSYS_SQLITE) as sqlite, file_errors(folder / TABLES):
         return nsys.parse(sqlite, out)
 
 
@@ -83,12 +83,12 @@ def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     from fiprof.parsers import ncu
 
     if not packing.exists(folder, NCU_PAGES["raw"]):
-        with packing.unpacked(folder, NCU_REPORT) as report, file_errors(out):
+        with packing.unpacked(folder, NCU_REPORT) as report, file_errors(folder / TABLES):
             return ncu.parse_report(report, out)
     with contextlib.ExitStack() as files:
         pages = {page: files.enter_context(packing.unpacked(folder, path)) for page, path in NCU_PAGES.items()}
         optional = {page: pages[page] if pages[page].exists() else None for page in ("details", "source")}
-        with file_errors(out):
+        with file_errors(folder / TABLES):
             return ncu.parse(pages["raw"], out, **optional)
 
 
@@ -98,7 +98,7 @@ def parse_checks(folder: Path, out: Path) -> None:
     from fiprof.model import tables
     from fiprof.model.run import Run
 
-    with file_errors(out):
+    with file_errors(folder / TABLES):
         tables.write(out, "checks", checks.compute(Run(folder, out)))
 
 
@@ -164,7 +164,7 @@ def _new_tables(folder: Path) -> Iterator[Path]:
 
 def _keep_others(there: Path, out: Path) -> None:
     """Copy the tables that were not made anew."""
-    with file_errors(out):
+    with file_errors(there):
         for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
             if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
                 shutil.copy2(entry.path, out)

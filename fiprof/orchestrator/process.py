@@ -1,15 +1,19 @@
 """Supervised subprocesses: a log file, a time limit, and an end for every child however the run ends.
 
-Each process leads a session of its own, so that a Ctrl-C in the terminal reaches fiprof alone, which then
-ends the tool and all that it started.
+Each runs under a guard of its own (:mod:`fiprof.orchestrator.guard`) in another session, so that a Ctrl-C in the
+terminal reaches fiprof alone, which then has the guard end the tool and all that it started. The guard does so too when
+fiprof is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -17,18 +21,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from fiprof.errors import FiprofError
+from fiprof.files import file_errors
 from fiprof.model.manifest import Outcome
+from fiprof.orchestrator import guard
 
 POLL_S = 0.05
-# Ctrl-C is to take less than five seconds in all: SIGINT, then SIGTERM, then SIGKILL.
-INTERRUPT_GRACE_S = 1.5
-TERMINATE_GRACE_S = 1.5
+GUARD_S = sum(grace_s for _, grace_s in guard.ENDING) + 1
+"""By then a guard that was told to end its processes has done so."""
 
-# Found in the environment of every descendant, also of helpers that leave their parent's process group.
+# In the environment of every descendant: who started it, for the case that the guard is killed too.
 TOKEN_VARIABLE = "FIPROF_SUPERVISED"
 
 TERMINAL_TAIL_BYTES = 4096
@@ -63,6 +68,8 @@ class Finished:
     """ISO 8601 with offset."""
     duration_s: float
     message: str = ""
+    left: tuple[str, ...] = ()
+    """Processes that it left running when it had ended, and that were ended: command line and number."""
 
 
 class Process:
@@ -71,27 +78,33 @@ class Process:
     def __init__(self, command: Command, supervisor: Supervisor) -> None:
         self.command = command
         self._supervisor = supervisor
-        self._token = uuid.uuid4().hex
+        self._token = f"{_identity(os.getpid())}/{uuid.uuid4().hex}"
         self._begin = time.monotonic()
         self._started = datetime.now().astimezone().isoformat(timespec="milliseconds")
         self._error = ""
         self._popen: subprocess.Popen[bytes] | None = None
-        try:
-            with contextlib.ExitStack() as files:
+        with contextlib.ExitStack() as files:
+            with file_errors(command.stdout or command.log):
                 log = files.enter_context(open(command.log, "ab"))
                 out = files.enter_context(open(command.stdout, "wb")) if command.stdout else log
+            # The guard ends its processes when nobody holds the other end of the first.
+            its_control, self._control = os.pipe()
+            self._report, its_report = os.pipe()
+            for descriptor in (its_control, its_report):
+                files.callback(os.close, descriptor)
+            guarded = (sys.executable, "-I", "-S", guard.__file__, str(its_control), str(its_report), *command.argv)
+            try:
                 self._popen = subprocess.Popen(
-                    command.argv,
+                    guarded,
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=log,
                     env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
+                    pass_fds=(its_control, its_report),
                 )
-        except FileNotFoundError:
-            self._error = f"{command.argv[0]} was not found"
-        except OSError as error:
-            self._error = f"{command.argv[0]} could not be started: {error.strerror}"
+            except OSError as error:
+                self._error = _not_started(command, error.errno)
 
     def wait(self, on_output: Callable[[str], None] | None = None) -> Finished:
         """Wait for the end, the time limit or the supervisor's stop; every child is gone when this returns.
@@ -117,51 +130,30 @@ class Process:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._popen.wait(POLL_S)
         finally:
-            duration_s = time.monotonic() - self._begin
-            self._end_all(thorough=outcome != "ok")
-        if outcome == "ok" and self._popen.returncode != 0:
-            outcome = "failed"
-            message = describe_exit(self._popen.returncode)
-        return Finished(outcome, self._popen.returncode, self._started, duration_s, message)
+            said = self._end()
+        if error := said.get("error"):
+            return Finished("failed", None, self._started, 0.0, _not_started(self.command, error))
+        status: int = self._popen.returncode if said.get("status") is None else said["status"]
+        if outcome == "ok" and status != 0:
+            outcome, message = "failed", describe_exit(status)
+        duration_s = said.get("seconds") or time.monotonic() - self._begin
+        return Finished(outcome, status, self._started, duration_s, message, tuple(said.get("left", ())))
 
-    def _end_all(self, *, thorough: bool) -> None:
-        """End the process and every descendant that is still there.
-
-        thorough: also look through all of the machine's processes for helpers that left the group.
-        """
+    def _end(self) -> dict[str, Any]:
+        """Have everything ended that is still there. Returns what the guard said; nothing where it was killed."""
         assert self._popen is not None
-        if not thorough and not _group_exists(self._popen.pid):
-            return
-        for sign, grace_s in ((signal.SIGINT, INTERRUPT_GRACE_S), (signal.SIGTERM, TERMINATE_GRACE_S)):
-            alive = self._alive()
-            if not alive:
-                return
-            self._signal(alive, sign)
-            _, alive = psutil.wait_procs(alive, timeout=grace_s)
-        self._signal(self._alive(), signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._popen.wait(1)
-
-    def _alive(self) -> list[psutil.Process]:
-        """The process unless it has ended, and whatever carries its token."""
-        assert self._popen is not None
-        ended = self._popen.poll() is not None
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.pid == self._popen.pid:
-                    mine = not ended
-                else:
-                    mine = process.environ().get(TOKEN_VARIABLE) == self._token
-                if mine and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
-
-    @staticmethod
-    def _signal(processes: list[psutil.Process], sign: signal.Signals) -> None:
-        for process in processes:
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(sign)
+        os.close(self._control)
+        try:
+            self._popen.wait(GUARD_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+        with open(self._report, "rb") as report:
+            said = report.read()
+        if said:
+            found: dict[str, Any] = json.loads(said)
+            return found
+        _kill(_carrying(lambda token: token == self._token))
+        return {}
 
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError), open(self.command.log, "rb") as log:
@@ -178,12 +170,11 @@ class Supervisor:
 
     def start(self, command: Command) -> Process:
         """Raises FiprofError when the log or the folders of its files cannot be made."""
-        try:
-            for path in (command.log, *([command.stdout] if command.stdout else []), *command.makes):
+        for path in (command.log, *([command.stdout] if command.stdout else []), *command.makes):
+            with file_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
+        with file_errors(command.log):
             command.log.touch()
-        except OSError as error:
-            raise FiprofError(f"{command.log} cannot be written: {error.strerror}") from error
         return Process(command, self)
 
     def stop(self) -> None:
@@ -191,36 +182,65 @@ class Supervisor:
         self.stopping.set()
 
 
-def end_orphans(folder: Path) -> None:
-    """End the processes that a killed fiprof left behind, writing into a folder."""
-    orphans = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if TOKEN_VARIABLE in process.environ() and _names(process, folder.resolve()):
-                orphans.append(process)
+def end_orphans() -> list[str]:
+    """End what fiprofs left running that are no more. Returns the command lines.
+
+    Their guards do so within seconds; this waits for them, and ends what has no guard any longer.
+    """
+    here = _namespace()
+
+    def orphan(token: str) -> bool:
+        owner = token.partition("/")[0]
+        namespace, pid, _ = [*owner.split("."), "", ""][:3]
+        return namespace == here and pid.isdigit() and _identity(int(pid)) != owner
+
+    orphans = _carrying(orphan)
+    named = []
     for process in orphans:
         with contextlib.suppress(psutil.Error):
+            if guard.__file__ not in (words := process.cmdline()):
+                named.append(" ".join(words))
+    psutil.wait_procs(orphans, timeout=GUARD_S)
+    _kill(_carrying(orphan))
+    return named
+
+
+def _carrying(mine: Callable[[str], bool]) -> list[psutil.Process]:
+    """Living processes with a token that fits."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            token = process.environ().get(TOKEN_VARIABLE)
+            if token and mine(token) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(orphans, timeout=TERMINATE_GRACE_S)
+    psutil.wait_procs(processes, timeout=1)
 
 
-def _names(process: psutil.Process, folder: Path) -> bool:
-    """Whether a word of the command line, or the value of an option, is a path in the folder."""
-    here = Path(process.cwd())
-    return any(
-        Path(os.path.normpath(here / word.rpartition("=")[2])).is_relative_to(folder) for word in process.cmdline()
-    )
+def _namespace() -> str:
+    """What tells this container's process numbers from another's."""
+    return str(os.stat("/proc/self/ns/pid").st_ino)
 
 
-def stop_on_signals(supervisor: Supervisor) -> None:
-    """The first Ctrl-C (or SIGTERM) ends the supervisor's processes in order; a second one ends fiprof."""
+def _identity(pid: int) -> str:
+    """What no other process has: namespace, number and start, with dots between; without the start when it is gone."""
+    start = ""
+    with contextlib.suppress(OSError):
+        # Field 22 of proc(5), in ticks since boot: psutil's time moves when the clock is set.
+        start = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
+    return f"{_namespace()}.{pid}.{start}"
 
-    def stop(number: int, _frame: object) -> None:
-        supervisor.stop()
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+def _not_started(command: Command, error: int | None) -> str:
+    if error == errno.ENOENT:
+        return f"{command.argv[0]} was not found"
+    return f"{command.argv[0]} could not be started: {os.strerror(error or 0)}"
 
 
 def describe_exit(status: int) -> str:
@@ -231,13 +251,3 @@ def describe_exit(status: int) -> str:
         except ValueError:
             return f"ended by signal {-status}"
     return f"ended with exit status {status}"
-
-
-def _group_exists(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -46,6 +46,8 @@ class Session:
     def finish(self, started: Started, check: Check, watch: Callable[[str], None] | None = None) -> None:
         """As :meth:`run`, for a command that was started before."""
         finished = started.wait(watch)
+        for process in finished.left:
+            self.journal.warn(f"{started.command.step} left a process running, which was ended: {process}")
         problem: FiprofError | None = None
         try:
             self._judge(started.command, finished, check)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.cli.options import archive_option, setting_option, split, supervision_options
 from fiprof.errors import FiprofError
@@ -176,6 +177,7 @@ def _dry_run(request: CollectRequest, archive: Archive) -> None:
 
 def _conclude(result: Result) -> None:
     """Print the folder, and end with the run's own status."""
+    interrupts.settle()
     output.data(str(result.path))
     if result.problem is not None:
         raise FiprofError(

@@ -31,4 +31,4 @@ def command(archive: Archive, format_: Format) -> None:
 
     show(runs.runs([(archive.root / name, manifest(name)) for name in archive.names()]), format_)
     for path in archive.unfinished():
-        output.message(f"note: {path} is still being collected, or its fiprof was killed")
+        output.message(f"note: {path} is still being collected")

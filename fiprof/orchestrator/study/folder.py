@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
+from fiprof import files
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packs, versioned
@@ -21,12 +21,11 @@ from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.settings import StudySettings
 from fiprof.orchestrator.archive import Archive
-from fiprof.orchestrator.process import end_orphans
+from fiprof.orchestrator.recovery import recover
 from fiprof.orchestrator.study.definition import Definition
 
 MANIFEST = STUDY_FILE
 SET_ASIDE = "set-aside"
-REMOVED_PREFIX = ".removed-"
 SCHEMA_VERSION = 2
 
 
@@ -133,14 +132,9 @@ class StudyFolder:
         return found
 
     def tidy(self) -> None:
-        """End and remove what a killed session left half made; set aside the runs that did not complete."""
-        for partial in self.archive.unfinished():
-            end_orphans(partial)
-            # Renamed first: whoever still writes there finds the path gone.
-            with file_errors(partial):
-                os.rename(partial, _free(self.path / f"{REMOVED_PREFIX}{partial.name.lstrip('.')}"))
-        for removed in self.path.glob(f"{REMOVED_PREFIX}*"):
-            shutil.rmtree(removed, ignore_errors=True)
+        """End what a killed session left, and set aside the runs that did not complete."""
+        recover(self.archive)
+        files.clear(self.path)
         complete = self.runs()
         for name in self.archive.names():
             if name not in complete:

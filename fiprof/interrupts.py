@@ -1,0 +1,80 @@
+"""The signals that ask fiprof to end: Ctrl-C, SIGTERM, and SIGHUP when the terminal is lost. All mean the same.
+
+Until a command begins, fiprof just ends (:func:`end_at_once`). Then the signal is a KeyboardInterrupt in the main
+thread (:func:`interrupt`); for commands with processes of their own the first one asks (:func:`ask_first`). Once a
+run's end is decided no signal changes it (:func:`settle`). The exit status is 128 and the signal's number, as in a
+shell.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_received = 0
+_raised = False
+_terminals: tuple[int, ...] = ()
+
+
+def received() -> int:
+    """The number of the first signal that came; 0 for none."""
+    return _received
+
+
+def raised() -> bool:
+    """Whether a signal has been made a KeyboardInterrupt."""
+    return _raised
+
+
+def end_at_once() -> None:
+    """End on a signal without a word: nothing was begun, or nothing is left to do."""
+    _handle(lambda: os._exit(128 + _received))
+
+
+def interrupt() -> None:
+    """Raise KeyboardInterrupt on a signal."""
+    _handle(_raise)
+
+
+def ask_first(ask: Callable[[], None]) -> None:
+    """Call a function on the first signal, and raise KeyboardInterrupt on the next."""
+
+    def first() -> None:
+        interrupt()
+        ask()
+
+    _handle(first)
+
+
+def settle() -> None:
+    """From now on no signal changes how this ends."""
+    _handle(lambda: None)
+
+
+def _raise() -> None:
+    global _raised
+    _raised = True
+    raise KeyboardInterrupt
+
+
+def _handle(action: Callable[[], None]) -> None:
+    global _terminals
+    _terminals = _terminals or tuple(descriptor for descriptor in (1, 2) if os.isatty(descriptor))
+
+    def handler(number: int, _frame: FrameType | None) -> None:
+        global _received
+        _received = _received or number
+        if number == signal.SIGHUP:
+            # Writing to a terminal that is gone is an error, and would come in the way of an end in order.
+            for descriptor in _terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        action()
+
+    for number in SIGNALS:
+        # Whoever started this with nohup wants it to outlive the terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, handler)

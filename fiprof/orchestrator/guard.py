@@ -1,0 +1,162 @@
+"""Runs one command and ends all that it started, however the command, or fiprof, ends.
+
+A program of its own, a process for each command: ``python guard.py CONTROL REPORT COMMAND …``. As a subreaper it stays
+the ancestor of whatever the command starts, also of what leaves its session or its parent. When the command has ended,
+or CONTROL, a pipe that fiprof holds, reads its end (fiprof asks, or was killed), what is left of them is ended.
+REPORT, a pipe too, takes one JSON object: ``status`` (negative for a signal), ``seconds`` and ``left`` (what the
+command left running), or ``error`` (an errno) where it could not be started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+# linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+# Ctrl-C is to take less than five seconds in all.
+ENDING = ((signal.SIGINT, 1.5), (signal.SIGTERM, 1.5), (signal.SIGKILL, 1.0))
+"""Signals that what is left gets, and how long it may take to end after each, in seconds."""
+LINGER_S = 1.0
+"""A tool's own helpers may end a little later than the tool."""
+POLL_S = 0.02
+
+ASKING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Guard:
+    """The command's process, and all that descends from it."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.begin = time.monotonic()
+        self.child, self.error = _start(command)
+        self.status: int | None = None
+        self.seconds = 0.0
+
+    def wait(self, control: int, wake: int) -> bool:
+        """Until the command has ended by itself (True) or is to be ended (False)."""
+        waiting = select.poll()
+        waiting.register(control, select.POLLIN)
+        waiting.register(wake, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in waiting.poll()}
+            if control in ready or (wake in ready and set(os.read(wake, 512)).intersection(ASKING)):
+                return False
+            self.reap()
+            if self.status is not None:
+                return True
+
+    def linger(self) -> list[str]:
+        """What is still there a little after the command's end: command lines with process numbers."""
+        deadline = time.monotonic() + LINGER_S
+        while self.reap() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return [f"{_command_line(pid)} (process {pid})" for pid in _descendants()]
+
+    def end(self) -> None:
+        """End whatever there is: politely at first."""
+        for sign, grace_s in ENDING:
+            deadline = time.monotonic() + grace_s
+            for pid in _descendants():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, sign)
+            while self.reap():
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(POLL_S)
+
+    def reap(self) -> bool:
+        """Take leave of what has ended. Returns whether anything is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if not pid:
+                return True
+            if pid == self.child:
+                self.status, self.seconds = os.waitstatus_to_exitcode(status), time.monotonic() - self.begin
+
+
+def _start(command: list[str]) -> tuple[int, int]:
+    """The process of a command, and 0 or the errno of what failed."""
+    told, tell = os.pipe()
+    guard, child = os.getpid(), os.fork()
+    if not child:
+        try:
+            os.setsid()
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != guard:
+                os._exit(1)
+            signal.set_wakeup_fd(-1)
+            # Python ignores the last two.
+            for number in (*ASKING, signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ):
+                signal.signal(number, signal.SIG_DFL)
+            os.execvp(command[0], command)
+        except OSError as error:
+            os.write(tell, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    failure = os.read(told, 16)
+    os.close(told)
+    return child, int(failure or 0)
+
+
+def _descendants() -> list[int]:
+    """Living processes that descend from this one."""
+    children: dict[int, list[int]] = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            # The second field, in parentheses, may hold anything.
+            state, parent = file.read().rpartition(b")")[2].split()[:2]
+            if state not in (b"Z", b"X"):
+                children.setdefault(int(parent), []).append(int(name))
+    found = list(children.get(os.getpid(), ()))
+    for pid in found:
+        found += children.get(pid, ())
+    return found
+
+
+def _command_line(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        return file.read(200).rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    return "a process"
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def main() -> None:
+    control, report, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    for descriptor in (control, report):
+        os.set_inheritable(descriptor, False)
+    wake, waker = os.pipe()
+    os.set_blocking(waker, False)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    for number in (*ASKING, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    guard = Guard(command)
+    left: list[str] = []
+    if not guard.error:
+        if guard.wait(control, wake):
+            left = guard.linger()
+        guard.end()
+    said = {"error": guard.error, "status": guard.status, "seconds": guard.seconds, "left": left}
+    # fiprof may be gone.
+    with contextlib.suppress(OSError):
+        os.write(report, json.dumps(said).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What killed fiprofs left in an archive: run folders half made, processes, temporaries. The next command ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from fiprof import files
+from fiprof.errors import FiprofError
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES
+from fiprof.model.manifest import FILE_NAME, read_manifest
+from fiprof.orchestrator import parse
+from fiprof.orchestrator.archive import OWNER, PARTIAL_PREFIX, RESERVE, Archive, RunFolder
+
+KILLED = "fiprof was killed"
+UNFINISHED = "unfinished"
+"""Folder for reports that a killed tool may not have written to their end."""
+RAW_FOLDERS = ("nsys", "ncu")
+
+
+def recover(archive: Archive) -> list[str]:
+    """Make runs of the folders that killed fiprofs left, as far as there is anything in them.
+
+    Returns what was done, a sentence each. What cannot be changed is left for a command that may.
+    """
+    said: list[str] = []
+    partials = archive.unfinished()
+    if not partials:
+        return said
+    files.clear(archive.root)
+    for partial in partials:
+        with contextlib.suppress(OSError, FiprofError), _taken_over(partial) as free:
+            if not free:
+                continue
+            from fiprof.orchestrator.process import end_orphans
+
+            said += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
+            if not (partial / FILE_NAME).exists():
+                shutil.rmtree(partial)
+                continue
+            kept = _finish(partial)
+            said.append(f"{KILLED} while it collected {kept}: kept as an interrupted run")
+    return said
+
+
+def clear_run(folder: Path) -> None:
+    """Remove the temporaries that killed fiprofs left in a run folder."""
+    for each in (folder, *(folder / name for name in (*RAW_FOLDERS, TABLES, "logs"))):
+        if not each.is_symlink():
+            files.clear(each)
+
+
+@contextlib.contextmanager
+def _taken_over(partial: Path) -> Iterator[bool]:
+    """Hold a folder that is being filled for the length of a block; False where a living fiprof has it."""
+    try:
+        owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+    else:
+        yield True
+    finally:
+        os.close(owner)
+
+
+def _finish(partial: Path) -> Path:
+    """Give a killed run its manifest and its name. Returns where it lies now."""
+    manifest = read_manifest(partial)
+    clear_run(partial)
+    made = {entry.path for action in manifest.actions for entry in action.files}
+    warnings = list(manifest.warnings)
+    for path in [path for name in RAW_FOLDERS for path in (partial / name).glob("*")]:
+        name = str(path.relative_to(partial))
+        if name in made:
+            continue
+        if name in (NSYS_REPORT, NCU_REPORT) and not manifest.replayed_from:
+            (partial / UNFINISHED).mkdir(exist_ok=True)
+            os.rename(path, partial / UNFINISHED / path.name)
+            warnings.append(f"{UNFINISHED}/{path.name} was being written when {KILLED}")
+        elif not path.is_dir():
+            path.unlink()
+    if not parse.whole(partial):
+        shutil.rmtree(partial / TABLES, ignore_errors=True)
+    for name in (RESERVE, OWNER, "logs/.gate"):
+        (partial / name).unlink(missing_ok=True)
+    folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX))
+    return folder.finish(dataclasses.replace(manifest, status="interrupted", reason=KILLED, warnings=warnings))

@@ -1,0 +1,233 @@
+"""fiprof ended by a signal at random moments: nothing runs on, nothing is left, lost or falsely said.
+
+Here once for each command and signal; ``make soak`` does it 20 times. FIPROF_SOAK_SEED repeats a failure's moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import lzma
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from fiprof.cli.main import cli
+from fiprof.errors import FiprofError
+from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
+from tests.recorded_runs import RUNS, parsed
+from tests.test_study_resume import STUDY
+
+MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
+SEED = int(os.environ.get("FIPROF_SOAK_SEED") or random.randrange(1 << 32))
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+ORPHANS_S = 5
+MARK = "FIPROF_TEST_MARK"
+RECORDED = RUNS["decode"]
+FALSE_REASONS = ("its tables are not there", "is damaged", "cannot be read", "Traceback", "Exception ignored")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command that is killed, and the next one."""
+
+    words: tuple[str, ...]
+    next: tuple[str, ...]
+    prepare: Callable[[Path], None]
+    real_nsys: bool = False
+    longest_s: float = 3.0
+    """By then it has ended, or is at what it does for long; a later moment is as good as another."""
+
+
+def nothing(_: Path) -> None: ...
+
+
+def packed(folder: Path) -> None:
+    """A run with packed raw files and no tables."""
+    shutil.copytree(RECORDED, folder / "run", ignore=shutil.ignore_patterns("tables"))
+
+
+def made(folder: Path) -> None:
+    """A run with its tables."""
+    shutil.copytree(parsed("decode").path, folder / "run")
+
+
+def plain(folder: Path) -> None:
+    """A run whose raw files are not packed; without the trace, which takes half a minute to pack."""
+    packed(folder)
+    manifest = json.loads((folder / "run/run.json").read_text())
+    shutil.rmtree(folder / "run/nsys")
+    for path in (folder / "run").rglob("*.xz"):
+        path.with_suffix("").write_bytes(lzma.decompress(path.read_bytes()))
+        path.unlink()
+    manifest["settings"]["tools"] = ["ncu"]
+    manifest["actions"] = [action for action in manifest["actions"] if not action["step"].startswith("nsys")]
+    for action in manifest["actions"]:
+        action["files"] = [each for each in action["files"] if (folder / "run" / each["path"]).exists()]
+    (folder / "run/run.json").write_text(json.dumps(manifest))
+
+
+def study(folder: Path) -> None:
+    (folder / "small.toml").write_text(STUDY)
+
+
+COLLECT = ("collect", "--kernel", "decode", "--batch", "1,8", "--tensor-cores", "true")
+STUDIES = ("study", "small.toml", "--out", "study", "--no-documents")
+SCENARIOS = {
+    "collect": Scenario(COLLECT, ("runs",), nothing),
+    "collect under nsys": Scenario(
+        (*COLLECT, "--gpu-metrics-hz", "0"), ("runs",), nothing, real_nsys=True, longest_s=5
+    ),
+    "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
+    "parse": Scenario(("parse", "run"), ("show", "run"), packed),
+    "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
+    "pack": Scenario(("pack", "run"), ("show", "run"), plain),
+    "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
+}
+
+
+@dataclass
+class Kill:
+    """What came of one."""
+
+    folder: Path
+    moment_s: float
+    status: int
+    stdout: str
+    stderr: str
+    orphans: list[str]
+    """What ran on for longer than ORPHANS_S."""
+
+    def runs(self) -> list[dict[str, Any]]:
+        """The manifests of the archive."""
+        return [json.loads(path.read_text()) for path in sorted(self.folder.glob("artifacts/[!.]*/run.json"))]
+
+
+@pytest.mark.fault(
+    "every command ended at random moments by INT, TERM, HUP or KILL",
+    "nothing runs on, is left or lost; no false reason",
+)
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_killed(name: str, number: signal.Signals, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    scenario = SCENARIOS[name]
+    nsys = request.getfixturevalue("nsys_path") if scenario.real_nsys else None
+    chance = random.Random(f"{SEED} {name} {number}")
+    for turn in range(MOMENTS):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        env = {**fake_programs(folder, RECORDED), "XDG_CACHE_HOME": str(folder / "cache"), "NO_COLOR": "1"}
+        if nsys:
+            env["FIPROF_NSYS"] = str(nsys)
+        scenario.prepare(folder)
+        before = raw_files(folder)
+        kill = killed(scenario, folder, env, number, chance.uniform(0, scenario.longest_s))
+        again = follow(scenario.next, folder, env)
+        where = f"FIPROF_SOAK_SEED={SEED}, {name}, {number.name}, turn {turn} at {kill.moment_s:.3f} s"
+        try:
+            check(kill, number, again, before, folder, env)
+        except AssertionError as error:
+            pytest.fail(
+                f"{where}: {error}\nstatus {kill.status}\n{kill.stdout[-1500:]}{kill.stderr[-1500:]}\nnext: {again.stderr[-1500:]}"
+            )
+        shutil.rmtree(folder)
+
+
+def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal.Signals, moment_s: float) -> Kill:
+    mark = uuid.uuid4().hex
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fiprof", *scenario.words],
+        cwd=folder,
+        env={**os.environ, **env, "PYTHONPATH": python_path(), MARK: mark},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    began = time.monotonic()
+    # Before, the signal is Python's own, not yet fiprof's.
+    while number != signal.SIGKILL and process.poll() is None and not catches(process.pid, signal.SIGHUP):
+        time.sleep(0.002)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(moment_s)
+    moment_s = time.monotonic() - began
+    process.send_signal(number)
+    if number == signal.SIGKILL:
+        process.wait()
+    else:
+        process.wait(60)
+    deadline = time.monotonic() + ORPHANS_S
+    while (orphans := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    stdout, stderr = process.communicate(timeout=10)
+    return Kill(folder, moment_s, process.returncode, stdout, stderr, orphans)
+
+
+def check(
+    kill: Kill, number: signal.Signals, again: Completed, before: dict[str, str], folder: Path, env: dict[str, str]
+) -> None:
+    hard = number == signal.SIGKILL
+    ended_by_itself = (0, 1) if env["FIPROF_NSYS"].endswith("bin/nsys") else (0,)
+    assert kill.status in (*ended_by_itself, -number if hard else 128 + number)
+    assert not kill.orphans
+    assert not [text for text in FALSE_REASONS if text in kill.stderr + again.stderr + again.stdout]
+    assert again.returncode == 0, again.stderr
+    left = [path for path in folder.rglob(".*") if path.name != ".lock"]
+    assert not left + [path for path in folder.glob("fiprof-*") if path.suffix != ".lock"]
+    after = raw_files(folder)
+    assert {name: after.get(name) for name in before} == before
+    for manifest in kill.runs():
+        assert manifest["status"] in ("complete", "interrupted", "failed")
+        assert (kill.status == 0) == (manifest["status"] == "complete") or hard
+        if kill.status > 1:
+            assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
+        for entry in (entry for action in manifest["actions"] for entry in action["files"]):
+            data = (folder / "artifacts" / manifest["name"] / entry["path"]).read_bytes()
+            assert sha256(data).hexdigest() == entry["sha256"]
+        shown = follow(("show", manifest["name"]), folder, env)
+        assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
+    if kill.status == 0 and kill.folder.joinpath("artifacts").exists():
+        assert kill.runs()
+
+
+def follow(words: tuple[str, ...], folder: Path, env: dict[str, str]) -> Completed:
+    """A command after the kill; in this process, which is quicker, unless it has processes of its own."""
+    if words[0] == "study":
+        return run_fiprof(*words, cwd=folder, env=env)
+    with contextlib.chdir(folder):
+        done = CliRunner().invoke(cli, words, env=env)
+    status = done.exception.exit_code if isinstance(done.exception, FiprofError) else done.exit_code
+    return subprocess.CompletedProcess(words, status, done.stdout, f"{done.stderr}{done.exception or ''}")
+
+
+def raw_files(folder: Path) -> dict[str, str]:
+    """Raw files of the folder's run -> checksum of what they hold, packed or not."""
+    found = {}
+    for path in (path for name in ("nsys", "ncu") for path in folder.glob(f"run/{name}/*")):
+        data = path.read_bytes()
+        plain_name = str(path.relative_to(folder)).removesuffix(".xz")
+        found[plain_name] = sha256(lzma.decompress(data) if path.suffix == ".xz" else data).hexdigest()
+    return found
+
+
+def marked(mark: str) -> list[str]:
+    """Command lines of living processes that descend from one that was started with a mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+    return found
