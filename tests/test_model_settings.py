@@ -54,8 +54,16 @@ def test_a_declaration_makes_an_option_of_its_type() -> None:
     assert given == {**defaults, **changed}
 
 
+@pytest.mark.fault("a time limit that is 0, negative, nan or infinite", "refused, exit status 2")
 @pytest.mark.parametrize(
-    "words", [("--mode", "x"), ("--interval", "32"), ("--timeout", "0"), ("--tool", ""), ("--seed", "a")]
+    "words",
+    [
+        ("--mode", "x"),
+        ("--interval", "32"),
+        ("--tool", ""),
+        ("--seed", "a"),
+        *(("--timeout", value) for value in ("0", "-1", "nan", "inf")),
+    ],
 )
 def test_what_a_declaration_refuses(words: tuple[str, ...]) -> None:
     with pytest.raises(click.BadParameter):

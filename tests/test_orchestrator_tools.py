@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.orchestrator.tools import counters_permitted, parse_version
+from fiprof.orchestrator.tools import counters_permitted, find_tool, parse_version
 
 ROOT = "Name:\tpython3\nCapEff:\t000001ffffffffff\n"
 ROOT_IN_A_CONTAINER = "Name:\tpython3\nCapEff:\t00000000a80425fb\n"
@@ -44,3 +44,12 @@ def test_the_counters_are_for_everybody_or_for_cap_sys_admin(
 )
 def test_version(text: str, version: tuple[int, ...]) -> None:
     assert parse_version(text) == version
+
+
+@pytest.mark.fault("an nsys or ncu whose --version prints bytes", "its version is unknown; the rest works")
+def test_a_version_of_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "ncu"
+    program.write_text("#!/bin/sh\nprintf '\\377\\376Version'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("FIPROF_NCU", str(program))
+    assert find_tool("ncu").version_text == "unknown"

@@ -216,7 +216,9 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
          "do not exist", "ncu --list-sections and --query-metrics name what there is"),
         (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),
-        (text(replaced("ID", "0", "x")), " has no launch ID in row 2", RAW_AGAIN),
+        (text(replaced("ID", "0", "x")), " has no launch ID in row 2: 'x'", RAW_AGAIN),
+        (text(replaced("ID", "0", "-1")), " has no launch ID in row 2: '-1'", RAW_AGAIN),
+        (text(replaced("ID", "9" * 20)), " has no launch ID in row 1: '99999999999999999999'", RAW_AGAIN),
         (text(twice(["1", "2", "3"])), " has the column gpu__time_duration.sum twice, with different values", RAW_AGAIN),
     ],
 )  # fmt: skip
@@ -347,6 +349,9 @@ PREFILL, DECODE, MERGE = (
 )
 
 
+SOURCE = text([*PREFILL, *DECODE, *MERGE])
+
+
 def test_listings_go_to_the_launches_in_order_and_repetitions_count_once(tmp_path: Path) -> None:
     summary = parse(PAGE, tmp_path, source=text([*PREFILL, *DECODE, *DECODE, *MERGE, *MERGE]))
     assert not [sentence for sentence in summary.missing if sentence.startswith("hotspots")]
@@ -384,6 +389,29 @@ def test_a_source_page_that_does_not_fit_leaves_hotspots_empty(tmp_path: Path, p
     summary = parse(PAGE, tmp_path, source=page)
     assert summary.missing[1] == "hotspots: " + sentence.format(tmp_path / "source.csv")
     assert read(tmp_path, "hotspots") == []
+    assert len(read(tmp_path, "launches")) == 3
+
+
+@pytest.mark.fault(
+    "infinities in ncu's metrics; 1,234.5, -1 or 10^30 where warp samples are counted", "left out and named"
+)
+@pytest.mark.parametrize("cell", ["inf", "-inf", "-1", "1,234.5", "1" + "0" * 30])
+def test_values_that_no_launch_has_are_left_out_and_named(tmp_path: Path, cell: str) -> None:
+    summary = parse(text(replaced("smsp__pcsamp_sample_count", cell)), tmp_path, source=SOURCE)
+    assert "launches: values that no launch has are left out: smsp__pcsamp_sample_count" in summary.missing
+    assert (0, "smsp__pcsamp_sample_count") not in {(row["launch"], row["metric"]) for row in read(tmp_path, "metrics")}
+    assert len(read(tmp_path, "hotspots")) == 6
+
+
+@pytest.mark.fault("an instruction at no address in ncu's source page", "the other tables are read; the line names it")
+@pytest.mark.parametrize("address", ["zzz", "-10", "0x" + "f" * 20, ""])
+def test_an_instruction_at_no_address(tmp_path: Path, address: str) -> None:
+    broken = [[address, *row[1:]] if row[0] == "0x1010" else row for row in PREFILL]
+    summary = parse(PAGE, tmp_path, source=text([*broken, *DECODE, *MERGE]))
+    sentence = (
+        f"{tmp_path}/source.csv has an instruction of PrefillWithKVCacheKernel at {address!r}, which is no address"
+    )
+    assert f"hotspots: {sentence}" in summary.missing
     assert len(read(tmp_path, "launches")) == 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import shutil
 import sys
@@ -153,12 +154,20 @@ def _type_of(setting: Setting) -> Any:
     if setting.type is bool:
         return click.BOOL
     if setting.type is float:
-        return click.FloatRange(about.low if about.above is None else about.above, about.high, about.above is not None)
+        return FiniteRange(about.low if about.above is None else about.above, about.high, about.above is not None)
     if setting.type is int and about.low is not None:
         return click.IntRange(int(about.low), None if about.high is None else int(about.high))
     if setting.type is int:
         return click.INT
     return click.STRING
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers; nan and infinities are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no finite number", param, ctx)
 
 
 def _comma_list(choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:

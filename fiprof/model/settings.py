@@ -8,6 +8,7 @@ a tool names the tool's option here, and no other file knows of it.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -194,6 +195,8 @@ class Setting:
             return ""
         if self.choices and value not in self.choices:
             return f"is none of {', '.join(self.choices)}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "is no finite number"
         if about.above is not None and value <= about.above:
             return f"is not above {about.above:g}"
         if about.low is not None and value < about.low:

@@ -39,7 +39,12 @@ def probe_workload_python(python: str) -> dict[str, Any]:
     """What the workload's interpreter has; the key ``problems`` says by package what went wrong. Never raises."""
     try:
         done = subprocess.run(
-            [*runner_argv(python), "env"], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+            [*runner_argv(python), "env"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
         )
         found = json.loads(done.stdout.splitlines()[-1])
         return found if isinstance(found, dict) else {"problems": {"python": "it printed no object"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from fiprof.orchestrator.request import CollectRequest
 from fiprof.workloads.runner import GATE_VARIABLE
 
 INTERNAL_VARIABLES = frozenset({TOKEN_VARIABLE, GATE_VARIABLE})
+
+LOG_END_BYTES = 1 << 20
 
 Check = Callable[[Finished, str], None]
 """Raises FiprofError when a finished command did not do what it should; takes how it ended and its log."""
@@ -94,5 +97,16 @@ class Session:
 
 
 def read_log(path: Path) -> str:
-    """A log's text; empty where there is none. What is not UTF-8 is replaced."""
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    """A log's text; empty where there is none. What is not UTF-8 is replaced.
+
+    Of a log that is longer than twice LOG_END_BYTES the begin and the end: a workload may print gigabytes, and the
+    tools say at either end what went wrong.
+    """
+    if not path.exists():
+        return ""
+    with open(path, "rb") as log:
+        text = log.read(2 * LOG_END_BYTES)
+        if os.fstat(log.fileno()).st_size > len(text):
+            log.seek(-LOG_END_BYTES, os.SEEK_END)
+            text = text[:LOG_END_BYTES] + b"\n" + log.read(LOG_END_BYTES)
+    return text.decode("utf-8", "replace")

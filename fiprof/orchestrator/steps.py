@@ -193,7 +193,10 @@ def check_made(file: Path) -> Callable[[Finished, str], None]:
     """The check of an export: it ended well and the file is there and not empty."""
 
     def check(finished: Finished, log: str) -> None:
-        printed = file.read_text(errors="replace")[:2000] if file.suffix == ".csv" and file.exists() else ""
+        printed = ""
+        if file.suffix == ".csv" and file.exists():
+            with open(file, errors="replace") as export:
+                printed = export.read(2000)
         errors = re.findall(r"==ERROR== (.*)", log + printed)
         if finished.outcome != "ok" or errors:
             raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else nsys.last_line(log)}")

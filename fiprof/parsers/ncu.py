@@ -79,6 +79,7 @@ def write_tables(profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.T
         ("hotspots", hotspots),
     ):
         tables.write(out, name, table)
+    missing = [*missing, *(f"launches: {sentence}" for sentence in profile.left_out)]
     absent = [metric.name for metric in METRICS if metric.expected and _column(profile, metric) is None]
     if not stalls.num_rows:
         missing = [*missing, "stalls: neither ratios nor samples were collected (section WarpStateStats)"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,9 +69,10 @@ def read_rules(path: Path, profile: Profile) -> pa.Table:
 
 def _percent(cell: str) -> float | None:
     try:
-        return float(cell.replace(",", ""))
+        percent = float(cell.replace(",", ""))
     except ValueError:
         return None
+    return percent if math.isfinite(percent) else None
 
 
 def rules_table(rules: Sequence[Rule]) -> pa.Table:

@@ -6,15 +6,17 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 DOMAIN = "fiprof"
+SAMPLED = "smsp__pcsamp_"
+"""How the names of ncu's counts of warp samples begin."""
 MEASURE = "measure"
-_ITERATION = re.compile(r"iter (\d+)")
+_ITERATION = re.compile(r"iter (\d{1,9})")
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
 # name once more. It may hold colons itself; that it comes twice says where it ends.
 _RANGE = re.compile(rf"{DOMAIN}:(?P<name>.*)(?::[^:]*){{5}}:(?P=name)", re.DOTALL)
@@ -72,6 +74,23 @@ class Profile:
     """Metric -> the text of each launch's cell; only metrics that have one."""
     unscaled: frozenset[str] = frozenset()
     """Metrics whose unit is not known, their values as found."""
+    left_out: tuple[str, ...] = ()
+    """What ncu wrote and cannot have measured, a sentence each."""
+
+    @classmethod
+    def sound(cls, *, values: NDArray[np.float64], metrics: tuple[str, ...], **others: Any) -> Profile:
+        """A profile without infinities, and without negative or broken counts of samples: those become NaN."""
+        import numpy as np
+
+        counts = np.array([name.startswith(SAMPLED) for name in metrics], bool)[:, None]
+        with np.errstate(invalid="ignore"):
+            unsound = np.isinf(values) | (counts & ((values < 0) | (values != np.floor(values)) & ~np.isnan(values)))
+            unsound |= counts & (values >= 2.0**63)
+        rows = np.flatnonzero(unsound.any(axis=1))
+        values[unsound] = np.nan
+        names = ", ".join(metrics[row] for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
+        left_out = (f"values that no launch has are left out: {names}",) if len(rows) else ()
+        return cls(values=values, metrics=metrics, left_out=left_out, **others)
 
     def of(self, metric: str) -> NDArray[np.float64] | None:
         """A metric's value for each launch; None where the report has no such metric."""

@@ -93,7 +93,7 @@ def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: S
         if base is not None and base[1] != 1.0:
             row *= base[1]
     names = tuple(metrics)
-    return Profile(
+    return Profile.sound(
         launches=launches,
         metrics=names,
         units=tuple(unit if base is None else base[0] for unit, base in zip(found, bases, strict=True)),
@@ -120,7 +120,9 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
     numbers = cells("ID", made=_integer)
     ids = [launch for launch in numbers if launch is not None]
     if len(ids) < count:
-        raise page.error(f"has no launch ID in row {numbers.index(None) + 1}")
+        row = numbers.index(None)
+        found = columns["ID"][row] if "ID" in columns else None
+        raise page.error(f"has no launch ID in row {row + 1}" + (f": {found[:40]!r}" if found else ""))
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
     return tuple(
@@ -153,8 +155,9 @@ def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: in
 
 
 def _integer(cell: str) -> int | None:
+    """A number that the tables have room for (32 bits)."""
     digits = cell.replace(",", "").strip()
-    return int(digits) if digits.isascii() and digits.isdigit() else None
+    return int(digits) if re.fullmatch("[0-9]{1,10}", digits) and int(digits) < 1 << 31 else None
 
 
 def _read_transposed(page: Page) -> Profile:

@@ -81,7 +81,8 @@ def _actions(report: Path) -> Iterator[Action]:
 def _launch(number: int, action: Action) -> Launch:
     def integer(metric: str) -> int | None:
         found = action.metric_by_name(metric)
-        return int(found.value()) if found is not None and found.has_value() else None
+        value = found.value() if found is not None and found.has_value() else None
+        return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else None
 
     def dimensions(prefix: str) -> str:
         return "x".join(str(integer(f"launch__{prefix}_dim_{axis}") or 1) for axis in "xyz")
@@ -129,7 +130,14 @@ def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:
                 values[row, launch] = value * factor
             elif value:
                 texts.setdefault(name, [None] * len(launches))[launch] = value
-    return Profile(launches, names, tuple(units), values, texts, frozenset(unscaled))
+    return Profile.sound(
+        launches=launches,
+        metrics=names,
+        units=tuple(units),
+        values=values,
+        texts=texts,
+        unscaled=frozenset(unscaled),
+    )
 
 
 def _rules(launch: int, action: Action) -> Iterator[Rule]:

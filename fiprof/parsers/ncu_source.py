@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,10 @@ def _listings(page: Page) -> Iterator[Listing]:
         elif listing and columns and row:
             if len(row) != columns.count:
                 raise page.cut_short(f"an instruction of {kernel} has {len(row)} of {columns.count} cells")
-            listing.instructions.append(columns.instruction(row))
+            try:
+                listing.instructions.append(columns.instruction(row))
+            except ValueError as error:
+                raise page.error(f"has an instruction of {kernel} at {row[0][:40]!r}, which is no address") from error
     if listing:
         yield listing
 
@@ -214,10 +218,14 @@ class _Columns:
         )
 
     def instruction(self, row: list[str]) -> Instruction:
+        """Raises ValueError for an address that is none of 63 bits."""
+        address = int(row[0], 16)
+        if not 0 <= address < 1 << 63:
+            raise ValueError
         samples = _count(row, self.samples)
         reasons = {reason: _count(row, i) or 0 for reason, i in self.reasons.items()} if samples else {}
         return Instruction(
-            address=int(row[0], 16),
+            address=address,
             sass=row[1].strip(),
             samples=samples,
             samples_not_issued=_count(row, self.not_issued),
@@ -229,8 +237,9 @@ class _Columns:
 
 
 def _count(row: list[str], place: int | None) -> int | None:
+    """A whole number that the table has room for; None for all else."""
     cell = "" if place is None else row[place].replace(",", "")
-    return int(cell) if cell.isdigit() else None
+    return int(cell) if re.fullmatch("[0-9]{1,18}", cell) else None
 
 
 def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:

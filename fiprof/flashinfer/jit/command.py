@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import SettingsCommand, format_option, show, split, supervision_options
+from fiprof.cli.options import FiniteRange, SettingsCommand, format_option, show, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -37,7 +37,14 @@ if TYPE_CHECKING:
     help="Where the folder of the cold caches is made [default: the temporary folder].",
 )
 @click.option("--keep", is_flag=True, help="Leave that folder, with the logs; it is removed otherwise.")
-@click.option("--timeout", default=900.0, show_default=True, metavar="S", help="Seconds that each process may take.")
+@click.option(
+    "--timeout",
+    type=FiniteRange(0, min_open=True),
+    default=900.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that each process may take.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
 @supervision_options
 @format_option
