@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import lzma
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -152,6 +153,17 @@ def test_one_bad_run_hides_no_other(damage: bytes, tmp_path: Path) -> None:
     rows = {row["name"]: row for row in json.loads(printed)["rows"]}
     assert [rows[name]["status"] for name in ("good-1", "bad", "good-2")] == ["complete", "damaged", "complete"]
     assert rows["bad"]["reason"].startswith(f"{tmp_path}/bad/run.json is damaged or not fiprof's: ")
+
+
+@pytest.mark.fault("a raw file changed after the run, or put in from another one", "`parse` reads and names it")
+def test_parse_names_a_raw_file_that_its_run_did_not_make(tmp_path: Path) -> None:
+    folder = copied("all", tmp_path)
+    assert "is not the file" not in ends_well("parse", str(folder))
+    with lzma.open(RUNS["decode"] / "ncu/raw.csv.xz") as other:
+        (folder / "ncu/raw.csv").write_bytes(other.read())
+    printed = ends_well("parse", str(folder))
+    assert f"note: {folder}/ncu/raw.csv is not the file that its run made: its checksum in run.json differs" in printed
+    assert f"note: {folder}/ncu/raw.csv is of another run: decode[" in printed
 
 
 # Tables

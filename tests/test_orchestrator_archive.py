@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,21 @@ def test_runs_are_found_by_path_name_prefix_and_latest(archive: Archive, monkeyp
     assert archive.find("latest") in (first, second)
     monkeypatch.chdir(archive.root.parent)
     assert Archive(Path("artifacts")).find(f"artifacts/{second.name[:-3]}").name == second.name
+
+
+@pytest.mark.fault("the time zone changed between two runs, or a manifest damaged", "`latest` is by the time in UTC")
+def test_latest_is_by_the_time_of_the_start(tmp_path: Path) -> None:
+    for name, started in (
+        ("20261101-020000-tokyo", "2026-11-01T02:00:00+09:00"),
+        ("20261031-200000-london", "2026-10-31T20:00:00+00:00"),
+        ("20261031-150000-new-york", "2026-10-31T18:00:00-04:00"),
+        ("20260101-000000-damaged", 7),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"started": started}))
+    archive = Archive(tmp_path)
+    assert [name[16:] for name in archive.by_time()] == ["damaged", "tokyo", "london", "new-york"]
+    assert archive.find("latest").name == "20261031-150000-new-york"
 
 
 def test_a_prefix_of_several(archive: Archive) -> None:

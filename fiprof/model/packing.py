@@ -75,6 +75,17 @@ def _copy(folder: Path, name: str, target: Path) -> None:
             out.write(block)
 
 
+def checksum(folder: Path, name: str) -> str:
+    """SHA-256 of a raw file's plain content. Raises as :func:`unpacked`, OSError."""
+    digest = hashlib.sha256()
+    if confined.exists(folder, name):
+        with confined.open_file(folder, name) as plain:
+            return hashlib.file_digest(plain, "sha256").hexdigest()  # type: ignore[arg-type]
+    for block in _unpack(folder, name):
+        digest.update(block)
+    return digest.hexdigest()
+
+
 def pack(folder: Path) -> list[Path]:
     """Compress the files of a run that its actions made. Returns those that were; a packed one is left alone.
 

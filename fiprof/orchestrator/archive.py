@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import fiprof
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
+from fiprof.model.decode import MisfitError, decode
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE, TABLES
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 
@@ -40,10 +41,14 @@ class Archive:
     root: Path
 
     def names(self) -> list[str]:
-        """The runs, oldest first (names begin with their time)."""
+        """The runs by name, which begins with the local time of the start."""
         if not self.root.is_dir():
             return []
         return sorted(path.parent.name for path in self.root.glob(f"[!.]*/{FILE_NAME}"))
+
+    def by_time(self) -> list[str]:
+        """The runs, oldest first by what their manifests say: names are in local time, and clocks are set back."""
+        return sorted(self.names(), key=lambda name: (_started(self.root / name), name))
 
     def unfinished(self) -> list[Path]:
         """Folders of collects that are still going on, or whose fiprof was killed."""
@@ -61,7 +66,7 @@ class Archive:
         if text == "latest":
             if not names:
                 raise FiprofError(f"{self.root} holds no run", "fiprof collect --kernel prefill makes one", exit_code=2)
-            return self.root / names[-1]
+            return self.root / self.by_time()[-1]
         if text in names:
             return self.root / text
         folder = Archive(path.parent) if len(path.parts) > 1 else self
@@ -108,6 +113,23 @@ class Archive:
                     _rename(made / "run", partial)
                     return RunFolder(self.root, name, owner)
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """What is read of a manifest for the order of runs."""
+
+    started: datetime
+
+
+def _started(folder: Path) -> datetime:
+    """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
+    with contextlib.suppress(MisfitError, OSError):
+        started = decode((folder / FILE_NAME).read_bytes(), _Start).started
+        return started if started.tzinfo else started.replace(tzinfo=UTC)
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.strptime(folder.name[:15], "%Y%m%d-%H%M%S").astimezone()
+    return datetime.fromtimestamp(0, UTC)
 
 
 @dataclasses.dataclass

@@ -16,6 +16,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES
+from fiprof.model.manifest import read_manifest
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def parse_all(folder: Path) -> Parsed:
             f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
             "its run.json says how far the run came",
         )
+    missing += _changed(folder)
     with _new_tables(folder) as out:
         for source in sources:
             try:
@@ -127,6 +129,7 @@ def parse_all(folder: Path) -> Parsed:
             except FiprofError as error:
                 problems.append(error)
         made = [path.stem for path in out.glob("*.parquet")]
+        missing += _of_another_run(folder, out)
         _keep_others(folder / TABLES, out)
         try:
             parse_checks(folder, out)
@@ -134,6 +137,31 @@ def parse_all(folder: Path) -> Parsed:
         except FiprofError as error:
             problems.append(error)
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
+
+
+def _changed(folder: Path) -> Iterator[str]:
+    """A sentence for each raw file that is not what its run made, by the checksum in run.json; none without one."""
+    with contextlib.suppress(FiprofError):
+        actions = read_manifest(folder).actions
+        made = {entry.path: entry.sha256 for action in actions for entry in action.files}
+        for name in (NSYS_SQLITE, *NCU_PAGES.values(), NCU_REPORT):
+            if name in made and packing.exists(folder, name):
+                with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
+                    if packing.checksum(folder, name) != made[name]:
+                        yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
+
+
+def _of_another_run(folder: Path, out: Path) -> Iterator[str]:
+    """A sentence for each tool that saw a case which is none of the run's."""
+    from fiprof.model import tables
+
+    with contextlib.suppress(FiprofError):
+        known = {case.id for case in read_manifest(folder).cases}
+        for table, source in (("kernels", NSYS_SQLITE), ("launches", NCU_PAGES["raw"])):
+            if tables.table_path(out, table).exists():
+                foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - {None} - known
+                if foreign:
+                    yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
 
 
 def whole(folder: Path) -> bool:

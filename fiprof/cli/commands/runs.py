@@ -29,6 +29,6 @@ def command(archive: Archive, format_: Format) -> None:
         except FiprofError as error:
             return error.message
 
-    show(runs.runs([(archive.root / name, manifest(name)) for name in archive.names()]), format_)
+    show(runs.runs([(archive.root / name, manifest(name)) for name in archive.by_time()]), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")
