@@ -30,12 +30,23 @@ class CaseQuantity(Key):
 
     def traced(self, run: Run, case: str | None) -> TracedNumber | None:
         """The number with its provenance; None without it. case: its id."""
-        return None if case is None else self.trace(run, case)
+        if case is None:
+            return None
+        # Every launch of a case asks for it, and it is made of all of them.
+        known = run.once(_traced)
+        if (self, case) not in known:
+            known[self, case] = self.trace(run, case)
+        return known[self, case]
 
     def of(self, run: Run, case: str | None) -> float | None:
         """The number in its unit."""
         found = self.traced(run, case)
         return None if found is None else found.value
+
+
+def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
+    """What was asked of a run so far."""
+    return {}
 
 
 def total(numbers: Sequence[TracedNumber]) -> TracedNumber | None:
