@@ -273,7 +273,8 @@ def _plain(session: Session, commands: steps.Commands) -> None:
 
 def _trace(session: Session, commands: steps.Commands) -> None:
     """nsys; once more without the GPU metrics where they are refused."""
-    check, watch = steps.check_trace(session.path), _watch(session, "nsys")
+    replayed = session.journal.manifest.replayed_from is not None
+    check, watch = steps.check_trace(session.path, replayed=replayed), _watch(session, "nsys")
     hz = session.request.gpu_metrics_hz
     try:
         session.run(commands.trace(hz), check, watch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,17 +38,33 @@ def workload_environment(baseline: Path) -> dict[str, Any]:
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit of the checkout around a folder, with ``-dirty`` after changes; None outside one."""
-    if shutil.which("git") is None:
-        return None
+    """The commit of the checkout around a folder, with ``-dirty`` after changes; None outside one.
+
+    Its configuration may be a stranger's: no program that it names is run.
+    """
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-        return done.stdout.strip() or None
+        filters = _git(folder, "config", "--null", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process)$")
+        empty = {f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(filters.split("\0")[:-1])}
+        none = {**empty, **{key.replace("KEY", "VALUE"): "" for key in empty}, "GIT_CONFIG_COUNT": str(len(empty))}
+        commit = _git(folder, "describe", "--always", "--abbrev=12", "--exclude=*").strip()
+        # A submodule is asked under a configuration of its own.
+        changes = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
+        dirty = commit and _git(folder, *changes, env=none)
+        return f"{commit}-dirty" if dirty else commit or None
     return None
+
+
+def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
+    """What git prints; empty where it fails. Raises OSError where there is none, subprocess.TimeoutExpired."""
+    safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
+    done = subprocess.run(
+        ["git", *safe, *words],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",
+        timeout=GIT_TIMEOUT_S,
+        check=False,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
+    )
+    return done.stdout if done.returncode == 0 else ""

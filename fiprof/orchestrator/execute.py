@@ -64,6 +64,8 @@ class Replay:
                 self._copy(path)
         for entry in action.files:
             if not packing.exists(self.source, entry.path):
+                if entry.private:  # left out of what was handed on; nothing is parsed from it
+                    continue
                 raise FiprofError(
                     f"{self.source} has no {entry.path}, which its run made",
                     "a replay needs all raw files; fiprof show, stalls and report read what is there",

@@ -284,7 +284,7 @@ def _probe_command(request: JitRequest, case: Case, number: int, state: str, scr
 def probe_argv(python: str) -> tuple[str, ...]:
     """How an interpreter starts the probe: as a module where it is fiprof's own, else by path."""
     if python == sys.executable:
-        return (python, "-m", PROBE)
+        return (python, "-P", "-m", PROBE)
 
     return (python, str(Path(__file__).with_name("probe.py")))
 

@@ -238,8 +238,9 @@ def _workload(actions: Sequence[Action]) -> list[str]:
     starts = [index for index, word in enumerate(argv[:end]) if word == "run"]
     if not starts:
         return []
-    # python -m fiprof.workloads run, or python …/__main__.py run.
-    return argv[max(starts[0] - (3 if argv[starts[0] - 2] == "-m" else 2), 0) : end]
+    # python -P -m fiprof.workloads run, or python …/__main__.py run.
+    start = max(starts[0] - (3 if argv[starts[0] - 2] == "-m" else 2), 0)
+    return argv[max(start - (argv[start] == "-P"), 0) : end]
 
 
 def _index(argv: Sequence[str], words: Sequence[str]) -> int | None:

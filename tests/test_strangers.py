@@ -1,0 +1,225 @@
+"""A run or study folder made by a stranger: nothing outside it is written, moved, read or run, and nothing waits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fiprof import confined
+from fiprof.model import packing
+from fiprof.reports import bundle
+from tests.conftest import Fiprof, fake_programs
+from tests.recorded_runs import RUNS, STUDY, copied
+
+SECRET = "a private key, and no more"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with tables in an archive, and a folder outside it that is not to be touched."""
+    outside = tmp_path / "outside"
+    (outside / "folder").mkdir(parents=True)
+    (outside / "id_rsa").write_text(SECRET)
+    (tmp_path / "artifacts").mkdir()
+    return copied("prefill-decode-rope", tmp_path / "artifacts")
+
+
+def untouched(folder: Path) -> bool:
+    """Whether what lies outside is as it was, and nothing of it came in."""
+    there = sorted(path.relative_to(folder / "outside").as_posix() for path in (folder / "outside").rglob("*"))
+    inside = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    copies = [path for path in inside if path.stat().st_size < 10_000 and SECRET.encode() in path.read_bytes()]
+    return there == ["folder", "id_rsa"] and copies == [folder / "outside/id_rsa"]
+
+
+def link(run: Path, name: str, target: str = "id_rsa") -> None:
+    """A link to something outside in place of a run's file or folder."""
+    path = run / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(run.parents[1] / "outside" / target)
+
+
+def name_file(run: Path, name: str, data: bytes = SECRET.encode()) -> None:
+    """Have run.json say that the run made a file."""
+    manifest = json.loads((run / "run.json").read_text())
+    manifest["actions"][0]["files"] = [{"path": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}]
+    (run / "run.json").write_text(json.dumps(manifest))
+
+
+def fifo(run: Path, name: str) -> None:
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+
+
+ATTACKS: list[tuple[str, Callable[[Path], None], list[str], str]] = [
+    # What the folder has, what is asked of it, what is said.
+    ("partial", lambda run: link(run, "nsys/.trace.sqlite.partial"), ["pack", "latest"], ""),
+    ("report", lambda run: link(run, "report.md"), ["report", "latest", "--format", "md"], "report.md is a link"),
+    ("tables", lambda run: link(run, "tables", "folder"), ["parse", "latest"], "tables is a link"),
+    ("tables read", lambda run: link(run, "tables", "folder"), ["show", "latest"], "tables is a link"),
+    ("a table", lambda run: link(run, "tables/launches.parquet"), ["stalls", "latest"], "launches.parquet is a link"),
+    ("a climbing name", lambda run: name_file(run, "../../outside/id_rsa"), ["pack", "latest"], "names no file inside"),
+    ("an absolute name", lambda run: name_file(run, f"{run.parents[1]}/outside/id_rsa"), ["pack", "latest"], "names no"),
+    ("replayed names", lambda run: name_file(run, "../../outside/id_rsa"), ["collect", "--replay", "latest"], "names no"),
+    ("a raw file", lambda run: link(run, "ncu/raw.csv"), ["parse", "latest"], "raw.csv is a link"),
+    ("a folder", lambda run: link(run, "ncu", "folder"), ["parse", "latest"], "ncu is a link"),
+    ("a replayed file", lambda run: link(run, "nsys/trace.sqlite"), ["collect", "--replay", "latest"], "is a link"),
+    ("a replayed log", lambda run: link(run, "logs/plain.log"), ["collect", "--replay", "latest"], "is a link"),
+    ("bundled timings", lambda run: link(run, "baseline.jsonl"), ["report", "latest", "--bundle", "x.zip"], "is a link"),
+    ("bundled table", lambda run: link(run, "tables/x.parquet"), ["report", "latest", "--bundle", "x.zip"], "is a link"),
+    ("bundled report", lambda run: link(run, "nsys/trace.nsys-rep"), ["report", "latest", "--bundle", "x.zip"], "is a link"),
+    ("a manifest", lambda run: link(run, "run.json"), ["show", "latest"], "is a link"),
+    ("a FIFO for a manifest", lambda run: fifo(run, "run.json"), ["show", "latest"], "run.json is a FIFO"),
+    ("a FIFO for timings", lambda run: fifo(run, "baseline.jsonl"), ["report", "latest"], "baseline.jsonl is a FIFO"),
+    ("a FIFO for raw data", lambda run: fifo(run, "ncu/raw.csv"), ["parse", "latest"], "raw.csv is a FIFO"),
+    ("a FIFO for a table", lambda run: fifo(run, "tables/launches.parquet"), ["stalls", "latest"], "is a FIFO"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attack", "command", "said"), [pytest.param(*each[1:], id=each[0]) for each in ATTACKS])
+def test_a_hostile_run(
+    attack: Callable[[Path], None], command: list[str], said: str, fiprof: Fiprof, run: Path, tmp_path: Path
+) -> None:
+    attack(run)
+    done = fiprof(*command)
+    assert "Traceback" not in done.stderr
+    assert said in " ".join(done.stderr.split()) and bool(said) == (done.returncode != 0), done.stderr
+    assert untouched(tmp_path)
+    if (tmp_path / "x.zip").exists():
+        with zipfile.ZipFile(tmp_path / "x.zip") as made:
+            assert not [name for name in made.namelist() if SECRET.encode() in made.read(name)]
+
+
+@pytest.mark.parametrize("name", [".lock", "reports", "results", "set-aside", "a-run", ".partial-a-run"])
+def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
+    outside = tmp_path / "outside/folder"
+    shutil.copytree(STUDY, tmp_path / "study", ignore=shutil.ignore_patterns("reports", "results", "2026*"))
+    outside.mkdir(parents=True)
+    if name.endswith("a-run"):
+        shutil.copytree(RUNS["decode"], outside, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.xz"))
+    before = sorted(tmp_path.glob("outside/**/*"))
+    (tmp_path / "study" / name).symlink_to(outside if name != ".lock" else tmp_path / "outside/made")
+    done = fiprof("study", "flashinfer", "--quick", "--results-only", "--out", "study")
+    assert "Traceback" not in done.stderr
+    assert sorted(tmp_path.glob("outside/**/*")) == before
+    if name not in ("set-aside", ".partial-a-run"):
+        assert done.returncode == 1 and "is a link" in done.stderr
+
+
+def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MiB of zeros in 10 kB: against what run.json records, and against what 10 kB can hold of a profiler's file."""
+    bomb = lzma.compress(bytes(1 << 26))
+    (run / "ncu/raw.csv.xz").write_bytes(bomb)
+    done = fiprof("parse", "latest")
+    assert done.returncode == 1
+    assert "raw.csv.xz holds more than its run made of ncu/raw.csv" in done.stderr
+    monkeypatch.setattr(packing, "_recorded", lambda *_: 1 << 62, raising=False)
+    name_file(run, "ncu/raw.csv", bytes(1 << 26))
+    done = fiprof("parse", "latest")
+    assert "raw.csv.xz holds more than" in done.stderr
+    assert not list(run.glob(".fiprof-*"))
+
+
+@pytest.mark.parametrize("target", ["fifo", "link", "/dev/null"])
+def test_only_a_file_is_replaced_by_a_bundle(target: str, fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    """As root, /dev/null became a zip file."""
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("/dev/null")
+    if target == "/dev/null":
+        with pytest.raises(Exception, match="/dev/null is a device, not a file"):
+            confined.require_replaceable(Path(target))
+        return
+    done = fiprof("report", str(run), "--format", "md", "--bundle", target)
+    assert done.returncode == 1 and "fiprof: " + target + " is a " in done.stderr
+    assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_times_that_a_zip_cannot_say(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    os.utime(run / "run.json", (0, 0))
+    os.utime(run / "baseline.jsonl", (4_417_977_600, 4_417_977_600))
+    done = fiprof("report", "latest", "--format", "md", "--bundle", "x.zip")
+    assert done.returncode == 0, done.stderr
+    with zipfile.ZipFile(tmp_path / "x.zip") as made:
+        years = {Path(info.filename).name: info.date_time[0] for info in made.infolist()}
+    assert (years["run.json"], years["baseline.jsonl"]) == (1980, 2107)
+
+
+def test_a_colon_in_a_path(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "artifacts").rename(tmp_path / "run:1")
+    shutil.rmtree(tmp_path / "run:1" / run.name / "tables")
+    assert fiprof("show", "latest", "--artifacts", "run:1").returncode == 0
+    assert fiprof("pack", f"run:1/{run.name}").returncode == 0
+    assert fiprof("report", f"run:1/{run.name}", "--bundle", "a:b.zip", "--out", "c:d").returncode == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a:b.zip", "c:d", "outside", "run:1"]
+
+
+def test_two_packs_at_once(run: Path) -> None:
+    for name in ("ncu/raw.csv", "ncu/details.csv", "nsys/trace.sqlite"):
+        subprocess.run(["xz", "-d", str(run / f"{name}.xz")], check=True)
+    argv = [sys.executable, "-m", "fiprof", "pack", str(run)]
+    both = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [each.communicate()[1] for each in both if each.wait(120)] == []
+    there = sorted(path.name for path in run.rglob("*.[xz]*") if path.suffix in (".xz", ".csv", ".sqlite"))
+    assert there == ["details.csv.xz", "profile.ncu-rep.xz", "raw.csv.xz", "trace.sqlite.xz"]
+    for action in json.loads((run / "run.json").read_text())["actions"]:
+        for file in action["files"]:
+            if packing.exists(run, file["path"]):
+                with packing.unpacked(run, file["path"]) as plain:
+                    assert hashlib.sha256(plain.read_bytes()).hexdigest() == file["sha256"]
+
+
+# Code in the current folder
+
+
+@pytest.mark.parametrize("command", [["env"], ["collect", "--kernel", "rmsnorm"]])
+def test_code_in_the_current_folder_does_not_run(
+    command: list[str], fiprof: Fiprof, tmp_path: Path, recorded: Path
+) -> None:
+    """Modules of common names; and a checkout that names programs to git: a monitor, a hook and a filter."""
+    ran = tmp_path / "ran"
+    for name in ("json", "torch", "click", "nvtx", "msgspec", "argparse", "sitecustomize"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write({name!r})\nraise ImportError\n")
+    evil = tmp_path / "evil"
+    evil.write_text(f"#!/bin/sh\necho git >> {ran}\ncat\n")
+    evil.chmod(0o755)
+    for words in (
+        ["init", "-q"],
+        ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "--allow-empty", "-m", "x"],
+        ["config", "core.fsmonitor", str(evil)],
+        ["config", "filter.a=b.clean", str(evil)],
+        ["config", "filter.process.process", str(evil)],
+    ):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    (tmp_path / "watched").write_text("one")
+    subprocess.run(["git", "-c", "core.fsmonitor=", "add", "watched"], cwd=tmp_path, check=True)
+    (tmp_path / ".gitattributes").write_text("watched filter=a=b\n")
+    (tmp_path / "watched").write_text("two")
+    ran.unlink(missing_ok=True)
+    (tmp_path / "x-1.dist-info").mkdir()
+    (tmp_path / "x-1.dist-info/entry_points.txt").write_text("[fiprof.commands]\nevil = evil:command\n")
+    env = {**fake_programs(tmp_path, recorded), "FIPROF_PYTHON": sys.executable}
+    done = fiprof(*command, env=env)
+    assert not ran.exists(), ran.read_text()
+    assert done.stdout
+    if command[0] == "collect":
+        (made,) = (tmp_path / "artifacts").iterdir()
+        commit = json.loads((made / "run.json").read_text())["environment"]["git"]
+        assert len(commit) == len("0123456789ab-dirty") and commit.endswith("-dirty")
+
+
+def test_the_first_and_last_time_of_a_zip() -> None:
+    first, last = bundle.ZIP_TIMES_S
+    assert (first, last) == (315_619_200, 4_354_732_800)
