@@ -72,7 +72,7 @@ def test_several_runs_go_into_a_folder_of_their_own(fiprof: Fiprof, run: Path, t
 
 
 def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
-    done = fiprof("report", "latest", "--bundle", "send.zip", "--with-private")
+    done = fiprof("report", "latest", "--bundle", "send.zip")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "send.zip"
     with zipfile.ZipFile(tmp_path / "send.zip") as bundle:
@@ -80,7 +80,7 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
         names = set(bundle.namelist())
         top = {"report.md", "report.html", "guide.md", "numbers.csv"}
         inside = {f"{run.name}/{name}" for name in (
-            "run.json", "baseline.jsonl", "ncu/profile.ncu-rep", "nsys/trace.nsys-rep", "tables/launches.csv",
+            "run.json", "baseline.jsonl", "ncu/profile.ncu-rep", "tables/launches.csv",
             "tables/launches.parquet", "tables/gpu_metrics.parquet", "tables/checks.csv",
         )}  # fmt: skip
         assert top | inside <= names
@@ -93,7 +93,7 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
             for action in json.loads(bundle.read(f"{run.name}/run.json"))["actions"]
             for file in action["files"]
         }
-        for name in ("ncu/profile.ncu-rep", "nsys/trace.nsys-rep"):
+        for name in ("ncu/profile.ncu-rep",):
             assert hashlib.sha256(bundle.read(f"{run.name}/{name}")).hexdigest() == made[name]
         rows = list(csv.DictReader(io.StringIO(bundle.read(f"{run.name}/tables/launches.csv").decode())))
         assert [row["launch"] for row in rows] == ["0", "1", "2", "3", "4", "5"]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import lzma
+import sqlite3
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -10,8 +14,8 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import mask, mask_words, secrets
-from fiprof.parsers.nsys_scrub import scrub
-from tests.conftest import Fiprof
+from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
+from tests.conftest import REPOSITORY, Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, altered, parsed, query
 
 HUSH = {
@@ -134,3 +138,27 @@ def test_what_is_a_secret() -> None:
         mask("Authorization: Bearer eyJhbGciOi.eyJzdWIi.c2ln; hf_abcdefghijklmnop", ())
         == "Authorization: Bearer ***; ***"
     )
+
+
+def test_recorded_files_hold_nothing_of_a_machine() -> None:
+    """Folders of a home or checkout, variables, the names of hosts and users; packed files are unpacked."""
+    listed = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "artifacts/recorded", "tests/data"]
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")[:-1]
+    personal = (
+        b"/home/", b"/root", b"/Users/", b"/work/", b"HOME=", b"PATH=/", b"PWD=", b"USER=", b"LOGNAME=", b"HOSTNAME=",
+        b"SHELL=", b"FIPROF_SUPERVISED", b"FLASHINFER_WORKSPACE_BASE=/", b"SSH_", b"TOKEN=",
+    )  # fmt: skip
+    found: list[tuple[str, object]] = []
+    for name in names:
+        data = (REPOSITORY / name).read_bytes()
+        data = lzma.decompress(data) if name.endswith(".xz") else data
+        found += [(name, text) for text in personal if text in data]
+        if data.startswith(b"SQLite format 3\0"):
+            with contextlib.closing(sqlite3.connect(":memory:")) as export:
+                export.deserialize(data)
+                tables = {row[0] for row in export.execute("SELECT name FROM sqlite_master")}
+                found += [(name, table) for table in DROPPED if table in tables]
+                if EXPORTED_BY[0] in tables:
+                    host = f"SELECT value FROM {EXPORTED_BY[0]} WHERE name IN ('EXPORT_HOST', 'EXPORT_USER')"
+                    found += [(name, value) for (value,) in export.execute(host) if value]
+    assert len(names) > 100 and found == []

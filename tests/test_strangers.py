@@ -106,7 +106,7 @@ def test_a_hostile_run(
 @pytest.mark.parametrize("name", [".lock", "reports", "results", "set-aside", "a-run", ".partial-a-run"])
 def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     outside = tmp_path / "outside/folder"
-    shutil.copytree(STUDY, tmp_path / "study", ignore=shutil.ignore_patterns("reports", "results", "2026*"))
+    shutil.copytree(STUDY, tmp_path / "study", ignore=shutil.ignore_patterns(name, "reports", "2026*"))
     outside.mkdir(parents=True)
     if name.endswith("a-run"):
         shutil.copytree(RUNS["decode"], outside, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.xz"))
@@ -116,7 +116,7 @@ def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert sorted(tmp_path.glob("outside/**/*")) == before
     if name not in ("set-aside", ".partial-a-run"):
-        assert done.returncode == 1 and "is a link" in done.stderr
+        assert "is a link" in done.stderr
 
 
 def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, read
 
@@ -88,10 +89,19 @@ def load(folder: Path) -> Study:
     schema, or there is no result at all.
     """
     results = folder / RESULTS
-    info = read(results / ENVIRONMENT, EnvironmentInfo)
+    info = read(_inside(folder, ENVIRONMENT), EnvironmentInfo)
     if not info.workloads and len(list(results.glob("*.json"))) < 2:
         raise FiprofError(f"{results} has no results of any kernel", "fiprof study NAME measures them")
-    return Study(folder, info, tuple(read(results / f"{name}.json", KernelResults) for name in info.workloads))
+    return Study(folder, info, tuple(read(_inside(folder, f"{name}.json"), KernelResults) for name in info.workloads))
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The path of one of a study's results. Raises FiprofError where a link or a name leads out of its folder."""
+    try:
+        confined.exists(folder, f"{RESULTS}/{name}")
+    except ValueError as error:
+        raise FiprofError(f"{folder / RESULTS / ENVIRONMENT}: {error}", "its workloads are names of results") from error
+    return folder / RESULTS / name
 
 
 # Why there is nothing

@@ -287,7 +287,8 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
     with (
         atomic_write(table_path(folder, name)) as partial,
         pq.ParquetWriter(
-            partial,
+            # A relative path with a colon would be a URI.
+            partial.absolute(),
             typed,
             compression="zstd",
             # Numbers gain nothing from a dictionary: without, the table of metrics is smaller and written faster.
@@ -320,7 +321,7 @@ class Reader:
             )
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
-            self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
+            self._file = pq.ParquetFile(self.path.absolute(), page_checksum_verification=True)
             found = self._file.schema_arrow
         if problem := _misfit(name, found):
             raise self._damaged(problem)

@@ -52,7 +52,8 @@ class Archive:
 
     def unfinished(self) -> list[Path]:
         """Folders of collects that are still going on, or whose fiprof was killed."""
-        return sorted(self.root.glob(f"{PARTIAL_PREFIX}*/")) if self.root.is_dir() else []
+        found = self.root.glob(f"{PARTIAL_PREFIX}*/") if self.root.is_dir() else ()
+        return sorted(path for path in found if not path.is_symlink())
 
     def find(self, text: str) -> Path:
         """The run folder that a path, a name, a prefix of either, or ``latest`` means.

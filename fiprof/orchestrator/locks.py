@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from fiprof import confined
 from fiprof.errors import FiprofError, Interrupted
 
 POLL_S = 0.2
@@ -69,17 +70,10 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> int:
-    # Not O_CREAT on an existing file: in a sticky folder the kernel refuses that for another user's file.
-    with contextlib.suppress(FileNotFoundError):
-        return os.open(path, os.O_RDWR)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        return os.open(path, os.O_RDWR)
+        return confined.open_lock(path)
     except OSError as error:
         raise FiprofError(f"{path} cannot be made: {error.strerror}", "set TMPDIR to a folder you can write") from error
-    os.fchmod(descriptor, 0o666)
-    return descriptor
 
 
 def _try(descriptor: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fiprof import confined
 from fiprof.analysis import claims
 from fiprof.analysis.study import Study, load
 from fiprof.files import write_whole
@@ -24,7 +25,7 @@ def documents(folder: Path) -> list[Path]:
 
     reports = folder / "reports"
     made = pages(load(folder))
-    reports.mkdir(exist_ok=True)
+    confined.make_folder(folder, reports.name)
     written = []
     for name, page in made.items():
         for suffix, text in ((".md", markdown.render(page, whole=f"{name}.html")), (".html", html.render(page))):

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
-from fiprof import files
+from fiprof import confined, files
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packs, versioned
 from fiprof.model.decode import SCHEMA
 from fiprof.model.layout import STUDY_FILE
-from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.settings import StudySettings
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import recover
@@ -121,7 +121,9 @@ class StudyFolder:
 
     def runs(self) -> dict[str, Manifest]:
         """Name -> manifest of the complete runs, oldest first."""
-        found = {name: read_manifest(self.path / name) for name in self.archive.names()}
+        # A link to a folder elsewhere is no run of the study.
+        there = [name for name in self.archive.names() if confined.exists(self.path, f"{name}/{FILE_NAME}")]
+        found = {name: read_manifest(self.path / name) for name in there}
         return {name: manifest for name, manifest in found.items() if manifest.status == "complete"}
 
     def done(self) -> dict[str, str]:
@@ -144,7 +146,7 @@ class StudyFolder:
         """Move a run folder out of the study; it is kept to be looked at."""
         aside = self.path / SET_ASIDE
         with file_errors(aside):
-            aside.mkdir(exist_ok=True)
+            confined.make_folder(self.path, SET_ASIDE)
             os.rename(self.path / name, _free(aside / name))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 import fiprof
+from fiprof import confined
 from fiprof.files import file_errors
 from fiprof.model import results
 from fiprof.model.manifest import CaseEntry, Manifest
@@ -31,7 +32,7 @@ def write_results(definition: Definition, folder: StudyFolder, entries: Mapping[
             parse_all(folder.path / name)
     cases = _cases(folder, runs, entries)
     with file_errors(folder.path):
-        (folder.path / RESULTS).mkdir(exist_ok=True)
+        confined.make_folder(folder.path, RESULTS)
         for workload in definition.workloads:
             found = [cases[case.id] for case in definition.cases if case.workload == workload and case.id in cases]
             if found:
