@@ -22,6 +22,9 @@ from fiprof.errors import FiprofError
 TEMPORARY = ".fiprof-"
 """What the name of a file or folder begins with that is not to outlive its process."""
 
+LARGEST_TEXT = 256 << 20
+"""Bytes of a file that is read as a whole; ``run.json`` of 200 cases has 0.1 MB."""
+
 _KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a FIFO",
@@ -74,7 +77,7 @@ def open_file(folder: Path, name: str) -> BinaryIO:
         raise
 
 
-def read_bytes(folder: Path, name: str, limit: int) -> bytes:
+def read_bytes(folder: Path, name: str, limit: int = LARGEST_TEXT) -> bytes:
     """The whole of a regular file of at most ``limit`` bytes. Raises as :func:`path`, FiprofError for a larger one."""
     with open_file(folder, name) as file:
         data = file.read(limit + 1)

@@ -60,6 +60,8 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: 
         assert any(b"SEKRET" in data for data in read.values()) == there
         assert (b"--with-private" in read["guide.md"]) != there
     # Packed, it is as private as before.
+    for large in ("nsys/trace.sqlite", "ncu/profile.ncu-rep", "ncu/source.csv"):
+        (run / large).unlink()
     assert fiprof("pack", "latest").returncode == 0
     assert (run / "nsys/trace.nsys-rep.xz").stat().st_mode & 0o777 == 0o600
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model.decode import MisfitError, convert, objects
 from fiprof.model.environment import Gpu
@@ -95,7 +96,7 @@ def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
         return []
     found: list[tuple[dict[str, Any], object]] = []
     try:
-        for number, record in objects(path.read_bytes()):
+        for number, record in objects(confined.read_bytes(path.parent, path.name)):
             schema = KINDS.get(str(record.get("kind")))
             found.append((record, convert(record, schema, line=number) if schema else None))
     except OSError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write
 
@@ -314,7 +315,7 @@ class Reader:
 
         self.folder = folder
         self.path = table_path(folder, name)
-        if not self.path.exists():
+        if not confined.exists(folder.parent, f"{folder.name}/{self.path.name}"):
             raise FiprofError(
                 f"{folder.parent} has no table {name}",
                 f"fiprof parse {folder.parent} makes the tables from the raw files, where the run has them",

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model.decode import MisfitError, check_schemas, decode
 
@@ -35,7 +36,7 @@ def read(path: Path, kind: type[T], *, newest: int, makes: str, damaged: str, re
     Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
     try:
-        data = path.read_bytes()
+        data = confined.read_bytes(path.parent, path.name)
         version = decode(data, _Version).schema_version
         if version > newest:
             raise FiprofError(
