@@ -119,14 +119,27 @@ def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
         assert "is a link" in done.stderr
 
 
-def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["nsys", "logs", "unfinished", "tables"])
+def test_a_run_that_seems_killed(name: str, fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    """The next command finishes such a run: removes what is half made, and moves reports aside."""
+    partial = run.rename(run.with_name(f".partial-{run.name}"))
+    (partial / "nsys/trace.nsys-rep").write_text("half")
+    manifest = json.loads((partial / "run.json").read_text())
+    (partial / "run.json").write_text(json.dumps({**manifest, "actions": []}))
+    (tmp_path / "outside/.gate").write_text("not a gate")
+    (tmp_path / "outside/folder").rmdir()
+    link(partial, name, ".")
+    fiprof("runs")
+    assert sorted(path.name for path in (tmp_path / "outside").iterdir()) == [".gate", "id_rsa"]
+
+
+def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path) -> None:
     """64 MiB of zeros in 10 kB: against what run.json records, and against what 10 kB can hold of a profiler's file."""
     bomb = lzma.compress(bytes(1 << 26))
     (run / "ncu/raw.csv.xz").write_bytes(bomb)
     done = fiprof("parse", "latest")
     assert done.returncode == 1
     assert "raw.csv.xz holds more than its run made of ncu/raw.csv" in done.stderr
-    monkeypatch.setattr(packing, "_recorded", lambda *_: 1 << 62, raising=False)
     name_file(run, "ncu/raw.csv", bytes(1 << 26))
     done = fiprof("parse", "latest")
     assert "raw.csv.xz holds more than" in done.stderr

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from fiprof import files
+from fiprof import confined, files
 from fiprof.errors import FiprofError
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES
 from fiprof.model.manifest import FILE_NAME, read_manifest
@@ -79,19 +79,24 @@ def _finish(partial: Path) -> Path:
     clear_run(partial)
     made = {entry.path for action in manifest.actions for entry in action.files}
     warnings = list(manifest.warnings)
-    for path in [path for name in RAW_FOLDERS for path in (partial / name).glob("*")]:
+    folders = [partial / name for name in RAW_FOLDERS if not (partial / name).is_symlink()]
+    for path in [path for folder in folders for path in folder.glob("*")]:
         name = str(path.relative_to(partial))
         if name in made:
             continue
         if name in (NSYS_REPORT, NCU_REPORT) and not manifest.replayed_from:
-            (partial / UNFINISHED).mkdir(exist_ok=True)
-            os.rename(path, partial / UNFINISHED / path.name)
+            kept = confined.make_folder(partial, UNFINISHED) / path.name
+            os.rename(path, kept)
+            # Not read to its end, so nobody knows whether it holds an environment.
+            if not kept.is_symlink():
+                kept.chmod(0o600)
             warnings.append(f"{UNFINISHED}/{path.name} was being written when {KILLED}")
         elif not path.is_dir():
             path.unlink()
     if not parse.whole(partial):
         shutil.rmtree(partial / TABLES, ignore_errors=True)
     for name in (RESERVE, OWNER, "logs/.gate"):
-        (partial / name).unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            confined.remove(partial, name)
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX))
     return folder.finish(dataclasses.replace(manifest, status="interrupted", reason=KILLED, warnings=warnings))
