@@ -15,7 +15,7 @@ from fiprof.model.finding import Finding, Value
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.rates import SM_HZ
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import Run
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -132,10 +132,6 @@ class Check:
     """ncu's launch ID; None where it is about more."""
     values: Mapping[str, Value] = field(default_factory=dict)
     """What else goes into its words; ``why``, a NotChecked, where there was not enough to tell."""
-
-    def concerns(self, launch: Launch) -> bool:
-        """Whether it is about a launch, or about its case as a whole."""
-        return self.launch == launch.launch if self.launch is not None else self.case == launch.case is not None
 
     @property
     def outcome(self) -> Outcome:

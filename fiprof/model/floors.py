@@ -156,11 +156,20 @@ def _longest(run: Run, case: str) -> Launch | None:
 
 def is_main(run: Run, launch: Launch) -> bool:
     """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
-    beside = [other for other in run.launches_of(launch.case) if other.iteration == launch.iteration]
+    count, together_us = run.once(_iterations)[launch.case, launch.iteration]
     traced = run.trace.cases.get(launch.case or "")
-    if launch.duration_us is None or (traced is not None and traced.executions > len(beside)):
+    if launch.duration_us is None or (traced is not None and traced.executions > count):
         return False  # ncu was asked for some of the kernels only
-    return launch.duration_us >= MAIN_SHARE * sum(other.duration_us or 0.0 for other in beside)
+    return launch.duration_us >= MAIN_SHARE * together_us
+
+
+def _iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
+    """Case and iteration -> how many launches ncu has of it, and their time, µs."""
+    found: dict[tuple[str | None, int | None], tuple[int, float]] = {}
+    for launch in run.launches:
+        count, together_us = found.get((launch.case, launch.iteration), (0, 0.0))
+        found[launch.case, launch.iteration] = (count + 1, together_us + (launch.duration_us or 0.0))
+    return found
 
 
 def _crossing_bytes(run: Run, case: str) -> TracedNumber | None:

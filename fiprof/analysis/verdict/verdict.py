@@ -98,7 +98,10 @@ class _Judge:
     def __init__(self, run: Run, of_cases: Mapping[str, CaseVerdict], failed: Sequence[Check]) -> None:
         self.run = run
         self.cases = of_cases
-        self.failed = failed
+        self.failed: dict[str | int | None, list[Check]] = defaultdict(list)
+        """Case, or launch -> the checks about it that failed."""
+        for check in failed:
+            self.failed[check.case if check.launch is None else check.launch].append(check)
         self.rules = quoted_rules.by_launch(run)
         self.code = instructions.by_launch(run)
         self.floors = {case.id: floor(run, case.id) for case in run.cases}
@@ -144,7 +147,7 @@ class _Judge:
             code=self.code.get(launch.launch),
         )
         steps = (*self._measured(launch), *advice.steps(situation))
-        why = doubts(found, launch, [each for each in self.failed if each.concerns(launch)])
+        why = doubts(found, launch, [*self.failed[launch.launch], *(self.failed[launch.case] if launch.case else [])])
         return LaunchVerdict(
             **vars(found),
             row=launch,
