@@ -14,7 +14,7 @@ import click
 
 from fiprof.cli import output
 from fiprof.errors import FiprofError
-from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +52,8 @@ def archive_option(function: F) -> F:
         from fiprof.orchestrator.archive import Archive
 
         archive = Archive(Path(artifacts))
+        # Where a bundle was being written.
+        clear(Path())
         if archive.unfinished():
             from fiprof.orchestrator.recovery import recover
 
