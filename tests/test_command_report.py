@@ -138,8 +138,8 @@ def test_a_full_disk_leaves_nothing_half_written(run: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr.splitlines() == [
-        f"fiprof: artifacts/{run.name}/report.md: no file may be as large here (ulimit -f)",
-        "  free some space, or write it elsewhere with --out DIR",
+        f"fiprof: artifacts/{run.name}/report.md: no file may be as large here",
+        "  raise ulimit -f, or write it elsewhere with --out DIR",
     ]
     assert (run / "report.md").read_text() == "the one before\n"
     assert not list(run.glob(".report*"))

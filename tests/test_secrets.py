@@ -30,6 +30,7 @@ def holding(folder: Path, text: str = "SEKRET") -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in files if text.encode() in path.read_bytes())
 
 
+@pytest.mark.fault("secrets in the environment of a collect", "in no file of the run but nsys's own, which is private")
 def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     """The profiled programs have their whole environment; nsys writes it down, and a failing one says some of it."""
     said = tmp_path / "programs/SEKRET-3"
@@ -66,6 +67,7 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: 
     assert (run / "nsys/trace.nsys-rep.xz").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.fault("a program prints a token as it fails", "the message and run.json have ***")
 def test_last_words_are_masked(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     said = Path(fakes["FIPROF_PYTHON"])
     said.write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
@@ -118,6 +120,7 @@ def test_a_string_in_use_stays_without_its_secret(tmp_path: Path) -> None:
     assert {"LR=0.1", "as ***"} <= ranges
 
 
+@pytest.mark.fault("an export that cannot be cleared of the environment", "the step fails in one line; it is not kept")
 def test_an_export_that_cannot_be_scrubbed(tmp_path: Path) -> None:
     (tmp_path / "trace.sqlite").write_bytes(b"SQLite format 3\\0 and no more" * 99)
     with pytest.raises(FiprofError, match="cannot be cleared of the environment"):

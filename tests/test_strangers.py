@@ -17,7 +17,6 @@ import pytest
 
 from fiprof import confined
 from fiprof.model import packing
-from fiprof.reports import bundle
 from tests.conftest import Fiprof, fake_programs
 from tests.recorded_runs import RUNS, STUDY, copied
 
@@ -89,6 +88,13 @@ ATTACKS: list[tuple[str, Callable[[Path], None], list[str], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.fault("a link in a run folder: a raw file, log, table, run.json, tables/, ncu/", "one line; not followed")
+@pytest.mark.fault(
+    "a link where a report, a packed file or a temporary is to be written", "what it leads to is untouched"
+)
+@pytest.mark.fault("run.json names files with ../ or an absolute path", "run.json is refused, with the field")
+@pytest.mark.fault("a FIFO in place of run.json, a raw file, timings or a table", "one line; nothing waits for it")
+@pytest.mark.fault("a bundle or a replay of a run with links", "one line; nothing from outside is in it")
 @pytest.mark.parametrize(("attack", "command", "said"), [pytest.param(*each[1:], id=each[0]) for each in ATTACKS])
 def test_a_hostile_run(
     attack: Callable[[Path], None], command: list[str], said: str, fiprof: Fiprof, run: Path, tmp_path: Path
@@ -103,6 +109,7 @@ def test_a_hostile_run(
             assert not [name for name in made.namelist() if SECRET.encode() in made.read(name)]
 
 
+@pytest.mark.fault("a link in a study folder: .lock, reports/, results/, a run", "one line; nothing outside is written")
 @pytest.mark.parametrize("name", [".lock", "reports", "results", "set-aside", "a-run", ".partial-a-run"])
 def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     outside = tmp_path / "outside/folder"
@@ -119,6 +126,7 @@ def test_a_hostile_study(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
         assert "is a link" in done.stderr
 
 
+@pytest.mark.fault("a folder that seems to be of a killed run, with links in it", "nothing outside is removed or moved")
 @pytest.mark.parametrize("name", ["nsys", "logs", "unfinished", "tables"])
 def test_a_run_that_seems_killed(name: str, fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     """The next command finishes such a run: removes what is half made, and moves reports aside."""
@@ -133,6 +141,7 @@ def test_a_run_that_seems_killed(name: str, fiprof: Fiprof, run: Path, tmp_path:
     assert sorted(path.name for path in (tmp_path / "outside").iterdir()) == [".gate", "id_rsa"]
 
 
+@pytest.mark.fault("64 MiB of zeros in a packed file of 10 kB", "one line; what was unpacked of it is removed")
 def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path) -> None:
     """64 MiB of zeros in 10 kB: against what run.json records, and against what 10 kB can hold of a profiler's file."""
     bomb = lzma.compress(bytes(1 << 26))
@@ -146,6 +155,7 @@ def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path) -> None:
     assert not list(run.glob(".fiprof-*"))
 
 
+@pytest.mark.fault("--bundle /dev/null, a link or a FIFO, as root", "refused: only files are replaced")
 @pytest.mark.parametrize("target", ["fifo", "link", "/dev/null"])
 def test_only_a_file_is_replaced_by_a_bundle(target: str, fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     """As root, /dev/null became a zip file."""
@@ -160,6 +170,7 @@ def test_only_a_file_is_replaced_by_a_bundle(target: str, fiprof: Fiprof, run: P
     assert (tmp_path / "fifo").is_fifo() and (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.fault("files of 1970 and 2110 go into a bundle", "the nearest time that a zip file can say")
 def test_times_that_a_zip_cannot_say(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     os.utime(run / "run.json", (0, 0))
     os.utime(run / "baseline.jsonl", (4_417_977_600, 4_417_977_600))
@@ -170,6 +181,7 @@ def test_times_that_a_zip_cannot_say(fiprof: Fiprof, run: Path, tmp_path: Path) 
     assert (years["run.json"], years["baseline.jsonl"]) == (1980, 2107)
 
 
+@pytest.mark.fault("a colon in the archive's path", "a path like any other")
 def test_a_colon_in_a_path(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     (tmp_path / "artifacts").rename(tmp_path / "run:1")
     shutil.rmtree(tmp_path / "run:1" / run.name / "tables")
@@ -179,6 +191,7 @@ def test_a_colon_in_a_path(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a:b.zip", "c:d", "outside", "run:1"]
 
 
+@pytest.mark.fault("two packs of a run at once", "both end well; every file is whole")
 def test_two_packs_at_once(run: Path) -> None:
     for name in ("ncu/raw.csv", "ncu/details.csv"):
         subprocess.run(["xz", "-d", str(run / f"{name}.xz")], check=True)
@@ -194,9 +207,33 @@ def test_two_packs_at_once(run: Path) -> None:
                     assert hashlib.sha256(plain.read_bytes()).hexdigest() == file["sha256"]
 
 
+# What is pasted or run
+
+
+@pytest.mark.fault("an environment key `A;touch x;B` in run.json", "run.json is refused, with the field")
+def test_what_the_report_prints_for_a_shell(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    action = manifest["actions"][0] = {
+        **manifest["actions"][0],
+        "step": "x\ntouch step",
+        "argv": ["printf", "%s", "a;b"],
+    }
+    for key, said in (("A;touch key;B", "is no name of an environment variable"), ("A", "")):
+        action["env"] = {key: "'; touch value; $(touch value)" + "x" * 200}
+        (run / "run.json").write_text(json.dumps(manifest))
+        done = fiprof("report", "latest", "--format", "md")
+        assert said in done.stderr and (done.returncode == 0) == (not said)
+    report = (run / "report.md").read_text()
+    command = report[report.index("# x\\ntouch step") :].partition("\n\n")[0]
+    pasted = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert pasted.stdout == "a;b"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["artifacts", "outside"]
+
+
 # Code in the current folder
 
 
+@pytest.mark.fault("json.py and torch.py, a checkout that names programs to git", "none of them runs")
 @pytest.mark.parametrize("command", [["env"], ["collect", "--kernel", "rmsnorm"]])
 def test_code_in_the_current_folder_does_not_run(
     command: list[str], fiprof: Fiprof, tmp_path: Path, recorded: Path
@@ -231,8 +268,3 @@ def test_code_in_the_current_folder_does_not_run(
         (made,) = (tmp_path / "artifacts").iterdir()
         commit = json.loads((made / "run.json").read_text())["environment"]["git"]
         assert len(commit) == len("0123456789ab-dirty") and commit.endswith("-dirty")
-
-
-def test_the_first_and_last_time_of_a_zip() -> None:
-    first, last = bundle.ZIP_TIMES_S
-    assert (first, last) == (315_619_200, 4_354_732_800)

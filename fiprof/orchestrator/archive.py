@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
+from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
@@ -125,8 +126,8 @@ class _Start:
 
 def _started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
-    with contextlib.suppress(MisfitError, OSError):
-        started = decode((folder / FILE_NAME).read_bytes(), _Start).started
+    with contextlib.suppress(MisfitError, FiprofError, OSError):
+        started = decode(confined.read_bytes(folder, FILE_NAME), _Start).started
         return started if started.tzinfo else started.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.strptime(folder.name[:15], "%Y%m%d-%H%M%S").astimezone()
