@@ -55,6 +55,12 @@ def settle() -> None:
     _handle(lambda: None)
 
 
+def finish() -> None:
+    """Ignore signals for good: CPython takes handlers of its own away before it has ended."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _raise() -> None:
     global _raised
     _raised = True

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fiprof.reports.view import FORMATS, Column, Document, Format, Value, View, view_of, warnings
 from fiprof.reports.writers import render
-from fiprof.text import cell_width, escape_control, shorten
+from fiprof.text import cell_width, csv_cell, escape_control, shorten
 
 COLUMNS = (
     Column("kernel", "kernel"),
@@ -160,7 +160,7 @@ def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width:
     assert len(markdown) == len(rows) + 2
     assert {len(re.findall(r"(?<!\\)(?:\\\\)*\|", line)) for line in markdown} == {3}
     back = list(csv.reader(io.StringIO(render(view, "csv"))))
-    assert [row[0] for row in back[1:]] == [escape_control(name) for name, _ in rows]
+    assert [row[0] for row in back[1:]] == [csv_cell(name) for name, _ in rows]
     assert [item["kernel"] for item in json.loads(render(view, "json"))["rows"]] == [name for name, _ in rows]
 
 

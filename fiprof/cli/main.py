@@ -106,6 +106,7 @@ def main() -> None:
     # Where a KeyboardInterrupt came out of code given as text, as dataclasses makes it, CPython ends itself by SIGINT
     # whatever the exit status, unless other such code ran since.
     eval("0")
+    interrupts.finish()
     sys.exit(status)
 
 

@@ -373,8 +373,6 @@ class Run:
             if action.step.startswith(tool) and action.outcome != "ok":
                 ended = {"step": action.step, "outcome": action.outcome, "message": action.message}
                 return Finding(Missing.STEP_SAID if action.message else Missing.STEP_ENDED, ended)
-        if self.has(FIRST_TABLES.get(tool, "")):
-            return Finding(Missing.NO_KERNELS, {"tool": tool})
         if manifest.status == "interrupted" and not any(
             action.step == EXPORTS.get(tool) for action in manifest.actions
         ):
@@ -382,4 +380,6 @@ class Run:
         if not any(action.step.startswith(tool) for action in manifest.actions):
             kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
             return Finding(kind, {"tool": tool, "reason": manifest.reason})
+        if self.has(FIRST_TABLES.get(tool, "")):
+            return Finding(Missing.NO_KERNELS, {"tool": tool})
         return Finding(Missing.NO_TABLES, {"tool": tool, "run": str(self.path)})
