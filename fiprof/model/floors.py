@@ -156,14 +156,14 @@ def _longest(run: Run, case: str) -> Launch | None:
 
 def is_main(run: Run, launch: Launch) -> bool:
     """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
-    count, together_us = run.once(_iterations)[launch.case, launch.iteration]
+    count, together_us = run.once(iterations)[launch.case, launch.iteration]
     traced = run.trace.cases.get(launch.case or "")
     if launch.duration_us is None or (traced is not None and traced.executions > count):
         return False  # ncu was asked for some of the kernels only
     return launch.duration_us >= MAIN_SHARE * together_us
 
 
-def _iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
+def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
     """Case and iteration -> how many launches ncu has of it, and their time, µs."""
     found: dict[tuple[str | None, int | None], tuple[int, float]] = {}
     for launch in run.launches:

@@ -113,6 +113,11 @@ def _imbalance(row: Row, idle: float) -> Part:
     return Part.UNEVEN_WORK
 
 
+def _by(kind: Kind, number: Comparison, part: Part | None = None) -> Bottleneck:
+    """What a number that is no resource's use shows to bind."""
+    return Bottleneck(kind, part, number.value, number)
+
+
 @dataclass(frozen=True)
 class _Pool:
     """What there is to choose from."""
@@ -131,12 +136,12 @@ class _Pool:
         without: of LAUNCH, CONCURRENT and IMBALANCE the one that is left out.
         """
         if without is not Kind.LAUNCH and self.waiting and self.waiting.reached:
-            return Bottleneck(Kind.LAUNCH, None, self.waiting.value, self.waiting)
+            return _by(Kind.LAUNCH, self.waiting)
         busiest = what_is_fed(self.resources)
         if busiest is not None and busiest.value >= SATURATED.value:
             return busiest
         if without is not Kind.CONCURRENT and self.beside and self.beside.reached:
-            return Bottleneck(Kind.CONCURRENT, None, self.beside.value, self.beside)
+            return _by(Kind.CONCURRENT, self.beside)
         if without is not Kind.IMBALANCE and self.idle and self.idle.reached:
             return self._imbalanced()
         if not self.known:
@@ -150,7 +155,7 @@ class _Pool:
 
     def _imbalanced(self) -> Bottleneck:
         assert self.idle is not None
-        return Bottleneck(Kind.IMBALANCE, self.imbalance, self.idle.value, self.idle)
+        return _by(Kind.IMBALANCE, self.idle, self.imbalance)
 
     def runner_up(
         self, found: Bottleneck | None, differs: Callable[[Bottleneck], bool]
@@ -174,7 +179,7 @@ class _Pool:
             yield self.first(without=Kind.LAUNCH), found.value - WAITING.value
             return
         if self.waiting:
-            yield Bottleneck(Kind.LAUNCH, None, self.waiting.value, self.waiting), WAITING.value - self.waiting.value
+            yield _by(Kind.LAUNCH, self.waiting), WAITING.value - self.waiting.value
         yield from self._by_use(found)
         if found.kind in _USED and found.value >= SATURATED.value:
             return
@@ -182,7 +187,7 @@ class _Pool:
             yield self.first(without=Kind.CONCURRENT), found.value - BESIDE.value
             return
         if self.beside:
-            yield Bottleneck(Kind.CONCURRENT, None, self.beside.value, self.beside), BESIDE.value - self.beside.value
+            yield _by(Kind.CONCURRENT, self.beside), BESIDE.value - self.beside.value
         if found.kind is Kind.IMBALANCE:
             yield self.first(without=Kind.IMBALANCE), found.value - IDLE.value
         elif self.idle:
@@ -204,9 +209,7 @@ class _Pool:
             yield second, found.value - second.value
         below = self.beside if self.beside and self.beside.reached else self.idle
         if found.value >= SATURATED.value and below and below.reached:
-            lower = (
-                Bottleneck(Kind.CONCURRENT, None, below.value, below) if below is self.beside else self._imbalanced()
-            )
+            lower = _by(Kind.CONCURRENT, below) if below is self.beside else self._imbalanced()
             yield lower, found.value - SATURATED.value
         elif self.idle is not None:
             yield self._latency(), found.value - BUSY.value

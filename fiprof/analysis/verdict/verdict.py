@@ -23,7 +23,7 @@ from fiprof.analysis.verdict.situation import Situation
 from fiprof.analysis.verdict.step import Step
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding
-from fiprof.model.floors import dram_use, floor, is_main
+from fiprof.model.floors import dram_use, floor, is_main, iterations
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
@@ -105,14 +105,11 @@ class _Judge:
         self.rules = quoted_rules.by_launch(run)
         self.code = instructions.by_launch(run)
         self.floors = {case.id: floor(run, case.id) for case in run.cases}
-        self.together: dict[tuple[str | None, int | None], float] = defaultdict(float)
-        """Case and iteration -> the time of all its launches, µs."""
         self.longest: dict[str | None, float] = defaultdict(float)
         """Case -> its longest launch, µs."""
         kernels: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
         for launch in run.launches:
             duration = launch.duration_us or 0.0
-            self.together[launch.case, launch.iteration] += duration
             self.longest[launch.case] = max(self.longest[launch.case], duration)
             kernels[launch.case or ""][launch.kernel] += duration
         self.main = {case: max(times, key=times.__getitem__) for case, times in kernels.items()}
@@ -174,7 +171,7 @@ class _Judge:
     def _share(self, launch: Launch) -> float | None:
         if launch.case is None or launch.duration_us is None:
             return None
-        together = self.together[launch.case, launch.iteration]
+        _, together = self.run.once(iterations)[launch.case, launch.iteration]
         return launch.duration_us / together if together else None
 
     def _excess(self, launch: Launch) -> tuple[float | None, float | None]:
