@@ -48,6 +48,7 @@ def render(page: Page, *, whole: str = "") -> str:
     whole: a relative path to where tables are in full, e.g. ``report.html``; named below tables that are cut.
     """
     blocks = [f"# {_heading(page.title)}"]
+    blocks += [_paragraph(_words(page.subtitle))] if page.subtitle else []
     blocks += ["\n".join(_facts(page.facts))] if page.facts else []
     blocks += [_paragraph(" · ".join(map(_inline, page.links)))] if page.links else []
     writer = _Writer(whole)

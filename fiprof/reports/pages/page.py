@@ -145,6 +145,8 @@ class Section:
     title: str
     blocks: tuple[Block, ...] = ()
     sections: tuple[Section, ...] = ()
+    folded: bool = False
+    """For looking things up: HTML folds it until a link leads into it."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ class Page:
 
     title: str
     sections: tuple[Section, ...]
+    subtitle: str = ""
+    """One line under the title, e.g. the run's name."""
     facts: tuple[tuple[str, str], ...] = ()
     """What stands below the title: name and value, e.g. ("GPU", "NVIDIA H200")."""
     links: tuple[Link, ...] = field(default=())

@@ -48,8 +48,11 @@ function finish(place) {
 }
 
 function unfold(anchor) {
-  const folded = anchor && document.getElementById(decodeURIComponent(anchor.slice(1)))?.closest("details");
-  if (folded) folded.open = true;
+  const target = anchor && document.getElementById(decodeURIComponent(anchor.slice(1)));
+  if (!target) return;
+  for (let at = target; at; at = at.parentElement) if (at.matches("details")) at.open = true;
+  const own = target.matches("section") && target.querySelector(":scope > details");
+  if (own) own.open = true;
 }
 
 for (const folded of document.querySelectorAll("details")) {
