@@ -1,6 +1,7 @@
 """fiprof ended by a signal at random moments: nothing runs on, nothing is left, lost or falsely said.
 
-Here once for each command and signal; ``make soak`` does it 20 times. FIPROF_SOAK_SEED repeats a failure's moments.
+Here once for each command and signal; ``make soak`` does it 20 times, each a test of its own that workers share out.
+FIPROF_SOAK_SEED repeats a failure's moments.
 """
 
 from __future__ import annotations
@@ -121,30 +122,27 @@ class Kill:
     "every command ended at random moments by INT, TERM, HUP or KILL",
     "nothing runs on, is left or lost; no false reason",
 )
+@pytest.mark.parametrize("turn", range(MOMENTS))
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed(name: str, number: signal.Signals, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_killed(name: str, number: signal.Signals, turn: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     scenario = SCENARIOS[name]
-    nsys = request.getfixturevalue("nsys_path") if scenario.real_nsys else None
-    chance = random.Random(f"{SEED} {name} {number}")
-    for turn in range(MOMENTS):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        env = {**fake_programs(folder, RECORDED), "XDG_CACHE_HOME": str(folder / "cache"), "NO_COLOR": "1"}
-        if nsys:
-            env["FIPROF_NSYS"] = str(nsys)
-        scenario.prepare(folder)
-        before = raw_files(folder)
-        kill = killed(scenario, folder, env, number, chance.uniform(0, scenario.longest_s))
-        again = follow(scenario.next, folder, env)
-        where = f"FIPROF_SOAK_SEED={SEED}, {name}, {number.name}, turn {turn} at {kill.moment_s:.3f} s"
-        try:
-            check(kill, number, again, before, folder, env)
-        except AssertionError as error:
-            pytest.fail(
-                f"{where}: {error}\nstatus {kill.status}\n{kill.stdout[-1500:]}{kill.stderr[-1500:]}\nnext: {again.stderr[-1500:]}"
-            )
-        shutil.rmtree(folder)
+    env = {**fake_programs(tmp_path, RECORDED), "XDG_CACHE_HOME": str(tmp_path / "cache"), "NO_COLOR": "1"}
+    if scenario.real_nsys:
+        env["FIPROF_NSYS"] = str(request.getfixturevalue("nsys_path"))
+    scenario.prepare(tmp_path)
+    before = raw_files(tmp_path)
+    moment_s = random.Random(f"{SEED} {name} {number} {turn}").uniform(0, scenario.longest_s)
+    kill = killed(scenario, tmp_path, env, number, moment_s)
+    again = follow(scenario.next, tmp_path, env)
+    try:
+        check(kill, number, again, before, tmp_path, env)
+    except AssertionError as error:
+        pytest.fail(
+            f"FIPROF_SOAK={MOMENTS} FIPROF_SOAK_SEED={SEED}, at {kill.moment_s:.3f} s: {error}\nstatus {kill.status}\n"
+            f"{kill.stdout[-1500:]}{kill.stderr[-1500:]}\nnext: {again.stderr[-1500:]}"
+        )
+    shutil.rmtree(tmp_path)
 
 
 def killed(scenario: Scenario, folder: Path, env: dict[str, str], number: signal.Signals, moment_s: float) -> Kill:
