@@ -146,24 +146,16 @@ def require_replaceable(path: Path) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of a lock file, for reading and writing; made where it is missing, writable by all users.
+    """A descriptor of a lock file, for reading and writing; made where it is missing.
 
     Raises FiprofError where it is a link, has another name besides or is no regular file; OSError.
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        # Not O_CREAT on an existing file: in a sticky folder the kernel refuses that for another user's file.
+    with contextlib.suppress(FileNotFoundError):
         status = path.lstat()
-    except FileNotFoundError:
-        with contextlib.suppress(FileExistsError):
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
-            os.fchmod(descriptor, 0o666)
-            return descriptor
-        status = path.lstat()
-    _require(status, path)
-    if status.st_nlink > 1:
-        raise FiprofError(f"{path} is a file that has other names besides", "remove it")
-    return os.open(path, flags)
+        _require(status, path)
+        if status.st_nlink > 1:
+            raise FiprofError(f"{path} is a file that has other names besides", "remove it")
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
 
 
 @contextlib.contextmanager

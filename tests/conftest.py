@@ -86,6 +86,8 @@ def fake_programs(folder: Path, recorded: Path) -> dict[str, str]:
         "FAKE_RUN": str(recorded),
         "PYTHONPATH": python_path(),
         "TMPDIR": str(folder),
+        # A GPU of its own, so that no test waits for another's lock, and none of this machine's is asked.
+        "CUDA_VISIBLE_DEVICES": f"GPU-{folder}",
     }
 
 

@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pwd
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.orchestrator import locks
+from tests.conftest import Fiprof, python_path
+
+NOBODY = 65534
+GPU = f"GPU-test-{os.getpid()}"
 
 HOLDER = """
-import sys, threading
+import os, sys, threading
 from fiprof.orchestrator.locks import gpu_lock
-with gpu_lock("GPU-test", wait=False, waiting=print, stopping=threading.Event()):
+os.setuid(int(sys.argv[2]))
+with gpu_lock(sys.argv[1], wait=False, waiting=print, stopping=threading.Event()):
     print("held", flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-
-
 @pytest.fixture
-def holder() -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, with another folder for temporary files, that holds the lock."""
+    yield from holding(TMPDIR=str(tmp_path))
+
+
+def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, GPU, str(user)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": python_path(), **env},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
 
 
 def test_the_second_is_told_who_holds_it(holder: subprocess.Popen[str]) -> None:
     with pytest.raises(FiprofError) as caught, take(wait=False):
         pass
     assert f"process {holder.pid} of " in caught.value.message
-    holder.communicate()
 
 
 def test_the_second_waits(holder: subprocess.Popen[str]) -> None:
@@ -51,25 +62,50 @@ def test_the_second_waits(holder: subprocess.Popen[str]) -> None:
     with take(wait=True, said=said):
         assert len(said) == 1
         assert f"process {holder.pid} of " in said[0]
-    holder.communicate()
 
 
-def test_waiting_can_be_interrupted(holder: subprocess.Popen[str]) -> None:
+@pytest.mark.usefixtures("holder")
+def test_waiting_can_be_interrupted() -> None:
     stopping = threading.Event()
     stopping.set()
     with pytest.raises(Interrupted), take(wait=True, stopping=stopping):
         pass
-    holder.communicate()
 
 
-def test_the_lock_is_for_every_user(tmp_path: Path) -> None:
-    with take(wait=False):
-        assert (tmp_path / "fiprof-gpu-GPU-test.lock").stat().st_mode & 0o777 == 0o666
+@pytest.mark.fault("two users with a TMPDIR each profile one GPU", "the second waits, or is told who has it")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_the_lock_is_for_every_user() -> None:
+    for holder in holding(user=NOBODY, TMPDIR="/nowhere"):
+        with pytest.raises(FiprofError, match=f"process {holder.pid} of {pwd.getpwuid(NOBODY).pw_name} since 2"):
+            take(wait=False).__enter__()
+
+
+@pytest.mark.fault("a study's lock names its holder in escapes, wrong types or a million brackets", "one line of text")
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (b'{"pid": 7, "user": "\\u001b[2J", "since": "\\n"}', "process 7 of \\x1b[2J since \\n"),
+        (b'{"pid": 1e99, "user": ["x"], "since": 0}', "another fiprof"),
+        (b"[" * 1_000_000, "another fiprof"),
+        (b"\xff\x00", "another fiprof"),
+    ],
+)
+def test_a_folders_lock_is_anybodys_text(
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, written: bytes, said: str
+) -> None:
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study/.lock").write_bytes(written)
+    with (tmp_path / "study/.lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        done = fiprof("study", "flashinfer", "--quick", "--out", "study", env=fakes)
+    assert (done.returncode, done.stderr) == (
+        1, f"fiprof: study is being worked on by {said}\n  wait for its end, or end it\n",
+    )  # fmt: skip
 
 
 def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
     return locks.gpu_lock(
-        "GPU-test",
+        GPU,
         wait=wait,
         waiting=(said if said is not None else []).append,
         stopping=stopping or threading.Event(),

@@ -6,101 +6,127 @@ And one session at a time in a study's folder.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
-import getpass
 import json
 import os
-import tempfile
+import pwd
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from fiprof import confined
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model.decode import MisfitError, decode
+from fiprof.text import escape_control
 
 POLL_S = 0.2
-
-
-def lock_path(gpu: str) -> Path:
-    """Where the lock of a GPU lies: shared by all users of the machine. gpu: UUID, or index where it has none."""
-    return Path(tempfile.gettempdir()) / f"fiprof-gpu-{gpu}.lock"
+LONGEST_ADDRESS = 108
+"""Bytes of a Unix socket's address, unix(7)."""
 
 
 @contextlib.contextmanager
 def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: threading.Event) -> Iterator[None]:
     """Hold the GPU's lock around a block.
 
+    The lock is an abstract socket's name, unix(7): no file that TMPDIR or a user's rights move, or a link leads away;
+    the kernel says who holds it, and lets it go with the process. Containers with a network each have a lock each.
+
+    gpu: UUID, or index where it has none.
     wait: wait for another holder's end, telling ``waiting`` who it is; otherwise raise at once.
     stopping: set by somebody who wants the waiting to end.
-    Raises FiprofError naming the holder, Interrupted when told to stop. The lock goes with the process.
+    Raises FiprofError naming the holder, Interrupted when told to stop.
     """
-    descriptor = _open(lock_path(gpu))
-    try:
+    address = os.fsencode(f"\0fiprof-gpu-{gpu}")[:LONGEST_ADDRESS]
+    with socket.socket(socket.AF_UNIX) as held:
         told = False
-        while not _try(descriptor):
-            holder = _holder(descriptor)
+        while not _bind(held, address, gpu):
             if not wait:
                 raise FiprofError(
-                    f"GPU {gpu} is being profiled by {holder}",
+                    f"GPU {gpu} is being profiled by {_listener(address)}",
                     "wait for it (collect waits unless --no-wait is given), or take another GPU with --gpu",
                 )
             if not told:
-                waiting(f"waiting for GPU {gpu}: {holder} is profiling on it")
+                waiting(f"waiting for GPU {gpu}: {_listener(address)} is profiling on it")
                 told = True
             if stopping.wait(POLL_S):
                 raise Interrupted
-        _sign(descriptor)
+        held.listen()
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _bind(held: socket.socket, address: bytes, gpu: str) -> bool:
+    try:
+        held.bind(address)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
+        return False
+    return True
+
+
+def _listener(address: bytes) -> str:
+    """Who holds a lock: the process that listens, by the kernel's word."""
+    with contextlib.suppress(OSError, psutil.Error), socket.socket(socket.AF_UNIX) as asking:
+        asking.setblocking(False)
+        asking.connect(address)
+        size = struct.calcsize("3i")
+        pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        return f"process {pid} of {_user(uid)} since {_time(psutil.Process(pid).create_time())}"
+    return "another fiprof"
 
 
 @contextlib.contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Hold a folder for this process around a block. Raises FiprofError naming who else has it."""
-    descriptor = _open(folder / ".lock")
+    path = folder / ".lock"
     try:
-        if not _try(descriptor):
-            raise FiprofError(f"{folder} is being worked on by {_holder(descriptor)}", "wait for its end, or end it")
-        _sign(descriptor)
+        descriptor = confined.open_lock(path)
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be made: {error.strerror}", "choose another folder with --out") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FiprofError(
+                f"{folder} is being worked on by {_signer(descriptor)}", "wait for its end, or end it"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        signed = _Signed(os.getpid(), _user(os.getuid()), _time(time.time()))
+        os.pwrite(descriptor, json.dumps(vars(signed)).encode(), 0)
         yield
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+@dataclass
+class _Signed:
+    """What the holder of a folder writes into its lock."""
+
+    pid: int
+    user: str
+    since: str
+
+
+def _signer(descriptor: int) -> str:
+    with contextlib.suppress(MisfitError):
+        signed = decode(os.pread(descriptor, 4096, 0), _Signed)
+        return escape_control(f"process {signed.pid} of {signed.user} since {signed.since}")
+    return "another fiprof"
+
+
+def _user(uid: int) -> str:
     try:
-        return confined.open_lock(path)
-    except OSError as error:
-        raise FiprofError(f"{path} cannot be made: {error.strerror}", "set TMPDIR to a folder you can write") from error
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
-def _try(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _sign(descriptor: int) -> None:
-    """Write down who holds the lock."""
-    os.ftruncate(descriptor, 0)
-    started = time.strftime("%Y-%m-%d %H:%M:%S")
-    os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "user": _user(), "since": started}).encode(), 0)
-
-
-def _holder(descriptor: int) -> str:
-    try:
-        holder = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {holder['pid']} of {holder['user']} since {holder['since']}"
-    except (ValueError, KeyError, TypeError):
-        return "another fiprof"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
+def _time(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
