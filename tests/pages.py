@@ -10,6 +10,7 @@ from fiprof.reports.pages.page import (
     Bullets,
     Caution,
     Code,
+    Diagram,
     Link,
     Observation,
     Page,
@@ -61,6 +62,14 @@ def wide(rows: int = 3) -> View:
     return View(
         columns, tuple((f"kernel_{r}", *(1e6 * r + i for i in range(12))) for r in range(rows)), title="A wide table"
     )
+
+
+DRAWING = Diagram(
+    "drawing",
+    "A block",
+    "KV ──► ┌──────┐\n       │░░░░░░│ <64> rows\n       └──┬───┘\n          ▼",
+    "What <b>it</b> is.",
+)
 
 
 def demo() -> Page:
@@ -118,7 +127,7 @@ def demo() -> Page:
             Section(
                 "story",
                 "Execution story",
-                (Table(LAUNCHES, anchor="table-launches"), chart, scaling, Table(wide())),
+                (Table(LAUNCHES, anchor="table-launches"), chart, scaling, Table(wide()), DRAWING),
                 (Section("story-hostile", "Hostile names", (Table(hostile),)),),
             ),
             Section(

@@ -10,7 +10,8 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.reports.pages import html
-from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Quoted, Section, Table, Text
+from fiprof.reports.pages.drawing import svg
+from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Quoted, RowLink, Section, Table, Text, target
 from fiprof.reports.view import Column, View
 from tests import pages
 
@@ -84,6 +85,23 @@ def test_names_are_text(demo: Elements) -> None:
 def test_words_of_a_program_are_code() -> None:
     page = Page("Title", (Section("a", "A", (Text(("Waits for ", Quoted("LDG <R8>"), ".")),)),))
     assert "Waits for <code>LDG &lt;R8&gt;</code>." in html.render(page)
+
+
+def test_a_drawing_is_lines_shades_and_text() -> None:
+    drawn = svg(pages.DRAWING.text)
+    assert "&lt;64&gt; rows" in drawn and drawn.count("<text") == 2
+    assert drawn.count("<rect") == 1
+    strokes = re.search(r'<path d="([^"]*)" style', drawn)
+    # The arrow; the box's upper and lower side; its left and right one; the line down to the arrow's head.
+    assert strokes and len(re.findall("M", strokes[1])) == 6
+    assert "░" not in drawn and "─" not in drawn
+
+
+def test_a_link_leads_to_a_row_where_rows_have_a_place() -> None:
+    link = RowLink("case", "analysis#cases", "case-1")
+    assert (target(link, ".html"), target(link, ".md")) == ("analysis.html#case-1", "analysis.md#cases")
+    table = Table(pages.LAUNCHES, row_anchors=("case-0", "case-1", "case-2", "case-3"))
+    assert '<tr id="case-1">' in html.render(Page("p", (Section("s", "S", (table,)),)))
 
 
 def test_a_figures_json_does_not_end_its_script() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.reports.view import FORMATS, Column, Document, Format, Value, View, view_of, warnings
-from fiprof.reports.writers import render
+from fiprof.reports.writers import render, terminal
 from fiprof.text import cell_width, csv_cell, escape_control, shorten
 
 COLUMNS = (
@@ -119,6 +119,20 @@ def test_numbers_are_never_cut() -> None:
     text = render(View(columns, (("k" * 10_000, *[123456.789] * 5),)), "table", width=40)
     assert text.count("123,456.79") == 5
     assert len(text.splitlines()[2].split()[0]) == 12
+
+
+def test_words_of_a_column_that_wraps_are_all_there() -> None:
+    words = "Capture the step in a CUDA graph and plan once a step"
+    columns = (Column("name", "problem"), Column("fix", "fix", wrap=True), Column("count", "cases"))
+    view = View(columns, (("The GPU waits", words, 8), ("Tail", "Smaller tiles", 3)))
+    lines = terminal.write(Document(view, (view,)), width=50, colour=False, bars=False).splitlines()
+    assert max(map(len, lines)) <= 50 and "…" not in "".join(lines)
+    assert " ".join(" ".join(lines).split()).count("Capture the step") == 1
+    assert [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")] == [
+        "problem",
+        "The",
+        "Tail",
+    ]
 
 
 def test_long_names_are_whole_in_json_and_csv_and_short_elsewhere() -> None:

@@ -43,6 +43,8 @@ class Column:
     """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
     least: int = 0
     """Cells that it takes in a table at least, so that tables below each other line up."""
+    wrap: bool = False
+    """Its words go on in further lines where they do not fit, instead of being shortened."""
 
 
 Sayable = Finding | StrEnum | str

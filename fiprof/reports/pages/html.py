@@ -15,7 +15,7 @@ from fiprof.errors import FiprofError
 from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
 from fiprof.reports.view import Column, Value, is_number, shown_columns, word
 from fiprof.reports.words import worded
-from fiprof.text import escape_control, shorten
+from fiprof.text import escape_control, escape_lines, shorten
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,6 +64,7 @@ def _grid(table: Table) -> dict[str, Any]:
     return {
         "heads": [(column, is_number(column, values)) for column, values in shown],
         "rows": list(zip(*columns, strict=True)),
+        "anchors": table.row_anchors or [""] * len(view.rows),
         "long": len(view.rows) > LONG_TABLE,
         "paged": len(view.rows) > PAGED_TABLE,
     }
@@ -106,6 +107,14 @@ def _href(value: Value) -> str:
     return "" if scheme and scheme[1].lower() not in ("http", "https") else href
 
 
+def _drawing(text: str) -> Any:
+    from markupsafe import Markup
+
+    from fiprof.reports.pages.drawing import svg
+
+    return Markup(svg(escape_lines(text)))
+
+
 def _kind(block: object) -> str:
     return type(block).__name__.lower()
 
@@ -125,7 +134,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    environment.filters.update(worded=worded, escape_control=escape_control, parts=_parts, kind=_kind, grid=_grid)
+    environment.filters.update(
+        worded=worded, escape_control=escape_control, parts=_parts, kind=_kind, grid=_grid, drawing=_drawing
+    )
     environment.globals["contents_depth"] = CONTENTS_DEPTH
     return environment
 

@@ -16,6 +16,7 @@ from fiprof.reports.pages.page import (
     Caution,
     Chart,
     Code,
+    Diagram,
     Link,
     Observation,
     Page,
@@ -81,7 +82,7 @@ class _Writer:
                 return [_wrapped(f"**Caution:** {_words(block.text)}", "> ", "> ")]
             case Table():
                 return self.table(block, level)
-            case Chart():
+            case Chart() | Diagram():
                 return _chart(block, level)
             case Code():
                 return [_fenced(_code_lines(block), block.language)]
@@ -119,7 +120,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Iterable[str]:
         yield _wrapped(f"**{_words(name)}:** {_words(value)}", "- ", "  ")
 
 
-def _chart(chart: Chart, level: int) -> list[str]:
+def _chart(chart: Chart | Diagram, level: int) -> list[str]:
     blocks = [*_anchor(chart.anchor), f"{'#' * min(level, 6)} {_heading(chart.title)}"]
     if chart.text:
         blocks.append(_fenced([escape_control(line) for line in chart.text.splitlines()]))

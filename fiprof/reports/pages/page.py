@@ -41,11 +41,25 @@ class PageLink(Link):
     """
 
 
+class RowLink(PageLink):
+    """A link to a row of a table of such a page; to the table where rows have no place of their own, in plain text."""
+
+    row: str
+    """The row's anchor."""
+
+    def __new__(cls, text: str, href: str, row: str) -> Self:
+        link = super().__new__(cls, text, href)
+        link.row = row
+        return link
+
+
 def target(link: Link, suffix: str) -> str:
     """Where a link leads from a page with this suffix, e.g. ``.md``."""
     if not isinstance(link, PageLink):
         return link.href
     path, sharp, anchor = link.href.partition("#")
+    if isinstance(link, RowLink) and suffix == ".html":
+        anchor = link.row
     return f"{path}{suffix}{sharp}{anchor}"
 
 
@@ -88,6 +102,8 @@ class Table:
     """The same as data; see ``facts.py``."""
     uncut: bool = False
     """Whether plain text shows every row of an appendix all the same."""
+    row_anchors: tuple[str, ...] = ()
+    """Of each row, for a :class:`RowLink`; or nothing at all."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +120,17 @@ class Chart:
     """How to read it, with units."""
     hint: str = ""
     """What the interactive one has beside that; only a browser shows it."""
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A drawing in characters, box-drawing ones and shades; HTML shows it as SVG (``drawing.py``)."""
+
+    anchor: str
+    title: str
+    text: str
+    """At most 70 columns, so that it can be read on a phone."""
+    caption: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,7 +161,7 @@ def bullets(lines: Iterable[str]) -> Bullets:
     return Bullets(tuple(Text((line,)) for line in lines))
 
 
-Block = Text | Bullets | Caution | Table | Chart | Code | Observation
+Block = Text | Bullets | Caution | Table | Chart | Diagram | Code | Observation
 
 
 @dataclass(frozen=True)

@@ -115,12 +115,19 @@ class _Cells:
         kept = natural if right or column.bar else min(natural, max(column.least, narrowest))
         return cls(column, cells, right, natural, kept)
 
-    def text(self, width: int, units: bool) -> Text:
-        """The heading, its unit, and the values, a line each."""
+    def text(self, width: int, units: bool, heights: Sequence[int]) -> Text:
+        """The heading, its unit, and the values, as many lines each as its row has."""
         heads = [("" if self.column.bar else shorten(self.column.title, width), "bold")]
         heads += [("\n" + self.column.unit, "dim")] if units else []
-        values = "".join(f"\n{shorten(value, width)}" for value in self.values)
+        values = "".join(
+            "\n" + "\n".join([*lines, *[""] * (height - len(lines))])
+            for lines, height in zip(map(self.lines, self.values, [width] * len(self.values)), heights, strict=True)
+        )
         return Text.assemble(*heads, (values, "cyan" if self.column.bar else ""))
+
+    def lines(self, value: str, width: int) -> list[str]:
+        """A value as it stands in a column of this width."""
+        return textwrap.wrap(value, width) or [""] if self.column.wrap else [shorten(value, width)]
 
 
 def _table(shown: Shown, width: int, narrowest: int = NARROWEST_TEXT) -> Table:
@@ -131,7 +138,11 @@ def _table(shown: Shown, width: int, narrowest: int = NARROWEST_TEXT) -> Table:
     widths = _fit(columns, width)
     for cells, fitting in zip(columns, widths, strict=True):
         table.add_column(width=fitting, no_wrap=True, justify="right" if cells.right else "left")
-    table.add_row(*(cells.text(fitting, units) for cells, fitting in zip(columns, widths, strict=True)))
+    heights = [
+        max(len(cells.lines(cells.values[row], fitting)) for cells, fitting in zip(columns, widths, strict=True))
+        for row in range(len(columns[0].values))
+    ]
+    table.add_row(*(cells.text(fitting, units, heights) for cells, fitting in zip(columns, widths, strict=True)))
     return table
 
 
