@@ -18,14 +18,18 @@ from typing import Any
 import pyarrow as pa
 
 from fiprof.analysis import checks
+from fiprof.analysis.hotspots import hotspots
 from fiprof.analysis.roofline import roofline
 from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
+from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model import metrics, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
+from fiprof.model.selection import Selection
 from fiprof.parsers import ncu, nsys
-from fiprof.reports import roofline_chart, roofline_tables, show_document
+from fiprof.reports import hotspots as hotspots_report
+from fiprof.reports import roofline_chart, roofline_tables, show_document, verdict_tables
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
@@ -149,17 +153,17 @@ def snapshots(run: Run) -> dict[str, str]:
     stalled = stalls_report.document(stalls(run))
     figures = show_document.document(show(run))
     roofs = roofline(run)
+    recorded = parsed("all")
     printed = {
-        "stalls.txt": render(stalled, "table", width=120),
-        "stalls-terminal.txt": render(stalled, "table", width=100, colour=True, bars=True),
-        "stalls.md": render(stalls_report.document(stalls(run, kernel="merge")), "md"),
-        "stalls.json": render(stalls_report.document(stalls(run, kernel="rope")), "json"),
-        "stalls.csv": render(stalls_report.document(stalls(run, kernel="merge"), top=3), "csv"),
+        "verdict.txt": render(verdict_tables.document(verdicts(recorded)), "table", width=80),
+        "hotspots.txt": render(hotspots_report.document(hotspots(recorded), most=1), "table", width=80),
+        "stalls.txt": render(stalled, "table", width=100, colour=True, bars=True),
+        "stalls.md": render(stalls_report.document(stalls(run, wanted=Selection("merge"))), "md"),
+        "stalls.json": render(stalls_report.document(stalls(run, wanted=Selection("rope"))), "json"),
+        "stalls.csv": render(stalls_report.document(stalls(run, wanted=Selection("merge")), reasons=3), "csv"),
         "roofline.txt": f"{render(roofline_tables.document(roofs), 'table')}\n\n{roofline_chart.chart(roofs)}",
-        "show.txt": render(figures, "table", width=120),
-        "show-80.txt": render(show_document.document(show(run), width=80), "table", width=80),
-        "show.md": render(figures, "md"),
-        "show.json": render(show_document.document(show(run)), "json"),
+        "show.txt": render(figures, "table", width=80),
+        "show.json": render(figures, "json"),
     }
     reports = {name: report_snapshot(name) for name in REPORT_PARTS}
     return {name: text + "\n" for name, text in printed.items()} | reports

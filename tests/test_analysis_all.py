@@ -19,6 +19,7 @@ from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Missing, Run
+from fiprof.model.selection import Selection
 from fiprof.reports import hotspots as hotspots_report
 from fiprof.reports import roofline_tables, show_document, timeline_text, verdict_tables
 from fiprof.reports import stalls as stalls_report
@@ -79,7 +80,7 @@ def test_a_run_without_counters_says_why(
 @pytest.mark.parametrize("analysis", [*NEED_COUNTERS[2:], show])
 def test_a_kernel_that_is_not_there(five_kernels: Run, analysis: Callable[..., Any]) -> None:
     with pytest.raises(FiprofError) as error:
-        analysis(five_kernels, kernel="nosuch")
+        analysis(five_kernels, wanted=Selection("nosuch"))
     assert error.value.message == "recorded has no launch with kernel 'nosuch'"
     assert "PersistentVariableLengthMergeStatesKernel" in error.value.remedy
 

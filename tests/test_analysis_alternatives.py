@@ -15,6 +15,7 @@ from fiprof.analysis.study import load, side
 from fiprof.analysis.verdict.step import StepId
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
+from fiprof.model.selection import Selection
 from fiprof.reports.study_pages.kernel_findings import kernels
 from fiprof.reports.study_pages.names import label
 from tests.recorded_runs import STUDY, parsed, study_runs
@@ -138,14 +139,14 @@ def test_of_cases_that_are_as_fast_it_is_the_one_that_changes_least() -> None:
 
 
 def test_a_measurement_stands_before_every_bound() -> None:
-    (item,) = verdicts(parsed("prefill-decode-rope"), kernel="backend=fa2").launches
+    (item,) = verdicts(parsed("prefill-decode-rope"), wanted=Selection("backend=fa2")).launches
     fields: list[dict[str, Any]] = [step.fields() for step in item.steps]
     assert (fields[0]["id"], fields[0]["bound_pct"], fields[0]["of"]) == ("use_alternative", None, "iteration")
     assert fields[0]["measured_pct"] == pytest.approx(34.7, abs=0.1)
     assert fields[0]["changes"] == [{"id": "parameter", "name": "backend", "value": "fa2", "instead": "fa3"}]
     assert all(each["measured_pct"] is None for each in fields[1:])
     # The merge of decode's split KV is no main kernel.
-    launches = verdicts(parsed("decode"), kernel="batch=32").launches
+    launches = verdicts(parsed("decode"), wanted=Selection("batch=32")).launches
     measured = {each.kernel for each in launches if each.steps and each.steps[0].measured_pct is not None}
     assert measured == {"BatchDecodeWithPagedKVCacheKernel"}
 

@@ -20,6 +20,7 @@ from fiprof.analysis.expectations import (
 from fiprof.analysis.expected import CaseExpected, Expected, ExpectedValue, expected
 from fiprof.errors import FiprofError
 from fiprof.flashinfer import pack
+from fiprof.model.selection import Selection
 from fiprof.reports.expected import cells, document
 from fiprof.reports.words import worded
 from fiprof.reports.writers import render
@@ -117,7 +118,7 @@ def test_a_bandwidth_is_taken_as_the_same_share_of_this_roof(decode: Expected) -
 def test_prefill_is_on_the_roof_of_the_instructions_that_it_used() -> None:
     assert OF_HOPPER[0].roof is not None
     of_batch_4 = dataclasses.replace(OF_HOPPER[0], roof=dataclasses.replace(OF_HOPPER[0].roof, shares_pct={4: 70}))
-    report = expected(parsed("prefill-decode-rope"), families=[of_batch_4], kernel="prefill")
+    report = expected(parsed("prefill-decode-rope"), families=[of_batch_4], wanted=Selection("prefill"))
     fa2, fa3 = of(report, "prefill backend=fa2"), of(report, "prefill backend=fa3")
     assert outcomes(fa2)["compute_roof_share"] == (49.88, "below")
     assert outcomes(fa3)["compute_roof_share"] == (52.62, "below")
@@ -279,7 +280,7 @@ def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Pa
     assert [family.name for family in families] == ["norms", "prefill", "decode", "rmsnorm", "rope"]
     assert families[3].workloads == ("fused_add_rmsnorm",)
     run = parsed("all")
-    report = expected(run, families=families, kernel="RMSNormKernel")
+    report = expected(run, families=families, wanted=Selection("RMSNormKernel"))
     assert [item.family for item in report.cases] == ["norms"]
     item = of(report, "rmsnorm")
     assert outcomes(item) == {
@@ -287,7 +288,7 @@ def test_a_file_of_one_s_own_takes_the_place_of_the_packaged_family(tmp_path: Pa
         "dram_share": (43.88, "as expected"),
         "dram_gb_per_s": (2.11, "as expected"),
     }
-    alone = expected(run, families=families[:1], kernel="RMSNormKernel")
+    alone = expected(run, families=families[:1], wanted=Selection("RMSNormKernel"))
     assert [each.fields() for each in alone.summary] == [
         {"id": "held", "held": 3, "measured": 3},
         {"id": "without", "cases": ["fused_add_rmsnorm"]},

@@ -16,6 +16,7 @@ from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, RooflineRemar
 from fiprof.analysis.show import show
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
+from fiprof.model.selection import Selection
 from fiprof.parsers import ncu
 from fiprof.reports import show_document
 from fiprof.reports.roofline_chart import chart
@@ -300,11 +301,11 @@ def test_recorded_kernels_without_work_stand_by_their_bytes() -> None:
     shares = {name: (placed[name].roof, round(placed[name].share or 0, 3)) for name in ("device_copy", "l2_read")}
     assert shares == {"device_copy": ("DRAM", 0.846), "l2_read": ("L2", 0.877)}
     assert "not enough evidence" not in render(document(found), "table")
-    figures = render(show_document.document(show(parsed("single-purpose"), kernel="device_copy")), "table")
+    figures = render(show_document.document(show(parsed("single-purpose"), wanted=Selection("device_copy"))), "table")
     assert re.search(r"device_copy .* 84\.6% +DRAM", figures)
     # Beside the others, and by themselves.
     for kernel in ("", "device_copy"):
-        text = chart(roofline(parsed("single-purpose"), kernel=kernel))
+        text = chart(roofline(parsed("single-purpose"), wanted=Selection(kernel)))
         assert "At the left edge stand launches without floating-point work" in text
         assert re.search(r"^ *[\d,.]* *[│┤]1( |$)", text, re.MULTILINE)
 

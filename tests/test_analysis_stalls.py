@@ -14,6 +14,7 @@ import pytest
 from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.stalls import LaunchStalls, StallFinding, disagreements, findings, stalls
 from fiprof.model.run import Run
+from fiprof.model.selection import Selection
 from fiprof.reports.stalls import document
 from fiprof.reports.words import templates, worded
 from fiprof.reports.writers import render
@@ -50,18 +51,20 @@ def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "launches"),
+    ("wanted", "launches"),
     [
-        ({"kernel": "rmsnormkernel"}, [3, 4]),
-        ({"kernel": "ROPE"}, [5]),
-        ({"kernel": "void norm::"}, [3, 4]),
-        ({"case": "batch=32"}, [1, 2]),
-        ({"case": "decode", "kernel": "merge"}, [2]),
-        ({"longest": 2}, [0, 5]),
+        (Selection("rmsnormkernel"), [3, 4]),
+        (Selection("ROPE"), [5]),
+        (Selection("void norm::"), [3, 4]),
+        (Selection("batch=32"), [1, 2]),
+        (Selection("^(rope|merge)"), [5]),
+        (Selection(launches=(0, 4)), [0, 4]),
+        (Selection("norm", launches=(0, 4)), [4]),
+        (Selection(top=2), [0, 5]),
     ],
 )
-def test_filters(five_kernels: Run, options: dict[str, Any], launches: list[int]) -> None:
-    assert [launch.launch for launch in stalls(five_kernels, **options).launches] == launches
+def test_a_selection(five_kernels: Run, wanted: Selection, launches: list[int]) -> None:
+    assert [launch.launch for launch in stalls(five_kernels, wanted=wanted).launches] == launches
 
 
 # Made-up runs
@@ -158,15 +161,16 @@ def test_samples_alone(tmp_path: Path) -> None:
     assert "wait                     –            –    75.0%" in render(document(report), "table")
 
 
-def test_launches_of_several_iterations_stay_apart(tmp_path: Path) -> None:
+def test_like_launches_are_one_until_their_times_are_wide_apart(tmp_path: Path) -> None:
+    times = {3: 1000.0, 4: 1100.0, 5: 1200.0, 6: 2000.0}
     run = make_run(
         tmp_path / "run",
-        launches=[launch_row(3, iteration=0), launch_row(4, iteration=1)],
-        reasons=[*reasons(3, {"wait": 1.0}), *reasons(4, {"selected": 1.0})],
+        launches=[launch_row(launch, iteration=launch, duration_ns=ns) for launch, ns in times.items()],
+        reasons=[row for launch in times for row in reasons(launch, {"wait": 1.0})],
     )
     assert [view.title for view in document(stalls(run)).shown] == [
-        "launch 3 · mine · K · iteration 0 · 1.00 µs",
-        "launch 4 · mine · K · iteration 1 · 1.00 µs",
+        "launch 4 · mine · K · 1.10 µs · median of 3 alike, 1.00–1.20 µs",
+        "launch 6 · mine · K · iteration 6 · 2.00 µs",
     ]
 
 

@@ -498,13 +498,13 @@ def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
     assert found.launches == ()
     assert found.cases[0].bound is CaseBound.HOST
     assert [warning.kind.value for warning in found.warnings] == ["no_launches"]
-    assert "Cases" in render(document(found), "table")
+    assert "mine: launch-bound" in render(document(found), "table")
 
 
 def test_identical_launches_are_one_for_people_and_each_in_json_and_csv() -> None:
     report = document(judged("single-purpose"))
     assert len(report.shown[0].rows) == 10
-    assert [row[1] for row in report.shown[0].rows if row[2] == "tiny_launches"] == [50]
+    assert [row[3] for row in report.shown[0].rows if row[1] == "tiny_launches"] == [50]
     objects = json.loads(render(report, "json"))["rows"]
     assert len(objects) == 59 == len(list(csv.reader(io.StringIO(render(report, "csv"))))) - 1
     copy = objects[1]

@@ -21,11 +21,11 @@ def test_runs_whole_failed_and_damaged(tmp_path: Path) -> None:
         [
             "! the run 20261121-110000-rope failed: ncu failed",
             "! the run 20261121-120000-x cannot be read: run.json is damaged",
-            "run                   status    started           took  cases             GPU          fiprof",
+            "run                   status    started           took  GPU          fiprof  cases",
             "                                                     s",
-            "20261121-104500-all   complete  2026-11-21 10:45  31.2  2 × decode, rope  NVIDIA H200  0.1.0",
-            "20261121-110000-rope  failed    2026-11-21 10:45  31.2                    –            0.1.0",
-            "20261121-120000-x     damaged   –                    –                    –            –",
+            "20261121-104500-all   complete  2026-11-21 10:45  31.2  NVIDIA H200  0.1.0   2 × decode, rope",
+            "20261121-110000-rope  failed    2026-11-21 10:45  31.2  –            0.1.0",
+            "20261121-120000-x     damaged   –                    –  –            –",
         ]
     )
     whole, failed, damaged = json.loads(render(view, "json"))["rows"]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports.view import FORMATS, Column, Document, Format, Value, View, view_of, warnings
-from fiprof.reports.writers import render, terminal
+from fiprof.reports.view import FORMATS, Column, Document, Format, Narrow, Value, View, view_of, warnings
+from fiprof.reports.writers import render
 from fiprof.text import cell_width, csv_cell, escape_control, shorten
 
 COLUMNS = (
@@ -114,33 +114,69 @@ def test_values(value: Value, table: str, json_: object, csv_: str) -> None:
     assert next(csv.DictReader(io.StringIO(render(view, "csv"))))["a"] == csv_
 
 
+NARROW = (
+    Column("launch", "#"),
+    Column("case", "case", narrow=Narrow.ABOVE),
+    Column("kernel", "kernel", narrow=Narrow.ABOVE),
+    Column("time", "time", "µs", ",.2f"),
+    Column("limit", "limit"),
+    Column("step", "next step", narrow=Narrow.BELOW),
+    Column("note", "note", narrow=Narrow.DROP),
+)
+ROW = (3, "decode batch=1", "BatchDecodeWithPagedKVCacheKernel", 1234.5, "memory-bound (DRAM)", "more bytes", "cold")
+
+
+@pytest.mark.parametrize(
+    ("width", "lines"),
+    [
+        (120, [
+            "#  case            kernel                                 time  limit                next step   note",
+            "                                                            µs",
+            "3  decode batch=1  BatchDecodeWithPagedKVCacheKernel  1,234.50  memory-bound (DRAM)  more bytes  cold",
+        ]),
+        (60, [
+            "#      time  limit                next step   note",
+            "         µs",
+            "decode batch=1 · BatchDecodeWithPagedKVCacheKernel",
+            "3  1,234.50  memory-bound (DRAM)  more bytes  cold",
+        ]),
+        (40, [
+            "#      time  limit                note",
+            "         µs",
+            "decode batch=1 ·",
+            "  BatchDecodeWithPagedKVCacheKernel",
+            "3  1,234.50  memory-bound (DRAM)  cold",
+            "  next step: more bytes",
+        ]),
+        (30, [
+            "#      time  limit",
+            "         µs",
+            "decode batch=1 · BatchDecodeWi",
+            "  thPagedKVCacheKernel",
+            "3  1,234.50  memory-bound",
+            "             (DRAM)",
+            "  next step: more bytes",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_table_gives_way_in_order(width: int, lines: list[str]) -> None:
+    assert render(View(NARROW, (ROW,)), "table", width=width).splitlines() == lines
+
+
 def test_numbers_are_never_cut() -> None:
     columns = (Column("kernel", "kernel"), *(Column(f"n{i}", f"n{i}", "µs", ",.2f") for i in range(5)))
-    text = render(View(columns, (("k" * 10_000, *[123456.789] * 5),)), "table", width=40)
-    assert text.count("123,456.79") == 5
-    assert len(text.splitlines()[2].split()[0]) == 12
+    lines = render(View(columns, (("k" * 500, *[123456.789] * 5),)), "table", width=40).splitlines()
+    assert " ".join(lines).count("123,456.79") == 5
+    assert max(map(len, lines)) <= 40
 
 
-def test_words_of_a_column_that_wraps_are_all_there() -> None:
-    words = "Capture the step in a CUDA graph and plan once a step"
-    columns = (Column("name", "problem"), Column("fix", "fix", wrap=True), Column("count", "cases"))
-    view = View(columns, (("The GPU waits", words, 8), ("Tail", "Smaller tiles", 3)))
-    lines = terminal.write(Document(view, (view,)), width=50, colour=False, bars=False).splitlines()
-    assert max(map(len, lines)) <= 50 and "…" not in "".join(lines)
-    assert " ".join(" ".join(lines).split()).count("Capture the step") == 1
-    assert [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")] == [
-        "problem",
-        "The",
-        "Tail",
-    ]
-
-
-def test_long_names_are_whole_in_json_and_csv_and_short_elsewhere() -> None:
+def test_long_names_are_whole_in_json_and_csv_and_bounded_elsewhere() -> None:
     name = "a" * 5_000 + "b" * 5_000
     view = View((Column("kernel", "kernel"),), ((name,),), title=name)
     assert json.loads(render(view, "json"))["rows"] == [{"kernel": name}]
     assert name in render(view, "csv")
-    assert max(map(len, render(view, "table", width=100).splitlines())) == 100
+    lines = render(view, "table", width=100).splitlines()
+    assert max(map(len, lines)) == 100 and len(lines) < 30
     assert re.search(r"^\| a+…b+ \|$", render(view, "md"), re.MULTILINE)
 
 
@@ -168,7 +204,6 @@ def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width:
     columns = (Column("kernel", "kernel"), Column("n", "n", spec=".2e"))
     view = View(columns, tuple(rows))
     table = render(view, "table", width=width, colour=False)
-    assert table.count("\n") == len(rows)
     assert table.replace("\n", "").isprintable()
     markdown = render(view, "md").splitlines()
     assert len(markdown) == len(rows) + 2
@@ -178,7 +213,7 @@ def test_any_text_stays_in_its_cell(rows: list[tuple[str, float | None]], width:
     assert [item["kernel"] for item in json.loads(render(view, "json"))["rows"]] == [name for name, _ in rows]
 
 
-@given(st.lists(st.text(max_size=60), min_size=1), st.integers(16, 100))
+@given(st.lists(st.text(max_size=60), min_size=1), st.integers(20, 100))
 def test_lines_fit_the_terminal(names: list[str], width: int) -> None:
     view = View((Column("a", "a"), Column("n", "n")), tuple((name, 1) for name in names))
     assert max(map(cell_width, render(view, "table", width=width).splitlines())) <= width

@@ -27,10 +27,10 @@ from fiprof.analysis.verdict.measured import step
 from fiprof.analysis.verdict.step import Step
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, Value
-from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
+from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.work import TENSOR_OPS, TENSOR_PEAK, counted_works, dominant_tensor_kind, work_share
 
 TOLERANCE_POINTS = 5.0
@@ -226,12 +226,11 @@ class Expected:
         return tuple(found)
 
 
-def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str = "") -> Expected:
+def expected(run: Run, *, families: Sequence[Family] | None = None, wanted: Selection = EVERYTHING) -> Expected:
     """The run's cases beside the expectations of their families, like with like: figures of the run's compute
     capability, for the case's parameters and size.
 
-    families: by default those that the packs bring along. kernel: only cases with this in their name or in that of a
-    kernel of theirs; upper and lower case are the same.
+    families: by default those that the packs bring along. wanted: only cases of these launches.
     Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
     """
     known = combined() if families is None else tuple(families)
@@ -240,11 +239,8 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
     failed = checks.failed(run)
     doubts = checks.by_launch(failed)
     capability = str(run.environment("gpu", "compute_capability") or "")
-    kept = [
-        case
-        for case in run.cases
-        if any(names_kernel_or_case(each, each.label, kernel) for each in run.launches_of(case.id))
-    ]
+    cases = {each.case for each in run.selected(wanted)}
+    kept = [case for case in run.cases if case.id in cases]
     found: list[CaseExpected] = []
     others: dict[tuple[str, Figure], dict[Unlike, list[str]]] = defaultdict(lambda: defaultdict(list))
     stated = {family.name: tuple(figures(family)) for family in known}
@@ -266,9 +262,8 @@ def expected(run: Run, *, families: Sequence[Family] | None = None, kernel: str 
             found.append(CaseExpected(at, family.name, family.source, tuple(values), _instead(family, mix), warned))
     without = tuple(run.labels(case.id) for case in kept if case.workload not in by_workload)
     if not found and not others:
-        outside = "launches that belong to no case"
         raise FiprofError(
-            f"nothing is expected of {', '.join(without) or (f'a case with {kernel!r}' if kernel else outside)}",
+            f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}",
             f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
         )
     measured = alternatives.of_run(run)

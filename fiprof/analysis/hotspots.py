@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import SAMPLING
 from fiprof.analysis.instructions import Listing, listings
+from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.sass import parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.run import Launch, Run
+from fiprof.model.run import Run
+from fiprof.model.selection import EVERYTHING, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,10 +76,9 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class LaunchHotspots:
+class LaunchHotspots(OfLaunch):
     """The hotspots of one kernel launch."""
 
-    at: Launch
     instructions: int
     """Of the kernel."""
     samples: int
@@ -133,30 +134,29 @@ class HotspotReport:
     """About the run."""
 
 
-def hotspots(run: Run, *, kernel: str = "", top: int = TOP, context: int = CONTEXT) -> HotspotReport:
+def hotspots(run: Run, *, wanted: Selection = EVERYTHING, top: int = TOP, context: int = CONTEXT) -> HotspotReport:
     """The hotspots of each launch, in the order of the launches.
 
-    kernel: only launches with this in the kernel's name or in their case; upper and lower case are the same.
     top: hotspots of a launch at most; an instruction without samples is none.
     context: instructions before and after each.
     Raises FiprofError where the run has no samples by instruction, or no launch is left.
     """
     table = _table(run)
     there = set(table["launch"].unique().to_pylist())
-    wanted = {each.launch: each for each in run.launches_named(kernel, among=there)}
+    rows = {each.launch: each for each in run.selected(wanted, among=there)}
     doubts = checks.by_launch(check for check in checks.failed(run) if check.check in SAMPLING)
     found = [
         LaunchHotspots(
-            at=wanted[launch],
+            row=rows[launch],
             instructions=len(listing.code.lines),
             samples=listing.total,
             blocks=_blocks(listing, top, context),
             warnings=doubts.get(launch, ()),
         )
-        for launch, listing in listings(table, wanted)
+        for launch, listing in listings(table, rows)
     ]
-    order = {launch: place for place, launch in enumerate(wanted)}
-    found.sort(key=lambda item: order[item.at.launch])
+    order = {launch: place for place, launch in enumerate(rows)}
+    found.sort(key=lambda item: order[item.launch])
     return HotspotReport(run.manifest.name, tuple(found), run.status_warning())
 
 

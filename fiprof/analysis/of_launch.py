@@ -37,6 +37,18 @@ class OfLaunch:
         return self.row.kernel
 
     @property
+    def kernel_full(self) -> str:
+        return self.row.kernel_full
+
+    @property
+    def grid(self) -> str:
+        return self.row.grid
+
+    @property
+    def block(self) -> str:
+        return self.row.block
+
+    @property
     def repeated(self) -> bool:
         """Whether the run has this kernel of this case more than once."""
         return self.row.repeated

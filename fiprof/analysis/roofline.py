@@ -20,6 +20,7 @@ from fiprof.model.finding import Finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
+from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
 from fiprof.model.work import FLOAT_OPS, PIPES, counted_works, main_work, ops_of, peak_of, uncounted_pipe, wgmma_peak
 
@@ -233,13 +234,12 @@ class Rooflines:
     """About the run."""
 
 
-def roofline(run: Run, *, kernel: str = "") -> Rooflines:
+def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
     """Every launch of a run on the roofs, in the order of the launches.
 
-    kernel: only launches with this in the kernel's name or in their case; upper and lower case are the same.
     Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
     """
-    launches = tuple(place(launch, run) for launch in run.launches_named(kernel))
+    launches = tuple(place(launch, run) for launch in run.selected(wanted))
     ids = {item.case for item in launches}
     cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
     return Rooflines(

@@ -13,14 +13,12 @@ from fiprof.analysis import checks
 from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.roofline import LaunchRoofline, place
-from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding
-from fiprof.model.labels import names_kernel_or_case
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import IDENTITY, Launch, Run
-from fiprof.text import short_kernel
+from fiprof.model.selection import EVERYTHING, Selection
 
 
 class ShowWarning(StrEnum):
@@ -78,30 +76,19 @@ class Figures:
     """About the run: its status, what it lacks, and the checks that failed."""
 
 
-def show(run: Run, *, kernel: str = "", longest: int | None = None) -> Figures:
+def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
     """The figures of a run, as far as it has them.
 
-    kernel: only launches with this in the kernel's name or in their case, and their cases; upper and lower case are
-    the same. longest: only so many launches, those that took most time.
-    Raises FiprofError where no launch has that name, or for a table that is there and cannot be read.
+    wanted: only these launches, and their cases.
+    Raises FiprofError where there is none of these, or for a table that is there and cannot be read.
     """
     widths = widths_by_launch(run)
     found = [
         *(_launch(row, run, widths.get(row.launch, GlobalWidths())) for row in run.launches),
         *_only_traced(run),
     ]
-    kept = [item for item in found if names_kernel_or_case(vars(item), item.label, kernel)]
-    if kernel and not kept:
-        names = sorted({item.kernel for item in found})
-        raise FiprofError(
-            f"{run.manifest.name} has no launch with kernel {kernel!r}",
-            f"it has the kernels {', '.join(map(short_kernel, names))}" if names else "it has none at all",
-        )
-    if longest is not None:
-        slowest = sorted(kept, key=lambda item: -(item.duration_us or item.nsys_duration_us or 0.0))[:longest]
-        chosen = set(map(id, slowest))
-        kept = [item for item in kept if id(item) in chosen]
-    whole = not kernel and longest is None
+    kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us)
+    whole = not wanted
     ids = {item.case for item in kept}
     doubts = _doubts(run, None if whole else kept)
     return Figures(

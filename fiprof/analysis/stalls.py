@@ -15,6 +15,7 @@ from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
+from fiprof.model.selection import EVERYTHING, Selection
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
@@ -115,12 +116,9 @@ class StallReport:
     """About the run."""
 
 
-def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = None) -> StallReport:
+def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> StallReport:
     """The stall mix of each launch, in the order of the launches.
 
-    kernel: only launches with this in the kernel's name or in their case; case: in their case (id or label). Upper
-    and lower case are the same.
-    longest: only so many launches, those that took most time.
     Raises FiprofError where the run has no stall reasons, or no launch is left.
     """
     run.require_launches("warp stalls", there=bool(run.stall_reasons))
@@ -128,11 +126,8 @@ def stalls(run: Run, *, kernel: str = "", case: str = "", longest: int | None = 
     doubts = checks.by_launch(failed)
     found = [
         LaunchStalls(launch, _mix(run.stall_reasons[launch.launch]), doubts.get(launch.launch, ()))
-        for launch in run.launches_named(kernel, case, among=run.stall_reasons)
+        for launch in run.selected(wanted, among=run.stall_reasons)
     ]
-    if longest is not None:
-        kept = {item.launch for item in sorted(found, key=lambda item: -(item.duration_us or 0.0))[:longest]}
-        found = [item for item in found if item.launch in kept]
     return StallReport(run.manifest.name, tuple(found), (*run.status_warning(), *checks.of_run(failed)))
 
 

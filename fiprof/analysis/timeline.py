@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import samples
 from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
-from fiprof.errors import FiprofError
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
-from fiprof.model.labels import Labels, names_kernel_or_case
+from fiprof.model.labels import Labels
 from fiprof.model.quantities import metric
 from fiprof.model.run import Run
+from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import summarize
-from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     from fiprof.analysis.samples import Floats, Samples
@@ -165,10 +164,10 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int = PIECES) -> Timeline:
+def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure", cells: int = PIECES) -> Timeline:
     """The timeline of a run, as far as it has one.
 
-    kernel: only kernels with this in their name or their case; phase: one of PHASES. cells: pieces of a track.
+    wanted: only these kernels; a launch's number means its kernel. phase: one of PHASES. cells: pieces of a track.
 
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
@@ -180,21 +179,15 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
     for row in sorted(found, key=lambda row: row["start_ns"]):
         grouped[row["phase"], row["case"], row["device"]].append(row)
     several = len({row["device"] for row in rows}) > 1
-    wanted = {id(row) for row in found if names_kernel_or_case(row, labels(row["case"]), kernel)}
-    if found and not wanted:
-        names = sorted({row["kernel"] or "" for row in found})
-        raise FiprofError(
-            f"{run.manifest.name} has no kernel with {kernel!r} in phase {phase}",
-            f"it has the kernels {', '.join(short_kernel(name) for name in names)}",
-        )
+    kept = {id(row) for kind in _selected(run, found, labels, wanted) for row in kind.rows}
     memory, beside = DeviceMemory(run), Beside(run)
     turns = _turns(rows, run.settings.rounds)
     phases = tuple(
         _case_phase(
-            group, wanted, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
+            group, kept, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
         )
         for group in grouped.values()
-        if any(id(row) in wanted for row in group)
+        if any(id(row) in kept for row in group)
     )
     return Timeline(
         phases=phases,
@@ -205,6 +198,42 @@ def timeline(run: Run, *, kernel: str = "", phase: str = "measure", cells: int =
             *_doubts(run, phases, sampled),
         ),
     )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """The executions of a kernel in a case with the same grid and block."""
+
+    launch: int | None
+    """A launch of it under ncu that was asked for."""
+    case: str | None
+    label: str
+    kernel: str
+    kernel_full: str | None
+    grid: str | None
+    block: str | None
+    rows: tuple[Row, ...]
+
+    @property
+    def duration_us(self) -> float:
+        """All together."""
+        return float(sum(row["end_ns"] - row["start_ns"] for row in self.rows)) / 1e3
+
+
+def _selected(run: Run, found: Sequence[Row], labels: Labels, wanted: Selection) -> Sequence[_Kind]:
+    asked = {
+        (each.case, each.kernel, each.grid): each.launch
+        for each in (run.launches if wanted.launches else ())
+        if each.launch in wanted.launches
+    }
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in found:
+        groups[tuple(row[name] for name in ("case", "kernel", "kernel_full", "grid", "block"))].append(row)
+    kinds = [
+        _Kind(asked.get((case, kernel, grid)), case, labels(case), kernel or "", full, grid, block, tuple(rows))
+        for (case, kernel, full, grid, block), rows in groups.items()
+    ]
+    return wanted.of(kinds, run.manifest.name) if found else []
 
 
 def _turns(rows: Sequence[Row], rounds: int) -> dict[int, int]:

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fiprof.model.run import Run
+    from fiprof.model.selection import Selection
     from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Document, Format, View
@@ -226,12 +228,60 @@ def format_option(function: F) -> F:
     )(function)
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """The launches that the options name."""
+
+    wanted: Selection
+    every: bool
+    """Leave nothing out for its length."""
+
+    def most(self, default: int) -> int | None:
+        """How many groups of launches people are shown; None for all."""
+        return None if self.every else max(self.wanted.top or 0, default)
+
+    def detailed(self, most: int) -> bool:
+        """Whether they asked for single launches, or for everything. most: groups that are shown in full."""
+        named = bool(self.wanted.kernel or self.wanted.launches) or (self.wanted.top or most + 1) <= most
+        return self.every or named
+
+
 def reading_options(function: F) -> F:
-    """RUN, ``--kernel`` and ``--format``: what every command takes that shows what is in a run."""
-    kernel = click.option(
-        "--kernel", default="", metavar="TEXT", help="Only kernels that have this in their or their case's name."
+    """RUN, ``--launch``, ``--kernel``, ``--top``, ``--all`` and ``--format``: what every command takes that shows what
+    is in a run. The launches are given to it as ``chosen``."""
+
+    @click.option("--launch", metavar="LIST", default="", help="Only the launches with these numbers, e.g. 3 or 0,3.")
+    @click.option(
+        "--kernel",
+        metavar="TEXT",
+        default="",
+        help="Only launches whose kernel or case has TEXT in its name, is TEXT (decode[batch=1], batch=1), or matches "
+        "the regular expression TEXT.",
     )
-    return kernel(format_option(run_argument(function)))
+    @click.option(
+        "--top", type=click.IntRange(1), metavar="N", help="Only the N that take most time, like launches as one."
+    )
+    @click.option("--all", "every", is_flag=True, help="Leave out nothing: every launch, everything about it.")
+    @format_option
+    @run_argument
+    @functools.wraps(function)
+    def wrapped(*args: Any, launch: str, kernel: str, top: int | None, every: bool, **kwargs: Any) -> Any:
+        from fiprof.model.selection import Selection
+
+        return function(*args, chosen=Chosen(Selection(kernel, _numbers(launch), top), every), **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """``0,3,5-7`` as numbers."""
+    found: list[int] = []
+    for word in split(text):
+        first, dash, last = word.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise click.BadParameter(f"{word} is no number of a launch", param_hint="--launch")
+        found += range(int(first), int(last or first) + 1)
+    return tuple(found)
 
 
 def width(plain: int = PLAIN_WIDTH) -> int:

@@ -1,10 +1,9 @@
-"""How reports call things: short names of cases, headings of launches; and how a user's words pick some of them."""
+"""The short names of a run's cases."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from fiprof.model.manifest import CaseEntry
 
@@ -28,19 +27,6 @@ class Labels:
     def __call__(self, case_id: str | None) -> str:
         """E.g. ``decode batch=32 tensor_cores``, or ``rmsnorm`` where there is only one."""
         return NO_CASE if case_id is None else self._labels.get(case_id, case_id)
-
-
-def names_kernel_or_case(row: Mapping[str, Any], label: str, words: str) -> bool:
-    """Whether a launch's kernel or case has the words in its name, in any case of letters.
-
-    row: with kernel, kernel_full and case; label: the case's.
-    """
-    return words.lower() in f"{row['kernel']}\n{row['kernel_full']}\n{row['case'] or ''}\n{label}".lower()
-
-
-def names_case(row: Mapping[str, Any], label: str, words: str) -> bool:
-    """The same for its case alone."""
-    return words.lower() in f"{row['case'] or ''}\n{label}".lower()
 
 
 def _name(case: CaseEntry) -> str:

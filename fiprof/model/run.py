@@ -15,7 +15,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
-from fiprof.model.labels import Labels, names_case, names_kernel_or_case
+from fiprof.model.labels import Labels
 from fiprof.model.layout import BASELINE, TABLES
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
@@ -23,10 +23,10 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
 from fiprof.model.records import Baseline, case_errors, records
+from fiprof.model.selection import Selection
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times
-from fiprof.text import short_kernel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,7 +114,7 @@ class Launch(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._row)
 
-    @property
+    @functools.cached_property
     def duration_us(self) -> float | None:
         """Under ncu."""
         return DURATION.of(self)
@@ -273,28 +273,13 @@ class Run:
         """ncu's launches of a case."""
         return self._launches_of.get(case, [])
 
-    def launches_named(self, kernel: str, case: str = "", *, among: Container[int] | None = None) -> list[Launch]:
-        """Launches with these words in their kernel's name or their case, and in their case's id or label.
+    def selected(self, wanted: Selection, *, among: Container[int] | None = None) -> list[Launch]:
+        """The launches that a user asked for, in their order. among: only launches with these IDs.
 
-        Upper and lower case are the same. among: only launches with these IDs.
         Raises FiprofError where the run has no launches, or none of these.
         """
         self.require_launches()
-        found = [
-            each
-            for each in self.launches
-            if (among is None or each.launch in among)
-            and names_kernel_or_case(each, each.label, kernel)
-            and names_case(each, each.label, case)
-        ]
-        if not found:
-            words = " and ".join(f"{what} {text!r}" for what, text in (("kernel", kernel), ("case", case)) if text)
-            names = sorted({each.kernel for each in self.launches})
-            raise FiprofError(
-                f"{self.manifest.name} has no launch with {words or 'what this shows'}",
-                f"it has the kernels {', '.join(map(short_kernel, names))}",
-            )
-        return found
+        return wanted.of([each for each in self.launches if among is None or each.launch in among], self.manifest.name)
 
     def require_launches(self, what: str = "counters", *, there: bool | None = None) -> None:
         """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names."""

@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from fiprof.model.expressions import Row, ratio
+from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
-from fiprof.reports.headings import label_cells
-from fiprof.reports.view import Column, Value, View
+from fiprof.model.selection import Alike
+from fiprof.reports.headings import label_cells, time_range
+from fiprof.reports.view import Column, Narrow, Value, View
 
 Cell = tuple[Column, Callable[[Any], Value]]
 Cells = Sequence[Cell]
@@ -23,7 +25,16 @@ class HasRow(Protocol):
     def row(self) -> Row: ...
 
 
-def attribute(key: str, title: str = "", unit: str = "", spec: str = "", least: int = 0, *, of: str = "") -> Cell:
+def attribute(
+    key: str,
+    title: str = "",
+    unit: str = "",
+    spec: str = "",
+    least: int = 0,
+    *,
+    of: str = "",
+    narrow: Narrow = Narrow.WRAP,
+) -> Cell:
     """A column that shows an attribute: that of its key's name, or the one at the path ``of``, e.g. ``work.ops``.
 
     Without a title it is for programs alone, without a key for people. None where something on the path is.
@@ -35,7 +46,7 @@ def attribute(key: str, title: str = "", unit: str = "", spec: str = "", least: 
             item = None if item is None else getattr(item, name)
         return item  # type: ignore[no-any-return]
 
-    return Column(key, title, unit, spec, least=least), value
+    return Column(key, title, unit, spec, least=least, narrow=narrow), value
 
 
 def tera(key: str, of: str, title: str = "") -> Cell:
@@ -52,6 +63,33 @@ def measured(quantity: Quantity, title: str = "", unit: str = "", spec: str = ""
         return quantity.of(item.row)
 
     return column, value
+
+
+NAMES: Cells = (
+    attribute("launch", "#"),
+    attribute("label", "case", narrow=Narrow.ABOVE),
+    attribute("kernel", "kernel", narrow=Narrow.ABOVE),
+)
+"""Which launch it is."""
+
+
+def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:
+    """The columns for groups of like launches: those of the one that stands for them, and how many and how far apart.
+
+    They begin with NAMES and a time.
+    """
+
+    def of_shown(cell: Cell) -> Cell:
+        column, value = cell
+        return column, lambda group: value(group.shown)
+
+    found = list(map(of_shown, cells))
+    if any(group.count > 1 for group in groups):
+        found.insert(len(NAMES), (Column("count", "x", spec=",d"), lambda group: group.count))
+        place = next((place for place, (column, _) in enumerate(found) if column.key == DURATION.key), None)
+        if place is not None:
+            found.insert(place + 1, (Column("range_us", "range", "µs"), time_range))
+    return found
 
 
 def filled(cells: Cells, items: Iterable[object], **texts: Any) -> View:

@@ -65,18 +65,28 @@ def unlike_cells(item: NotCompared) -> tuple[Value, ...]:
     return item.family, what, item.figure, item.params, item.why
 
 
-def document(report: Expected) -> Document:
+MOST_CASES = 8
+"""Cases that people are shown."""
+
+
+def document(report: Expected, *, most: int | None = None) -> Document:
     """What the run solved faster, a table a case, the deviations in words below it, and what is not compared; for
-    programs a row a comparison, a faster case and a figure that is not compared."""
-    faster = tuple(map(faster_words, report.faster))
+    programs a row a comparison, a faster case and a figure that is not compared.
+
+    most: cases that people are shown; None for all.
+    """
+    rest = [len(found[most:]) if most is not None else 0 for found in (report.cases, report.faster)]
+    left_out = phrase("show.more_cases", count=max(rest)) if any(rest) else None
+    faster = tuple(map(faster_words, report.faster[:most]))
     head = View((), (), title=phrase("expected.title"), summary=(*faster, *report.summary))
     rows = [_row(case, item) for case in report.cases for item in case.values]
     aside = View(NOT_COMPARED, tuple(map(unlike_cells, report.not_compared)), title=phrase("expected.not_compared"))
     return Document(
         data=View(_DATA, (*map(_faster_row, report.faster), *rows, *map(_unlike_row, report.not_compared))),
-        shown=(head, *map(_of_case, report.cases), *([aside] if aside.rows else [])),
+        shown=(head, *map(_of_case, report.cases[:most]), *([aside] if aside.rows else [])),
         warnings=report.warnings,
         notes=(
+            *([left_out] if left_out else []),
             *([phrase("expected.how_to_read", tolerance=TOLERANCE_POINTS)] if report.cases else []),
             *map(cited, report.sources),
         ),

@@ -1,14 +1,19 @@
-"""Headings of launches."""
+"""Headings of launches, and what is said of those that are left out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
-from fiprof.text import short_kernel
+from fiprof.model.provenance import TracedText
+from fiprof.model.selection import Alike
+from fiprof.reports.words import phrase
+from fiprof.text import escape_control
 
 WIDEST_LABEL = 32
 """Cells of a case in a table before its middle is left out."""
+
+T = TypeVar("T")
 
 
 class HasHeading(Protocol):
@@ -30,14 +35,37 @@ class HasHeading(Protocol):
     def duration_us(self) -> float | None: ...
 
 
-def heading(item: HasHeading) -> str:
-    """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``."""
-    parts = [f"launch {item.launch}", item.label, short_kernel(item.kernel)]
-    if item.repeated and item.iteration is not None:
+H = TypeVar("H", bound=HasHeading)
+
+
+def heading(item: HasHeading, like: Alike[H] | None = None) -> str:
+    """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``. like: the launches that it stands for."""
+    parts = [f"launch {item.launch}", escape_control(item.label), escape_control(item.kernel)]
+    alone = like is None or like.count == 1
+    if alone and item.repeated and item.iteration is not None:
         parts.append(f"iteration {item.iteration}")
     if item.duration_us is not None:
         parts.append(f"{item.duration_us:.2f} µs")
+    if like is not None and not alone:
+        parts.append(phrase("launches.alike", count=like.count, range=time_range(like)))
     return " · ".join(parts)
+
+
+def time_range(of: Alike[T]) -> str | None:
+    """``85.10–92.30``; None of a single launch."""
+    if of.range_us is None:
+        return None
+    return "–".join(f"{us:,.2f}" for us in of.range_us)
+
+
+def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alike[T]], tuple[TracedText, ...]]:
+    """At most so many groups of launches, and the sentence about the rest; all of them where most is None."""
+    rest = groups[most:] if most is not None else ()
+    if not rest:
+        return groups, ()
+    share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
+    said = phrase("launches.left_out", count=sum(each.count for each in rest), share=share)
+    return groups[:most], (said,)
 
 
 def label_cells(labels: Iterable[str]) -> int:

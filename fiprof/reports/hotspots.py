@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fiprof.analysis.hotspots import HotspotReport, Instruction, LaunchHotspots
 from fiprof.analysis.sass import brief
-from fiprof.reports.headings import heading
-from fiprof.reports.view import Column, Document, Value, View
+from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.reports.headings import bounded, heading
+from fiprof.reports.view import Column, Document, Narrow, Value, View
 from fiprof.reports.words import phrase
 
 _DATA = tuple(
@@ -17,50 +18,62 @@ _DATA = tuple(
 )  # fmt: skip
 
 
-def document(report: HotspotReport) -> Document:
-    """The hottest instructions of each launch and what is around them; for programs the hottest alone."""
+LEAST_SHARE = 0.0005
+"""Of the samples, that is shown: less is 0.0%."""
+MOST_LAUNCHES = 3
+"""Groups of like launches that people are shown."""
+
+
+def document(report: HotspotReport, *, most: int | None = None) -> Document:
+    """The hottest instructions of each group of like launches and what is around them; for programs the hottest alone.
+
+    most: groups that people are shown; None for all.
+    """
     rows = tuple(_row(item, line) for item in report.launches for line in item.hotspots)
+    kept, left_out = bounded(longest_first(alike(report.launches)), most)
     return Document(
         data=View(_DATA, rows),
-        shown=tuple(map(_of_launch, report.launches)),
+        shown=tuple(map(_of_launch, kept)),
         warnings=report.warnings,
-        notes=(phrase("hotspots.how_to_read"),),
+        notes=(*left_out, phrase("hotspots.how_to_read")),
     )
 
 
 def _row(item: LaunchHotspots, line: Instruction) -> tuple[Value, ...]:
-    at, cause = item.at, line.waits_for
+    cause = line.waits_for
     waits_for = (None, None) if cause is None else (hex(cause.offset), cause.sass)
     return (
-        at.launch, at.case, at.label, at.kernel, hex(line.offset), line.sass, line.samples, line.share,
+        item.launch, item.case, item.label, item.kernel, hex(line.offset), line.sass, line.samples, line.share,
         line.samples_not_issued, line.top_reason, line.source_file, line.source_line, *waits_for,
     )  # fmt: skip
 
 
-def _of_launch(item: LaunchHotspots) -> View:
-    lines = [line for block in item.blocks for line in block]
-    columns = [
-        Column("rank", "#", spec="d"),
-        Column("offset", "offset", spec="x"),
-        Column("sass", "instruction"),
-        Column("samples", "samples", spec=",d"),
-        Column("sample_share", "share", spec=".1%"),
-        Column("samples_not_issued", "not issued", spec=",d"),
-        Column("top_reason", "top reason", least=len("short_scoreboard")),
-    ]
-    if any(line.waits_for for line in lines):
-        columns.append(Column("waits_for", "probably waits for"))
-    if any(line.source_file for line in lines):
-        columns.append(Column("source", "source"))
-    rows: list[tuple[Value, ...]] = []
+_COLUMNS = (
+    Column("rank", "#", spec="d"),
+    Column("offset", "offset", spec="x"),
+    Column("samples", "samples", spec=",d", narrow=Narrow.DROP),
+    Column("sample_share", "share", spec=".1%"),
+    Column("samples_not_issued", "not issued", spec=",d", narrow=Narrow.DROP),
+    Column("top_reason", "stall", least=len("short_scoreboard"), narrow=Narrow.KEEP),
+    Column("sass", "instruction"),
+    Column("waits_for", "waits for", narrow=Narrow.BELOW),
+    Column("source", "source", narrow=Narrow.BELOW),
+)
+_IF_ANY = ("waits_for", "source")
+"""Columns that are there where an instruction has something in them."""
+
+
+def _of_launch(group: Alike[LaunchHotspots]) -> View:
+    item = group.shown
+    rows: list[dict[str, Value]] = []
     for block in item.blocks:
-        if rows:
-            rows.append(tuple("…" if column.key == "sass" else "" for column in columns))
-        rows += [tuple(_cells(line)[column.key] for column in columns) for line in block]
+        rows += [{"sass": "…"}] if rows else []
+        rows += map(_cells, block)
+    columns = [column for column in _COLUMNS if column.key not in _IF_ANY or any(row.get(column.key) for row in rows)]
     return View(
         tuple(columns),
-        tuple(rows),
-        title=heading(item.at),
+        tuple(tuple(row.get(column.key) or "" for column in columns) for row in rows),
+        title=heading(item, group),
         warnings=item.warnings,
         summary=item.summary,
         notes=item.meanings,
@@ -68,17 +81,18 @@ def _of_launch(item: LaunchHotspots) -> View:
 
 
 def _cells(line: Instruction) -> dict[str, Value]:
-    cause = line.waits_for
+    """What there is; nothing for zeros."""
+    cause, seen = line.waits_for, line.share >= LEAST_SHARE
     return {
-        "rank": "" if line.rank is None else line.rank,
+        "rank": line.rank,
         "offset": hex(line.offset),
         "sass": line.shown,
         "samples": line.samples,
-        "sample_share": line.share,
+        "sample_share": line.share if seen else None,
         "samples_not_issued": line.samples_not_issued,
-        "top_reason": line.top_reason or "",
-        "waits_for": "" if cause is None else f"{hex(cause.offset)} {brief(cause.sass)}",
-        "source": "" if line.source_file is None else _place(line.source_file, line.source_line),
+        "top_reason": line.top_reason if seen else None,
+        "waits_for": f"{hex(cause.offset)} {brief(cause.sass)}" if cause else None,
+        "source": _place(line.source_file, line.source_line) if line.source_file else None,
     }
 
 

@@ -12,6 +12,7 @@ from fiprof.analysis.verdict import verdict
 from fiprof.errors import FiprofError
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
+from fiprof.model.selection import Selection
 from fiprof.reports import show_document, verdict_tables
 from fiprof.reports.pages import charts, charts_time, charts_timeline
 from fiprof.reports.pages.page import Chart
@@ -31,12 +32,12 @@ class OpenedRun(Run):
     """
 
     def roofline(self, kernel: str = "") -> Figure:
-        """Launches under the roofs. kernel: only launches with this in the kernel's name or in their case."""
-        return _figure(charts.roofline_chart(roofline.roofline(self, kernel=kernel)))
+        """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
+        return _figure(charts.roofline_chart(roofline.roofline(self, wanted=Selection(kernel))))
 
     def stalls(self, kernel: str = "") -> Figure:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
-        return _figure(charts.stalls_chart(stalls.stalls(self, kernel=kernel)))
+        return _figure(charts.stalls_chart(stalls.stalls(self, wanted=Selection(kernel))))
 
     def occupancy(self) -> Figure:
         """Achieved and theoretical occupancy of each launch."""

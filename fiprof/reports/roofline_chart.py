@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fiprof.analysis.roofline import LEAST_INTENSITY, LaunchRoofline, Level, Rooflines, compute_roofs, memory_roofs
 from fiprof.reports.words import phrase
+from fiprof.reports.writers.terminal import wrap
 
 CHART_COLUMNS = 100
 CHART_ROWS = 22
@@ -53,13 +54,12 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
         plot.label_slope(level, bandwidth, until=top)
     for kind, roof in works.items():
         plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
-    lines = [phrase("roofline.chart"), *plot.text()]
-    if any(item.work is None for item in plotted):
-        lines.append(phrase("roofline.edge"))
+    notes = [phrase("roofline.edge")] if any(item.work is None for item in plotted) else []
     if together:
         shared = [phrase("roofline.under", first=one, others=rest) for one, rest in together.items()]
-        lines.append(phrase("roofline.one_cell", launches=", ".join(shared)))
-    return "\n".join(lines)
+        notes.append(phrase("roofline.one_cell", launches=", ".join(shared)))
+    said = [line for note in notes for line in wrap(note, width)]
+    return "\n".join([*wrap(phrase("roofline.chart"), width), *plot.text(), *said])
 
 
 def _point(item: LaunchRoofline, left: float) -> tuple[float, float] | None:

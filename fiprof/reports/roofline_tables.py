@@ -25,8 +25,10 @@ from fiprof.model.quantities import (
     L2_GB_PER_S,
     L2_ROOF,
 )
-from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs, measured, tera, widened
-from fiprof.reports.view import Column, Document, Value
+from fiprof.model.selection import alike, longest_first
+from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped, measured, tera
+from fiprof.reports.headings import bounded
+from fiprof.reports.view import Column, Document, Narrow, Value
 from fiprof.reports.words import phrase, worded
 
 MOST_REMARKS = 8
@@ -71,8 +73,7 @@ def _shown_roof(item: LaunchRoofline) -> str:
     return phrase("roofline.by_model", roof=item.roof) if item.basis == Basis.MODEL else item.roof
 
 
-_WHO: Cells = (attribute("launch", "#"), attribute("label", "case"), attribute("kernel", "kernel"))
-_ITERATION, _L1 = attribute("iteration", "iter"), _memory(Level.L1, "L1")
+_L1 = _memory(Level.L1, "L1")
 _INTENSITY: Cells = (*_memory(Level.DRAM, "DRAM"), *_memory(Level.L2, "L2"))
 _PLACE: Cells = (
     attribute("model_flop_per_byte", "model", "FLOP/B", ",.2f"),
@@ -89,7 +90,7 @@ MAIN_WORK: Cells = (
 )
 _HIDDEN: Cells = (
     attribute("case"),
-    _ITERATION,
+    attribute("iteration"),
     measured(DURATION),
     *MAIN_WORK,
     attribute("roof"),
@@ -102,11 +103,11 @@ _HIDDEN: Cells = (
 
 _CASES: Cells = (
     attribute("label", "case"),
-    attribute("kernels", "kernels"),
+    attribute("kernels", "kernels", narrow=Narrow.DROP),
     attribute("duration_us", "time", "µs", ".2f"),
     (Column("gflop", "work", "GFLOP", ",.2f"), lambda case: case.flops / 1e9),
     (Column("moved_mb", "bytes", "MB", ",.1f"), lambda case: case.moved_bytes / 1e6),
-    attribute("flop_per_byte", "model", "FLOP/B", ",.2f"),
+    attribute("flop_per_byte", "model", "FLOP/B", ",.2f", narrow=Narrow.DROP),
     tera("tflops", "ops_per_second", "achieved"),
     tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
     attribute("share", "share", "", ".1%"),
@@ -114,23 +115,31 @@ _CASES: Cells = (
 )
 
 
-def document(rooflines: Rooflines) -> Document:
+MOST_ROWS = 20
+"""Groups of like launches, and cases, that people are shown."""
+
+
+def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     """The roofs in words, a table of the launches, and one of the cases by their cost model; one row a launch for
-    programs."""
+    programs.
+
+    most: rows that people are shown; None for all.
+    """
     launches = rooflines.launches
-    labels = [item.label for item in launches]
+    kept, left_out = bounded(longest_first(alike(launches)), most)
     shown = [
         filled(
-            _columns(launches, labels),
-            launches,
+            grouped(_columns([group.shown for group in kept]), kept),
+            kept,
             title=phrase("roofline.launches"),
-            summary=_roof_sentences(rooflines),
-            notes=_remarks(launches),
+            notes=(*left_out, *_roof_sentences(rooflines), *_remarks(launches)),
         )
     ]
     if rooflines.cases:
-        shown.append(filled(widened(_CASES, labels, "label"), rooflines.cases, title=phrase("roofline.cases")))
-    data = filled(for_programs(*_WHO, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
+        rest = len(rooflines.cases[most:]) if most is not None else 0
+        notes = (phrase("show.more_cases", count=rest),) if rest else ()
+        shown.append(filled(_CASES, rooflines.cases[:most], title=phrase("roofline.cases"), notes=notes))
+    data = filled(for_programs(*NAMES, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
     return Document(data, tuple(shown), warnings=rooflines.warnings, notes=(phrase("roofline.how_to_read"),))
 
 
@@ -149,16 +158,15 @@ def _of_case(cases: Sequence[CaseRoofline]) -> Cells:
     )
 
 
-def _columns(launches: Sequence[LaunchRoofline], labels: Sequence[str]) -> Cells:
+def _columns(launches: Sequence[LaunchRoofline]) -> Cells:
     """What people see: the intensity at L1 only where L1 binds, the iteration only where there are several."""
-    roofs = max((len(_shown_roof(item)) for item in launches), default=0)
     return (
-        *widened(_WHO, labels, "label"),
-        *([_ITERATION] if len({item.iteration for item in launches}) > 1 else []),
+        *NAMES,
+        measured(DURATION, "time", spec=",.2f"),
         *_INTENSITY,
         *(_L1 if any(item.roof == Level.L1 for item in launches) else ()),
         *_PLACE,
-        (Column("roof", "roof", least=roofs), _shown_roof),
+        (Column("roof", "roof"), _shown_roof),
     )
 
 

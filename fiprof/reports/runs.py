@@ -12,7 +12,7 @@ from fiprof.model.labels import Labels
 from fiprof.model.manifest import Manifest
 from fiprof.model.run import RunWarning
 from fiprof.reports.columns import Cells, attribute, filled
-from fiprof.reports.view import Column, Document, view_of
+from fiprof.reports.view import Column, Document, Narrow, view_of
 from fiprof.reports.words import phrase
 
 
@@ -42,33 +42,40 @@ class RunRow:
     """The run whose raw files it reads."""
 
 
-LONGEST_NAME = 48
-"""Cells that a run's name has before it is shortened: it is there to be copied."""
+MOST_ROWS = 50
+"""Runs that people are shown, the newest."""
+MOST_WORKLOADS = 4
+"""Of a run, that are named."""
 
 COLUMNS = tuple(map(Column, RunRow.__dataclass_fields__))
 
 
-def runs(found: Sequence[tuple[Path, Manifest | str]]) -> Document:
-    """The runs as a table, in the order given.
+def runs(found: Sequence[tuple[Path, Manifest | str]], *, most: int | None = None) -> Document:
+    """The runs as a table, in the order given, the newest last.
 
-    found: each run's folder with its manifest, or with what is wrong with that.
+    found: each run's folder with its manifest, or with what is wrong with that. most: runs that people are shown, the
+    newest; None for all.
     """
     rows = [_row(path, manifest) for path, manifest in found]
     columns: Cells = (
-        attribute("name", "run", least=min(max((len(row.name) for row in rows), default=0), LONGEST_NAME)),
-        (Column("status", "status", least=len("complete")), _status),
-        (Column("when", "started", least=len("2026-11-21 10:15")), _when),
+        attribute("name", "run", narrow=Narrow.KEEP),
+        (Column("status", "status"), _status),
+        (Column("when", "started", narrow=Narrow.KEEP), _when),
         attribute("duration_s", "took", "s", ".1f"),
-        (Column("what", "cases"), _what),
-        attribute("gpu", "GPU"),
-        attribute("fiprof", "fiprof"),
+        attribute("gpu", "GPU", narrow=Narrow.DROP),
+        attribute("fiprof", "fiprof", narrow=Narrow.DROP),
+        (Column("what", "cases", narrow=Narrow.BELOW), _what),
     )
     warnings = tuple(
         Finding(RunWarning(row.status), {"run": row.name, "reason": row.reason})
-        for row in rows
+        for row in (rows if most is None else rows[-most:])
         if row.status != "complete"
     )
-    shown = filled(columns, rows, warnings=warnings, notes=() if rows else (phrase("runs.none"),))
+    kept = rows if most is None else rows[-most:]
+    notes = [] if rows else [phrase("runs.none")]
+    if rest := len(rows) - len(kept):
+        notes.append(phrase("runs.left_out", count=rest))
+    shown = filled(columns, kept, warnings=warnings, notes=tuple(notes))
     return Document(view_of(COLUMNS, rows), (shown,))
 
 
@@ -84,7 +91,9 @@ def _when(row: RunRow) -> str | None:
 def _what(row: RunRow) -> str:
     """The workloads, each with its number of cases where it has several."""
     counts = Counter(case.partition("[")[0] for case in row.cases)
-    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counts.items())
+    words = [f"{count} × {name}" if count > 1 else name for name, count in counts.items()]
+    more = [f"{len(words) - MOST_WORKLOADS} more"] if len(words) > MOST_WORKLOADS + 1 else []
+    return ", ".join(words[:MOST_WORKLOADS] + (more or words[MOST_WORKLOADS:]))
 
 
 def _row(path: Path, manifest: Manifest | str) -> RunRow:

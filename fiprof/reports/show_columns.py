@@ -42,18 +42,31 @@ from fiprof.reports.view import Column, Value
 # Launches
 
 WHO: Cells = (
-    attribute("launch", "#"),
+    attribute("launch"),
     attribute("case"),
-    attribute("label", "case"),
+    attribute("label"),
     attribute("iteration"),
-    attribute("kernel", "kernel"),
+    attribute("kernel"),
     attribute("kernel_full"),
+    attribute("grid"),
+    attribute("block"),
 )
-GRID, BLOCK = attribute("grid", "grid", least=len("1024x1x1")), attribute("block", "block", least=len("128x1x1"))
-TIME: Cells = (
-    measured(DURATION, "ncu", spec=".2f"),
-    attribute("nsys_duration_us", "nsys", "µs", ".2f"),
-    attribute("nsys_spread"),
+NSYS = attribute("nsys_duration_us", "nsys", "µs", ".2f")
+TIMES: Cells = (
+    measured(DURATION, "time", spec=",.2f"),
+    NSYS,
+    attribute("nsys_spread", "spread", spec=".1%"),
+    attribute("grid", "grid"),
+    attribute("block", "block"),
+)
+OVERVIEW: Cells = (
+    measured(DURATION, "time", spec=",.2f"),
+    measured(metric("sm_throughput_pct"), "SM", spec=".0f"),
+    measured(metric("l1_throughput_pct"), "L1", spec=".0f"),
+    measured(metric("l2_throughput_pct"), "L2", spec=".0f"),
+    measured(metric("dram_throughput_pct"), "DRAM", spec=".0f"),
+    measured(metric("tensor_active_pct"), "tensor", spec=".0f"),
+    measured(metric("achieved_occupancy_pct"), "occup.", spec=".0f"),
 )
 
 
@@ -182,7 +195,7 @@ LOCAL: Cells = (
 )
 
 _CHOSEN: Cells = (
-    *WHO, GRID, BLOCK, *TIME, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
+    *WHO, *TIMES, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
 )  # fmt: skip
 _KEYS = {column.key for column, _ in _CHOSEN}
 LAUNCH: Cells = (*_CHOSEN, *(measured(quantity) for key, quantity in QUANTITIES.items() if key not in _KEYS))

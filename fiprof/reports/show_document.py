@@ -1,31 +1,61 @@
-"""``fiprof show`` as a document: its tables for people, one flat table for programs."""
+"""``fiprof show`` as a document: an overview, sections by name, and one flat table for programs."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from fiprof.analysis.occupancy import findings
 from fiprof.analysis.show import Figures, LaunchFigures
 from fiprof.model.quantities import LOCAL_REQUESTS
-from fiprof.reports import show_columns, show_tables
-from fiprof.reports.columns import filled, for_programs
-from fiprof.reports.view import Document, View
-from fiprof.reports.words import phrase
+from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.reports import show_columns
+from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped
+from fiprof.reports.headings import bounded
+from fiprof.reports.view import Column, Document, View
+from fiprof.reports.words import phrase, worded
+
+MOST_ROWS = 20
+"""Groups of like launches, and cases, that people are shown."""
 
 
-def document(figures: Figures, *, width: int = 120) -> Document:
-    """The figures as tables: several for people; one for programs, a row a launch with its case's figures beside it.
+class Section(StrEnum):
+    """What ``fiprof show`` shows below its overview."""
 
-    width: columns that a table may take; where names and figures do not fit, names are left out.
+    TIMES = "times"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OCCUPANCY = "occupancy"
+    WAVES = "waves"
+
+
+Group = Alike[LaunchFigures]
+
+
+def document(
+    figures: Figures,
+    *,
+    limits: Mapping[int | None, str] | None = None,
+    overview: bool = True,
+    sections: Collection[Section] = tuple(Section),
+    most: int | None = None,
+) -> Document:
+    """The figures as tables: for people overview and sections; for programs a row a launch, its case beside it.
+
+    limits: launch -> what limits it, for the overview. most: rows that people are shown; None for all.
     """
-    shown = tuple(show_tables.shown(figures, width))
-    profiled = [item for item in figures.launches if item.launch is not None]
-    notes = ["show.times", "show.rates"]
-    if profiled:
-        accessed = show_tables.has_any(profiled, (*show_columns.GLOBAL, *show_columns.SHARED))
-        notes += ["show.hardware", "show.room", "show.accesses" if accessed else "show.no_accesses"]
-        if all(LOCAL_REQUESTS.of(item.row) == 0 for item in profiled):
-            notes.append("show.no_local")
-    if show_tables.without_alike(figures.launches)[1]:
-        notes.append("show.alike")
-    return Document(_data(figures), shown, warnings=figures.warnings, notes=tuple(map(phrase, notes)))
+    found = longest_first(alike(figures.launches, lambda item: item.duration_us or item.nsys_duration_us))
+    kept, left_out = bounded(found, most)
+    profiled = [group for group in kept if group.shown.launch is not None]
+    shown = [*_overview(figures, kept, limits or {}, most)] if overview else []
+    for section in Section:
+        if section in sections:
+            shown += _SECTIONS[section](figures, profiled, most)
+    more = [f"--{section}" for section in Section if section not in sections]
+    notes = [*left_out, *([phrase("show.more", options=tuple(more))] if more and profiled and overview else [])]
+    return Document(_data(figures), tuple(shown), warnings=figures.warnings, notes=tuple(notes))
 
 
 def _data(figures: Figures) -> View:
@@ -38,3 +68,114 @@ def _data(figures: Figures) -> View:
     ]
     of_case = show_columns.of_cases((*show_columns.CASE_TIMES, *show_columns.CASE_LEAST), figures.run, "case")
     return filled(for_programs(*show_columns.LAUNCH, *of_case), (*figures.launches, *bare))
+
+
+# The overview
+
+
+def _overview(
+    figures: Figures, groups: Sequence[Group], limits: Mapping[int | None, str], most: int | None
+) -> Iterable[View]:
+    if figures.cases:
+        yield _of_cases(figures, show_columns.CASE_TIMES, "show.cases", most, phrase("show.cases_note"))
+    if not groups:
+        return
+    cells: list[Cell] = [*show_columns.OVERVIEW]
+    if any(group.shown.launch is None for group in groups):
+        cells.insert(1, show_columns.NSYS)
+    if limits:
+        cells.append((Column("", "limit"), lambda item: limits.get(item.launch)))
+    yield _table(groups, cells, "launches")
+
+
+def _of_cases(
+    figures: Figures, cells: tuple[show_columns.CaseCell, ...], title: str, most: int | None, note: str
+) -> View:
+    name: Cell = (Column("label", "case"), lambda case: figures.run.labels(case.id))
+    rest = len(figures.cases[most:]) if most is not None else 0
+    notes = [note, *([phrase("show.more_cases", count=rest)] if rest else [])]
+    columns = (name, *show_columns.of_cases(cells, figures.run))
+    return filled(columns, figures.cases[:most], title=phrase(title), notes=tuple(notes))
+
+
+def _table(groups: Sequence[Group], cells: Cells, title: str, **texts: Any) -> View:
+    repeated = [attribute("iteration", "iter")] if len({group.shown.iteration for group in groups}) > 1 else []
+    alone = all(group.count == 1 for group in groups)
+    columns = (*NAMES, *(repeated if alone else ()), *cells)
+    return filled(grouped(columns, groups), groups, title=phrase(f"show.{title}"), **texts)
+
+
+# The sections
+
+
+def _times(figures: Figures, groups: Sequence[Group], most: int | None) -> Iterable[View]:
+    if figures.cases:
+        yield _of_cases(figures, show_columns.CASE_LEAST, "show.least", most, phrase("show.least_note"))
+    if groups:
+        yield _table(groups, show_columns.TIMES, "times", notes=(phrase("show.times_note"),))
+
+
+def _compute(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+    if groups:
+        yield _table(groups, show_columns.WORK, "compute", notes=(phrase("show.compute_note"),))
+
+
+def _memory(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+    if not groups:
+        return
+    yield _table(groups, show_columns.MEMORY, "memory", notes=(phrase("show.memory_note"),))
+    notes = []
+    tables = ((show_columns.GLOBAL, "global"), (show_columns.SHARED, "shared"))
+    accessed = [(cells, title) for cells, title in tables if _has_any(groups, cells)]
+    for cells, title in accessed:
+        yield _table(groups, cells, title, notes=(phrase(f"show.{title}_note"),))
+    if any(value(group.shown) for group in groups for _, value in show_columns.LOCAL):
+        yield _table(groups, show_columns.LOCAL, "local")
+    if not accessed:
+        notes.append(phrase("show.no_accesses"))
+    if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
+        notes.append(phrase("show.no_local"))
+    if notes:
+        yield View((), (), summary=tuple(notes))
+
+
+def _occupancy(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+    if not groups:
+        return
+    yield _table(groups, show_columns.OCCUPANCY, "occupancy")
+    if any(group.shown.occupancy.limits for group in groups):
+        empty = {column.key for column, _ in show_columns.CLUSTERS} - {
+            column.key for column, value in show_columns.CLUSTERS if any(value(group.shown) for group in groups)
+        }
+        cells = [cell for cell in show_columns.LIMITS if cell[0].key not in empty]
+        yield _table(groups, cells, "limits", notes=(phrase("show.limits_note"), *_held(groups)))
+
+
+def _waves(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+    small = [group.shown.launch for group in groups if (waves := group.shown.occupancy.waves) and not waves.full]
+    if any(group.shown.occupancy.waves for group in groups):
+        notes = [phrase("show.waves_note"), *([phrase("show.small_grids", launches=small)] if small else [])]
+        yield _table(groups, show_columns.WAVES, "waves", notes=tuple(notes))
+
+
+_SECTIONS: Mapping[Section, Callable[[Figures, Sequence[Group], int | None], Iterable[View]]] = {
+    Section.TIMES: _times,
+    Section.COMPUTE: _compute,
+    Section.MEMORY: _memory,
+    Section.OCCUPANCY: _occupancy,
+    Section.WAVES: _waves,
+}
+
+
+def _has_any(groups: Sequence[Group], cells: Cells) -> bool:
+    """Whether a launch has something in one of the columns with a key."""
+    return any(value(group.shown) is not None for group in groups for column, value in cells if column.key)
+
+
+def _held(groups: Sequence[Group]) -> tuple[str, ...]:
+    """What holds the occupancies, each once with the launches that it is about."""
+    about: dict[str, list[int | None]] = defaultdict(list)
+    for group in groups:
+        if said := " ".join(map(worded, findings(group.shown.occupancy))):
+            about[said].append(group.shown.launch)
+    return tuple(phrase("show.about", launches=launches, text=text) for text, launches in about.items())

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiprof.analysis.stalls import LaunchStalls, Stall, StallFinding, StallReport, disagreements, findings
-from fiprof.reports.headings import heading
+from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.reports.headings import bounded, heading
 from fiprof.reports.view import Column, Document, View
 from fiprof.reports.words import phrase, worded
 
+MOST_LAUNCHES = 5
+"""Groups of like launches that people are shown."""
 FOLDED_SHARE = 0.01
 """Reasons below it in both measures are shown as one."""
 
@@ -19,35 +22,40 @@ _DATA = (
 
 _SHOWN = (
     Column("reason", "reason", least=len("math_pipe_throttle")),
-    Column("weight", "bar", bar=True, least=40),
+    Column("weight", "bar", bar=True),
     Column("stall_share", "share", spec=".1%", least=6),
     Column("warps_per_issue", "warps/issue", spec=".2f"),
     Column("sample_share", "sampled", spec=".1%"),
 )
 
 
-def document(report: StallReport, *, top: int | None = None) -> Document:
-    """top: only so many reasons of each launch; people see the rest as one."""
+def document(report: StallReport, *, reasons: int | None = None, most: int | None = None) -> Document:
+    """A table for each group of like launches, what takes most time first; for programs a row a launch and reason.
+
+    reasons: only so many of each launch; people see the rest as one. most: groups that people are shown; None for all.
+    """
     rows = tuple(
         (
             item.launch, item.case, item.iteration, item.kernel, stall.reason, stall.share, stall.warps_per_issue,
             stall.samples, stall.samples_not_issued, stall.sampled_share,
         )
         for item in report.launches
-        for stall in item.stalls[:top]
+        for stall in item.stalls[:reasons]
     )  # fmt: skip
+    kept, left_out = bounded(longest_first(alike(report.launches)), most)
     return Document(
         data=View(tuple(map(Column, _DATA)), rows),
-        shown=tuple(_of_launch(item, top) for item in report.launches),
+        shown=tuple(_of_launch(group, reasons) for group in kept),
         warnings=report.warnings,
-        notes=(phrase("stalls.how_to_read"),),
+        notes=(*left_out, phrase("stalls.how_to_read")),
     )
 
 
-def _of_launch(item: LaunchStalls, top: int | None) -> View:
+def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
+    item = group.shown
     kept = [
         stall
-        for stall in item.stalls[:top]
+        for stall in item.stalls[:reasons]
         if stall.weight >= FOLDED_SHARE or (stall.sampled_share or 0.0) >= FOLDED_SHARE
     ]
     folded = [stall for stall in item.stalls if stall not in kept]
@@ -57,7 +65,7 @@ def _of_launch(item: LaunchStalls, top: int | None) -> View:
     return View(
         _SHOWN,
         tuple((s.reason, s.weight, s.share, s.warps_per_issue, s.sampled_share) for s in rows),
-        title=heading(item),
+        title=heading(item, group),
         warnings=item.warnings,
         summary=(" ".join(map(worded, says[: len(says) - len(helps)])), *helps),
         notes=disagreements(item),

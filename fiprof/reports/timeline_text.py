@@ -7,11 +7,9 @@ from collections.abc import Sequence
 
 from fiprof.analysis import samples
 from fiprof.analysis.beside import Totals
-from fiprof.analysis.samples import Levels
-from fiprof.analysis.timeline import CasePhase, KernelSpan, Timeline, Track
-from fiprof.model.provenance import join
-from fiprof.reports.columns import Cells, attribute, filled
-from fiprof.reports.view import Column, Document, Value, View
+from fiprof.analysis.timeline import CasePhase, Timeline, Track
+from fiprof.reports.columns import Cell, Cells, attribute, filled
+from fiprof.reports.view import Column, Document, Narrow, Value, View
 from fiprof.reports.words import known, phrase, worded
 from fiprof.text import short_kernel
 
@@ -49,15 +47,27 @@ def chart_cells(width: int) -> int:
     return min(max(width - len("kernels") - len("full block") - 4, CHART_CELLS[0]), CHART_CELLS[1])
 
 
-def document(what: Timeline) -> Document:
-    """The timeline as text and charts for people; for programs, a row a kernel of a case."""
+MOST_PHASES, MOST_KERNELS = 8, 12
+"""Cases, and kernels of each, that people are shown: what takes most time."""
+
+
+def document(what: Timeline, *, most: bool = False) -> Document:
+    """The timeline as charts and tables for people; for programs, a row a kernel of a case.
+
+    most: only so much as people read, what takes most time.
+    """
     data = filled(_SPANS, (span for part in what.phases for span in part.spans))
-    shown = tuple(_view(part, what.period_us) for part in what.phases)
-    notes = tuple(phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)])
-    return Document(data=data, shown=shown, warnings=what.warnings, notes=notes if shown else ())
+    longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
+    kept = [part for part in what.phases if part in longest]
+    shown = [view for part in kept for view in (strips(part), _kernels(part, MOST_KERNELS if most else None))]
+    notes = [phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)]]
+    if rest := len(what.phases) - len(kept):
+        notes.insert(0, phrase("timeline.more_phases", count=rest))
+    return Document(data=data, shown=tuple(shown), warnings=what.warnings, notes=tuple(notes) if shown else ())
 
 
-def _view(part: CasePhase, period_us: float | None) -> View:
+def strips(part: CasePhase) -> View:
+    """When a case's kernels ran, and what the hardware did meanwhile, as characters."""
     length_us = part.end_us - part.start_us
     title = phrase(
         "timeline.title",
@@ -71,11 +81,44 @@ def _view(part: CasePhase, period_us: float | None) -> View:
     )
     header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
-    rows = (("", ticks, ""), *map(_track, part.tracks))
-    sentences = [_sentence(span, period_us) for span in part.spans]
+    return View(columns, (("", ticks, ""), *map(_track, part.tracks)), title=title)
+
+
+def _level(key: str, title: str) -> Cell:
+    column, value = attribute(key, title, "%", ".0f", of=f"levels.{key}")
+    return column, lambda span: "≤1" if 0 < (value(span) or 0) <= samples.SMALLEST else value(span)  # type: ignore[operator]
+
+
+_KERNELS: Cells = (
+    attribute("kernel", "kernel", narrow=Narrow.ABOVE),
+    attribute("count", "x", spec=",d"),
+    attribute("median_us", "time", "µs", ",.2f"),
+    attribute("spread", "spread", spec=".1%"),
+    attribute("grid", "grid", narrow=Narrow.DROP),
+    attribute("gap_us", "gap", "µs", ",.1f"),
+    attribute("launch_us", "call", "µs", ",.1f"),
+)
+_LEVELS: Cells = (
+    _level("sms_active", "SMs"),
+    _level("tensor_active", "tensor"),
+    _level("dram_read", "read"),
+    _level("dram_write", "write"),
+    _level("warps", "warps"),
+    attribute("samples", "samples", of="levels.samples", narrow=Narrow.DROP),
+)
+
+
+def _kernels(part: CasePhase, most: int | None) -> View:
+    longest = sorted(part.spans, key=lambda span: -span.median_us * span.count)
+    kept = [span for span in part.spans if span in longest[:most]]
+    sampled = any(span.levels.samples for span in kept)
+    notes = [phrase("timeline.more_kernels", count=len(rest))] if (rest := longest[len(kept) :]) else []
     beside = {"copies": part.copies, "calls": part.calls}
-    sentences += [phrase(f"timeline.{key}", totals=totals(items)) for key, items in beside.items() if items]
-    return View(columns, rows, title=title, summary=tuple(sentences))
+    notes += [phrase(f"timeline.{key}", totals=totals(items)) for key, items in beside.items() if items]
+    memory = [span.memory_bytes for span in part.spans if span.memory_bytes is not None]
+    if memory:
+        notes.append(phrase("timeline.memory", bytes=bytes_words(max(memory))))
+    return filled([*_KERNELS, *(_LEVELS if sampled else ())], kept, notes=tuple(notes))
 
 
 def _track(track: Track) -> tuple[Value, ...]:
@@ -94,45 +137,6 @@ def totals(items: Sequence[Totals]) -> str:
         count, total_us = sum(item.count for item in rest), sum(item.total_us for item in rest)
         words.append(phrase("timeline.others", count=count, time=time_words(total_us)))
     return "; ".join(words)
-
-
-def _sentence(span: KernelSpan, period_us: float | None) -> str:
-    """What ran, and then what the hardware did."""
-    loop, gap = span.count > 1, ""
-    if span.gap_us is not None:
-        key = f"{'overlap' if span.gap_us < 0 else 'gap'}{'_loop' * loop}"
-        gap = phrase(f"timeline.{key}", time=time_words(abs(span.gap_us)))
-    ran = phrase(
-        f"timeline.{'loop' if loop else 'once'}",
-        kernel=short_kernel(span.kernel),
-        count=span.count,
-        median_us=span.median_us,
-        spread=span.spread,
-        grid=span.grid or "–",
-        gap=gap,
-    )
-    call = None if span.launch_us is None else time_words(span.launch_us)
-    memory = None if span.memory_bytes is None else bytes_words(span.memory_bytes)
-    levels = None if period_us is None else _levels(span.levels, period_us)
-    return join("; ", [ran, known("timeline.launch", time=call), levels, known("timeline.memory", bytes=memory)]) + "."
-
-
-def _levels(levels: Levels, period_us: float) -> str:
-    if not levels.samples:
-        return phrase("timeline.no_sample", time=time_words(period_us))
-    named = (
-        ("SMs Active", levels.sms_active),
-        ("Tensor Active", levels.tensor_active),
-        ("DRAM Read", levels.dram_read),
-        ("DRAM Write", levels.dram_write),
-        ("compute warps", levels.warps),
-    )
-    words = [
-        f"{name} {level:.1f}" if level > samples.SMALLEST or not level else f"{name} ≤1"
-        for name, level in named
-        if level is not None
-    ]
-    return phrase("timeline.samples", levels=", ".join(words), count=levels.samples)
 
 
 def strip(cells: Sequence[float | None]) -> str:

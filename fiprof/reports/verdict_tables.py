@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections import defaultdict
-from collections.abc import Sequence
+from dataclasses import replace
 
-from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Comparison, Kind, Part
+from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Comparison
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding
+from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports import verdict_words as words
-from fiprof.reports.headings import heading, label_cells
-from fiprof.reports.view import Column, Document, Value, View
+from fiprof.reports.columns import NAMES, Cells, attribute, filled, grouped
+from fiprof.reports.headings import bounded, heading
+from fiprof.reports.view import Column, Document, Narrow, Value, View
 from fiprof.reports.words import phrase
-from fiprof.text import short_kernel
 
 _DATA = tuple(
     Column(key)
@@ -23,25 +22,23 @@ _DATA = tuple(
     )
 )  # fmt: skip
 
-_SUMMARY = (
-    Column("launch", "#"),
-    Column("count", "x", spec=",d"),
-    Column("label", "case"),
-    Column("kernel", "kernel"),
-    Column("duration_us", "duration", "µs", spec=",.2f"),
-    Column("iteration_share", "of iter.", spec=".0%"),
-    Column("verdict", "verdict", least=len("compute-bound (issue slots)")),
-    Column("why", "why", least=len("local memory")),
-    Column("confidence", "confidence"),
+_SUMMARY: Cells = (
+    *NAMES,
+    attribute("duration_us", "time", "µs", ",.2f"),
+    (Column("verdict", "limit"), words.short_title),
+    (Column("distance", "distance"), words.distance),
+    (Column("confidence", "confidence"), lambda item: item.confidence.value),
+    (
+        Column("step", "next step", narrow=Narrow.BELOW),
+        lambda item: words.short_step(item.steps[0]) if item.steps else None,
+    ),
 )
 
 _EVIDENCE = (
-    Column("what", "evidence", least=len("cycles in which a scheduler issued")),
-    Column("value", "value", spec=",.1f"),
-    Column("unit", "unit"),
-    Column("test", "held against"),
-    Column("origin", "threshold of"),
-    Column("provenance", "measured as"),
+    Column("what", "evidence"),
+    Column("value", "value"),
+    Column("limit", "held against"),
+    Column("provenance", "measured as", narrow=Narrow.BELOW),
 )
 
 _CASES = (
@@ -51,52 +48,51 @@ _CASES = (
     Column("case_wall_us", "iteration", "µs", spec=",.2f"),
     Column("case_waiting_pct", "GPU waits", "%", spec=".1f"),
     Column("case_copying_pct", "only copies", "%", spec=".0f"),
-    Column("verdict", "verdict"),
+    Column("verdict", "limit"),
 )
 
+MOST_ROWS = 20
+"""Groups of launches, and cases that wait for the host, that people are shown."""
+MOST_STEPS = 3
+"""Groups whose first step is shown whole; and whose evidence, where they were asked for."""
 MOST_RULES = 4
 """Of a launch, that people are shown."""
 
 
-def document(found: Verdicts) -> Document:
-    """The verdicts as tables: a summary, the evidence of each launch and the cases for people, one flat for programs.
+def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = False) -> Document:
+    """The verdicts as a table, what takes most time first, and the first steps of the first ones; flat for programs.
 
-    Launches of one kernel in one case with the same verdict are one for people: the one with the median time.
+    Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
+    steps, ncu's rules and the cases.
     """
-    groups = _groups(found.launches)
-    cells = label_cells(item.label for item in found.launches)
-    columns = tuple(dataclasses.replace(each, least=cells) if each.key == "label" else each for each in _SUMMARY)
-    shown = [View(columns, tuple(_summary_row(members) for members in groups), title="Verdicts")] if groups else []
-    shown += [_launch_view(_median(members)) for members in groups]
-    if found.cases:
-        rows = tuple(_case_row(case) for case in found.cases)
-        notes = tuple(words.case(case) for case in found.cases if case.bound is not CaseBound.KERNELS)
-        shown.append(View(_CASES, rows, title="Cases", notes=notes))
+    groups = longest_first(alike(found.launches, also=lambda item: (item.kind, item.part)))
+    kept, left_out = bounded(groups, most)
+    shown = [filled(grouped(_SUMMARY, kept), kept, notes=left_out)] if kept else []
+    if detailed:
+        shown += [_launch_view(group) for group in kept]
+        if found.cases:
+            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title=phrase("verdict_table.cases")))
+    elif steps := [said for group in kept[:MOST_STEPS] if (said := _first_step(group.shown))]:
+        shown.append(View((), (), title=phrase("verdict_table.first_steps"), summary=tuple(steps)))
+    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS]:
+        more = [phrase("verdict_table.more_cases", count=rest)] if (rest := len(waiting[MOST_ROWS:])) else []
+        told = (*map(words.case, waiting[:MOST_ROWS]), *more)
+        shown.append(View((), (), title=phrase("verdict_table.waiting"), summary=told))
+    notes = [phrase("verdict_table.note")] if kept else []
+    if kept and not detailed:
+        notes.append(phrase("verdict_table.more", launch=kept[0].shown.launch))
     return Document(
         data=View(_DATA, tuple(_data_row(item) for item in found.launches)),
         shown=tuple(shown),
         warnings=found.warnings,
-        notes=(phrase("verdict_table.note"),) if groups else (),
+        notes=tuple(notes),
     )
 
 
-def _groups(launches: Sequence[LaunchVerdict]) -> list[list[LaunchVerdict]]:
-    found: dict[tuple[str | None, str, str, Kind, Part | None], list[LaunchVerdict]] = defaultdict(list)
-    for item in launches:
-        found[item.case, item.kernel, item.row.grid, item.kind, item.part].append(item)
-    return list(found.values())
-
-
-def _median(members: Sequence[LaunchVerdict]) -> LaunchVerdict:
-    return sorted(members, key=lambda item: item.duration_us or 0.0)[(len(members) - 1) // 2]
-
-
-def _summary_row(members: Sequence[LaunchVerdict]) -> tuple[Value, ...]:
-    item = _median(members)
-    return (
-        item.launch, len(members), item.label, short_kernel(item.kernel), item.duration_us,
-        item.iteration_share, words.bare_title(item), words.why(item), item.confidence.value,
-    )  # fmt: skip
+def _first_step(item: LaunchVerdict) -> str | None:
+    if not item.steps:
+        return None
+    return phrase("verdict_table.step", launch=item.launch, label=item.label, step=words.step(item.steps[0]))
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
@@ -105,20 +101,19 @@ def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
     return (case.label, case.kernels, *times, words.case_kind(case))
 
 
-def _launch_view(item: LaunchVerdict) -> View:
+def _launch_view(group: Alike[LaunchVerdict]) -> View:
+    item = group.shown
     summary = [phrase("verdict_table.reason", reason=words.reason(item))]
     if item.runner_up:
         summary.append(phrase("verdict_table.runner_up", runner_up=words.runner_up(item)))
     summary.append(phrase("verdict_table.confidence", confidence=words.confidence(item)))
     notes: list[Finding | str] = [f"{number}. {words.step(step)}" for number, step in enumerate(item.steps, 1)]
     notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
+    evidence = (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence))
     return View(
         _EVIDENCE,
-        tuple(
-            _evidence_row(each)
-            for each in (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence))
-        ),
-        title=heading(item),
+        tuple(map(_evidence_row, evidence)),
+        title=heading(item, group),
         summary=tuple(summary),
         notes=(*notes, *item.notes),
     )
@@ -126,14 +121,14 @@ def _launch_view(item: LaunchVerdict) -> View:
 
 def _evidence_row(of: Comparison) -> tuple[Value, ...]:
     source = of.number.source
-    measured_as = str(source) if source.origin == "facts" else source.formula
+    # The heading names launch and case.
+    source = replace(source, parts=tuple(replace(part, launch=None, case=None) for part in source.parts))
+    limit = [each for each in (words.limit(of), words.origin(of)) if each]
     return (
         words.what(of.quantity.key, of.of),
-        of.value,
-        of.number.unit.strip(),
-        words.limit(of),
-        words.origin(of),
-        measured_as,
+        str(of.number),
+        ", ".join(limit),
+        str(source) if source.origin == "facts" else source.formula,
     )
 
 

@@ -8,7 +8,6 @@ from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
-from fiprof.model.quantities import STALL_SHARE
 from fiprof.reports.words import phrase, templates_of, worded
 
 RULES_OUT = ("idle_pct", "case_waiting_pct")
@@ -20,20 +19,21 @@ def title(of: Verdict | Bottleneck) -> str:
     return worded(of.finding)
 
 
-def bare_title(of: Verdict) -> str:
-    """The same without its cause, or what it is between."""
-    return worded(named(of.kind, of.part))
+def short_title(of: Verdict) -> str:
+    """``latency-bound: barriers``, without the uses that nothing stands out of."""
+    return worded(named(of.kind, None)) if of.kind is Kind.NO_SINGLE_LIMIT else title(of)
 
 
-def why(of: Verdict) -> str:
-    """In a few words what the title rests on: its cause, else the number that decided."""
-    if of.causes:
-        return worded(of.causes[0].id)
-    if of.kind is Kind.NO_SINGLE_LIMIT:
-        return phrase("why.no_single_limit", uses=of.finding.values["uses"])
-    stalled = [each for each in of.evidence if each.quantity is STALL_SHARE]
-    shown = stalled[:1] or of.evidence[:1]
-    return phrase(f"why.{of.kind.name.lower()}", of=shown[0].of, number=shown[0].number) if shown else ""
+def distance(of: Verdict) -> TracedText:
+    """How far it is from what limits it: ``47% (tensor cores at 53%)``; what it waits for, of what is no resource."""
+    if of.kind in (Kind.LAUNCH, Kind.CONCURRENT, Kind.IMBALANCE) and of.evidence:
+        return phrase(f"distance.{of.kind.name.lower()}", number=of.evidence[0].number.as_(".0f", "%"))
+    top = of.busiest
+    if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
+        return sentence("")
+    return phrase(
+        "distance.resource", left=max(100 - top.value, 0.0), part=top.part, use=top.comparison.number.as_(".0f", "%")
+    )
 
 
 def what(quantity: str, of: Part | str | None) -> TracedText:
@@ -119,6 +119,14 @@ def step(of: Step, *, sentences: bool = False) -> TracedText:
         action=of.action, bound=of.bound_pct, estimate=of.estimate_pct, measured=of.measured_pct, of=of.of,
         basis=basis(of),
     )  # fmt: skip
+
+
+def short_step(of: Step) -> TracedText:
+    """``fewer instructions, saves at most 33%``."""
+    kind = "measured" if of.measured_pct is not None else "estimated" if of.estimate_pct is not None else "bound"
+    pct = {"measured": of.measured_pct, "estimated": of.estimate_pct, "bound": of.bound_pct}[kind]
+    action = phrase(f"short_step.{of.id}", **of.action.values)
+    return action if pct is None else phrase(f"step.short_{kind}", action=action, pct=pct)
 
 
 def estimate(of: QuotedRule) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Literal
 
 from fiprof.model.finding import Finding
@@ -23,6 +23,21 @@ Record = dict[str, Any]
 
 Value = str | int | float | bool | Finding | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
+
+
+class Narrow(Enum):
+    """What becomes of a column where a table is wider than the terminal."""
+
+    WRAP = auto()
+    """Its text wraps within the column; numbers keep their width."""
+    ABOVE = auto()
+    """Names stand on a line above the row, those of all such columns together."""
+    BELOW = auto()
+    """It stands on a line below the row, after its heading."""
+    DROP = auto()
+    """It is left out, the last such column first."""
+    KEEP = auto()
+    """It keeps its width."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,8 @@ class Column:
     least: int = 0
     """Cells that it takes in a table at least, so that tables below each other line up."""
     wrap: bool = False
-    """Its words go on in further lines where they do not fit, instead of being shortened."""
+    """As every text that is no name does."""
+    narrow: Narrow = Narrow.WRAP
 
 
 Sayable = Finding | StrEnum | str

@@ -27,6 +27,7 @@ from fiprof.model.floors import dram_use, floor, is_main, iterations
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
+from fiprof.model.selection import EVERYTHING, Selection
 
 
 class VerdictWarning(StrEnum):
@@ -67,16 +68,15 @@ class Verdicts:
         return next((item for item in self.launches if item.launch == launch), None)
 
 
-def verdicts(run: Run, *, kernel: str = "") -> Verdicts:
+def verdicts(run: Run, *, wanted: Selection = EVERYTHING) -> Verdicts:
     """What binds each launch of a run, in the order of the launches, and each case.
 
-    kernel: only launches with this in the kernel's name or in their case; upper and lower case are the same.
     Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left, or a
     table cannot be read.
     """
     launches = run.launches
     run.require_launches("counters or trace to judge", there=bool(launches or run.trace.cases))
-    kept = run.launches_named(kernel) if launches else []
+    kept = run.selected(wanted) if launches else []
     of_cases = {case.case: case for case in cases(run)}
     failed = checks.failed(run)
     judges = _Judge(run, of_cases, failed)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import reading_options, show
+from fiprof.cli.options import Chosen, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     help="Your own expectations (TOML), in place of fiprof's for the same workloads.",
 )
 @reading_options
-def command(run: Run, kernel: str, expectations: Path | None, format_: Format) -> None:
+def command(run: Run, chosen: Chosen, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case beside what is expected of its kernel family."""
     from fiprof.analysis.expectations import check_workloads, combined, read_expectations
     from fiprof.analysis.expected import expected
-    from fiprof.reports.expected import document
+    from fiprof.reports.expected import MOST_CASES, document
     from fiprof.workloads import registry
 
     if expectations is not None:
         known = {*registry.available(), *(case.workload for case in run.manifest.cases)}
         check_workloads(read_expectations(expectations), known)
-    show(document(expected(run, families=combined(expectations), kernel=kernel)), format_, run=run)
+    found = expected(run, families=combined(expectations), wanted=chosen.wanted)
+    show(document(found, most=chosen.most(MOST_CASES)), format_, run=run)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import reading_options, show
+from fiprof.cli.options import Chosen, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="The SASS instructions with most warp samples.",
-    epilog="Example: fiprof hotspots latest --kernel decode --top 3",
+    epilog="Example: fiprof hotspots latest --kernel decode --instructions 3",
 )
 @click.option(
-    "--top", type=click.IntRange(1), default=5, show_default=True, metavar="N", help="The N hottest of each launch."
+    "--instructions",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="The N hottest of each launch.",
 )
 @click.option(
     "--context",
@@ -29,9 +34,10 @@ if TYPE_CHECKING:
     help="N instructions before and after each.",
 )
 @reading_options
-def command(run: Run, kernel: str, top: int, context: int, format_: Format) -> None:
-    """The instructions of every launch that hold most warp samples, why, and what they probably wait for."""
+def command(run: Run, chosen: Chosen, instructions: int, context: int, format_: Format) -> None:
+    """The SASS instructions of each launch that hold most warp samples, their stall, and what they wait for."""
     from fiprof.analysis.hotspots import hotspots
-    from fiprof.reports.hotspots import document
+    from fiprof.reports.hotspots import MOST_LAUNCHES, document
 
-    show(document(hotspots(run, kernel=kernel, top=top, context=context)), format_, run=run)
+    found = hotspots(run, wanted=chosen.wanted, top=instructions, context=context)
+    show(document(found, most=chosen.most(MOST_LAUNCHES)), format_, run=run)

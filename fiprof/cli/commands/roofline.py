@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import reading_options, show
+from fiprof.cli.options import Chosen, reading_options, show, width
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
 @reading_options
-def command(run: Run, kernel: str, format_: Format) -> None:
+def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
     from fiprof.analysis import roofline
     from fiprof.reports import roofline_chart, roofline_tables
 
-    rooflines = roofline.roofline(run, kernel=kernel)
-    show(roofline_tables.document(rooflines), format_, run=run)
-    if format_ == "table" and (drawn := roofline_chart.chart(rooflines)):
+    rooflines = roofline.roofline(run, wanted=chosen.wanted)
+    show(roofline_tables.document(rooflines, most=chosen.most(roofline_tables.MOST_ROWS)), format_, run=run)
+    if format_ == "table" and (drawn := roofline_chart.chart(rooflines, width=width())):
         output.data(f"\n{drawn}")

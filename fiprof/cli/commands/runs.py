@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv")
+@click.option("--all", "every", is_flag=True, help="Also older runs than the newest 50.")
 @format_option
 @archive_option
-def command(archive: Archive, format_: Format) -> None:
+def command(archive: Archive, every: bool, format_: Format) -> None:
     """List the runs of the archive, the newest last."""
     from fiprof.errors import FiprofError
     from fiprof.model.manifest import Manifest, read_manifest
@@ -29,6 +30,7 @@ def command(archive: Archive, format_: Format) -> None:
         except FiprofError as error:
             return error.message
 
-    show(runs.runs([(archive.root / name, manifest(name)) for name in archive.by_time()]), format_)
+    found = [(archive.root / name, manifest(name)) for name in archive.by_time()]
+    show(runs.runs(found, most=None if every else runs.MOST_ROWS), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")

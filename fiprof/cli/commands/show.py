@@ -1,4 +1,4 @@
-"""``fiprof show``: durations, occupancy, DRAM, tensor cores, and the distance to the roofs."""
+"""``fiprof show``: times, use of the hardware, and limits; occupancy, memory and the rest by name."""
 
 from __future__ import annotations
 
@@ -7,26 +7,37 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options
-from fiprof.cli.options import reading_options
+from fiprof.cli.options import Chosen, reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.reports.view import Format
 
-MARKDOWN_WIDTH = 400
-"""Columns that a table may take where nothing has to fit a terminal."""
-
 
 @click.command(
-    short_help="Durations, occupancy, caches, the roofs.", epilog="Example: fiprof show latest --kernel decode --top 3"
+    short_help="Times, use of the hardware, limits.", epilog="Example: fiprof show latest --kernel decode --occupancy"
 )
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N launches that took most time.")
+@click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
+@click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")
+@click.option("--memory", is_flag=True, help="SM, L1, L2, DRAM; hit rates; sectors a request, bank conflicts, spills.")
+@click.option("--occupancy", is_flag=True, help="Achieved and theoretical occupancy, its limits, and what lifts it.")
+@click.option("--waves", is_flag=True, help="How the grid fills the GPU, and what the last wave costs.")
 @reading_options
-def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
-    """Durations, TFLOP/s and GB/s against the roofs, occupancy and all that limits it, waves, caches, memory access."""
-    from fiprof.analysis import show
-    from fiprof.reports import show_document
+def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None:
+    """The time of each kernel, how much of the hardware it uses, and what limits it."""
+    from fiprof.analysis.show import show
+    from fiprof.analysis.verdict.verdict import verdicts
+    from fiprof.reports.show_document import MOST_ROWS, Section, document
+    from fiprof.reports.verdict_words import short_title
 
-    figures = show.show(run, kernel=kernel, longest=top)
-    width = options.width() if format_ == "table" else MARKDOWN_WIDTH
-    options.show(show_document.document(figures, width=width), format_, run=run)
+    figures = show(run, wanted=chosen.wanted)
+    judged = verdicts(run, wanted=chosen.wanted).launches if run.launches and format_ in ("table", "md") else ()
+    named = [section for section in Section if chosen.every or sections[section]]
+    made = document(
+        figures,
+        limits={item.launch: short_title(item) for item in judged},
+        overview=chosen.every or not named,
+        sections=named,
+        most=chosen.most(MOST_ROWS),
+    )
+    options.show(made, format_, run=run)

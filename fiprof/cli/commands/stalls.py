@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import reading_options, show
+from fiprof.cli.options import Chosen, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="What the warps of every launch wait for.",
-    epilog="Example: fiprof stalls latest --kernel decode --top 5",
+    epilog="Example: fiprof stalls latest --kernel decode --reasons 5",
 )
-@click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
+@click.option("--reasons", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
 @reading_options
-def command(run: Run, kernel: str, top: int | None, format_: Format) -> None:
-    """The warp-stall mix of every launch: shares by both measures, what dominates, and what that means."""
+def command(run: Run, chosen: Chosen, reasons: int | None, format_: Format) -> None:
+    """What the warps of each launch wait for: share of each stall reason, what it means and what helps."""
     from fiprof.analysis.stalls import stalls
-    from fiprof.reports.stalls import document
+    from fiprof.reports.stalls import MOST_LAUNCHES, document
 
-    show(document(stalls(run, kernel=kernel), top=top), format_, run=run)
+    found = stalls(run, wanted=chosen.wanted)
+    show(document(found, reasons=reasons, most=chosen.most(MOST_LAUNCHES)), format_, run=run)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options, output
-from fiprof.cli.options import reading_options
+from fiprof.cli.options import Chosen, reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -30,7 +30,7 @@ PHASES = ("measure", "setup", "warmup", "all")
     help="Also write the whole trace, every phase, for ui.perfetto.dev.",
 )
 @reading_options
-def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Format) -> None:
+def command(run: Run, chosen: Chosen, phase: str, perfetto: str | None, format_: Format) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
     from pathlib import Path
 
@@ -41,5 +41,5 @@ def command(run: Run, kernel: str, phase: str, perfetto: str | None, format_: Fo
         from fiprof.reports.perfetto import sentence, write
 
         output.message(sentence(write(run, Path(perfetto))))
-    what = timeline(run, kernel=kernel, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
-    options.show(document(what), format_, run=run, plain_width=PLAIN_WIDTH)
+    what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
+    options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)

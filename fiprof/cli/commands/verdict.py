@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import reading_options, show
+from fiprof.cli.options import Chosen, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest")
 @reading_options
-def command(run: Run, kernel: str, format_: Format) -> None:
-    """What binds each launch, with evidence, runner-up, how sure it is, and the next steps by what they can save."""
+def command(run: Run, chosen: Chosen, format_: Format) -> None:
+    """What limits each launch, how far it is from that limit, how sure that is, and what to try next."""
     from fiprof.analysis.verdict.verdict import verdicts
-    from fiprof.reports.verdict_tables import document
+    from fiprof.reports.verdict_tables import MOST_ROWS, MOST_STEPS, document
 
-    show(document(verdicts(run, kernel=kernel)), format_, run=run)
+    found = verdicts(run, wanted=chosen.wanted)
+    show(document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS)), format_, run=run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from fiprof.reports import timeline_text
 from fiprof.reports.pages import plot
 from fiprof.reports.pages.figures import COLOURS, GREY, axis, category_axis, escaped, figure, label, scatter
 from fiprof.reports.pages.page import Chart
-from fiprof.reports.view import View
 from fiprof.reports.words import phrase
 from fiprof.reports.writers import render
 from fiprof.text import short_kernel
@@ -47,8 +45,7 @@ def timeline_chart(measured: Analyses) -> Chart | None:
     phases = [part for part in found.phases if part in longest]
     rest = len(found.phases) - len(phases)
     windows = {"shown": len(phases), "all": len(found.phases)}
-    views = timeline_text.document(dataclasses.replace(found, phases=tuple(phases))).shown
-    strips = [render(View(view.columns, view.rows, view.title), "table", width=plot.WIDTH) for view in views]
+    strips = [render(timeline_text.strips(part), "table", width=plot.WIDTH) for part in phases]
     return Chart(
         anchor="chart-timeline",
         title="Timeline",

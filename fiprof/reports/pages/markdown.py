@@ -97,7 +97,7 @@ class _Writer:
         blocks += [_paragraph(_words(worded(text))) for text in view.summary]
         rows = view.rows[:APPENDIX_ROWS] if table.appendix and not table.uncut else view.rows
         cut = dataclasses.replace(view, rows=rows)
-        blocks += [_fenced(lines) for lines in table_lines(cut, width=WIDTH, narrowest=NARROWEST_NAME) if rows]
+        blocks += [_fenced(lines) for lines in table_lines(cut, width=WIDTH) if rows]
         if links := list(dict.fromkeys(_inline(link) for link in _links(cut))):
             blocks.append(_paragraph(" · ".join(links)))
         if len(rows) < len(view.rows):

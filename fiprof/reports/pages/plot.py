@@ -41,7 +41,7 @@ def bars(items: Sequence[Bar], *, whole: float | None = None) -> str:
     full = whole or max((item.value for item in items), default=0.0) or 1.0
     columns = (Column("name", "name"), Column("words", "value"), Column("bar", "bar", bar=True))
     rows = tuple((shorten(escape_control(item.name), NAME_CELLS + 8), item.words, item.value / full) for item in items)
-    tables = table_lines(View(columns, rows), width=WIDTH, narrowest=NAME_CELLS)
+    tables = table_lines(View(columns, rows), width=WIDTH)
     return "\n".join(line.rstrip() for line in (tables[0][1:] if tables and rows else ()))
 
 

@@ -147,7 +147,7 @@ class _Writer:
         except FiprofError:
             # The run has the table and no samples in it.
             return {}
-        return {item.at.launch: item for item in report.launches}
+        return {item.launch: item for item in report.launches}
 
     def part(self, group: Group, *, judged: bool) -> list[Block]:
         """judged: whether a verdict with its steps stands above it."""

@@ -1,160 +1,208 @@
-"""A report for a terminal, and its tables for fenced text: drawn by rich, names shortened in their middle to fit."""
+"""A report for a terminal, and its tables for fenced text: no line is longer than the width, and no value is cut."""
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from fiprof.reports.view import Column, Document, Sayable, Value, View, is_number, shown_columns, word
+from fiprof.reports.view import Column, Document, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.reports.words import worded
 from fiprof.text import cell_width, escape_control, shorten
 
-NARROWEST_TEXT = 12
-"""Cells that a column of text keeps on a terminal that is too narrow for everything."""
-BAR_CELLS = 40
-UNLIMITED = 100_000
-"""Columns of rich's console: what has to fit was made to fit before, and rich would cut numbers."""
+NARROWEST = 20
+"""Columns of a terminal that are used at least."""
+NARROWEST_CELL, LONGEST_WORD = 18, 40
+"""Cells that a column keeps where it wraps, and those of a word that it keeps together, where there is room."""
+LONGEST_CELL = 1000
+"""Characters of a value, which is another's and may be of any length."""
+BAR_CELLS, LEAST_BAR = 40, 16
+"""Of a full bar, where there is room and where there is none."""
 _GAP = 2
+_INDENT = "  "
 _EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
+_STYLES = {"bold": 1, "dim": 2, "cyan": 36, "yellow": 33}
 
 Shown = Sequence[tuple[Column, list[Value]]]
 
 
+@dataclass(frozen=True)
+class _Pen:
+    """How lines are written."""
+
+    width: int
+    colour: bool = False
+    bars: bool = True
+
+    def style(self, text: str, style: str) -> str:
+        return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if self.colour and text else text
+
+    def said(self, texts: Iterable[Sayable], style: str = "", before: str = "") -> list[str]:
+        """Sentences, each wrapped."""
+        lines = [line for said in texts for line in wrap(escape_control(before + worded(said)), self.width)]
+        return [self.style(line, style) for line in lines] if style else lines
+
+
 def write(document: Document, *, width: int, colour: bool, bars: bool) -> str:
     """The report as text. width: cells of the terminal. colour: ANSI escapes. bars: Unicode blocks."""
-    blocks = [_said(document.warnings, width, "yellow", "! ")]
-    blocks += [_view(view, width, bars) for view in document.shown]
-    blocks.append(_said(document.notes, width))
-    drawn: list[RenderableType] = []
-    for block in filter(None, blocks):
-        drawn += [Text(), *block] if drawn else block
-    return "\n".join(_drawn(drawn, colour=colour))
+    pen = _Pen(max(width, NARROWEST), colour, bars)
+    blocks = [pen.said(document.warnings, "yellow", "! ")]
+    blocks += [_view(view, pen) for view in document.shown]
+    blocks.append(pen.said(document.notes))
+    return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def table_lines(view: View, *, width: int, narrowest: int) -> list[list[str]]:
-    """The lines of a table without colour, bars with it; several tables where its columns are too many for the width.
+def wrap(text: str, width: int, indent: str = _INDENT) -> list[str]:
+    """The text in lines of at most so many cells, those after the first indented."""
+    if cell_width(text) == len(text):
+        return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    from rich.console import Console
+    from rich.text import Text
 
-    Each of several begins with the columns that name a row: those up to the first one of text. narrowest: cells that
-    a column of text keeps.
-    """
+    lines = Text(text).wrap(Console(force_jupyter=False), width - len(indent))
+    return [indent * bool(number) + line.plain.rstrip() for number, line in enumerate(lines)]
+
+
+def table_lines(view: View, *, width: int) -> list[list[str]]:
+    """The lines of a table without colour, bars with it; several tables where its numbers alone are too wide."""
     shown = shown_columns(view, bars=True)
-    if not shown:
-        return []
-    last = next((i for i, (column, values) in enumerate(shown) if not is_number(column, values)), 0)
-    names, rest = shown[: last + 1], shown[last + 1 :]
-    groups: list[list[tuple[Column, list[Value]]]] = [[]]
-    used = base = sum(_Cells.of(*item, narrowest).narrowest + _GAP for item in names) - _GAP
-    for item in rest:
-        cells = _Cells.of(*item, narrowest).narrowest + _GAP
-        if groups[-1] and used + cells > width:
-            groups.append([])
-            used = base
-        groups[-1].append(item)
-        used += cells
-    return [_drawn([_table([*names, *group], width, narrowest)]) for group in groups]
+    return list(_tables(shown, _Pen(width))) if shown else []
 
 
-def _drawn(what: Iterable[RenderableType], *, colour: bool = False) -> list[str]:
-    """The lines that rich makes of it."""
-    # In a notebook rich would show the lines instead of writing them.
-    console = Console(
-        file=io.StringIO(),
-        width=UNLIMITED,
-        force_terminal=colour,
-        force_jupyter=False,
-        color_system="standard" if colour else None,
-    )
-    for each in what:
-        console.print(each)
-    assert isinstance(console.file, io.StringIO)
-    return [line.rstrip() for line in console.file.getvalue().removesuffix("\n").split("\n")]
+def _view(view: View, pen: _Pen) -> list[str]:
+    title = shorten(escape_control(view.title), LONGEST_CELL)
+    lines = [pen.style(line, "bold") for line in wrap(title, pen.width)]
+    lines += [*pen.said(view.warnings, "yellow", "! "), *pen.said(view.summary)]
+    if view.rows and (shown := shown_columns(view, bars=pen.bars)):
+        lines += [line for table in _tables(shown, pen) for line in table]
+    return lines + pen.said(view.notes)
 
 
-def _said(texts: Iterable[Sayable], width: int, style: str = "", before: str = "") -> list[RenderableType]:
-    """Sentences, each wrapped."""
-    return [
-        Text(line, style)
-        for said in texts
-        for line in textwrap.wrap(escape_control(before + worded(said)), max(width, 20), subsequent_indent="  ")
-    ]
+# Tables
 
 
-def _view(view: View, width: int, bars: bool) -> list[RenderableType]:
-    lines: list[RenderableType] = [Text(shorten(escape_control(view.title), width), "bold")] if view.title else []
-    lines += [*_said(view.warnings, width, "yellow", "! "), *_said(view.summary, width)]
-    if view.rows and (shown := shown_columns(view, bars=bars)):
-        lines.append(_table(shown, width))
-    return lines + _said(view.notes, width)
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Cells:
     """A column as text."""
 
     column: Column
-    values: tuple[str, ...]
+    values: list[str]
     right: bool
-    natural: int
-    """Cells that it takes where there is room."""
+    width: int
+    """Cells that it takes: as many as it wants at first."""
     narrowest: int
-    """Cells that it keeps where there is none."""
+    """Cells that it keeps where there is no room."""
 
     @classmethod
-    def of(cls, column: Column, values: Sequence[Value], narrowest: int) -> _Cells:
-        cells = tuple(_bar(value) if column.bar else word(value, column.spec) for value in values)
-        heads = ("" if column.bar else column.title, column.unit)
-        natural = max(column.least, *map(cell_width, (*heads, *cells)))
-        right = is_number(column, values) and not column.bar
-        kept = natural if right or column.bar else min(natural, max(column.least, narrowest))
-        return cls(column, cells, right, natural, kept)
+    def of(cls, column: Column, values: Sequence[Value], room: int) -> _Cells:
+        """room: cells of the line."""
+        cells = [_bar(value) if column.bar else shorten(word(value, column.spec), LONGEST_CELL) for value in values]
+        if column.bar:
+            return cls(column, cells, False, BAR_CELLS, LEAST_BAR)
+        right = is_number(column, values)
+        width = max(column.least, *map(cell_width, (*_heads(column), *cells)))
+        keeps = right or column.narrow is not Narrow.WRAP
+        words = (word for text in (*_heads(column), *cells) for word in text.split())
+        kept = max(min(max(map(cell_width, words), default=0), LONGEST_WORD, room // 2), min(NARROWEST_CELL, room // 4))
+        return cls(column, cells, right, width, width if keeps else min(width, kept))
 
-    def text(self, width: int, units: bool, heights: Sequence[int]) -> Text:
-        """The heading, its unit, and the values, as many lines each as its row has."""
-        heads = [("" if self.column.bar else shorten(self.column.title, width), "bold")]
-        heads += [("\n" + self.column.unit, "dim")] if units else []
-        values = "".join(
-            "\n" + "\n".join([*lines, *[""] * (height - len(lines))])
-            for lines, height in zip(map(self.lines, self.values, [width] * len(self.values)), heights, strict=True)
-        )
-        return Text.assemble(*heads, (values, "cyan" if self.column.bar else ""))
+    def lines(self, text: str, last: bool) -> list[str]:
+        """A cell's lines, padded but for the last column's."""
+        if self.column.bar:
+            text = text[: self.width]
+        found = [text] if cell_width(text) <= self.width else wrap(text, self.width, "") or [""]
+        return [self.padded(line, last) for line in found]
 
-    def lines(self, value: str, width: int) -> list[str]:
-        """A value as it stands in a column of this width."""
-        return textwrap.wrap(value, width) or [""] if self.column.wrap else [shorten(value, width)]
-
-
-def _table(shown: Shown, width: int, narrowest: int = NARROWEST_TEXT) -> Table:
-    """One row, a column of text each: rich takes its time for every cell."""
-    columns = [_Cells.of(column, values, narrowest) for column, values in shown]
-    units = any(column.unit for column, _ in shown)
-    table = Table.grid(padding=(0, _GAP, 0, 0))
-    widths = _fit(columns, width)
-    for cells, fitting in zip(columns, widths, strict=True):
-        table.add_column(width=fitting, no_wrap=True, justify="right" if cells.right else "left")
-    heights = [
-        max(len(cells.lines(cells.values[row], fitting)) for cells, fitting in zip(columns, widths, strict=True))
-        for row in range(len(columns[0].values))
-    ]
-    table.add_row(*(cells.text(fitting, units, heights) for cells, fitting in zip(columns, widths, strict=True)))
-    return table
+    def padded(self, line: str, last: bool) -> str:
+        empty = " " * (self.width - cell_width(line))
+        return empty + line if self.right else line if last else line + empty
 
 
-def _fit(columns: Sequence[_Cells], width: int) -> list[int]:
-    """The columns' widths: the widest ones that can be are narrowed until the line fits, or as far as they go."""
-    widths = [max(column.narrowest, min(column.natural, width)) for column in columns]
-    while sum(widths) + _GAP * (len(widths) - 1) > width:
-        wider = [i for i, column in enumerate(columns) if widths[i] > column.narrowest]
-        if not wider:
+def _heads(column: Column) -> tuple[str, str]:
+    return "" if column.bar else column.title, column.unit
+
+
+def _tables(shown: Shown, pen: _Pen) -> Iterator[list[str]]:
+    """The lines of a table that is as wide as there is room; of several, where the numbers alone are too wide."""
+    columns = [_Cells.of(*item, pen.width) for item in shown]
+    above = _taken(columns, Narrow.ABOVE, pen.width, together=True)
+    below = _taken(columns, Narrow.BELOW, pen.width)
+    _taken(columns, Narrow.DROP, pen.width)
+    for number, group in enumerate(_split(columns, pen.width)):
+        while _width(group) > pen.width and (wide := [each for each in group if each.width > each.narrowest]):
+            max(wide, key=lambda each: each.width).width -= 1
+        yield _lines(group, above, below if not number else [], pen)
+
+
+def _taken(columns: list[_Cells], way: Narrow, width: int, *, together: bool = False) -> list[_Cells]:
+    """The columns that leave the table so that it fits, the last one first, or all of them together."""
+    found: list[_Cells] = []
+    for each in reversed([each for each in columns if each.column.narrow is way]):
+        if _width(columns) <= width and not (found and together):
             break
-        widths[max(wider, key=widths.__getitem__)] -= 1
-    return widths
+        columns.remove(each)
+        found.insert(0, each)
+    return found
+
+
+def _width(columns: Sequence[_Cells]) -> int:
+    return sum(each.width + _GAP for each in columns) - _GAP
+
+
+def _split(columns: list[_Cells], width: int) -> list[list[_Cells]]:
+    """The columns in groups that can be made to fit, each with the first one; what is wider than a line is narrowed."""
+    first, *rest = columns
+    for each, room in ((first, width // 2 if rest else width), *((each, width // 2 - _GAP) for each in rest)):
+        each.narrowest = min(each.narrowest, room)
+    groups = [[first]]
+    used = first.narrowest
+    for each in rest:
+        used += _GAP + each.narrowest
+        if used > width and len(groups[-1]) > 1:
+            groups.append([dataclasses.replace(first)])
+            used = first.narrowest + _GAP + each.narrowest
+        groups[-1].append(each)
+    return groups
+
+
+def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_Cells], pen: _Pen) -> list[str]:
+    lasts = [False] * (len(columns) - 1) + [True]
+    lines = [
+        pen.style(line, style)
+        for place, style in enumerate(("bold", "dim"))
+        if any(heads := [_heads(each.column)[place] for each in columns])
+        for line in _row(columns, lasts, heads, pen)
+    ]
+    named = ""
+    for place in range(len(columns[0].values) if columns else 0):
+        name = " · ".join(dict.fromkeys(each.values[place] for each in above if each.values[place] not in ("", "–")))
+        if name != named:
+            lines += wrap(name, pen.width)
+        named = name
+        lines += _row(columns, lasts, [each.values[place] for each in columns], pen)
+        for each in below:
+            if each.values[place] not in ("", "–"):
+                text = f"{each.column.title}: {each.values[place]}"
+                lines += [_INDENT + line for line in wrap(text, pen.width - len(_INDENT))]
+    return lines
+
+
+def _row(columns: Sequence[_Cells], lasts: Sequence[bool], texts: Sequence[str], pen: _Pen) -> list[str]:
+    """The lines of a row, as many as its cells have."""
+    cells = [each.lines(text, last) for each, text, last in zip(columns, texts, lasts, strict=True)]
+    return [
+        (" " * _GAP).join(_cell(each, text, pen) for each, text in zip(columns, line, strict=True)).rstrip()
+        for line in zip_longest(*cells)
+    ]
+
+
+def _cell(column: _Cells, text: str | None, pen: _Pen) -> str:
+    if text is None:
+        return " " * column.width
+    return pen.style(text, "cyan") if column.column.bar else text
 
 
 def _bar(value: Value) -> str:

@@ -1,0 +1,216 @@
+"""Which launches a user asked for, and which launches are alike."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+from fiprof.errors import FiprofError
+from fiprof.text import join_words, short_kernel
+
+WIDE = 1.25
+"""Longest over shortest of launches that are still shown as one."""
+MOST_NAMES = 8
+"""Names of each kind that an error lists."""
+
+
+class HasNames(Protocol):
+    """What a launch, or a kernel under nsys, is called."""
+
+    @property
+    def launch(self) -> int | None: ...
+    @property
+    def case(self) -> str | None: ...
+    @property
+    def label(self) -> str: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def kernel_full(self) -> str | None: ...
+    @property
+    def grid(self) -> str | None: ...
+    @property
+    def block(self) -> str | None: ...
+    @property
+    def duration_us(self) -> float | None: ...
+
+
+T = TypeVar("T")
+N = TypeVar("N", bound=HasNames)
+Names = tuple[str, str, str, str]
+"""A launch's kernel, its full name, its case's id and label."""
+
+
+# Alike
+
+
+@dataclass(frozen=True)
+class Alike(Generic[T]):
+    """Launches of the same kernel in the same case with the same grid and block, of about the same duration."""
+
+    items: tuple[T, ...]
+    """In the order of the run."""
+    times_us: tuple[float, ...]
+    """Duration of each; 0 where it was not collected."""
+
+    @cached_property
+    def shown(self) -> T:
+        """The one whose duration is the median (of two the shorter): it stands for all."""
+        order = sorted(range(len(self.items)), key=self.times_us.__getitem__)
+        return self.items[order[(len(order) - 1) // 2]]
+
+    @property
+    def count(self) -> int:
+        return len(self.items)
+
+    @property
+    def total_us(self) -> float:
+        """All together."""
+        return sum(self.times_us)
+
+    @property
+    def range_us(self) -> tuple[float, float] | None:
+        """The shortest and the longest; None of a single one."""
+        return (min(self.times_us), max(self.times_us)) if self.count > 1 else None
+
+
+def alike(
+    items: Iterable[N],
+    time: Callable[[N], float | None] = lambda item: item.duration_us,
+    also: Callable[[N], Hashable] = lambda _: None,
+) -> list[Alike[N]]:
+    """Like launches together, split where their durations are wide apart, in the order of each one's first.
+
+    time: an item's duration, µs. also: what must be the same too.
+    """
+    found: dict[Hashable, list[tuple[N, float]]] = defaultdict(list)
+    for item in items:
+        key = item.case, item.kernel, item.kernel_full, item.grid, item.block, also(item)
+        found[key].append((item, time(item) or 0.0))
+    return [each for group in found.values() for each in _split(group)]
+
+
+def _split(group: Sequence[tuple[T, float]]) -> Iterable[Alike[T]]:
+    part, low = 0, 0.0
+    part_of: dict[float, int] = {}
+    for us in sorted({us for _, us in group}):
+        if us > low * WIDE:
+            part, low = part + 1, us
+        part_of[us] = part
+    split: dict[int, list[tuple[T, float]]] = defaultdict(list)
+    for item, us in group:
+        split[part_of[us]].append((item, us))
+    for each in split.values():
+        yield Alike(tuple(item for item, _ in each), tuple(us for _, us in each))
+
+
+def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
+    """What took most time in all first."""
+    return sorted(groups, key=lambda each: -each.total_us)
+
+
+# Selected
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Launches by number, by kernel or case, and of them those that took most time."""
+
+    kernel: str = ""
+    """A part of a kernel's or case's name, in any case of letters; a case's label or parameters (``decode[batch=1]``,
+    ``batch=1``), which match whole; or else a regular expression."""
+    launches: tuple[int, ...] = ()
+    """ncu's IDs; empty for all."""
+    top: int | None = None
+    """Only the so many groups of like launches that took most time."""
+
+    def __bool__(self) -> bool:
+        return bool(self.kernel or self.launches or self.top)
+
+    def of(
+        self, items: Sequence[N], run: str, time: Callable[[N], float | None] = lambda item: item.duration_us
+    ) -> list[N]:
+        """The items that it means, in their order. run: its name, for the error where there are none.
+
+        Raises FiprofError where none is left, with what there is.
+        """
+        named = {_names(item) for item in items}
+        wanted = matching(self.kernel, named)
+        found = [item for item in items if _names(item) in wanted]
+        if self.launches:
+            found = [item for item in found if item.launch in self.launches]
+        if not found and (items or self):
+            raise FiprofError(f"{run} has no launch {self._words()}", _there_is(items))
+        if self.top is not None:
+            most = longest_first(alike(found, time))[: self.top]
+            kept = {id(item) for group in most for item in group.items}
+            found = [item for item in found if id(item) in kept]
+        return found
+
+    def _words(self) -> str:
+        words = [f"with number {', '.join(map(str, self.launches))}"] if self.launches else []
+        return " and ".join(words + ([f"with kernel {self.kernel!r}"] if self.kernel else [])) or "with what this shows"
+
+
+EVERYTHING = Selection()
+
+
+def matching(words: str, known: Iterable[Names]) -> set[Names]:
+    """Those that the words mean: the first of the readings of ``Selection.kernel`` by which there are some."""
+    known = set(known)
+    if not words:
+        return known
+    readings = ((_is_case, _has_parameters) if "=" in words else ()) + (_has_text, _has_pattern)
+    return next(
+        (found for reading in readings if (found := {names for names in known if reading(words, names)})), set()
+    )
+
+
+def _is_case(words: str, names: Names) -> bool:
+    return _tokens(words) in (_tokens(names[2]), _tokens(names[3]))
+
+
+def _has_parameters(words: str, names: Names) -> bool:
+    given = _tokens(names[2])
+    return _tokens(words) <= given | {token.removesuffix("=true") for token in given}
+
+
+def _has_text(words: str, names: Names) -> bool:
+    return words.lower() in "\n".join(names).lower()
+
+
+def _has_pattern(words: str, names: Names) -> bool:
+    try:
+        return any(re.search(words, name, re.IGNORECASE) for name in names)
+    except re.error:
+        return False
+
+
+def _tokens(text: str) -> set[str]:
+    """``decode[batch=1,page_size=16]`` or ``decode batch=1`` as a name and parameters."""
+    return set(filter(None, re.split(r"[\[\],\s]+", text.lower())))
+
+
+def _names(item: HasNames) -> Names:
+    return item.kernel, item.kernel_full or "", item.case or "", item.label
+
+
+def _there_is(items: Sequence[HasNames]) -> str:
+    if not items:
+        return "it has none at all"
+    numbers = [item.launch for item in items if item.launch is not None]
+    kinds: Mapping[str, set[Any]] = {
+        "kernels": {short_kernel(item.kernel) for item in items},
+        "cases": {item.label for item in items if item.case},
+    }
+    words = [f"the {kind} {_listed(sorted(found))}" for kind, found in kinds.items() if found]
+    return f"it has {join_words([*([f'launches {min(numbers)} to {max(numbers)}'] if numbers else []), *words])}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
