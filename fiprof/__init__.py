@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fiprof.reports.notebook import OpenedRun
+    from fiprof.workloads.nvtx import Range
 
 __version__ = "0.1.0"
 
@@ -30,3 +31,13 @@ def open(run: str) -> OpenedRun:  # noqa: A001
         for problem in parse_all(found.path).problems:
             raise problem
     return found
+
+
+def range(name: str) -> Range:  # noqa: A001
+    """Marks a phase of your own program: ``with fiprof.range("decode"):`` or ``@fiprof.range("prefill")``.
+
+    An NVTX range in the domain ``fiprof`` on the calling thread; does nothing where the package nvtx is not installed.
+    """
+    from fiprof.workloads.nvtx import Range
+
+    return Range(name)

@@ -3,41 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
+from typing import Any
 
 DOMAIN = "fiprof"
 SETUP, WARMUP, MEASURE = "setup", "warmup", "measure"
 
 
-class Marks:
-    """Push/pop ranges in the domain ``fiprof``; does nothing where the package nvtx is not installed."""
+@functools.cache
+def _library() -> Any:
+    """The package nvtx; None where it is not installed."""
+    try:
+        import nvtx
+    except ImportError:
+        return None
+    return nvtx
 
-    def __init__(self) -> None:
-        try:
-            import nvtx
-        except ImportError:
-            self._nvtx = None
-        else:
-            self._nvtx = nvtx
+
+class Range(contextlib.ContextDecorator):
+    """A push/pop range in the domain ``fiprof`` around a block or a function's calls; nothing without nvtx."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> Range:
+        if _library() is not None:
+            _library().push_range(self._name, domain=DOMAIN)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if _library() is not None:
+            _library().pop_range(domain=DOMAIN)
+
+
+class Marks:
+    """The runner's ranges."""
 
     @property
     def visible(self) -> bool:
         """Whether a profiler can see the ranges."""
-        return self._nvtx is not None
+        return _library() is not None
 
     @contextlib.contextmanager
     def range(self, *names: str) -> Iterator[None]:
         """The named ranges around a block, the first outermost."""
-        if self._nvtx is None:
+        with contextlib.ExitStack() as ranges:
+            for name in names:
+                ranges.enter_context(Range(name))
             yield
-            return
-        for name in names:
-            self._nvtx.push_range(name, domain=DOMAIN)
-        try:
-            yield
-        finally:
-            for _ in names:
-                self._nvtx.pop_range(domain=DOMAIN)
 
 
 @contextlib.contextmanager
