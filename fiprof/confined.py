@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import io
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,7 +127,7 @@ def create_temporary(folder: int, mode: int = 0o666) -> tuple[str, int]:
     The lock goes with the process, however that ends: what nobody holds, the next fiprof there may remove.
     """
     while True:
-        name = f"{TEMPORARY}{secrets.token_hex(6)}"
+        name = f"{TEMPORARY}{os.urandom(6).hex()}"
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(name, flags, mode, dir_fd=folder)
         # A file system without locks: then nobody can tell, and nobody removes it.

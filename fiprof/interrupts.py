@@ -3,15 +3,18 @@
 Until a command begins, fiprof just ends (:func:`end_at_once`). Then the signal is a KeyboardInterrupt in the main
 thread (:func:`interrupt`); for commands with processes of their own the first one asks (:func:`ask_first`). Once a
 run's end is decided no signal changes it (:func:`settle`). The exit status is 128 and the signal's number, as in a
-shell.
+shell. Only Python's own start comes before all this: for its first 15 ms Python answers Ctrl-C, with a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

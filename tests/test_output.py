@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import zipfile
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof import interrupts
 from fiprof.cli.main import main
 from fiprof.text import csv_cell
 from tests.conftest import Fiprof, python_path
@@ -70,6 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Printed:
     """Run fiprof in this process: its exit status, stdout and stderr."""
+    answers = {number: signal.getsignal(number) for number in interrupts.SIGNALS}
 
     def call(*arguments: str) -> tuple[int, str, str]:
         for stream in ("stdout", "stderr"):
@@ -78,6 +81,9 @@ def printed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], 
         monkeypatch.chdir(tmp_path)
         with pytest.raises(SystemExit) as ended:
             main()
+        # Whoever ignores a signal hands that on to the processes that he starts.
+        for number, answer in answers.items():
+            signal.signal(number, answer)
         return (int(ended.value.code or 0), *capfd.readouterr())
 
     return call

@@ -97,46 +97,46 @@ def said(error: FiprofError) -> str:
 
 def main() -> None:
     """The entry point of ``fiprof``, see ``fiprof.__main__``."""
-    interrupts.interrupt()
     sys.unraisablehook = _ask_again
-    output.open_streams()
-    status = _run()
-    # From here on nothing changes it.
-    interrupts.settle()
+    try:
+        interrupts.interrupt()
+        output.open_streams()
+        status = cli.main(standalone_mode=False)
+        # From here on nothing changes it.
+        interrupts.settle()
+    except BaseException as error:
+        interrupts.settle()
+        status = _failed(error)
     # Where a KeyboardInterrupt came out of code given as text, as dataclasses makes it, CPython ends itself by SIGINT
     # whatever the exit status, unless other such code ran since.
     eval("0")
     interrupts.finish()
-    sys.exit(status)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
-def _run() -> int:
-    """Run the command and print what went wrong. Returns the exit status."""
-    try:
-        status = cli.main(standalone_mode=False)
-        return status if isinstance(status, int) else 0
-    except BrokenPipeError:
+def _failed(error: BaseException) -> int:
+    """Print what ended the command. Returns the exit status; raises what is nobody's to mend."""
+    if isinstance(error, BrokenPipeError):
         # The reader went away (… | head): no error.
         _discard_output()
         return 0
-    except OSError as error:
+    if isinstance(error, OSError):
         _discard_output()
         _say(f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}")
         return 1
-    except click.ClickException as error:
+    if isinstance(error, click.ClickException):
         shown = io.StringIO()
         error.show(shown)
         _say(shown.getvalue().rstrip("\n"))
         return error.exit_code
-    except BaseException as error:
-        # What an interrupt cuts short may fail in a way of its own: an import, for one.
-        if isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
-            _say("fiprof: interrupted")
-            return 128 + (interrupts.received() or signal.SIGINT)
-        if not isinstance(error, FiprofError):
-            raise
-        _say(f"fiprof: {said(error)}")
-        return 128 + interrupts.received() if error.exit_code == INTERRUPTED_EXIT else error.exit_code
+    # What an interrupt cuts short may fail in a way of its own: an import, for one.
+    if isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
+        _say("fiprof: interrupted")
+        return 128 + (interrupts.received() or signal.SIGINT)
+    if not isinstance(error, FiprofError):
+        raise error
+    _say(f"fiprof: {said(error)}")
+    return 128 + interrupts.received() if error.exit_code == INTERRUPTED_EXIT else error.exit_code
 
 
 def _say(text: str) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+INFINITE = frozenset({float("inf"), float("-inf")})
+
 
 class Missing(StrEnum):
     """Why a run has nothing of a tool."""
@@ -177,21 +179,16 @@ class Run:
         None stands for a column that the table lacks, a null, a NaN and an infinity. Raises FiprofError where it cannot
         be read.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if not self.has(table):
             return []
         there = [column for column in columns if column in self._reader(table).columns]
-        absent = dict.fromkeys(column for column in columns if column not in there)
         found = self.table(table, there)
-        for place, column in enumerate(found.schema):
-            if pa.types.is_floating(column.type):
-                # Not pa.scalar(None): that imports pandas.
-                nothing = pa.nulls(1, column.type)[0]
-                finite = pc.if_else(pc.is_finite(found[column.name]), found[column.name], nothing)
-                found = found.set_column(place, column, finite)
-        return [{**absent, **row} for row in found.to_pylist()]
+        # pyarrow.compute, which could do this, takes longer to import than most tables to read.
+        values = [
+            [None if each != each or each in INFINITE else each for each in found[name].to_pylist()] for name in there
+        ]
+        absent = dict.fromkeys(column for column in columns if column not in there)
+        return [{**absent, **dict(zip(there, row, strict=True))} for row in zip(*values, strict=True)]
 
     @functools.cached_property
     def _made(self) -> dict[Callable[[Run], Any], Any]:
