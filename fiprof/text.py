@@ -51,6 +51,23 @@ def cell_width(text: str) -> int:
     return cell_len(text)
 
 
+INDENT = "  "
+"""Before the second and every further line of what is wrapped."""
+
+
+def wrap(text: str, width: int, indent: str = INDENT) -> list[str]:
+    """The text in lines of at most so many cells, those after the first indented."""
+    if cell_width(text) == len(text):
+        import textwrap
+
+        return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+    from rich.console import Console
+    from rich.text import Text
+
+    lines = Text(text).wrap(Console(force_jupyter=False), width - len(indent))
+    return [indent * bool(number) + line.plain.rstrip() for number, line in enumerate(lines)]
+
+
 def _char_width(char: str) -> int:
     from rich.cells import cell_len
 

@@ -154,7 +154,7 @@ def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:
     (tiny,) = [row for row in launches.rows if row[keys.index("label")] == "tiny_launches"]
     durations = sorted(item.duration_us or 0 for item in figures.launches if item.label == "tiny_launches")
     shown = [tiny[keys.index(key)] for key in ("count", "range_us", "duration_us")]
-    assert shown == [50, f"{durations[0]:.2f}–{durations[-1]:.2f}", durations[24]]
+    assert shown == [50, f"{durations[0]:.2f}–{durations[-1]:.2f} µs", durations[24]]
     assert len(json.loads(render(document(figures), "json"))["rows"]) == 59
 
 

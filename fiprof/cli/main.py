@@ -76,10 +76,33 @@ def _brought() -> dict[str, str]:
     return found
 
 
+EPILOG = """
+\b
+RUN is a path, a name, the beginning of one, or latest.
+
+\b
+Environment:
+  FIPROF_ARTIFACTS         the archive of run folders
+  FIPROF_NSYS, FIPROF_NCU  the tools, where they are not on PATH
+  FIPROF_PYTHON            the interpreter that runs workloads
+  NO_COLOR, COLUMNS        no colour; columns of the output
+
+\b
+Completion, in ~/.bashrc (or zsh_source, fish_source):
+  eval "$(_FIPROF_COMPLETE=bash_source fiprof)"
+
+\b
+Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+
+\b
+Example: fiprof collect --kernel prefill && fiprof verdict latest
+"""
+
+
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Example: fiprof collect --kernel prefill && fiprof stalls latest",
+    epilog=EPILOG,
 )
 @click.version_option(fiprof.__version__, prog_name="fiprof")
 def cli() -> None:

@@ -31,6 +31,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("table", "json", "csv", "md")
 JSON_VERSION = 1
 """Of the rows: raised when a key goes away or changes its meaning."""
+GROUPS = {
+    "Launches": {"--launch", "--kernel", "--top", "--all"},
+    "General": {"--format", "--artifacts", "--wait", "--quiet", "--help"},
+}
+"""Heading in a command's help -> the options below it."""
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
 
@@ -66,10 +71,19 @@ def archive_option(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """The runs that a shell offers: ``latest``, and those of the archive."""
+    from pathlib import Path
+
+    archive = ctx.params.get("artifacts") or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER
+    names = sorted(path.name for path in Path(archive).glob("[!.]*") if (path / "run.json").exists())
+    return [name for name in ("latest", *names) if name.startswith(incomplete)]
+
+
 def folder_argument(function: F) -> F:
     """RUN, given to the command as the path ``folder``; brings ``--artifacts`` along."""
 
-    @click.argument("run", metavar="RUN")
+    @click.argument("run", metavar="RUN", shell_complete=run_names)
     @archive_option
     @functools.wraps(function)
     def wrapped(*args: Any, archive: Archive, run: str, **kwargs: Any) -> Any:
@@ -108,7 +122,7 @@ def _what_it_is(run: Run) -> str:
     ]
     if manifest.replayed_from:
         facts.append(f"replayed from {manifest.replayed_from}")
-    return f"{run.path}: {', '.join(filter(None, facts))}"
+    return f"{manifest.name}: {', '.join(filter(None, facts))}"
 
 
 def open_run(folder: Path) -> tuple[Run, int]:
@@ -127,8 +141,11 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
     if whole(folder) or not has_raw_files(folder):
         return run, 0
+    from fiprof.cli.progress import working
+
     output.message(f"making the tables of {folder}")
-    problems = parse_all(folder).problems
+    with working("parse"):
+        problems = parse_all(folder).problems
     for problem in problems:
         output.message(f"fiprof: {problem}")
     return run, len(problems)
@@ -191,7 +208,25 @@ def split(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-class SettingsCommand(click.Command):
+class Command(click.Command):
+    """A command whose help has its options in groups."""
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        """The heading that an option stands under."""
+        return next((group for group, names in GROUPS.items() if names & {*parameter.opts}), "Options")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        grouped: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
+                grouped.setdefault(self.group_of(parameter), []).append(record)
+        for group, records in grouped.items():
+            if records:
+                with formatter.section(group):
+                    formatter.write_dl(records)
+
+
+class SettingsCommand(Command):
     """A command with options of a collect's settings, which are declared when they are asked for.
 
     settings: their names; each value is given to the command under the name.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 
 import click
 
-from fiprof.text import escape_lines
+from fiprof.text import INDENT, escape_lines, wrap
 
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 """An escape that colours what follows."""
@@ -22,7 +23,14 @@ def data(text: str, *, styled: bool = False) -> None:
 
 
 def message(text: str) -> None:
-    """Print what a person should know on stderr."""
+    """Print what a person should know on stderr, wrapped where that is a terminal."""
+    if sys.stderr.isatty() or os.environ.get("COLUMNS"):
+        width = max(shutil.get_terminal_size().columns, 20)
+        text = "\n".join(
+            INDENT * line.startswith(INDENT) + wrapped
+            for line in escape_lines(text).split("\n")
+            for wrapped in wrap(line.strip(), width - len(INDENT)) or [""]
+        )
     click.echo(escape_lines(text), err=True)
 
 

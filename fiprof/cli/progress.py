@@ -91,6 +91,15 @@ class TerminalProgress:
 
 
 @contextmanager
+def working(what: str) -> Iterator[None]:
+    """A line with the time that it takes, on a terminal, for the length of a block."""
+    progress = TerminalProgress()
+    progress.detail(what, "")
+    with progress.shown():
+        yield
+
+
+@contextmanager
 def supervised(*, quiet: bool) -> Iterator[tuple[TerminalProgress, Supervisor]]:
     """The progress line for the length of a block, and who ends its processes at Ctrl-C."""
     from fiprof.orchestrator.process import Supervisor

@@ -88,7 +88,7 @@ def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:
         found.insert(len(NAMES), (Column("count", "x", spec=",d"), lambda group: group.count))
         place = next((place for place, (column, _) in enumerate(found) if column.key == DURATION.key), None)
         if place is not None:
-            found.insert(place + 1, (Column("range_us", "range", "µs"), time_range))
+            found.insert(place + 1, (Column("range_us", "range", narrow=Narrow.BELOW), time_range))
     return found
 
 

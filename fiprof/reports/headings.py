@@ -45,17 +45,17 @@ def heading(item: HasHeading, like: Alike[H] | None = None) -> str:
     if alone and item.repeated and item.iteration is not None:
         parts.append(f"iteration {item.iteration}")
     if item.duration_us is not None:
-        parts.append(f"{item.duration_us:.2f} µs")
+        parts.append(f"{item.duration_us:,.2f} µs")
     if like is not None and not alone:
         parts.append(phrase("launches.alike", count=like.count, range=time_range(like)))
     return " · ".join(parts)
 
 
 def time_range(of: Alike[T]) -> str | None:
-    """``85.10–92.30``; None of a single launch."""
+    """``85.10–92.30 µs``; None of a single launch."""
     if of.range_us is None:
         return None
-    return "–".join(f"{us:,.2f}" for us in of.range_us)
+    return "–".join(f"{us:,.2f}" for us in of.range_us) + " µs"
 
 
 def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alike[T]], tuple[TracedText, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from fiprof.analysis.roofline import LEAST_INTENSITY, LaunchRoofline, Level, Rooflines, compute_roofs, memory_roofs
 from fiprof.reports.words import phrase
-from fiprof.reports.writers.terminal import wrap
+from fiprof.text import wrap
 
 CHART_COLUMNS = 100
 CHART_ROWS = 22

@@ -40,8 +40,9 @@ def _memory(level: Level, title: str = "") -> Cells:
         return lambda item: getattr(item.memory(level), name, None)
 
     key = level.lower()
+    narrow = Narrow.WRAP if level is Level.DRAM else Narrow.DROP
     return (
-        (Column(f"{key}_flop_per_byte", title, "FLOP/B", ",.2f"), of("flop_per_byte")),
+        (Column(f"{key}_flop_per_byte", title, "FLOP/B", ".4g", narrow=narrow), of("flop_per_byte")),
         (Column(f"{key}_ridge_flop_per_byte"), of("ridge_flop_per_byte")),
     )
 
@@ -76,7 +77,7 @@ def _shown_roof(item: LaunchRoofline) -> str:
 _L1 = _memory(Level.L1, "L1")
 _INTENSITY: Cells = (*_memory(Level.DRAM, "DRAM"), *_memory(Level.L2, "L2"))
 _PLACE: Cells = (
-    attribute("model_flop_per_byte", "model", "FLOP/B", ",.2f"),
+    attribute("model_flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
     tera("tflops", "work.ops_per_second", "achieved"),
     tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
     attribute("roof_share", "share", "", ".1%", of="share"),
@@ -104,10 +105,10 @@ _HIDDEN: Cells = (
 _CASES: Cells = (
     attribute("label", "case"),
     attribute("kernels", "kernels", narrow=Narrow.DROP),
-    attribute("duration_us", "time", "µs", ".2f"),
+    attribute("duration_us", "time", "µs", ",.2f"),
     (Column("gflop", "work", "GFLOP", ",.2f"), lambda case: case.flops / 1e9),
     (Column("moved_mb", "bytes", "MB", ",.1f"), lambda case: case.moved_bytes / 1e6),
-    attribute("flop_per_byte", "model", "FLOP/B", ",.2f", narrow=Narrow.DROP),
+    attribute("flop_per_byte", "model", "FLOP/B", ".4g", narrow=Narrow.DROP),
     tera("tflops", "ops_per_second", "achieved"),
     tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
     attribute("share", "share", "", ".1%"),

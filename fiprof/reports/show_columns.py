@@ -51,7 +51,7 @@ WHO: Cells = (
     attribute("grid"),
     attribute("block"),
 )
-NSYS = attribute("nsys_duration_us", "nsys", "µs", ".2f")
+NSYS = attribute("nsys_duration_us", "nsys", "µs", ",.2f")
 TIMES: Cells = (
     measured(DURATION, "time", spec=",.2f"),
     NSYS,
@@ -213,11 +213,11 @@ def _of_case(quantity: CaseQuantity, title: str = "", spec: str = "") -> CaseCel
 
 CASE_TIMES: tuple[CaseCell, ...] = (
     (Column("case_kernels", "kernels"), case_quantities.kernels),
-    _of_case(case_quantities.PLAIN, "plain", ".2f"),
+    _of_case(case_quantities.PLAIN, "plain", ",.2f"),
     _of_case(case_quantities.PLAIN_SPREAD, "spread", ".1%"),
-    _of_case(case_quantities.NSYS, "nsys", ".2f"),
+    _of_case(case_quantities.NSYS, "nsys", ",.2f"),
     _of_case(case_quantities.NSYS_SPREAD, "spread", ".1%"),
-    _of_case(case_quantities.NCU, "ncu", ".2f"),
+    _of_case(case_quantities.NCU, "ncu", ",.2f"),
     _of_case(case_quantities.KERNEL_TIME),
     _of_case(case_quantities.BUSY),
     _of_case(case_quantities.WALL),

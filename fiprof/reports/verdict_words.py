@@ -7,7 +7,7 @@ from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, K
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
-from fiprof.model.provenance import TracedNumber, TracedText, join, sentence
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.reports.words import phrase, templates_of, worded
 
 RULES_OUT = ("idle_pct", "case_waiting_pct")
@@ -28,12 +28,14 @@ def distance(of: Verdict) -> TracedText:
     """How far it is from what limits it: ``47% (tensor cores at 53%)``; what it waits for, of what is no resource."""
     if of.kind in (Kind.LAUNCH, Kind.CONCURRENT, Kind.IMBALANCE) and of.evidence:
         return phrase(f"distance.{of.kind.name.lower()}", number=of.evidence[0].number.as_(".0f", "%"))
-    top = of.busiest
+    top = (of.part and of.resource(of.part)) or of.busiest
     if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
         return sentence("")
-    return phrase(
-        "distance.resource", left=max(100 - top.value, 0.0), part=top.part, use=top.comparison.number.as_(".0f", "%")
+    used = top.comparison.number.as_(".0f", "%")
+    left = TracedNumber(
+        max(100 - used.value, 0.0), Provenance("facts", "max(100 - a, 0)", parts=(used.source,)), ".0f", "%"
     )
+    return phrase("distance.resource", left=left, part=top.part, use=used)
 
 
 def what(quantity: str, of: Part | str | None) -> TracedText:

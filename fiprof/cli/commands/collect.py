@@ -9,7 +9,7 @@ import click
 
 from fiprof import interrupts
 from fiprof.cli import output
-from fiprof.cli.options import archive_option, setting_option, split, supervision_options
+from fiprof.cli.options import Command, archive_option, setting_option, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 
 ALL = "all"
 WORKLOAD_FLAG = "--workload"
-SETTINGS_AT = 3
-"""Place of the settings' options among the command's own."""
 ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 """How a run that is not complete ended."""
 
 
-class CollectCommand(click.Command):
+class CollectCommand(Command):
     """The settings, and the parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        from fiprof.model.settings import CollectSettings, settings_of
+
+        if parameter.name in {each.name for each in settings_of(CollectSettings)}:
+            return "Measurement"
+        if parameter in self.params or "--help" in parameter.opts:
+            return "Options" if "--kernel" in parameter.opts else super().group_of(parameter)
+        return "Parameters of the workloads"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORKLOAD_FLAG] = [
@@ -42,7 +49,7 @@ class CollectCommand(click.Command):
         from fiprof.model.settings import CollectSettings, settings_of
 
         own = super().get_params(ctx)
-        own[SETTINGS_AT:SETTINGS_AT] = [setting_option(each) for each in settings_of(CollectSettings) if each.option]
+        own += [setting_option(each) for each in settings_of(CollectSettings) if each.option]
         added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
         taken = {option for parameter in own for option in parameter.opts}
         for parameter in added:
@@ -77,7 +84,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
 @click.command(
     cls=CollectCommand,
     short_help="Profile kernels into a dated run folder.",
-    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --kv-len 2048 --kv-heads 8,32 --dry-run",
+    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run",
 )
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")

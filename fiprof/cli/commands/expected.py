@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import Chosen, reading_options, show
+from fiprof.cli.options import Chosen, Command, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
     short_help="Measured against what a kernel is expected to do.",
     epilog="Example: fiprof expected latest --kernel prefill",
 )

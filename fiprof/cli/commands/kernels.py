@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import format_option, show
+from fiprof.cli.options import Command, format_option, show
 
 if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
 @click.command(
-    short_help="The workloads and their parameters.", epilog="Example: fiprof kernels --workload my_kernels.py:mine"
+    cls=Command,
+    short_help="The workloads and their parameters.",
+    epilog="Example: fiprof kernels --workload my_kernels.py:mine",
 )
 @click.option("--workload", "files", multiple=True, metavar="FILE:NAME", help="Also this one, from a file of yours.")
 @format_option

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import folder_argument
+from fiprof.cli.options import Command, folder_argument
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(short_help="Compress a run's raw files in place.", epilog="Example: fiprof pack latest")
+@click.command(cls=Command, short_help="Compress a run's raw files in place.", epilog="Example: fiprof pack latest")
 @folder_argument
 def command(folder: Path) -> None:
     """Compress a run's raw files in place, to a tenth or less; every command reads them as before.

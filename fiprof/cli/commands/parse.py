@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import folder_argument
+from fiprof.cli.options import Command, folder_argument
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(short_help="Make a run's tables again from its raw files.", epilog="Example: fiprof parse latest")
+@click.command(
+    cls=Command, short_help="Make a run's tables again from its raw files.", epilog="Example: fiprof parse latest"
+)
 @folder_argument
 def command(folder: Path) -> None:
     """Make a run's tables again from its raw files.
 
     The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
     """
+    from fiprof.cli.progress import working
     from fiprof.orchestrator.parse import parse_all
 
-    parsed = parse_all(folder)
+    with working("parse"):
+        parsed = parse_all(folder)
     for name in parsed.tables:
         output.data(str(folder / "tables" / f"{name}.parquet"))
     for sentence in parsed.missing:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Chosen, reading_options, show, width
+from fiprof.cli.options import Chosen, Command, reading_options, show, width
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.reports.view import Format
 
 
-@click.command(short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
+@click.command(cls=Command, short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""

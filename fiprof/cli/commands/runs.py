@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import archive_option, format_option, show
+from fiprof.cli.options import Command, archive_option, format_option, show
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Format
 
 
-@click.command(short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv")
+@click.command(
+    cls=Command, short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv"
+)
 @click.option("--all", "every", is_flag=True, help="Also older runs than the newest 50.")
 @format_option
 @archive_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options
-from fiprof.cli.options import Chosen, reading_options
+from fiprof.cli.options import Chosen, Command, reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Times, use of the hardware, limits.", epilog="Example: fiprof show latest --kernel decode --occupancy"
+    cls=Command,
+    short_help="Times, use of the hardware, limits.",
+    epilog="Example: fiprof show latest --kernel decode --occupancy",
 )
 @click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
 @click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import Chosen, reading_options, show
+from fiprof.cli.options import Chosen, Command, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
+    cls=Command,
     short_help="What the warps of every launch wait for.",
     epilog="Example: fiprof stalls latest --kernel decode --reasons 5",
 )

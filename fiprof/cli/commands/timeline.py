@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options, output
-from fiprof.cli.options import Chosen, reading_options
+from fiprof.cli.options import Chosen, Command, reading_options
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -17,6 +17,7 @@ PHASES = ("measure", "setup", "warmup", "all")
 
 
 @click.command(
+    cls=Command,
     short_help="Kernels in time, and the hardware meanwhile.",
     epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
 )

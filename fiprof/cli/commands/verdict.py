@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import Chosen, reading_options, show
+from fiprof.cli.options import Chosen, Command, reading_options, show
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.reports.view import Format
 
 
-@click.command(short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest")
+@click.command(
+    cls=Command, short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest"
+)
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """What limits each launch, how far it is from that limit, how sure that is, and what to try next."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
 from fiprof.reports.view import Column, Document, Narrow, Sayable, Value, View, is_number, shown_columns, word
 from fiprof.reports.words import worded
-from fiprof.text import cell_width, escape_control, shorten
+from fiprof.text import INDENT, cell_width, escape_control, shorten, wrap
 
 NARROWEST = 20
 """Columns of a terminal that are used at least."""
@@ -22,7 +21,6 @@ LONGEST_CELL = 1000
 BAR_CELLS, LEAST_BAR = 40, 16
 """Of a full bar, where there is room and where there is none."""
 _GAP = 2
-_INDENT = "  "
 _EIGHTHS: tuple[str, ...] = ("", *"▏▎▍▌▋▊▉")
 _STYLES = {"bold": 1, "dim": 2, "cyan": 36, "yellow": 33}
 
@@ -53,17 +51,6 @@ def write(document: Document, *, width: int, colour: bool, bars: bool) -> str:
     blocks += [_view(view, pen) for view in document.shown]
     blocks.append(pen.said(document.notes))
     return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def wrap(text: str, width: int, indent: str = _INDENT) -> list[str]:
-    """The text in lines of at most so many cells, those after the first indented."""
-    if cell_width(text) == len(text):
-        return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
-    from rich.console import Console
-    from rich.text import Text
-
-    lines = Text(text).wrap(Console(force_jupyter=False), width - len(indent))
-    return [indent * bool(number) + line.plain.rstrip() for number, line in enumerate(lines)]
 
 
 def table_lines(view: View, *, width: int) -> list[list[str]]:
@@ -186,7 +173,7 @@ def _lines(columns: Sequence[_Cells], above: Sequence[_Cells], below: Sequence[_
         for each in below:
             if each.values[place] not in ("", "–"):
                 text = f"{each.column.title}: {each.values[place]}"
-                lines += [_INDENT + line for line in wrap(text, pen.width - len(_INDENT))]
+                lines += [INDENT + line for line in wrap(text, pen.width - len(INDENT))]
     return lines
 
 
