@@ -9,7 +9,7 @@ STUDY := study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup collect test soak lint types check bench docs pictures clean
+.PHONY: help setup collect test soak lint types check bench docs reports pictures clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,11 @@ bench: setup ## The benchmarks that need no GPU, side by side
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/startup.py
 
-docs: setup ## Build the reports of the recorded runs and of the study into docs/reports, from copies of them
+docs: reports ## Build the documentation site into docs/_build, with the reports of the recorded runs
+	$(BIN)/python -m sphinx -W -q -t reports -b html -d docs/_build/trees docs docs/_build/html
+	@echo docs/_build/html/index.html
+
+reports: setup ## Build the reports of the recorded runs and of the study into docs/reports, from copies of them
 	@set -e; copies=$$(mktemp -d); trap 'rm -rf "$$copies"' EXIT; \
 	for run in $(wildcard artifacts/recorded/2*); do \
 	  name=$$(basename $$run); cp -r $$run $$copies/; rm -rf $$copies/$$name/tables; \
@@ -67,7 +71,7 @@ docs: setup ## Build the reports of the recorded runs and of the study into docs
 	mkdir -p docs/reports; rm -rf docs/reports/$(STUDY); \
 	find $$copies/$(STUDY) -name tables -prune -exec rm -rf {} +; cp -r $$copies/$(STUDY) docs/reports/
 
-pictures: docs ## Take the README's pictures of them anew, in chromium
+pictures: reports ## Take the README's pictures of them anew, in chromium
 	$(BIN)/python -m tests.docs_pictures
 
 clean: ## Remove what was installed and built

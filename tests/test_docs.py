@@ -1,0 +1,71 @@
+"""README and documentation: listings are what the commands print, pages are complete, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fiprof.cli.main import cli
+from tests import docs_commands, docs_tables
+from tests.conftest import REPOSITORY
+from tests.transcripts import PAGES, commands, filled
+
+DOCS = REPOSITORY / "docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_listings_are_what_the_commands_print(page: Path, tmp_path: Path) -> None:
+    """``python -m tests.transcripts`` writes them anew."""
+    text = page.read_text(encoding="utf-8")
+    assert commands(text)
+    assert filled(text, tmp_path) == text
+
+
+def test_every_command_and_option_is_documented() -> None:
+    """``python -m tests.docs_commands`` writes the page anew."""
+    page = docs_commands.PAGE.read_text(encoding="utf-8")
+    assert page == docs_commands.page()
+    assert [name for name in cli.commands if f"## fiprof {name}\n" not in page] == []
+
+
+def test_every_table_and_column_is_documented() -> None:
+    """``python -m tests.docs_tables`` writes the page anew."""
+    assert docs_tables.PAGE.read_text(encoding="utf-8") == docs_tables.page()
+
+
+def test_the_readmes_links_are_there() -> None:
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", (REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("https:") and not (REPOSITORY / link).exists()] == []
+
+
+def test_python_examples_parse() -> None:
+    for path in DOCS.glob("*.md"):
+        for block in re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            ast.parse(block)
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """A link or heading that is not there is a warning."""
+    pytest.importorskip("sphinx")
+    argv = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "-q",
+        "-b",
+        "html",
+        "-d",
+        str(tmp_path / "trees"),
+        "docs",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site/commands.html").exists()
