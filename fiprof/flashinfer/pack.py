@@ -51,6 +51,7 @@ def kernels() -> Mapping[str, Knowledge]:
     return {
         workload: Knowledge(
             title=table["title"],
+            family=table["family"],
             algorithm=tuple(table["algorithm"]),
             parameters=table["parameters"],
             options={name: tuple(values) for name, values in table.get("options", {}).items()},

@@ -33,6 +33,8 @@ class Knowledge:
     """Whether its distance from its roof is a headline of a study."""
     merging: str = ""
     """In the name of the kernel that merges the parts of split work; empty where there is none."""
+    family: str = ""
+    """What a title calls it together with its like, e.g. ``norms``."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Column:
     bar: bool = False
     """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
     least: int = 0
-    """Cells that it takes in a table at least, so that tables below each other line up."""
+    """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
     wrap: bool = False
     """As every text that is no name does."""
     narrow: Narrow = Narrow.WRAP

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from fiprof.analysis.instructions import Family, HotInstruction, Listing
 from fiprof.analysis.thresholds import FREQUENT
-from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Part, Verdict
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
 from fiprof.model.expressions import Names, Row
 from fiprof.model.finding import Finding, Value
 from fiprof.model.floors import Floor
-from fiprof.model.provenance import TracedNumber
+from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantity import Quantity
 
 COPIES = (Family.ASYNC_COPY, Family.TMA)
@@ -43,6 +43,8 @@ class Room:
     """Percent of the launch's time."""
     basis: Finding
     """What needs the rest of the time."""
+    source: Provenance | None = None
+    """Where pct comes from."""
 
 
 @dataclass(frozen=True)
@@ -96,17 +98,20 @@ class Situation:
             ),
             None,
         )
-        basis = Finding(Basis.NOTHING_USED)
+        basis, source = Finding(Basis.NOTHING_USED), None
         needed = 0.0
         if beside is not None:
             kind, needed = (Basis.STAYS if less else Basis.USED), beside.value
             basis = Finding(kind, self.use_of(beside.part))
+            source = _left(beside, 1.0)
         if still > needed:
             needed, basis = still, Finding(Basis.STILL, {"part": less[0], "still_pct": still})
+            used = next(found for found in self.verdict.resources if found.part in less)
+            source = _left(used, still / used.value)
         saving = self.floor.saving_pct(other_work=other_work) if self.floor and not fewer_bytes else None
         if saving is not None and 100 - saving.value > needed:
-            needed, basis = 100 - saving.value, Finding(Basis.FLOOR, {"most": saving})
-        return Room(max(100 - needed, 0.0), basis)
+            needed, basis, source = 100 - saving.value, Finding(Basis.FLOOR, {"most": saving}), saving.source
+        return Room(max(100 - needed, 0.0), basis, source)
 
     def estimated(self, *names: str) -> tuple[QuotedRule, ...]:
         """ncu's rules of these names that estimate something."""
@@ -146,6 +151,14 @@ class Situation:
         return Finding(Basis.CODE, {"instructions": named}) if named else None
 
 
+def _left(of: Bottleneck, factor: float) -> Provenance | None:
+    """Where the time comes from that a resource leaves which is needed for this part of its use."""
+    if of.comparison is None:
+        return None
+    less = "a" if factor == 1 else f"{factor!r} * a"
+    return Provenance("facts", f"max(100 - {less}, 0)", parts=(of.comparison.number.source,))
+
+
 def step(
     kind: StepId,
     room: Room | None,
@@ -162,6 +175,7 @@ def step(
         action=Finding(kind, values or {}),
         bound_pct=bound,
         basis=both(because, room.basis if room else None) or Finding(Basis.NOTHING_USED),
+        bound_source=room.source if room else None,
         estimate_pct=saved if saved is None or bound is None else min(saved, bound),
         rules=rules,
     )

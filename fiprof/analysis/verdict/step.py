@@ -9,6 +9,7 @@ from typing import Any
 from fiprof.analysis.verdict.model import CauseId
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.model.finding import Finding, plain
+from fiprof.model.provenance import Provenance, TracedNumber
 
 
 class StepId(StrEnum):
@@ -185,11 +186,20 @@ class Step:
     """The cause that it is for; None for one that is for what binds."""
     rules: tuple[QuotedRule, ...] = ()
     """ncu's rules that the step restates; of NCU_RULE and FUSE_MULTIPLY_ADD the one whose estimate it is."""
+    bound_source: Provenance | None = None
+    """Where the bound comes from; None without one, and where nothing that the step leaves as it is was used."""
 
     @property
     def id(self) -> StepId:
         assert isinstance(self.action.kind, StepId)
         return self.action.kind
+
+    @property
+    def bound(self) -> TracedNumber | None:
+        """The bound with its provenance; None where it has none."""
+        if self.bound_pct is None or self.bound_source is None:
+            return None
+        return TracedNumber(self.bound_pct, self.bound_source, ".0f", "%")
 
     @property
     def size_pct(self) -> float | None:

@@ -16,6 +16,7 @@ from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
 from fiprof.model import quantities
 from fiprof.model.expressions import number
 from fiprof.model.finding import Finding, Value
+from fiprof.model.provenance import TracedNumber
 
 MOST_STEPS = 3
 
@@ -70,8 +71,12 @@ def _copies(s: Situation) -> Iterator[Step]:
     """Where an iteration mostly copies, no change of a kernel matters as much."""
     if s.case is not None and s.case.bound is CaseBound.COPIES and s.case.copying is not None:
         values: dict[str, Value] = {"copying": s.case.copying.number}
-        bound = min(s.case.copying.value, 100.0)
-        yield Step(Finding(StepId.LESS_COPYING), bound, Finding(Basis.COPYING, values), TimeOf.ITERATION)
+        yield _of_iteration(StepId.LESS_COPYING, s.case.copying.number, Finding(Basis.COPYING, values))
+
+
+def _of_iteration(kind: StepId, share: TracedNumber, basis: Finding) -> Step:
+    """A step that saves at most this share of an iteration, percent."""
+    return Step(Finding(kind), min(share.value, 100.0), basis, TimeOf.ITERATION, bound_source=share.source)
 
 
 def _launch(s: Situation) -> Iterator[Step]:
@@ -79,7 +84,7 @@ def _launch(s: Situation) -> Iterator[Step]:
         return
     values: dict[str, Value] = {"waiting": s.case.waiting.number, "host": s.case.host}
     graph = StepId.LARGER_GRAPH if s.case.graph else StepId.USE_GRAPH
-    yield Step(Finding(graph), min(s.case.waiting.value, 100.0), Finding(Basis.WAITS, values), TimeOf.ITERATION)
+    yield _of_iteration(graph, s.case.waiting.number, Finding(Basis.WAITS, values))
     # Fused kernels move fewer bytes too.
     yield Step(Finding(StepId.LARGER_LAUNCHES), None, Finding(Basis.WAITS_FIRST, values), TimeOf.ITERATION)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
+from fiprof.model.provenance import numbers_of
 from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
 from fiprof.reports.view import Column, Value, is_number, shown_columns, word
 from fiprof.reports.words import worded
@@ -77,9 +78,10 @@ def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> I
     for value, source in zip(values, sources, strict=True):
         text = word(value, column.spec)
         yield {
-            "text": shorten(text, LONGEST_CELL),
+            "text": text if column.wrap else shorten(text, LONGEST_CELL),
+            "code": isinstance(value, Quoted),
             "href": _href(value),
-            "title": escape_control(source) or (text if len(text) > LONGEST_CELL else ""),
+            "title": escape_control(source) or (text if len(text) > LONGEST_CELL and not column.wrap else ""),
             "order": _order(value) if number else None,
             "bar_pct": 100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
         }
@@ -115,6 +117,11 @@ def _drawing(text: str) -> Any:
     return Markup(svg(escape_lines(text)))
 
 
+def _sources(words: object) -> str:
+    """Where the numbers in it come from, a line each."""
+    return "\n".join(f"{number}: {escape_control(str(number.source))}" for number in numbers_of(words))
+
+
 def _kind(block: object) -> str:
     return type(block).__name__.lower()
 
@@ -135,7 +142,13 @@ def _environment() -> Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters.update(
-        worded=worded, escape_control=escape_control, parts=_parts, kind=_kind, grid=_grid, drawing=_drawing
+        worded=worded,
+        escape_control=escape_control,
+        parts=_parts,
+        kind=_kind,
+        grid=_grid,
+        drawing=_drawing,
+        sources=_sources,
     )
     environment.globals["contents_depth"] = CONTENTS_DEPTH
     return environment

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiprof.model.provenance import TracedNumber, numbers_of
-from fiprof.reports.pages.page import Bullets, Caution, Observation, Page, Section, Table, Text
+from fiprof.reports.pages.page import Answer, Bullets, Caution, Observation, Page, Section, Table, Text
 from fiprof.reports.view import Column, Value, View, word
 from fiprof.reports.words import worded
 
@@ -74,7 +74,8 @@ def _of_section(section: Section) -> Iterator[LocatedNumber]:
                 for cell in row:
                     if cell is not None:
                         yield LocatedNumber(section.anchor, word(cell.value, cell.spec), cell)
-            texts: tuple[object, ...] = tuple(map(worded, (*block.view.summary, *block.view.notes)))
+            cells = (cell for row in block.view.rows for cell in row)
+            texts: tuple[object, ...] = (*cells, *map(worded, (*block.view.summary, *block.view.notes)))
         elif isinstance(block, Text):
             texts = block.parts
         elif isinstance(block, Bullets):
@@ -83,6 +84,10 @@ def _of_section(section: Section) -> Iterator[LocatedNumber]:
             texts = (block.observation, *block.evidence, block.implication, block.sure)
         elif isinstance(block, Caution):
             texts = (block.text,)
+        elif isinstance(block, Answer):
+            rows = (*block.rows, *block.more)
+            texts = (*(block.first.parts if block.first else ()), *(text for row in rows for text in row.texts))
+            texts += tuple(use.number for row in rows for use in row.uses)
         else:
             texts = ()
         for text in texts:

@@ -1,303 +1,384 @@
-"""The hardware analysis of a run's kernels: time, occupancy, compute, memory and stalls, each with what it means."""
+"""A page a kernel, its cases and runs side by side: launch, occupancy, compute, memory, stalls, hot instructions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
 
-from fiprof.analysis import checks, hotspots
+from fiprof.analysis import checks
 from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
-from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.occupancy import findings as occupancy_findings
-from fiprof.analysis.occupancy import grid_finding, occupancy
-from fiprof.analysis.roofline import UNCOUNTED_PARTS, Basis, Level
-from fiprof.analysis.stalls import StallFinding
-from fiprof.analysis.stalls import findings as stall_findings
-from fiprof.analysis.thresholds import APART, BUSY, BUSY_ISSUE, SATURATED
-from fiprof.analysis.verdict.verdict import Verdicts
-from fiprof.errors import FiprofError
-from fiprof.model.case_quantities import kernel_median, kernel_spread
+from fiprof.analysis.analyses import Analyses
+from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
+from fiprof.analysis.roofline import Basis
+from fiprof.analysis.stalls import LaunchStalls
+from fiprof.analysis.thresholds import BUSY, LEAST_GAIN, SATURATED
+from fiprof.analysis.verdict.model import Doubt
+from fiprof.analysis.verdict.quoted_rules import QuotedRule
+from fiprof.analysis.verdict.step import Step
+from fiprof.analysis.verdict.verdict import LaunchVerdict
+from fiprof.model.case_quantities import work_factor
+from fiprof.model.expressions import Row as LaunchRow
 from fiprof.model.expressions import number
 from fiprof.model.provenance import TracedNumber, TracedText, join
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
-    DRAM_READ,
-    DRAM_SHARE,
     DURATION,
     GLOBAL_LOADS_SECTORS,
     GLOBAL_STORES_SECTORS,
-    L1_SHARE,
-    L2_SHARE,
+    L2_GB_PER_S,
+    OVERHEAD,
     SHARED_LOADS_PASSES,
+    SHARED_MEMORY,
     SHARED_STORES_PASSES,
-    SM_CLOCK,
     metric,
 )
-from fiprof.model.work import uncounted_pipe, work_rate, work_share
-from fiprof.reports.columns import attribute, widened
-from fiprof.reports.pages.page import Block, Bullets, Caution, Link, Quoted, Section, Table, Text
+from fiprof.model.quantity import Quantity
+from fiprof.model.work import work_rate, work_share
+from fiprof.reports import verdict_words as words
+from fiprof.reports.pages.page import Block, Section, Table, Text
 from fiprof.reports.pages.traced import TracedColumns, listed
-from fiprof.reports.run_report import verdicts as report_verdicts
+from fiprof.reports.run_report import hot, sides
+from fiprof.reports.run_report.answer import gain, short, time_of
+from fiprof.reports.run_report.entries import Entry, KernelEntries
+from fiprof.reports.run_report.sides import Cell, Row
 from fiprof.reports.view import Column
 from fiprof.reports.words import known, phrase, worded
-from fiprof.text import escape_control, short_kernel, shorten
 
-MOST_KERNELS = 16
-"""That get a part of their own: those with most time of an iteration."""
-MOST_ROWS = 60
+MOST_KERNELS = 24
+"""That have a page: those with most time of an iteration."""
+MOST_COLUMNS = 6
+"""Cases of a kernel beside each other: those with most time."""
+MOST_STALLS = 4
+"""Reasons of a kernel."""
+LEAST_STALL = 0.02
+"""Share of the warps' time from which a reason is a row."""
+LEAST_PIPE_PCT = 5.0
+"""Use of a pipe from which it is a row."""
 CONFLICT_WAYS = 1.1
-"""Passes for each one needed, from which bank conflicts are named."""
+"""Passes for each one needed, from which bank conflicts are a row."""
 SCATTERED = 1.05
-"""Sectors a request over the ideal, from which accesses are named."""
+"""Sectors a request over the ideal, likewise."""
 BUSY_SHARED_PCT = 10.0
-"""Of the shared memory's data stage: below it, bank conflicts are not worth a word."""
-LEAST_MEMORY_PCT = 1.0
-"""Of the roofs of DRAM and L2: below it a kernel moves next to nothing, and its hit rates say nothing."""
-LEAST_READ_MB = 1.0
-"""Read from DRAM: below it constants, instructions and the like weigh, and the algorithm's part cannot be told."""
-LEAST_SAMPLES = 20
-"""Of a launch: of fewer, no share of an instruction is said."""
-LONGEST_SASS = 60
-"""Cells."""
-ALL_THAT_FITS = 0.95
-"""Of the theoretical occupancy: from it on the achieved one is called all that fits."""
+"""Of the shared memory's data stage: below it, bank conflicts are not worth a row."""
 
-ACHIEVED, THEORETICAL = metric("achieved_occupancy_pct"), metric("theoretical_occupancy_pct")
-OF_ROOF = {Level.DRAM: DRAM_SHARE, Level.L2: L2_SHARE, Level.L1: L1_SHARE}
-ISSUE, L2_BUSY = metric("issue_active_pct"), metric("l2_throughput_pct")
-PIPES = {
-    name: metric(f"{key}_pct")
-    for name, key in (("tensor", "tensor_active"), ("FMA", "fma"), ("ALU", "alu"), ("XU", "xu"), ("LSU", "lsu"))
-}
-
-
-def section(measured: Analyses, found: Verdicts) -> Section:
-    """The section, with a part for each kernel that matters.
-
-    found: the run's verdicts, which stand at the head of each part.
-    Raises FiprofError for a table that cannot be read.
-    """
-    groups = measured.groups
-    title = "Kernel hardware analysis"
-    if not groups:
-        return Section("kernels", title, (Caution(phrase("kernels.none", why=measured.run.missing("ncu"))),))
-    launches = sum(len(group.launches) for group in groups)
-    parts = measured.longest[:MOST_KERNELS]
-    head = phrase(f"kernels.head{'_alike' * (launches > len(groups))}", launches=launches, kernels=len(groups))
-    blocks: list[Block] = [Text((head,)), _overview(measured)]
-    verdicts = report_verdicts.overview(found, measured.longest[:MOST_ROWS])
-    if verdicts is not None:
-        blocks.append(verdicts)
-    if len(parts) < len(groups):
-        blocks.append(Text((phrase("kernels.parts", count=len(parts)),)))
-    writer = _Writer(measured)
-    inner = []
-    for group in parts:
-        verdict = found.of(group.launch)
-        top = report_verdicts.head(verdict) if verdict is not None else []
-        part = (*top, *writer.part(group, judged=verdict is not None))
-        inner.append(Section(group.anchor, f"{short_kernel(group.kernel)} · {group.label}", part))
-    return Section("kernels", title, tuple(blocks), tuple(inner))
-
-
-def _overview(measured: Analyses) -> Table:
-    def work(group: Group) -> TracedNumber | None:
-        item = measured.rooflines[group.launch]
-        return group.median.traced(work_share(item.work.kind)) if item.work and item.basis == "counted" else None
-
-    columns: TracedColumns = (
-        attribute("launch", "#"),
-        attribute("case", "case", of="label"),
-        (Column("kernel", "kernel"), lambda group: Link(short_kernel(group.kernel), f"#{group.anchor}")),
-        (Column("count", "x", spec="d"), lambda group: len(group.launches)),
-        (Column("ncu_us", "ncu", "µs", ",.2f"), lambda group: group.median.traced(DURATION)),
-        (
-            Column("nsys_us", "nsys", "µs", ",.2f"),
-            lambda group: kernel_median(measured.run, group.case, group.kernel),
-        ),
-        (Column("work", "work", spec=".1%"), work),
-        (Column("dram", "DRAM", spec=".1%"), lambda group: group.median.traced(DRAM_SHARE)),
-        (Column("occupancy", "warps", "%", ".1f"), lambda group: group.median.traced(ACHIEVED)),
-        (Column("issue", "issue", "%", ".1f"), lambda group: group.median.traced(ISSUE)),
+PIPES: dict[str, Quantity] = {
+    name: metric(column)
+    for name, column in (
+        ("tensor cores", "tensor_active_pct"), ("FMA", "fma_pct"), ("ALU", "alu_pct"), ("XU", "xu_pct"),
+        ("FP64", "fp64_pct"), ("LSU", "lsu_pct"), ("ADU", "adu_pct"), ("uniform", "uniform_pct"),
     )
-    if len(measured.groups) == len(measured.run.launches):
-        columns = [each for each in columns if each[0].key != "count"]
-    longest = set(map(id, measured.longest[:MOST_ROWS]))
-    kept = [group for group in measured.groups if id(group) in longest]
-    notes = [phrase("kernels.note")]
-    if len(kept) < len(measured.groups):
-        notes.append(phrase("kernels.most", shown=len(kept), all=len(measured.groups)))
-    columns = widened(columns, (group.label for group in measured.groups))
-    return listed(columns, kept, anchor="kernels-overview", title=phrase("kernels.overview"), notes=tuple(notes))
+}  # fmt: skip
+ISSUE = metric("issue_slot_busy_pct")
+MEMORIES: dict[str, tuple[Quantity, Quantity | None, Quantity | None]] = {
+    "DRAM": (metric("dram_throughput_pct"), DRAM_GB_PER_S, None),
+    "L2 to SMs": (metric("l2_to_sm_pct"), L2_GB_PER_S, metric("l2_hit_pct")),
+    "L1 and shared": (metric("l1_data_pct"), None, metric("l1_hit_pct")),
+}
+"""Memory -> its use, its rate, its hit rate."""
 
 
-class _Writer:
-    """Writes the part of each kernel."""
+def section(kernels: Sequence[KernelEntries]) -> Section:
+    """The kernels that ncu saw, a folded part each. Raises FiprofError for a table that cannot be read."""
+    counted = [each for each in kernels if any(entry.group for entry in each.entries)]
+    parts = tuple(_page(each) for each in counted[:MOST_KERNELS])
+    blocks: list[Block] = []
+    if len(parts) < len(counted):
+        blocks.append(Text((phrase("kernels.most", shown=len(parts), all=len(counted)),)))
+    return Section("kernels", phrase("kernels.title"), tuple(blocks), parts)
 
-    def __init__(self, measured: Analyses) -> None:
-        self.measured = measured
-        self._widths = widths_by_launch(measured.run)
-        self._doubts = checks.by_launch(checks.failed(measured.run))
-        self._hot = self._hottest()
 
-    def _hottest(self) -> dict[int, hotspots.LaunchHotspots]:
-        if not self.measured.run.has("hotspots"):
-            return {}
-        try:
-            report = hotspots.hotspots(self.measured.run, top=1, context=0)
-        except FiprofError:
-            # The run has the table and no samples in it.
-            return {}
-        return {item.launch: item for item in report.launches}
+def _page(kernel: KernelEntries) -> Section:
+    counted = [entry for entry in kernel.entries if entry.group]
+    cases = list(dict.fromkeys(entry.case for entry in counted))
+    fit = max(MOST_COLUMNS // len({entry.run for entry in counted}), 1)
+    kept = sorted((e for e in counted if e.case in cases[:fit]), key=lambda e: (cases.index(e.case), e.run))
+    blocks: list[Block | None] = [
+        Text((phrase("kernels.cases", shown=fit, all=len(cases)),)) if len(cases) > fit else None,
+        _table(kept, "glance", _glance(kept)),
+        _steps(kept),
+        _table(kept, "launch", _launch(kept)),
+        _table(kept, "occupancy", _occupancy(kept)),
+        _table(kept, "compute", _compute(kept)),
+        _table(kept, "memory", _memory(kept)),
+        _table(kept, "stalls", _stalls(kept)),
+        *hot.blocks(kept[0]),
+        _rules(kept[0]),
+    ]
+    return Section(kernel.anchor, kept[0].name, tuple(filter(None, blocks)), folded=True)
 
-    def part(self, group: Group, *, judged: bool) -> list[Block]:
-        """judged: whether a verdict with its steps stands above it."""
-        found = {
-            "time": self._time(group),
-            "occupancy": self._occupancy(group),
-            "compute": join(" ", self._compute(group)),
-            "memory": join(" ", self._memory(group)),
-            "stalls": self._stall(group, helps=not judged),
-        }
-        items = [Text((phrase(f"kernel.{name}", text=text),)) for name, text in found.items() if text]
-        if hot := self._hot_spot(group):
-            items.append(Text((phrase("kernel.hot_spot"), *hot)))
-        return [*(Caution(worded(doubt)) for doubt in self._doubts.get(group.launch, ())), Bullets(tuple(items))]
 
-    def _time(self, group: Group) -> TracedText:
-        run, times = self.measured.run, group.times
-        ncu, nsys = group.median.traced(DURATION), kernel_median(run, group.case, group.kernel)
-        where = phrase("kernel_time.where", launch=group.launch, grid=group.grid, block=group.block)
-        if ncu is None:
-            return phrase("kernel_time.unknown", where=where)
-        told: list[str] = [phrase("kernel_time.ncu", ncu=ncu, where=where)]
-        if times is not None and times.count > 1:
-            told.append(phrase("kernel_time.launches", count=times.count, spread=times.spread))
-        if nsys is None or not nsys.value:
-            return join("", [*told, "."])
-        spread = kernel_spread(run, group.case, group.kernel)
-        told += [phrase("kernel_time.nsys", nsys=nsys, spread=spread or "–"), "."]
-        if (ratio := ncu / nsys).value >= APART.value:
-            why = "flushed" if run.settings.cache_control == "all" else "differs"
-            told.append(phrase(f"kernel_time.{why}", ratio=ratio))
-        return join("", told)
+def _table(entries: Sequence[Entry], name: str, rows: Iterable[Row]) -> Table | None:
+    """A small table; None where nothing of it was collected."""
+    title = phrase(f"kernel.{name}")
+    made = sides.of_entries(entries, rows, title=title)
+    return made if made.view.rows else None
 
-    def _occupancy(self, group: Group) -> TracedText:
-        achieved, theoretical = group.median.traced(ACHIEVED), group.median.traced(THEORETICAL, spec=".4g")
-        found = occupancy(group.median)
-        told = [*occupancy_findings(found), *([grid_finding(found.waves)] if found.waves is not None else [])]
-        share = achieved.value / theoretical.value if achieved and theoretical and theoretical.value else 0.0
-        key = "achieved" if theoretical is None else "all" if share >= ALL_THAT_FITS else "part"
-        values = {"achieved": achieved and achieved.as_(".1f", "%"), "theoretical": theoretical, "share": share}
-        head = phrase(f"kernel_occupancy.{key}", **values) if achieved is not None else None
-        return join(" ", [head, *map(worded, told)])
 
-    def _compute(self, group: Group) -> Iterator[TracedText | None]:
-        row, item = group.median, self.measured.rooflines[group.launch]
-        if item.work is not None and item.basis == "counted":
-            kind, clock = item.work.kind, row.traced(SM_CLOCK, spec=".2f") or "clock"
-            rate, share = row.traced(work_rate(kind)), row.traced(work_share(kind))
-            full = known("kernel_compute.of_roof", rate=rate, kind=kind, share=share, clock=clock)
-            yield full or known("kernel_compute.rate", rate=rate, kind=kind)
-        elif item.basis is Basis.TRAFFIC and item.busiest is not None:
-            share = row.traced(OF_ROOF[item.busiest.level], spec=".1%")
-            yield known("kernel_compute.traffic", share=share, level=item.busiest.level)
-        elif (pipe := uncounted_pipe(row)) is not None:
-            use = row.traced(metric(pipe), spec=".1f")
-            yield known("kernel_compute.uncounted", use=use, part=UNCOUNTED_PARTS[pipe])
-        uses = [(name, use) for name, each in PIPES.items() if (use := row.traced(each, spec=".1f")) is not None]
-        if uses:
-            (name, use), *others = sorted(uses, key=lambda pair: -pair[1].value)
-            rest = join(", ", [phrase("kernel_compute.pipe", name=name, use=use) for name, use in others[:2]])
-            yield phrase(f"kernel_compute.{_level(use.value)}", name=name, use=use, rest=rest)
-        issue = row.traced(ISSUE, spec=".1f")
-        if issue is not None:
-            ready = known("kernel_compute.ready", warps=row.traced(metric("eligible_warps_per_scheduler"), spec=".2f"))
-            # One is of the cycles in which a multiprocessor had a warp, the other of all.
-            idle = (number(row, "issue_slot_busy_pct") or issue.value) < issue.value / 2
-            key = "_idle" if idle else "_busy" if issue.value >= BUSY_ISSUE.value else ""
-            yield phrase(f"kernel_compute.issue{key}", issue=issue, ready=ready or "")
+def _row_of(entry: Entry) -> LaunchRow:
+    return entry.group.median if entry.group else {}
 
-    def _memory(self, group: Group) -> Iterator[TracedText | None]:
-        row = group.median
-        rate, share, l2_busy = row.traced(DRAM_GB_PER_S), row.traced(DRAM_SHARE), row.traced(L2_BUSY, spec=".1f")
-        if share is not None and l2_busy is not None and max(100 * share.value, l2_busy.value) < LEAST_MEMORY_PCT:
-            yield phrase("kernel_memory.negligible", dram=share, l2=l2_busy)
-            yield from self._access_words(group)
-            return
-        if rate is not None and share is not None:
-            yield phrase(f"kernel_memory.{_level(100 * share.value)}", rate=rate, share=share)
-        yield self._needed(group)
-        hits = join(
-            ", ",
-            [known(f"kernel_memory.{at}", pct=row.traced(metric(f"{at}_hit_pct"), spec=".1f")) for at in ("l1", "l2")],
-        )
-        if hits:
-            yield phrase("kernel_memory.hits", hits=hits, busy=known("kernel_memory.l2_busy", pct=l2_busy) or "")
-        yield from self._access_words(group)
 
-    def _needed(self, group: Group) -> TracedText | None:
-        """DRAM reads over the input, where the case's iteration is this one kernel."""
-        case = self.measured.run.case(group.case) if group.case else None
-        read = group.median.traced(DRAM_READ)
-        if case is None or not case.bytes_read or read is None or read.value < LEAST_READ_MB:
+def _quantity(name: str, entries: Sequence[Entry], quantity: Quantity, spec: str = "", *, of_peak: bool = False) -> Row:
+    """A quantity of ncu. of_peak: whether it is a percentage of the most that there can be."""
+
+    def value(entry: Entry) -> TracedNumber | None:
+        return entry.group.median.traced(quantity, spec=spec) if entry.group else None
+
+    def share(entry: Entry) -> float | None:
+        return (quantity.of(_row_of(entry)) or 0.0) / 100
+
+    return sides.row(name, entries, value, share if of_peak else None)
+
+
+def _worded(name: str, entries: Sequence[Entry], value: sides.Value) -> Row:
+    """A row of words: what a part of the page comes to."""
+    return sides.row(phrase(f"kernel_row.{name}"), entries, value)
+
+
+# Its verdict
+
+
+def _glance(entries: Sequence[Entry]) -> Iterator[Row]:
+    told: dict[str, Callable[[LaunchVerdict], str]] = {
+        "limit": words.short_title,
+        "how_far": words.distance,
+        "runner_up": words.runner_up,
+    }
+    for name, say in told.items():
+        yield _worded(name, entries, lambda e, say=say: say(e.verdict) or None if e.verdict else None)  # type: ignore[misc]
+    yield _worded("confidence", entries, _sure)
+
+
+def _sure(entry: Entry) -> str | None:
+    """Its confidence, and what makes it less sure in a few words."""
+    verdict = entry.verdict
+    if verdict is None:
+        return None
+    doubts = [phrase(f"doubt_short.{each.kind.value}") for each in verdict.doubts if isinstance(each.kind, Doubt)]
+    failed = sum(check.launch == verdict.launch for check in checks.failed(entry.measured.run))
+    doubts += [phrase("kernel_row.failed", checks=failed)] if failed else []
+    return ": ".join(filter(None, (worded(verdict.confidence), "; ".join(doubts))))
+
+
+def _where(entry: Entry, entries: Sequence[Entry]) -> str:
+    several = len({each.run for each in entries}) > 1
+    return phrase("sides.run_case", number=entry.run + 1, label=entry.label) if several else entry.label
+
+
+def _steps(entries: Sequence[Entry]) -> Table | None:
+    """What to do, the same step of several cases once: each case's first step in full, the others in a few words."""
+    found: dict[str, tuple[Step, list[str], bool]] = {}
+    for entry in entries:
+        for place, step in enumerate(entry.verdict.steps if entry.verdict else ()):
+            found.setdefault(step.id, (step, [], not place))[1].append(_where(entry, entries))
+    columns: TracedColumns = (
+        (
+            Column("step", phrase("kernel.steps"), wrap=True),
+            lambda item: worded(item[0].action) if item[2] else short(item[0]),
+        ),
+        (Column("gain", phrase("kernel_row.gain")), lambda item: gain(item[0])),
+        (Column("basis", phrase("kernel_row.basis"), wrap=True), lambda item: words.basis(item[0]) if item[2] else ""),
+        (Column("case", phrase("kernel_row.case")), lambda item: _some(item[1])),
+    )
+    return listed(columns[: 3 + (len(entries) > 1)], found.values()) if found else None
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of several names, and how many more there are."""
+    return names[0] if len(names) == 1 else phrase("kernel_row.and_more", first=names[0], count=len(names) - 1)
+
+
+# Its launch and occupancy
+
+
+def _launch(entries: Sequence[Entry]) -> Iterator[Row]:
+    yield _worded("time", entries, lambda entry: time_of(entry) if entry.count > 1 else entry.time)
+    yield _worded("spread", entries, attrgetter("spread"))
+    yield _quantity(phrase("kernel_row.ncu"), entries, DURATION)
+    yield _worded("grid", entries, lambda entry: entry.group.grid if entry.group else None)
+    yield _worded("block", entries, lambda entry: entry.group.block if entry.group else None)
+    yield _quantity(phrase("kernel_row.registers"), entries, metric("registers_per_thread"), ".0f")
+    yield _quantity(phrase("kernel_row.shared"), entries, SHARED_MEMORY)
+    yield _quantity(phrase("kernel_row.overhead"), entries, OVERHEAD, ".0f")
+
+
+def _occupancy(entries: Sequence[Entry]) -> Iterator[Row]:
+    found = {id(entry): occupancy(_row_of(entry)) for entry in entries}
+    achieved, possible = metric("achieved_occupancy_pct"), metric("theoretical_occupancy_pct")
+    yield _quantity(phrase("kernel_row.achieved"), entries, achieved, ".0f", of_peak=True)
+    yield _quantity(phrase("kernel_row.possible"), entries, possible, ".0f", of_peak=True)
+    for resource in Resource:
+        yield sides.row(
+            worded(resource), entries,
+            lambda entry, resource=resource: _limit(found[id(entry)], resource),  # type: ignore[misc]
+            lambda entry, resource=resource: _limit_share(found[id(entry)], resource),  # type: ignore[misc]
+        )  # fmt: skip
+    yield _worded("waves", entries, lambda entry: _waves(found[id(entry)]))
+    yield _worded("means", entries, lambda entry: _occupancy_means(found[id(entry)]))
+
+
+def _limit_share(found: Occupancy, resource: Resource) -> float | None:
+    """The blocks that fit, of those that the resource alone allows."""
+    limit = found.limit(resource)
+    return found.blocks / limit.blocks if limit and limit.blocks and found.blocks else None
+
+
+def _limit(found: Occupancy, resource: Resource) -> TracedText | None:
+    limit = found.limit(resource)
+    return None if limit is None else known("kernel_row.fits", blocks=found.blocks, most=limit.blocks)
+
+
+def _waves(found: Occupancy) -> TracedText | None:
+    waves = found.waves
+    return None if waves is None else phrase("kernel_row.waves_of", waves=waves.waves, wave=waves.wave_blocks)
+
+
+def _occupancy_means(found: Occupancy) -> TracedText | None:
+    if found.waves is not None and not found.waves.full:
+        return phrase("kernel_means.small_grid", share=found.waves.waves)
+    if found.lift is None:
+        return phrase("kernel_means.full") if found.blocks else None
+    return phrase("kernel_means.limited", resources=found.lift.resources)
+
+
+# Its units
+
+
+def _compute(entries: Sequence[Entry]) -> Iterator[Row]:
+    def work(entry: Entry, of_roof: bool) -> TracedNumber | None:
+        item = entry.group and entry.measured.rooflines.get(entry.group.launch)
+        if not entry.group or not item or item.work is None or item.basis != Basis.COUNTED:
             return None
-        if len({row["kernel"] for row in self.measured.run.launches_of(case.id)}) > 1:
+        return entry.group.median.traced((work_share if of_roof else work_rate)(item.work.kind))
+
+    def factor(entry: Entry) -> TracedNumber | None:
+        case = entry.measured.run.case(entry.case)
+        return work_factor(entry.measured.run, case) if case else None
+
+    def rate(entry: Entry) -> Cell:
+        done, of_roof = work(entry, of_roof=False), work(entry, of_roof=True)
+        return known("kernel_row.rate_of_roof", rate=done, of_roof=of_roof) or done
+
+    yield _worded("rate", entries, rate)
+    for name, pipe in PIPES.items():
+        if any((pipe.of(_row_of(entry)) or 0.0) >= LEAST_PIPE_PCT for entry in entries):
+            yield _quantity(name, entries, pipe, ".0f", of_peak=True)
+    yield _quantity(phrase("kernel_row.issue"), entries, ISSUE, ".0f", of_peak=True)
+    yield _quantity(phrase("kernel_row.ready"), entries, metric("eligible_warps_per_scheduler"), ".2f")
+    yield _worded("work_factor", entries, factor)
+    yield _worded("means", entries, lambda entry: _busiest(entry, {**PIPES, "issue slots": ISSUE}))
+
+
+def _busiest(entry: Entry, units: dict[str, Quantity]) -> TracedText | None:
+    """Which of the units is nearest to its limit, and whether that is near."""
+    uses = {name: use for name, unit in units.items() if (use := unit.of(_row_of(entry))) is not None}
+    if not uses:
+        return None
+    name = max(uses, key=uses.__getitem__)
+    level = "saturated" if uses[name] >= SATURATED.value else "busy" if uses[name] >= BUSY.value else "free"
+    return phrase(f"kernel_means.{level}", name=name)
+
+
+def _memory(entries: Sequence[Entry]) -> Iterator[Row]:
+    for name, (use, rate, hits) in MEMORIES.items():
+        yield sides.row(
+            name, entries,
+            lambda entry, use=use, rate=rate: _moved(entry, use, rate),  # type: ignore[misc]
+            lambda entry, use=use: (use.of(_row_of(entry)) or 0.0) / 100,  # type: ignore[misc]
+        )  # fmt: skip
+        if hits is not None:
+            yield _quantity(phrase("kernel_row.hits", name=name.split()[0]), entries, hits, ".0f", of_peak=True)
+    yield from _accesses(entries)
+    means = {name: use for name, (use, *_) in MEMORIES.items()}
+    yield _worded("means", entries, lambda entry: _busiest(entry, means))
+
+
+def _moved(entry: Entry, use: Quantity, rate: Quantity | None) -> Cell:
+    """``10%, 501 GB/s``."""
+    of_peak = entry.group.median.traced(use, spec=".0f") if entry.group else None
+    moved = entry.group.median.traced(rate) if entry.group and rate else None
+    return known("kernel_row.moved", use=of_peak, rate=moved) or of_peak
+
+
+def _accesses(entries: Sequence[Entry]) -> Iterator[Row]:
+    """What is particular about the accesses: conflicts, scattered sectors, spills."""
+
+    def conflicts(entry: Entry, passes: Quantity) -> TracedNumber | None:
+        found = entry.group.median.traced(passes) if entry.group else None
+        busy = (number(_row_of(entry), "shared_data_pct") or 0.0) >= BUSY_SHARED_PCT
+        return found if found and busy and found.value >= CONFLICT_WAYS else None
+
+    def sectors(entry: Entry, quantity: Quantity, kind: str) -> TracedText | None:
+        widths = _widths(entry.measured).get(entry.group.launch, GlobalWidths()) if entry.group else GlobalWidths()
+        ideal, found = getattr(widths, f"ideal_{kind}"), entry.group.median.traced(quantity) if entry.group else None
+        if ideal is None or found is None or found.value <= ideal.high * SCATTERED:
             return None
-        return phrase("kernel_memory.needed", read=read, factor=read.value * 1e6 / case.bytes_read)
+        return phrase("kernel_row.ideal", sectors=found, ideal=ideal.high)
 
-    def _stall(self, group: Group, *, helps: bool) -> TracedText | None:
-        mix = self.measured.stall_mixes.get(group.launch)
-        if mix is None or not any(stall.weight for stall in mix.stalls):
-            return None
-        without = {StallFinding.ISSUED, StallFinding.BUSY} | ({StallFinding.HELPS} if not helps else set())
-        told = [worded(each) for each in stall_findings(mix) if each.kind not in without]
-        latency = group.median.traced(metric("warp_latency_cycles"), spec=".1f")
-        return join(" ", [known("stalls.latency", latency=latency), *told])
+    def spilled(entry: Entry) -> TracedNumber | None:
+        found = entry.group.median.traced(metric("spill_requests")) if entry.group else None
+        return found if found and found.value else None
 
-    def _access_words(self, group: Group) -> Iterator[TracedText | None]:
-        """What is particular about a launch's accesses; nothing where they are as they should be."""
-        row = group.median
-        conflicts = [
-            phrase(f"kernel_memory.{name}", passes=passes)
-            for name, quantity in (("loads", SHARED_LOADS_PASSES), ("stores", SHARED_STORES_PASSES))
-            if (passes := row.traced(quantity)) is not None and passes.value >= CONFLICT_WAYS
-        ]
-        if conflicts and (number(row, "shared_data_pct") or 0.0) >= BUSY_SHARED_PCT:
-            yield phrase("kernel_memory.conflicts", passes=join(" and ", conflicts))
-        widths = self._widths.get(group.launch, GlobalWidths())
-        for name, quantity, ideal in (
-            ("loads", GLOBAL_LOADS_SECTORS, widths.ideal_loads),
-            ("stores", GLOBAL_STORES_SECTORS, widths.ideal_stores),
-        ):
-            sectors = row.traced(quantity)
-            if sectors is not None and ideal is not None and sectors.value > ideal.high * SCATTERED:
-                yield phrase("kernel_memory.scattered", name=name, sectors=sectors, ideal=ideal.high)
-        spilled = row.traced(metric("spill_requests"))
-        if spilled is not None and spilled.value:
-            yield phrase("kernel_memory.spilled", requests=spilled)
-
-    def _hot_spot(self, group: Group) -> tuple[str, ...]:
-        item = self._hot.get(group.launch)
-        if item is None:
-            return ()
-        if not item.hotspots:
-            return (worded(item.summary[0]),)
-        if item.samples < LEAST_SAMPLES:
-            return (phrase("hot_spot.few", samples=item.samples),)
-        line = item.hotspots[0]
-        head = phrase("hot_spot.head", instructions=item.instructions, share=line.share, samples=item.samples)
-        key = "reason" if line.top_reason else "at"
-        parts = [head, _sass(line.shown), phrase(f"hot_spot.{key}", offset=line.offset, reason=line.top_reason)]
-        if (waits_for := line.waits_for) is not None:
-            at = phrase("hot_spot.at", offset=waits_for.offset)
-            parts += [phrase("hot_spot.waits_for"), _sass(waits_for.shown), at]
-        return (*parts, ".")
+    yield _worded("load_passes", entries, lambda entry: conflicts(entry, SHARED_LOADS_PASSES))
+    yield _worded("store_passes", entries, lambda entry: conflicts(entry, SHARED_STORES_PASSES))
+    yield _worded("load_sectors", entries, lambda entry: sectors(entry, GLOBAL_LOADS_SECTORS, "loads"))
+    yield _worded("store_sectors", entries, lambda entry: sectors(entry, GLOBAL_STORES_SECTORS, "stores"))
+    yield _worded("spilled", entries, spilled)
 
 
-def _level(pct: float) -> str:
-    """Which words a use has."""
-    return "saturated" if pct >= SATURATED.value else "busy" if pct >= BUSY.value else "free"
+def _widths(measured: Analyses) -> dict[int, GlobalWidths]:
+    return measured.run.once(widths_by_launch)
 
 
-def _sass(text: str) -> Quoted:
-    return Quoted(shorten(escape_control(text), LONGEST_SASS))
+# Its stalls, and what ncu says
+
+
+def _stalls(entries: Sequence[Entry]) -> Iterator[Row]:
+    mixes = {id(e): e.measured.stall_mixes.get(e.group.launch) if e.group else None for e in entries}
+    weights: dict[str, float] = {}
+    for mix in filter(None, mixes.values()):
+        for stall in mix.waiting:
+            weights[stall.reason] = max(weights.get(stall.reason, 0.0), stall.weight)
+    shown = [reason for reason, weight in weights.items() if weight >= LEAST_STALL]
+    for reason in sorted(shown, key=lambda reason: -weights[reason])[:MOST_STALLS]:
+        yield sides.row(
+            phrase("kernel_row.stall", reason=reason), entries,
+            lambda entry, reason=reason: _share(mixes[id(entry)], reason),  # type: ignore[misc]
+            lambda entry, reason=reason: _weight(mixes[id(entry)], reason),  # type: ignore[misc]
+        )  # fmt: skip
+    yield _quantity(phrase("kernel_row.latency"), entries, metric("warp_latency_cycles"))
+    yield _worded("means", entries, lambda entry: _stalls_mean(mixes[id(entry)]))
+
+
+def _share(mix: LaunchStalls | None, reason: str) -> Cell:
+    stall = next((stall for stall in mix.stalls if stall.reason == reason), None) if mix else None
+    return None if mix is None or stall is None else mix.traced(stall) or sides.number(stall.weight, ".0%")
+
+
+def _weight(mix: LaunchStalls | None, reason: str) -> float | None:
+    return next((stall.weight for stall in mix.stalls if stall.reason == reason), None) if mix else None
+
+
+def _stalls_mean(mix: LaunchStalls | None) -> TracedText | None:
+    if mix is None:
+        return None
+    if mix.busy:
+        return phrase("kernel_means.issuing")
+    return known("kernel_means.dominates", reason=mix.dominant and mix.dominant.reason) or phrase("kernel_means.mixed")
+
+
+def _rules(entry: Entry) -> Table | None:
+    """ncu's rules that lead to no step, those with the same reason together."""
+    found: dict[str, list[QuotedRule]] = defaultdict(list)
+    for rule in entry.verdict.rules if entry.verdict else ():
+        if rule.rejected is not None and (rule.speedup_pct or 0.0) >= LEAST_GAIN.value:
+            found[phrase(f"rejected_short.{rule.rejected.kind.value}")].append(rule)
+    if not found:
+        return None
+    said = join("; ", [
+        phrase("kernel_row.rejected", rules=tuple(phrase("kernel_row.rule", **vars(rule)) for rule in rules), why=why)
+        for why, rules in found.items()
+    ])  # fmt: skip
+    columns: TracedColumns = ((Column("rules", phrase("kernel.rules"), wrap=True), lambda text: text),)
+    return listed(columns, [said])

@@ -86,9 +86,10 @@ class _Cells:
     @classmethod
     def of(cls, column: Column, values: Sequence[Value], room: int) -> _Cells:
         """room: cells of the line."""
-        cells = [_bar(value) if column.bar else shorten(word(value, column.spec), LONGEST_CELL) for value in values]
         if column.bar:
-            return cls(column, cells, False, BAR_CELLS, LEAST_BAR)
+            most = column.least or BAR_CELLS
+            return cls(column, [str(_share(value)) for value in values], False, most, min(most, LEAST_BAR))
+        cells = [shorten(word(value, column.spec), LONGEST_CELL) for value in values]
         right = is_number(column, values)
         width = max(column.least, *map(cell_width, (*_heads(column), *cells)))
         keeps = right or column.narrow is not Narrow.WRAP
@@ -99,7 +100,7 @@ class _Cells:
     def lines(self, text: str, last: bool) -> list[str]:
         """A cell's lines, padded but for the last column's."""
         if self.column.bar:
-            text = text[: self.width]
+            text = _bar(float(text or 0), self.width)
         found = [text] if cell_width(text) <= self.width else wrap(text, self.width, "") or [""]
         return [self.padded(line, last) for line in found]
 
@@ -192,8 +193,12 @@ def _cell(column: _Cells, text: str | None, pen: _Pen) -> str:
     return pen.style(text, "cyan") if column.column.bar else text
 
 
-def _bar(value: Value) -> str:
-    """A share of 1 as blocks, BAR_CELLS for the whole."""
-    share = value if isinstance(value, int | float) and math.isfinite(value) else 0.0
-    eighths = round(min(max(share, 0.0), 1.0) * BAR_CELLS * 8)
+def _share(value: Value) -> float:
+    """A bar's value, 0 to 1."""
+    return min(max(value, 0.0), 1.0) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+def _bar(share: float, cells: int) -> str:
+    """A share of 1 as blocks, so many cells for the whole."""
+    eighths = round(share * cells * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]

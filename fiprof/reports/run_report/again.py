@@ -1,22 +1,20 @@
-"""How to see it again: the command that collects a run, the commands by hand, what to expect, and every file."""
+"""What was done, and how to do it again: the command that collects a run, the commands by hand, the files."""
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fiprof.analysis.analyses import Analyses
-from fiprof.model.case_quantities import NCU, NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, CaseQuantity
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.model.settings import collect_words
 from fiprof.reports.columns import attribute
-from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Section, Table, Text
-from fiprof.reports.pages.traced import LONG_TABLE, Cell, TracedColumns, listed
-from fiprof.reports.run_report.settings import Defaults
+from fiprof.reports.pages.page import Block, Caution, Code, Section, Text
+from fiprof.reports.pages.traced import TracedColumns, listed
+from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.view import Column, Value
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
@@ -29,54 +27,55 @@ BY_HAND = "by-hand"
 
 BY_HAND_STEPS = ("nsys", "nsys-export", "ncu", "ncu-raw")
 
-MOST_CASES = 12
-"""That each command of the log says in full; of more they are said once."""
-
 VIEWERS: Mapping[str, str] = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
 """Viewer -> the raw report that it opens."""
 
 # What was done
 
 
-def actions_section(manifest: Manifest) -> Section:
-    """Every command of a run, with duration, exit status, log and its words."""
-    title, actions = phrase("actions.title"), manifest.actions
-    if not actions:
-        why = manifest.reason or "run.json has none"
-        return Section("actions", title, (Caution(phrase("actions.none", why=why)),))
-    note = phrase("actions.note", date=actions[0].started[:10])
-    cautions = [
-        Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
-        for each in actions
-        if each.message
-    ]
-    workload = _workload(actions)
-    many = sum(word == "--case" for word in workload) > MOST_CASES
-    said = [f"workload=({shell([*map(_quoted, workload)])})"] if many else []
-    said += [f"# {escape_control(action.step)}\n{_command(action, workload if many else ())}" for action in actions]
-    log = listed(_ACTIONS, actions, anchor="actions-log", title=phrase("actions.every"), notes=(note,))
-    return Section("actions", title, (log, *cautions, Code("\n\n".join(said), "bash" if many else "sh")))
-
-
-_ACTIONS: TracedColumns = (
-    attribute("step", "step"),
-    (Column("started", "started"), lambda action: action.started[11:19]),
-    attribute("duration_s", "took", "s", ",.2f"),
-    attribute("exit", "exit", "", "d", of="exit_status"),
-    attribute("outcome", "outcome"),
-    (Column("made", "made"), lambda action: ", ".join(file.path for file in action.files) or None),
-    attribute("log", "log"),
-)
-
-
-def _command(action: Action, workload: Sequence[str]) -> str:
-    """The command's words; those of the workload, if any are given, as the variable that holds them."""
-    set_first = ["env", *(_quoted(f"{name}={value}") for name, value in action.env.items())] if action.env else []
-    return shell([*set_first, *_with_variable([*map(_quoted, action.argv)], action.argv, workload)])
+def actions(runs: Sequence[Run]) -> Section:
+    """Every command of the runs with duration, exit status and what it made; and the raw files with their checksums."""
+    blocks: list[Block] = []
+    for run in runs:
+        manifest = run.manifest
+        if not manifest.actions:
+            why = manifest.reason or phrase("actions.none_in_json")
+            blocks.append(Caution(phrase("actions.none", why=why)))
+        blocks += [
+            Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
+            for each in manifest.actions
+            if each.message
+        ]
+    columns: TracedColumns = (
+        (Column("run", phrase("actions.run")), lambda pair: pair[0]),
+        (Column("step", phrase("actions.step")), lambda pair: pair[1].step),
+        (Column("started", phrase("actions.started")), lambda pair: pair[1].started[11:19]),
+        (Column("duration_s", phrase("actions.took"), "s", ",.1f"), lambda pair: pair[1].duration_s),
+        (Column("exit", phrase("actions.exit"), spec="d"), lambda pair: pair[1].exit_status),
+        (Column("outcome", phrase("actions.outcome")), lambda pair: pair[1].outcome),
+        (
+            Column("made", phrase("actions.made")),
+            lambda pair: ", ".join(file.path for file in pair[1].files) or None,
+        ),
+    )
+    done = [(run.manifest.name, action) for run in runs for action in run.manifest.actions]
+    if done:
+        shown = columns if len(runs) > 1 else columns[1:]
+        blocks.append(listed(shown, done, anchor="actions-log", notes=(phrase("actions.note"),)))
+    files = [file for _, action in done for file in action.files]
+    if files:
+        of_files: TracedColumns = (
+            attribute("path", phrase("actions.file")),
+            attribute("bytes", phrase("actions.bytes"), "", ",d"),
+            attribute("sha256", "sha256", least=64),
+        )
+        texts = {"title": phrase("actions.files"), "notes": (phrase("actions.files_note"),)}
+        blocks.append(listed(of_files, files, anchor="actions-files", appendix=True, **texts))
+    return Section("actions", phrase("actions.title"), tuple(blocks), folded=True)
 
 
 def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str]) -> list[str]:
-    """Quoted words with the workload's replaced. argv: the same before they were quoted."""
+    """Quoted words with the workload's replaced by the variable that holds them. argv: the same before quoting."""
     start = _index(argv, workload)
     if start is not None:
         words[start : start + len(workload)] = ['"${workload[@]}"']
@@ -175,30 +174,35 @@ def _word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def guide_section(measured: Analyses, defaults: Defaults) -> Section:
-    """Copy, paste, run; and the result to expect."""
-    run, manifest = measured.run, measured.run.manifest
-    blocks: list[Block] = []
+def section(runs: Sequence[Run], defaults: Defaults) -> Section:
+    """What to copy, paste and run. defaults: of the workloads that this fiprof knows."""
+    blocks = [block for run in runs for block in _of_run(run, defaults, named=len(runs) > 1)]
+    return Section("reproduce", phrase("guide.title"), tuple(blocks), folded=True)
+
+
+def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
+    manifest = run.manifest
+    if named:
+        yield _text("guide.run", name=escape_control(manifest.name))
     if commands := collects(manifest, defaults):
         version = f"fiprof {manifest.fiprof}" if manifest.fiprof else "fiprof"
         kernels = ", ".join(f"{name} {version}" for name, version in _libraries(manifest))
-        blocks.append(_text("guide.with", what=" and ".join(filter(None, (version, kernels)))))
-        blocks.append(Code("\n".join(each.command for each in commands)))
-        blocks += [_text("guide.several")] if len(commands) > 1 else []
-        blocks += [_text("guide.rounds", rounds=run.settings.rounds)] if run.settings.rounds != 1 else []
-        if run.plain or run.trace.cases or run.launches:
-            blocks.append(_expect(run))
+        yield _text("guide.with", what=" and ".join(filter(None, (version, kernels))))
+        yield Code("\n".join(each.command for each in commands))
+        if len(commands) > 1:
+            yield _text("guide.several")
+        if run.settings.rounds != 1:
+            yield _text("guide.rounds", rounds=run.settings.rounds)
     name = shlex.quote(escape_control(manifest.name))
     made = {file.path for action in manifest.actions for file in action.files}
     if made & {NCU_PAGES["raw"], NSYS_SQLITE}:
-        blocks += [_text("guide.replay"), Code(f"fiprof collect --replay {name}\nfiprof report latest")]
+        yield _text("guide.replay")
+        yield Code(f"fiprof collect --replay {name}\nfiprof report latest")
     if by_hand := _by_hand(manifest):
-        blocks += [_text("guide.by_hand"), Code(by_hand, "bash")]
-    opened = tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made)
-    also = [_text(f"guide.viewer{'s' * (len(opened) > 1)}", opened=opened)] if opened else []
-    if made:
-        blocks.append(Bullets((*also, _text("guide.tables"))))
-    return Section("reproduce", phrase("guide.title"), tuple(blocks))
+        yield _text("guide.by_hand")
+        yield Code(by_hand, "bash")
+    if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
+        yield _text("guide.viewers", opened=opened)
 
 
 def _text(key: str, **values: object) -> Text:
@@ -256,41 +260,6 @@ def _moved(word: str, name: str) -> str:
         return word
     before, equals, _ = head.rpartition("=")
     return f"{before}{equals}{BY_HAND}/{tail}"
-
-
-def _expect(run: Run) -> Table:
-    def of(key: str, title: str, unit: str, spec: str, quantity: CaseQuantity) -> tuple[Column, Callable[..., Cell]]:
-        return Column(key, title, unit, spec), lambda case: quantity.traced(run, case.id)
-
-    columns: TracedColumns = (
-        (Column("case", "case"), lambda case: run.labels(case.id)),
-        of("plain_us", "plain", "µs", ",.2f", PLAIN),
-        of("plain_spread", "spread", "", ".1%", PLAIN_SPREAD),
-        of("nsys_us", "nsys", "µs", ",.2f", NSYS),
-        of("nsys_spread", "spread", "", ".1%", NSYS_SPREAD),
-        of("ncu_us", "ncu", "µs", ",.2f", NCU),
-    )
-    cases, notes = run.manifest.cases, (phrase("guide.expect_note"),)
-    texts = {"title": phrase("guide.expect"), "notes": notes, "appendix": len(cases) > LONG_TABLE}
-    return listed(columns, cases, anchor="reproduce-expected", **texts)
-
-
-# Files
-
-_FILES: TracedColumns = (
-    attribute("path", "file"),
-    attribute("bytes", "bytes", "", ",d"),
-    attribute("sha256", "sha256", least=64),
-)
-
-
-def files_table(manifest: Manifest) -> Table | None:
-    """Every raw file with its checksum; None for none."""
-    files = [file for action in manifest.actions for file in action.files]
-    if not files:
-        return None
-    texts = {"title": phrase("appendix.files"), "notes": (phrase("appendix.files_note"),)}
-    return listed(_FILES, files, anchor="appendix-files", appendix=True, **texts)
 
 
 # Shell

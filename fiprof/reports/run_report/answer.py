@@ -1,0 +1,200 @@
+"""The first screen of a report: what limits each kernel, how far it is from that, and what to do first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fiprof.analysis import checks
+from fiprof.analysis.analyses import Analyses
+from fiprof.analysis.check_rules import Check
+from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
+from fiprof.analysis.verdict.step import Step, StepId, TimeOf
+from fiprof.model import packs
+from fiprof.model.provenance import TracedNumber, TracedText, sentence
+from fiprof.model.quantities import metric
+from fiprof.model.quantity import Quantity
+from fiprof.model.run import Run
+from fiprof.reports import verdict_words as words
+from fiprof.reports.pages.page import Answer, AnswerRow, Block, Caution, Link, Section, Text, Use
+from fiprof.reports.run_report.entries import Entry, KernelEntries, of_run
+from fiprof.reports.words import phrase, worded
+from fiprof.text import escape_control, join_words, short_kernel
+
+MOST_ROWS = 5
+"""Kernels on the first screen of a phone."""
+MOST_FOLDED = 40
+"""Kernels below them."""
+MOST_NAMED = 3
+"""Workloads or kernels that a title names."""
+
+USES: dict[str, Quantity] = {
+    "compute": metric("sm_throughput_pct"),
+    "DRAM": metric("dram_throughput_pct"),
+    "L2": metric("l2_to_sm_pct"),
+    "issue": metric("issue_slot_busy_pct"),
+}
+"""Bar of a kernel -> its use in percent of its peak. Of L2 the way to the multiprocessors: ncu's figure for the whole
+of it is of a part that its report does not show."""
+
+
+# What the run is
+
+
+def title(runs: Sequence[Run], kernels: Sequence[KernelEntries]) -> str:
+    """``FlashInfer prefill, decode and RoPE on NVIDIA H200``: of what is known of the runs."""
+    what = _workloads(runs) or _named([short_kernel(each.kernel) for each in kernels])
+    gpus = dict.fromkeys(str(gpu) for run in runs if (gpu := run.environment("gpu", "name")))
+    what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
+    said = phrase("title.on", what=what, gpu=escape_control(" and ".join(gpus))) if gpus else what
+    return phrase("title.runs", count=len(runs), what=said) if len(runs) > 1 else said
+
+
+def _workloads(runs: Sequence[Run]) -> str:
+    """The families of the workloads; empty for no workload."""
+    workloads = list(dict.fromkeys(case.workload for run in runs for case in run.cases))
+    for pack, known in packs.parts("kernels").items():
+        families = dict.fromkeys(each.family for name, each in known.items() if name in workloads and each.family)
+        if families and all(workload in known and known[workload].family for workload in workloads):
+            libraries = list(packs.parts("packages").get(pack, {}).values())
+            return phrase("title.library", library=join_words(libraries), families=tuple(families)).strip()
+    return _named([escape_control(workload.rpartition(":")[2]) for workload in workloads])
+
+
+def _named(names: Sequence[str]) -> str:
+    """The first names and how many more there are."""
+    if len(names) <= MOST_NAMED + 1:
+        return join_words(names)
+    return phrase("title.more", names=", ".join(names[:MOST_NAMED]), count=len(names) - MOST_NAMED)
+
+
+# The table
+
+
+def section(kernels: Sequence[KernelEntries], found: Sequence[Entry], runs: Sequence[Analyses]) -> Section:
+    """What limits each kernel, and what makes the run doubtful.
+
+    found: the entries of one run, the one with most time first. Raises FiprofError for a table that cannot be read.
+    """
+    anchors = {each.kernel: each.anchor for each in kernels}
+    rows = [_row(entry, anchors) for entry in found[: MOST_ROWS + MOST_FOLDED]]
+    blocks: list[Block] = [Caution(text) for text in doubts(runs)]
+    if rows:
+        first = _first(found[: len(rows)], anchors)
+        shown, more = tuple(rows[:MOST_ROWS]), tuple(rows[MOST_ROWS:])
+        blocks.append(Answer("answer-kernels", shown, more, phrase("answer.more", count=len(more)), first))
+    if len(rows) < len(found):
+        blocks.append(Text((phrase("answer.left_out", shown=len(rows), all=len(found)),)))
+    blocks += [Text((Link(checked(checks.every(measured.run)), "#sure"),)) for measured in runs]
+    return Section("answer", phrase("answer.title"), tuple(blocks))
+
+
+def doubts(runs: Sequence[Analyses]) -> Iterable[str]:
+    """What makes a report doubtful as a whole: how its runs ended, and what they have nothing of."""
+    for measured in runs:
+        yield from map(worded, measured.run.status_warning())
+        yield from (phrase("summary.lacks", what=what, why=why) for what, why in _lacks(measured.run))
+
+
+def _lacks(run: Run) -> Iterable[tuple[str, str]]:
+    """What the run has nothing of, and why."""
+    if not run.launches:
+        yield phrase("summary.counters"), worded(run.missing("ncu"))
+    if not run.has("kernels"):
+        yield phrase("summary.story"), worded(run.missing("nsys"))
+    elif not run.trace.cases:
+        yield phrase("summary.case_times"), phrase(f"summary.{'other_ranges' if run.has('ranges') else 'no_ranges'}")
+    if not run.plain:
+        yield phrase("summary.plain"), phrase("summary.no_plain")
+
+
+def checked(found: Sequence[Check]) -> str:
+    """``61 of 66 checks passed, 1 failed, 4 not possible``."""
+    if not found:
+        return phrase("answer.no_checks")
+    outcomes = [check.passed for check in found]
+    counts = {"passed": outcomes.count(True), "failed": outcomes.count(False), "unknown": outcomes.count(None)}
+    return phrase("answer.checks", all=len(found), **counts)
+
+
+def _row(entry: Entry, anchors: dict[str, str]) -> AnswerRow:
+    verdict, of_case = entry.verdict, _of_case(entry)
+    step = next(iter(verdict.steps), None) if verdict else None
+    limit: str = phrase("answer.only_traced")
+    distance = confidence = ""
+    if verdict is not None:
+        limit, distance, confidence = words.short_title(verdict), words.distance(verdict), worded(verdict.confidence)
+        failed = sum(check.launch == verdict.launch for check in checks.failed(entry.measured.run))
+        if failed:
+            confidence = phrase("answer.doubted", confidence=confidence, checks=failed)
+    elif of_case is not None and of_case.bound in (CaseBound.HOST, CaseBound.COPIES):
+        number = of_case.waiting if of_case.bound is CaseBound.HOST else of_case.copying
+        limit = words.case_kind(of_case)
+        distance = phrase(f"case_distance.{of_case.bound.value}", number=number and number.number)
+    return AnswerRow(
+        kernel=Link(entry.name, f"#{anchors[entry.kernel]}") if entry.kernel in anchors else entry.name,
+        case=entry.label,
+        time=time_of(entry),
+        limit=limit,
+        distance=distance,
+        step=short(step) if step else phrase("answer.no_step"),
+        gain=gain(step) if step else "",
+        confidence=confidence,
+        uses=tuple(Use(name, use) for name, use in uses(entry)),
+    )
+
+
+def uses(entry: Entry) -> Iterable[tuple[str, TracedNumber | None]]:
+    """The kernel's bars; none without counters."""
+    if entry.group is not None:
+        row = entry.group.median
+        yield from ((name, row.traced(each, spec=".0f", unit="%")) for name, each in USES.items())
+
+
+def time_of(entry: Entry) -> TracedText:
+    """``300.05 µs``, ``1.20 µs x 50``."""
+    time = entry.time
+    if time is None:
+        return sentence("–")
+    return phrase("answer.count", time=time, count=entry.count) if entry.count > 1 else sentence("{}", time)
+
+
+def _of_case(entry: Entry) -> CaseVerdict | None:
+    return next((case for case in entry.measured.run.once(of_run).cases if case.case == entry.case), None)
+
+
+# Steps
+
+
+def short(step: Step) -> TracedText:
+    """The step in a few words."""
+    return phrase(f"short_step.{step.id.name.lower()}", **step.action.values)
+
+
+def gain(step: Step) -> TracedText:
+    """``1.33x faster, measured``; ``saves at most 33%``."""
+    factor = step.basis.values.get("factor")
+    if step.measured_pct is not None and isinstance(factor, TracedNumber):
+        return phrase("answer.faster", factor=factor)
+    if step.bound is not None:
+        return phrase("answer.bound", bound=step.bound)
+    if step.bound_pct is not None:
+        return phrase("answer.unnumbered")
+    return phrase("answer.estimated" if step.estimate_pct is not None else "answer.unbound")
+
+
+def _first(found: Sequence[Entry], anchors: dict[str, str]) -> Text | None:
+    """What to do first: what was measured to be faster, else what may save most time of an iteration."""
+    steps = [(entry, step) for entry in found if entry.verdict for step in entry.verdict.steps[:1]]
+    worth = [(_saving_us(*pair), pair) for pair in steps if pair[1].id is not StepId.NCU_RULE]
+    if not worth:
+        return None
+    _, (entry, step) = max(worth, key=lambda item: (item[1][1].measured_pct is not None, item[0]))
+    named = f"{entry.name} ({entry.label})" if entry.case else entry.name
+    told = phrase("answer.step", step=step.action, gain=gain(step))
+    return Text((phrase("answer.first"), Link(named, f"#{anchors[entry.kernel]}"), told))
+
+
+def _saving_us(entry: Entry, step: Step) -> float:
+    """Of an iteration, at most."""
+    pct = step.measured_pct if step.measured_pct is not None else step.size_pct
+    return entry.total_us * (pct or 0.0) / 100 if step.of is TimeOf.LAUNCH else (pct or 0.0) * entry.total_us / 100
