@@ -220,4 +220,5 @@ def anchors(part: Page | Section) -> list[str]:
     """Every anchor of a page or section."""
     blocks = part.blocks if isinstance(part, Section) else ()
     own = [anchor for each in (part, *blocks) if (anchor := getattr(each, "anchor", ""))]
+    own += [anchor for each in blocks for anchor in getattr(each, "row_anchors", ())]
     return own + [anchor for section in part.sections for anchor in anchors(section)]

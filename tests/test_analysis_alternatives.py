@@ -10,13 +10,12 @@ import pytest
 
 from fiprof.analysis import alternatives, intervals
 from fiprof.analysis.alternatives import Measure, Observed, TimedCase, Value
-from fiprof.analysis.shapes import fastest_pairs, of_study, shapes
+from fiprof.analysis.shapes import fastest_cases, fastest_pairs, of_study, shapes
 from fiprof.analysis.study import load, side
 from fiprof.analysis.verdict.step import StepId
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports.study_pages.kernel_findings import kernels
 from fiprof.reports.study_pages.names import label
 from tests.recorded_runs import STUDY, parsed, study_runs
 
@@ -206,6 +205,5 @@ def test_the_fastest_option_of_each_model_shape_is_diagnosed_and_the_others_are_
     models = fastest_pairs(study, side("decode", kv_heads=32), side("decode", kv_heads=8))
     assert len(models) == 18 and not {case.id for pair in models for case in pair} & of_study(study).keys()
     assert not fastest_pairs(study, side("prefill", backend="fa2"), side("prefill", backend="fa3"))
-    # Kernels are spoken of where nothing else is faster.
-    diagnosed = {case.id for finding in kernels(study) for case in finding.cases}
-    assert not diagnosed & of_study(study).keys()
+    fastest = fastest_cases(study)
+    assert len(fastest) == 96 and not {case.id for case in fastest} & of_study(study).keys()

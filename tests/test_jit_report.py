@@ -11,7 +11,7 @@ from fiprof.flashinfer.jit import cache as jit_cache
 from fiprof.flashinfer.jit import pages
 from fiprof.flashinfer.jit import report as jit
 from fiprof.flashinfer.results import JitCall, JitPhase, JitResults
-from fiprof.reports.pages.page import Caution, Code, Table
+from fiprof.reports.pages.page import Caution, Table
 from fiprof.reports.writers import render
 from tests.fakes import jit as stand_in
 
@@ -80,7 +80,5 @@ def test_names_are_text(results: JitResults) -> None:
 def test_as_a_section_of_a_page(results: JitResults) -> None:
     section = pages.section(results)
     assert [block.text for block in section.blocks if isinstance(block, Caution)] == ["the machine was busy"]
-    assert [block.text for block in section.blocks if isinstance(block, Code)] == [
-        "python - <<'END'\nimport flashinfer\nEND"
-    ]
+    assert pages.warm_up(results).text == "python - <<'END'\nimport flashinfer\nEND"
     assert [block.view.title for block in section.blocks if isinstance(block, Table)] == ["First calls", "Modules"]

@@ -62,9 +62,10 @@ def test_its_claim_and_its_knowledge_appear_in_its_study(installed: dict[str, st
     cases = [saxpy(n, wide) for n in (1024, 4096, 16384) for wide in (False, True)]
     folder = fixture.write_study(tmp_path / "study", {"saxpy": cases}, jit=None, study="saxpy", title="")
     done = run(installed, "-c", DOCUMENTS, str(folder))
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"wide-is-faster": ["confirmed", 3]}, done.stderr
     shown = {name: (folder / f"reports/{name}.md").read_text() for name in ("final-report", "kernel-dev-guide")}
-    assert "«wide loads are faster»" in shown["final-report"]
+    assert "wide loads are faster" in shown["final-report"]
     for words in ("Scaled vector addition", "A thread loads an element of each vector", "128-bit loads"):
         assert words in shown["kernel-dev-guide"]
     for name, text in shown.items():

@@ -12,6 +12,7 @@ from fiprof.analysis import claims
 from fiprof.analysis.study import Study, load
 from fiprof.errors import FiprofError
 from fiprof.flashinfer.results import SourceResults
+from fiprof.model import packs
 from fiprof.model.results import CaseResult, read, write
 from fiprof.reports.pages.page import (
     Block,
@@ -22,13 +23,17 @@ from fiprof.reports.pages.page import (
     Observation,
     Page,
     PageLink,
+    RowLink,
     Section,
     Table,
     Text,
 )
-from fiprof.reports.study import DOCUMENTS, documents, findings, pages
+from fiprof.reports.study import DOCUMENTS, documents, pages
+from fiprof.reports.study_pages import choices
+from fiprof.reports.study_pages.choices import Chosen
 from fiprof.reports.study_pages.found import StudyFinding
-from fiprof.reports.study_pages.names import cite
+from fiprof.reports.study_pages.kernel_findings import next_step
+from fiprof.reports.study_pages.names import cite, run_link
 from tests import study_fixture as fixture
 from tests.pages import anchors
 from tests.recorded_runs import STUDY
@@ -105,20 +110,26 @@ def test_every_link_leads_somewhere(made: dict[str, Page]) -> None:
             if isinstance(link, PageLink) or not path:
                 target = made[path] if path else page
                 assert not anchor or anchor in anchors(target), link.href
+                assert not isinstance(link, RowLink) or link.row in anchors(target), link.row
 
 
-def test_cases_link_to_their_run_where_it_is_there(tmp_path: Path) -> None:
+def test_a_case_leads_to_its_row_and_a_run_to_its_page(tmp_path: Path) -> None:
     folder = fixture.write_study(tmp_path / "study", only=["rope"])
     study = load(folder)
-    run = folder / study.of("rope")[0].run
+    link = cite(study, study.of("rope")[0])
+    assert isinstance(link, RowLink)
+    assert (link.href, link.row) == ("analysis#cases-rope", "case-rope-512-cos-sin-cache")
+    name = study.of("rope")[0].run
+    assert not isinstance(run_link(study, name), Link)
+    run = folder / name
     run.mkdir()
-    (run / "run.json").write_text("{}")
-    assert cite(study, study.of("rope")[0]).href == f"../{run.name}/run.json"
+    (run / "run.json").write_text((STUDY / name / "run.json").read_text())
+    assert run_link(study, name).href == f"../{name}/run.json"  # type: ignore[attr-defined]
     for suffix in ("md", "html"):
         (run / f"report.{suffix}").write_text("")
-    link = cite(study, study.of("rope")[0])
-    assert isinstance(link, PageLink) and link.href == f"../{run.name}/report"
-    assert link.href in {link.href for link in links(pages(study)["final-report"])}
+    found = run_link(study, name)
+    assert isinstance(found, PageLink) and found.href == f"../{name}/report"
+    assert found.href in {link.href for link in links(pages(study)["analysis"])}
 
 
 def test_every_case_is_in_the_analysis_with_its_time(whole: Study, made: dict[str, Page]) -> None:
@@ -134,16 +145,20 @@ def test_every_case_is_in_the_analysis_with_its_time(whole: Study, made: dict[st
 def test_every_axis_has_a_chart_with_every_measured_size(made: dict[str, Page]) -> None:
     charts = {block.anchor: block for block in blocks(made["analysis"]) if isinstance(block, Chart)}
     assert charts.keys() >= {"chart-decode-batch", "chart-decode-kv_len", "chart-prefill-seq_len", "chart-rope-tokens"}
-    figure = charts["chart-decode-batch"].figure()
-    assert {x for trace in figure.data for x in trace.x} == {1, 8, 32, 64, 128, 256}
+    assert {"sweep-prefill", "sweep-decode", "chart-analysis-roofline"} <= charts.keys()
 
 
 # Change the data, and what is found changes
 
 
 def found(study: Study, anchor: str) -> StudyFinding:
-    serving, kernels = findings(study)
-    (only,) = [item for item in (*serving, *kernels) if item.finding.anchor == anchor]
+    (only,) = [item for item in packs.joined("findings", study) if item.finding.anchor == anchor]
+    assert isinstance(only, StudyFinding)
+    return only
+
+
+def chosen(study: Study, anchor: str) -> Chosen:
+    (only,) = [item for item in choices.choices(study)[0] if item.anchor == anchor]
     return only
 
 
@@ -153,7 +168,7 @@ def changed(study: Study, change: fixture.Change) -> Study:
 
 
 def advice(study: Study, anchor: str) -> str:
-    return found(study, anchor).finding.implication
+    return choices.advice(study, chosen(study, anchor))
 
 
 def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
@@ -170,7 +185,7 @@ def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
     anchor = "prefill-backend-gqa-32-8"
     assert 'ass backend="fa3"' in advice(whole, anchor) and "fa2" not in advice(whole, anchor)
     assert 'ass backend="fa2"' in advice(changed(whole, slower), anchor)
-    assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512.' in advice(changed(whole, small_slower), anchor)
+    assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512' in advice(changed(whole, small_slower), anchor)
     assert "backend" not in advice(changed(whole, alike), anchor)
 
 
@@ -184,40 +199,31 @@ def test_a_difference_that_is_sure_but_small_is_no_reason(whole: Study) -> None:
     assert "cos/sin" not in advice(changed(whole, change), "rope-cache")
 
 
-def test_what_a_roof_finding_advises_follows_from_verdict_roof_and_stalls(whole: Study) -> None:
-    def of_kernels(**changes: Any) -> Study:
-        def change(case: CaseResult) -> CaseResult:
-            return dataclasses.replace(case, kernels=[dataclasses.replace(k, **changes) for k in case.kernels])
-
-        return changed(whole, change)
+def test_what_to_do_follows_from_verdict_roof_and_stalls(whole: Study) -> None:
+    def of(**changes: Any) -> tuple[str, str, float]:
+        case = whole.of("rope")[0]
+        return next_step(dataclasses.replace(case, kernels=[dataclasses.replace(k, **changes) for k in case.kernels]))
 
     stalls = {"barrier": 0.6, "selected": 0.4}
     memory, launch = fixture.verdict("memory"), fixture.verdict("launch")
-    said = [
-        advice(of_kernels(stalls=stalls, verdict=verdict, roof_share=share), "roof-rope")
-        for verdict, share in ((launch, 0.5), (memory, 0.93), (memory, 0.5))
-    ]
-    assert [("host" in text, "93%" in text, "barrier (60%)" in text) for text in said] == [
-        (True, False, False),
-        (False, True, False),
-        (False, False, True),
-    ]
+    assert of(stalls=stalls, verdict=launch, roof_share=0.5) == ("launch", "", 0.0)
+    assert of(stalls=stalls, verdict=memory, roof_share=0.93, roof="DRAM") == ("near_roof", "DRAM", 0.93)
+    assert of(stalls=stalls, verdict=memory, roof_share=0.5) == ("stall", "barrier", 0.6)
+    assert of(stalls={}, verdict=memory, roof_share=0.5) == ("no_stalls", "", 0.0)
 
 
 def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None:
-    batches = []
-    for kv_len in (512, 2048, 8192):
+    (table,) = [block for block in found(whole, "decode-batch").blocks if isinstance(block, Table)]
+    for kv_len, row in zip((512, 2048, 8192), table.view.rows, strict=True):
         cases = [case for case in whole.of("decode") if case.params["kv_len"] == kv_len]
         best = max(cases, key=lambda case: case.tokens_per_second or 0)
         line = [case for case in cases if {**case.params, "batch": 0} == {**best.params, "batch": 0}]
-        batches.append(
-            min(
-                int(case.params["batch"])
-                for case in line
-                if (case.tokens_per_second or 0) >= 0.9 * (best.tokens_per_second or 0)
-            )
-        )
-    assert found(whole, "decode-batch").figure.endswith(f"at batch {min(batches)} to {max(batches)}")
+        near = [
+            case.params["batch"]
+            for case in line
+            if (case.tokens_per_second or 0) >= 0.9 * (best.tokens_per_second or 0)
+        ]
+        assert str(row[1]) == str(min(map(int, near)))
 
 
 # What is missing
@@ -225,23 +231,17 @@ def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None
 
 def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
     study = load(fixture.write_study(tmp_path / "study", only=["rmsnorm"], jit=None))
-    serving, kernels = findings(study)
-    assert (serving, claims.results(study)) == ([], ())
-    assert [item.finding.anchor for item in kernels if item.absent] == []
+    assert (choices.choices(study), claims.results(study), packs.joined("findings", study)) == (([], []), (), [])
     for name, page in pages(study).items():
         text = f"{sentences(page)}{[section.anchor for section in sections(page.sections)]}"
-        for word in ("decode", "prefill", "rope", "KV", "FA3", "claim", "not measured", "fiprof jit", "add_then"):
+        for word in ("decode", "prefill", "rope", "KV", "FA3", "claim", "Not measured", "fiprof jit", "add_then"):
             assert word not in text, (name, word)
 
 
 def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) -> None:
     study = changed(whole, lambda case: dataclasses.replace(case, kernels=[], ncu_us=None, plan={}))
     assert 'ass backend="fa3"' in advice(study, "prefill-backend-gqa-32-8")
-    serving, kernels = findings(study)
-    absent = {item.finding.anchor for item in (*serving, *kernels) if item.absent}
-    # The two operations have no roof of their own: the fused kernel solves the same faster.
-    own = [name for name in study.by_workload if name != "add_then_rmsnorm"]
-    assert absent == {*(f"roof-{name.replace('_', '-')}" for name in own), "tail", "decode-merge"}
+    assert {item.finding.anchor for item in packs.joined("findings", study) if item.absent} == {"decode-merge"}
     absences = {item.claim.name: item.absence.why for item in claims.results(study) if item.absence}
     assert absences == {
         "prefill-compute-bound": "verdict",
@@ -250,7 +250,7 @@ def test_a_study_without_ncu_has_times_and_says_what_is_missing(whole: Study) ->
     }
     made = pages(study)
     assert "chart-decode-batch" in anchors(made["analysis"])
-    assert "execution-decode" not in anchors(made["analysis"])
+    assert "launches-decode" not in anchors(made["analysis"])
 
 
 def test_a_study_whose_cases_were_all_skipped_still_has_its_documents(tmp_path: Path) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,29 @@ from fiprof.analysis import scaling
 from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.flashinfer.claims import CLAIMS
+from fiprof.flashinfer.data import guide as guide_data
 from fiprof.flashinfer.jit.pages import load as load_jit
-from fiprof.model.results import CaseResult, KernelResults, read
+from fiprof.flashinfer.sources.find import source_map
+from fiprof.flashinfer.sources.tree import Tree
+from fiprof.model.results import CaseResult, KernelResults, read, write
 from fiprof.reports.pages import markdown
-from fiprof.reports.pages.page import Chart
+from fiprof.reports.pages.page import (
+    Block,
+    Bullets,
+    Caution,
+    Chart,
+    Code,
+    Diagram,
+    Observation,
+    Page,
+    Section,
+    Table,
+    Text,
+)
 from fiprof.reports.study import DOCUMENTS, pages
 from tests import study_fixture as fixture
+from tests.conftest import REPOSITORY
+from tests.pages import anchors as anchors_of
 from tests.recorded_runs import STUDY
 
 FOLDER = STUDY
@@ -71,6 +90,11 @@ LINES = (95, 59, 40, 0)  # fits, of four sizes or more, lines that hold among th
 @pytest.fixture(scope="module")
 def recorded() -> Study:
     return load(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def made(recorded: Study) -> dict[str, Page]:
+    return pages(recorded)
 
 
 def rows(workload: str) -> list[dict[str, Any]]:
@@ -266,7 +290,14 @@ def _squares(x: np.ndarray, y: np.ndarray, intercept: float, slope: float | None
     return float((((y - intercept - best * x) / y) ** 2).sum())
 
 
-# Findings
+# The documents
+
+
+def every_block(page: Page) -> list[Block]:
+    def of(sections: tuple[Section, ...]) -> list[Block]:
+        return [block for part in sections for block in (*part.blocks, *of(part.sections))]
+
+    return of(page.sections)
 
 
 def test_the_command_that_warms_the_cache_is_that_of_the_results(recorded: Study) -> None:
@@ -274,36 +305,164 @@ def test_the_command_that_warms_the_cache_is_that_of_the_results(recorded: Study
     jit = load_jit(recorded)
     assert jit is not None
     (command,) = jit.warm_up
-    for name in ("final-report", "analysis"):
+    for name in ("final-report", "kernel-dev-guide"):
         text = (FOLDER / f"reports/{name}.md").read_text()
         script = text.partition("python - <<'END'\n")[2].partition("\nEND\n")[0]
         assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(shlex.split(command)[2]))
 
 
-def test_a_roofline_has_dots_for_cases_and_lines_for_roofs(recorded: Study) -> None:
-    charts = {
-        block.anchor: block
-        for section in pages(recorded)["analysis"].sections
-        for part in section.sections
-        for block in part.blocks
-        if isinstance(block, Chart)
-    }
-    traces = charts["chart-prefill-roofline"].figure().data
-    assert {trace.mode for trace in traces if trace.name and "fa" in trace.name} == {"markers"}
-    assert [trace.mode for trace in traces if trace.name == "DRAM roof"] == ["lines"]
-    texts = [text for trace in traces if trace.mode == "lines+text" for text in trace.text if text]
-    assert [text.partition(" roof")[0] for text in texts] == ["tensor fp16 mma", "tensor fp16"]
+HAS = {  # document -> anchors of what must be in it
+    "INDEX": ["key", "choices", "claims-table"],
+    "environment": ["machine", "method", "clocks", "sure", "means", "actions-table"],
+    "analysis": [
+        "chart-analysis-roofline", "prefill-beside-decode", "sweep-prefill", "sweep-decode", "memory-decode",
+        "plan-prefill", "plan-decode", "fusing-fused_add_rmsnorm", "expected-table", "jit-calls", "jit-modules",
+        "baselines", "cases-rope",
+    ],
+    "kernel-dev-guide": [
+        "prefill-call", "decode-call", "drawing-fa2", "drawing-fa3", "drawing-split", "drawing-decode", "drawing-norm",
+        "drawing-fused", "drawing-rope", "choices-prefill-table", "choices-decode-table", "choices-rope-table",
+        "prefill-code", "template-prefill-KernelTraits", "parameters-decode", "effects-decode", "jit-steps",
+        "jit-variables", "problems-table", "states-table", "checks", "variant",
+    ],
+    "final-report": [
+        "choices", "avoid", "decode-batches", "first-calls", "distances", "tails", "chart-report-roofline",
+        "report-sweep-prefill", "report-sweep-decode", "report-chart-decode-kv_len", "claims-ranges", "claims-tested",
+    ],
+}  # fmt: skip
 
 
-# The guide
+def test_what_the_documents_hold_and_in_which_order(made: dict[str, Page]) -> None:
+    for name, wanted in HAS.items():
+        assert set(wanted) <= set(anchors_of(made[name])), name
+    kernels = ["prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "rope"]
+    assert [section.anchor for section in made["kernel-dev-guide"].sections] == [
+        *kernels, "jit", "problems", "states", "variant", "checks", "baselines", "pairs",
+    ]  # fmt: skip
+    assert [section.anchor for section in made["analysis"].sections] == [
+        "together", *kernels, "expected", "jit", "baselines", "cases", "columns",
+    ]  # fmt: skip
+
+
+NAMES = r"prefill|decode|(fused_add_|add_then_)?rmsnorm|rope|[GM]QA|fa[23]|CUDA cores|tensor cores|CUDA graph|batch|KV"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_sentence_is_said_more_than_three_times(made: dict[str, Page], name: str) -> None:
+    """Whatever numbers and names stand in it; outside tables."""
+    texts: list[str] = []
+    for block in every_block(made[name]):
+        match block:
+            case Text():
+                texts.append("".join(block.parts))
+            case Bullets():
+                texts += ["".join(item.parts) for item in block.items]
+            case Caution():
+                texts.append(block.text)
+            case Observation():
+                texts += [block.observation, *block.evidence, block.implication, block.sure]
+            case Chart() | Diagram():
+                texts.append(block.caption)
+            case Table():
+                texts += [str(each) for each in (*block.view.summary, *block.view.notes)]
+            case _:
+                pass
+    sentences = [each for text in texts for each in re.split(r"(?<=[.:;])\s", text) if len(each.split()) > 4]
+    masked = Counter(re.sub(r"[\d.,]*\d", "#", re.sub(NAMES, "@", each)) for each in sentences)
+    assert {each: n for each, n in masked.items() if n > 3} == {}
+
+
+def test_the_sweeps_are_the_fastest_measured(made: dict[str, Page]) -> None:
+    (chart,) = [b for b in every_block(made["analysis"]) if getattr(b, "anchor", "") == "sweep-decode"]
+    assert isinstance(chart, Chart)
+    fastest: dict[tuple[int, int, int], dict[str, Any]] = {}
+    for case in rows("decode"):
+        key = (case["params"]["kv_heads"], case["params"]["batch"], case["params"]["kv_len"])
+        if key not in fastest or case["plain"]["median_us"] < fastest[key]["plain"]["median_us"]:
+            fastest[key] = case
+    shown = {line.split("  ")[0]: re.findall(r"(\d+)%", line) for line in chart.text.splitlines()}
+    for batch in (32, 64, 128, 256):
+        found = [fastest[8, batch, length]["kernels"][0]["roof_share"] for length in (512, 2048, 8192)]
+        assert shown[f"GQA 32/8, {batch}"] == [f"{100 * share:.0f}" for share in found]
+
+
+# The guide's code
+
+
+def roots() -> list[Path]:
+    return sorted(
+        folder / "flashinfer" for folder in REPOSITORY.glob(".flashinfer/*") if (folder / "flashinfer").is_dir()
+    )
+
+
+@pytest.fixture(params=roots() or [Path()], ids=lambda root: root.parent.name or "none")
+def installed(request: pytest.FixtureRequest) -> Path:
+    if request.param == Path():
+        pytest.skip("no FlashInfer in .flashinfer/VERSION")
+    assert isinstance(request.param, Path)
+    return request.param
+
+
+def test_every_path_and_line_of_the_guide_is_in_the_installed_version(installed: Path, tmp_path: Path) -> None:
+    folder = fixture.write_study(tmp_path / "study")
+    names = sorted({kernel.kernel_full for case in load(folder).measured for kernel in case.kernels})
+    found = dataclasses.replace(source_map(installed, names), version=installed.parent.name)
+    write(folder / "results/sources.json", found)
+    guide = pages(load(folder))["kernel-dev-guide"]
+    lines: dict[str, set[str]] = {}  # file's name:line -> its text, in every file of that name
+    for block in every_block(guide):
+        if not isinstance(block, Code) or "├─ flashinfer/" not in block.text:
+            continue
+        path = ""
+        for line in block.text.splitlines()[1:]:
+            if line[:2] in ("├─", "└─"):
+                path = line[3:]
+            else:
+                number, _, name = re.split(r"  +", line[2:].strip())[:3]
+                assert name in (installed.parent / path).read_text().splitlines()[int(number) - 1]
+    for file in {*Tree(installed).cpp_files, *Tree(installed).python_files}:
+        for number, text in enumerate(file.read_text(errors="replace").splitlines(), 1):
+            lines.setdefault(f"{file.name}:{number}", set()).add(text)
+    cited = 0
+    for block in every_block(guide):
+        if isinstance(block, Table):
+            for row in block.view.rows:
+                for place in re.findall(r"[\w.]+\.(?:py|cuh|cu):\d+", str(row[-1])):
+                    cited += 1
+                    if block.anchor.startswith("template-"):
+                        assert any(str(row[0]).lower() in text.lower() for text in lines[place]), row
+                    else:
+                        assert lines[place], row
+    assert cited > 70
+
+
+def test_the_calls_of_the_guide_fit_the_installed_version(installed: Path) -> None:
+    """Each function and method that a call names is there, with each of its keywords."""
+    defined: dict[str, set[str]] = {}
+    for path in installed.glob("**/*.py"):
+        if path.parent == installed or path.parent.name == "norm":
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef):
+                    names = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+                    defined[node.name] = defined.get(node.name, set()) | names
+    checked = 0
+    for code in guide_data("calls").values():
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner, name = ast.unparse(node.func.value), node.func.attr
+                if owner in ("flashinfer", "wrapper", "graphed"):
+                    known = defined["__init__" if name.endswith("Wrapper") else name]
+                    assert {each.arg for each in node.keywords if each.arg} <= known, (name, known)
+                    checked += 1
+    assert checked >= 12
 
 
 # The whole
 
 
-def test_the_committed_documents_are_those_of_the_committed_results(recorded: Study) -> None:
+def test_the_committed_documents_are_those_of_the_committed_results(made: dict[str, Page]) -> None:
     """After a change of words: fiprof.reports.study.documents() over a copy, and the Markdown back."""
-    for name, page in pages(recorded).items():
+    for name, page in made.items():
         assert markdown.render(page, whole=f"{name}.html") == (FOLDER / f"reports/{name}.md").read_text(), name
     assert {path.stem for path in (FOLDER / "reports").glob("*.md")} == set(DOCUMENTS)
 

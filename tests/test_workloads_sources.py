@@ -16,7 +16,7 @@ from fiprof.errors import FiprofError
 from fiprof.flashinfer.results import SourceMissing, SourcePlace
 from fiprof.flashinfer.sources import find as sources
 from fiprof.flashinfer.sources.lookup import find_sources
-from fiprof.flashinfer.sources.topics import TOPICS
+from fiprof.flashinfer.sources.topics import JIT, TOPICS
 from tests.conftest import REPOSITORY
 
 
@@ -226,7 +226,7 @@ def flashinfer(request: pytest.FixtureRequest) -> Path:
 def test_every_place_of_an_installed_version_is_there(flashinfer: Path) -> None:
     found = sources.source_map(flashinfer)
     assert found.missing == []
-    assert {place.topic for place in found.places} == {topic.name for topic in TOPICS}
+    assert {place.topic for place in found.places} == {topic.name for topic in (*TOPICS, JIT)}
     chosen = [tunable.set_at for tunable in found.tunables if tunable.set_at]
     assert len(chosen) > 20
     for place in [*found.places, *(tunable.declared for tunable in found.tunables), *chosen]:

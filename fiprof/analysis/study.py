@@ -47,11 +47,19 @@ class Study:
 
     def varied(self, workload: str) -> dict[str, tuple[Value, ...]]:
         """Parameter -> its values among all cases of a workload, numbers sorted; only those that vary."""
-        found: dict[str, dict[Value, None]] = {}
-        for case in self.by_workload.get(workload, ()):
-            for name, value in case.params.items():
-                found.setdefault(name, {})[value] = None
-        return {name: _ordered(values) for name, values in found.items() if len(values) > 1}
+        return self._varied.get(workload, {})
+
+    @cached_property
+    def _varied(self) -> dict[str, dict[str, tuple[Value, ...]]]:
+        found: dict[str, dict[str, dict[Value, None]]] = {}
+        for workload, cases in self.by_workload.items():
+            for case in cases:
+                for name, value in case.params.items():
+                    found.setdefault(workload, {}).setdefault(name, {})[value] = None
+        return {
+            workload: {name: _ordered(values) for name, values in params.items() if len(values) > 1}
+            for workload, params in found.items()
+        }
 
     def axes(self, workload: str) -> tuple[str, ...]:
         """The parameters that sizes vary along: numbers with FEWEST_ON_AXIS values or more."""

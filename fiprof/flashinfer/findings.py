@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fiprof.analysis.study import Study, absence
 from fiprof.flashinfer.host import host
 from fiprof.flashinfer.jit import pages as jit
-from fiprof.flashinfer.jit.report import cold_seconds, labels, measured, seconds, times, where_it_goes
+from fiprof.flashinfer.jit.report import cold_seconds, first_calls_view, labels, measured, seconds, where_it_goes
 from fiprof.flashinfer.merge import merge
 from fiprof.model.results import CaseResult
+from fiprof.reports.columns import Cell, filled
+from fiprof.reports.pages.page import Table
 from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_measured
-from fiprof.reports.study_pages.names import absence_words, label
-from fiprof.reports.study_pages.numbers import plain_time
+from fiprof.reports.study_pages.names import absence_words, cite, label
+from fiprof.reports.view import Column
 from fiprof.reports.words import phrase
 
 NEAR_BEST = 0.90
@@ -27,6 +29,19 @@ def findings(study: Study) -> list[StudyFinding]:
 # Throughput of decode
 
 
+@dataclass(frozen=True)
+class Throughput:
+    """Of a KV length: the case with most tokens a second, and the smallest batch of its options that is near it."""
+
+    best: CaseResult
+    near: CaseResult
+
+    @property
+    def share(self) -> float:
+        """Of the best's tokens a second that the near one has."""
+        return _tokens(self.near) / _tokens(self.best)
+
+
 def _throughput(study: Study) -> list[StudyFinding]:
     """From which batch on a larger one gains little, at each KV length, for the fastest options."""
     if "decode" not in study.by_workload:
@@ -39,63 +54,33 @@ def _throughput(study: Study) -> list[StudyFinding]:
     lengths: dict[object, list[CaseResult]] = {}
     for case in cases:
         lengths.setdefault(case.params.get("kv_len"), []).append(case)
-    best_cases: list[CaseResult] = []
-    words: list[str] = []
-    nears: list[int] = []
+    rows = []
     for group in lengths.values():
         best = max(group, key=_tokens)
         line = sorted((case for case in group if _alike(case, best)), key=lambda case: float(case.params["batch"]))
-        near = next(case for case in line if _tokens(case) >= NEAR_BEST * _tokens(best))
-        best_cases += [best] if near is best else [best, near]
-        words.append(
-            phrase(
-                f"decode_batch.{'smallest' if near is best else 'near'}",
-                name=label(study, best, workload=False, without=("batch",)),
-                best=best.params["batch"],
-                tokens=_tokens(best),
-                time=plain_time(best),
-                part=NEAR_BEST,
-                batch=near.params["batch"],
-                near_tokens=_tokens(near),
-                near_time=plain_time(near),
-                next=_next(line),
-            )
-            + _perhaps(line, near, best)
-        )
-        nears.append(int(near.params["batch"]))
+        rows.append(Throughput(best, next(case for case in line if _tokens(case) >= NEAR_BEST * _tokens(best))))
+    nears = [int(row.near.params["batch"]) for row in rows]
     low, high = min(nears), max(nears)
+    columns: list[Cell] = [
+        (Column("case", "for"), lambda row: label(study, row.best, workload=False, without=("batch",))),
+        (Column("batch", "batch"), lambda row: cite(study, row.near, f"{row.near.params['batch']}")),
+        (Column("time", "time", "µs", ",.1f"), lambda row: row.near.plain.median_us),
+        (Column("share", "of most", "%", ".0f"), lambda row: 100 * row.share),
+        (Column("best", "most at batch"), lambda row: cite(study, row.best, f"{row.best.params['batch']}")),
+        (Column("best_time", "time", "µs", ",.1f"), lambda row: row.best.plain.median_us),
+    ]
     return [
         found(
             "decode_batch",
             "decode-batch",
             Audience.SERVING,
-            evidence=words,
-            cases=best_cases,
+            blocks=(Table(filled(columns, rows), "decode-batches"),),
             part=NEAR_BEST,
             gain=1 / NEAR_BEST - 1,
             batch=f"{low}" if low == high else f"{low} to {high}",
             depends="" if low == high else phrase("decode_batch.depends"),
         )
     ]
-
-
-def _next(line: Sequence[CaseResult]) -> str:
-    """What the second largest batch has."""
-    if len(line) < 2:
-        return ""
-    before, last = line[-2:]
-    return phrase("decode_batch.next", batch=before.params["batch"], part=_tokens(before) / _tokens(last))
-
-
-def _perhaps(line: Sequence[CaseResult], near: CaseResult, best: CaseResult) -> str:
-    """A smaller batch that reaches it at the fast end of its interval."""
-    for case in line:
-        if case is near or case.plain is None:
-            break
-        fast = _tokens(case) * case.plain.median_us / case.plain.low_us if case.plain.low_us else 0.0
-        if fast >= NEAR_BEST * _tokens(best):
-            return phrase("decode_batch.perhaps", batch=case.params["batch"], part=fast / _tokens(best))
-    return ""
 
 
 def _tokens(case: CaseResult) -> float:
@@ -117,8 +102,6 @@ def _compilation(study: Study) -> list[StudyFinding]:
     calls, name = measured(results), labels(results)
     if not calls:
         return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
-    evidence = [f"{name(call.case)}: {times(call)}" for call in calls]
-    evidence += [words for words in [where_it_goes(results)] if words]
     took = results.warm_up_s
     alone, modules = seconds(cold_seconds(results)), len(results.modules)
     return [
@@ -126,8 +109,11 @@ def _compilation(study: Study) -> list[StudyFinding]:
             "first_call",
             "jit",
             Audience.SERVING,
-            evidence=evidence,
-            command="\n".join(map(jit.readable, results.warm_up)),
+            evidence=[words for words in [where_it_goes(results)] if words],
+            blocks=(
+                Table(first_calls_view(results), "first-calls"),
+                *([jit.warm_up(results)] if results.warm_up else []),
+            ),
             longest=seconds(calls[0].cold_s),
             case=name(calls[0].case),
             modules=modules,

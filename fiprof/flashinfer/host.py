@@ -13,7 +13,6 @@ from fiprof.reports.study_pages.found import Audience, StudyFinding, found, not_
 from fiprof.reports.study_pages.names import absence_words, label, pair_label
 from fiprof.reports.study_pages.numbers import duration, faster_slower, plain_time, ratio_words, spread
 from fiprof.reports.words import phrase
-from fiprof.text import join_words
 
 OFF, ON = side("decode", cuda_graph=False), side("decode", cuda_graph=True)
 
@@ -63,7 +62,7 @@ def _waiting(study: Study) -> list[StudyFinding]:
             Audience.SERVING,
             evidence=evidence,
             cases=shown,
-            advice=_advice(study, bound, twins),
+            advice=_advice(bound, twins),
             bound=len(bound),
             cases_=len(cases),
             percent=WAITING.value,
@@ -72,18 +71,17 @@ def _waiting(study: Study) -> list[StudyFinding]:
     ]
 
 
-def _advice(study: Study, bound: Sequence[CaseResult], twins: Sequence[tuple[Pair, float]]) -> str:
+def _advice(bound: Sequence[CaseResult], twins: Sequence[tuple[Pair, float]]) -> str:
     if not bound:
         return phrase("decode_host.busy")
     if not twins:
         return phrase("decode_host.no_pair")
     if max(value for _, value in twins) < WORTH:
         return phrase("decode_host.no_faster")
-    helped = [(one, value) for (one, _), value in twins if value >= WORTH and one in bound]
+    helped = [value for (one, _), value in twins if value >= WORTH and one in bound]
     if not helped:
         return phrase("decode_host.capture", helped="")
-    names = join_words([label(study, one, workload=False) for one, _ in helped])
-    gains = phrase("decode_host.helped", cases=names, spread=spread([value for _, value in helped]))
+    gains = phrase("decode_host.helped", count=len(helped), spread=spread(helped))
     return phrase("decode_host.capture", helped=gains)
 
 

@@ -52,14 +52,16 @@ def kernels() -> Mapping[str, Knowledge]:
         workload: Knowledge(
             title=table["title"],
             family=table["family"],
+            kind=table["kind"],
+            operation=table["operation"],
             algorithm=tuple(table["algorithm"]),
             parameters=table["parameters"],
             options={name: tuple(values) for name, values in table.get("options", {}).items()},
             problem=table.get("problem", ""),
+            traffic=table.get("traffic", ""),
             variant=tuple(data()["variants"][table["variant"]]),
             growth=table.get("growth", {}),
             before_profiling=tuple(data()["before_profiling"]),
-            headline=table.get("headline", False),
             merging=data()["merge"]["kernel"],
         )
         for workload, table in tables().items()
@@ -115,11 +117,12 @@ def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
 
 ELSEWHERE = {
     "after_measuring": "sources.lookup",
+    "beside": "plans",
     "choices": "choices",
-    "code": "sources.pages",
     "findings": "findings",
-    "plan_facts": "plans",
-    "plan_sentences": "plans",
+    "guide": "guide",
+    "guide_sections": "guide",
+    "plans": "plans",
     "sections": "jit.pages",
 }
 """The pack's other functions -> the module of this package that has it."""

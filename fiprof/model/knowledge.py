@@ -29,12 +29,16 @@ class Knowledge:
     """Parameter -> the power of it that the least work grows with, where that is not 1."""
     before_profiling: tuple[str, ...] = ()
     """Lines of a shell that make a profile tell more."""
-    headline: bool = False
-    """Whether its distance from its roof is a headline of a study."""
     merging: str = ""
     """In the name of the kernel that merges the parts of split work; empty where there is none."""
     family: str = ""
     """What a title calls it together with its like, e.g. ``norms``."""
+    kind: str = ""
+    """Of operation, e.g. ``attention``."""
+    operation: str = ""
+    """What is computed, e.g. ``[{rows} x {hidden}], a sum of squares a row``, with the parameters of a case in it."""
+    traffic: str = ""
+    """The formula of the bytes that it moves beside those of the workloads that solve the same problem."""
 
 
 @dataclass(frozen=True)

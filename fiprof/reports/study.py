@@ -11,7 +11,6 @@ from fiprof.analysis.study import Study, load
 from fiprof.files import write_whole
 from fiprof.model import packs
 from fiprof.reports.pages.page import Page, PageLink
-from fiprof.reports.study_pages.found import Audience, StudyFinding
 
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
@@ -37,28 +36,19 @@ def documents(folder: Path) -> list[Path]:
 
 def pages(study: Study) -> dict[str, Page]:
     """Document -> its page, with links to the others."""
-    from fiprof.reports.study_pages import analysis, environment, final, guide, index
+    from fiprof.reports.study_pages import analysis, choices, environment, final, guide, index
 
     results = claims.results(study)
-    serving, kernels = findings(study)
+    chosen, undecided = choices.choices(study)
     made = {
-        "INDEX": index.page(study, [*serving, *kernels], results),
+        "INDEX": index.page(study, chosen, results),
         "environment": environment.page(study),
         "analysis": analysis.page(study),
         "kernel-dev-guide": guide.page(study),
-        "final-report": final.page(study, serving, kernels, results),
+        "final-report": final.page(study, chosen, packs.joined("findings", study), results, undecided),
     }
     links = tuple(PageLink(name, name) for name in DOCUMENTS)
     return {
         name: dataclasses.replace(page, links=tuple(link for link in links if link.href != name))
         for name, page in made.items()
     }
-
-
-def findings(study: Study) -> tuple[list[StudyFinding], list[StudyFinding]]:
-    """What was found for those who serve models, and for those who write kernels; packs' findings come last."""
-    from fiprof.reports.study_pages import choices, kernel_findings
-
-    found = [*choices.choices(study), *kernel_findings.kernels(study), *packs.joined("findings", study)]
-    serving = [item for item in found if item.audience is Audience.SERVING]
-    return serving, [item for item in found if item.audience is Audience.KERNELS]

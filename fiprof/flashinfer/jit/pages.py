@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import ast
 import shlex
+import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from fiprof.analysis.study import Study
-from fiprof.flashinfer.jit.report import calls_view, modules_view, seconds, sentences
-from fiprof.flashinfer.results import JIT, JitResults
+from fiprof.flashinfer.data import guide as data
+from fiprof.flashinfer.jit.report import calls_view, modules_view, phase_totals, seconds, sentences
+from fiprof.flashinfer.results import JIT, JitResults, SourceResults
+from fiprof.flashinfer.sources.pages import at, jit_places, tree
+from fiprof.flashinfer.sources.topics import JIT as JIT_TOPIC
 from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Caution, Code, Section, Table, Text, bullets
-from fiprof.text import count, join_words
+from fiprof.reports.view import Column, View
+from fiprof.reports.words import phrase
+from fiprof.text import count, shorten
+
+MODULE_CELLS = 44
+"""Cells of a module's name in the tree of the cache."""
 
 
 def load(study: Study) -> JitResults | None:
@@ -29,32 +39,6 @@ def files(study: Study) -> list[tuple[str, str, int | None]]:
     return [(JIT, what, len(found.calls))]
 
 
-def compiled(study: Study, workload: str) -> list[str]:
-    """The modules that first calls of a workload compiled or loaded, with their sources."""
-    found = load(study)
-    if found is None:
-        return []
-    wanted = dict.fromkeys(
-        name for call in found.calls if call.case.partition("[")[0] == workload for name in call.modules
-    )
-    modules = {module.name: module for module in found.modules}
-    return [
-        f"module {name}: {_files(name, modules[name].sources)}"
-        + (f"; made by {modules[name].generator}" if modules[name].generator else "")
-        for name in wanted
-        if name in modules
-    ]
-
-
-def _files(module: str, files: Sequence[str]) -> str:
-    """A module's sources; the folder of the generated ones, which has the module's name, is said once."""
-    folder = f"generated/{module}/"
-    made = [file.removeprefix(folder) for file in files if file.startswith(folder)]
-    kept = [file for file in files if not file.startswith(folder)]
-    parts = [join_words(kept), f"generated in a folder of its name: {join_words(made)}" if made else ""]
-    return "; ".join(filter(None, parts)) or "sources not known"
-
-
 def sections(study: Study) -> list[Section]:
     """Just-in-time compilation, where the study has it."""
     results = load(study)
@@ -62,16 +46,82 @@ def sections(study: Study) -> list[Section]:
 
 
 def section(results: JitResults) -> Section:
-    """First calls, their phases, the modules, and what to run before a server starts."""
-    blocks: list[Block] = [Caution(warning) for warning in results.warnings]
-    blocks.append(bullets(sentences(results)))
-    blocks.append(Table(calls_view(results), "jit-calls"))
+    """First calls, their phases, and the modules."""
+    blocks: list[Block] = [bullets(sentences(results)), Table(calls_view(results), "jit-calls")]
     if results.modules:
         blocks.append(Table(modules_view(results), "jit-modules", appendix=True))
-    if results.warm_up:
-        took = "" if results.warm_up_s is None else f", which took {seconds(results.warm_up_s)} with an empty cache"
-        blocks += [Text((f"Before a server starts{took}:",)), Code("\n".join(map(readable, results.warm_up)))]
-    return Section("jit", "Just-in-time compilation", tuple(blocks))
+    return Section("jit", "Just-in-time compilation", (*blocks, *map(Caution, results.warnings)))
+
+
+# The developers' guide
+
+
+def guide(study: Study, found: SourceResults | None) -> list[Section]:
+    """How a module comes about, where it lies, what changes that, and how to fill the cache before serving."""
+    results = load(study)
+    places_tree = tree(found, [JIT_TOPIC.name]) if found is not None and jit_places(found, "step") else ""
+    blocks: list[Block] = [Table(_steps(results, found), "jit-steps")]
+    if places_tree:
+        blocks.append(Code(places_tree, "text"))
+    if results and results.cache_layout:
+        blocks.append(Code(cache_tree(results.cache_layout), "text"))
+    if places := jit_places(found, "variable"):
+        rows = tuple((name, data("jit")["variables"].get(name, "–"), at(place)) for name, place in places.items())
+        columns = (Column("variable", "variable"), Column("does", "what it does"), Column("at", "read at"))
+        blocks.append(Table(View(columns, rows, title="Variables of the environment"), "jit-variables"))
+    if results and results.warm_up:
+        took = phrase("jit.took", took=seconds(results.warm_up_s)) if results.warm_up_s is not None else ""
+        blocks += [Text((phrase("jit.before_serving", took=took),)), warm_up(results)]
+    return [Section("jit", "Just-in-time compilation", tuple(blocks))]
+
+
+def warm_up(results: JitResults) -> Code:
+    """The commands that fill the cache."""
+    return Code("\n".join(map(readable, results.warm_up)))
+
+
+def _steps(results: JitResults | None, found: SourceResults | None) -> View:
+    """The steps, with the seconds that the measured first calls spent in their phases."""
+    totals, places = phase_totals(results) if results else {}, jit_places(found, "step")
+    rows = []
+    told: set[str] = set()
+    for each in data("jit")["steps"]:
+        place = places.get(each["at"].rpartition(".")[2])
+        spent = totals.get(each["step"]) if each["step"] not in told else None
+        told.add(each["step"])
+        rows.append((each["step"], each["what"], spent, f"{place.name}, {at(place)}" if place else "–"))
+    calls = sum(bool(call.phases) for call in results.calls) if results else 0
+    columns = (
+        Column("step", "step"),
+        Column("what", "what happens"),
+        Column("seconds", "took", f"s, {calls} calls" if calls else "s", ".2f"),
+        Column("at", "function"),
+    )
+    return View(columns, tuple(rows), title="From the call to the kernel")
+
+
+def cache_tree(layout: Sequence[str]) -> str:
+    """The cache's folders as a tree; a module's folder in a line, with what lies in it."""
+    folders: dict[str, list[str]] = {}
+    for path in layout:
+        folder, _, name = path.rstrip("/").rpartition("/")
+        if not path.endswith("/"):
+            folders.setdefault(folder, []).append(name)
+    lines: list[str] = []
+    above: list[str] = []
+    for folder in sorted(folders):
+        parts = folder.split("/")
+        shared = next((i for i, (one, other) in enumerate(zip(parts, above, strict=False)) if one != other), len(above))
+        lines += [f"{'  ' * depth}{parts[depth]}/" for depth in range(shared, len(parts) - 1)]
+        lines.append(f"{'  ' * (len(parts) - 1)}{shorten(parts[-1], MODULE_CELLS)}/  {_content(folders[folder])}")
+        above = parts
+    return "\n".join(lines)
+
+
+def _content(names: Sequence[str]) -> str:
+    """``build.ninja, 3 .o``: what ninja keeps for itself is left out."""
+    counted = Counter(f".{name.rpartition('.')[2]}" for name in names if not name.startswith("."))
+    return ", ".join(f"{n} {kind}" for kind, n in counted.items())
 
 
 LONG_STATEMENT = 90
@@ -92,6 +142,7 @@ def readable(command: str) -> str:
         if len(text) > LONG_STATEMENT:
             for found in (node for node in ast.walk(statement) if isinstance(node, ast.List)):
                 items = [ast.unparse(item) for item in found.elts]
-                text = text.replace(", ".join(items), "\n" + "".join(f"    {item},\n" for item in items))
+                lists = ("\n".join(textwrap.wrap(item, LONG_STATEMENT, subsequent_indent="        ")) for item in items)
+                text = text.replace(", ".join(items), "\n" + "".join(f"    {item},\n" for item in lists))
         lines.append(text)
     return "\n".join([f"{shlex.quote(words[0])} - <<'END'", *lines, "END"])

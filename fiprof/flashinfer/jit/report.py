@@ -118,6 +118,13 @@ def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
     return filled(columns, results.calls, title="First calls", summary=summary, notes=notes)
 
 
+def first_calls_view(results: JitResults) -> View:
+    """The three states of each first call alone, the costliest first."""
+    name = labels(results)
+    columns: Cells = ((Column("case", "case"), lambda call: name(call.case)), *CALL_COLUMNS[:3])
+    return filled(columns, measured(results))
+
+
 def modules_view(results: JitResults) -> View:
     """The modules as a table."""
     rows = module_rows(results)

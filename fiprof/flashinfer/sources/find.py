@@ -22,7 +22,7 @@ if not __package__:
     runpy.run_path(str(Path(__file__).parents[2] / "workloads/__main__.py"), run_name="fiprof_bootstrap")
 
 from fiprof.flashinfer.results import SourceMissing, SourcePlace, SourceResults, SourceTunable
-from fiprof.flashinfer.sources.topics import KERNELS, TOPICS, Topic
+from fiprof.flashinfer.sources.topics import JIT, KERNELS, TOPICS, Topic
 from fiprof.flashinfer.sources.tree import MODULE, Tree
 from fiprof.flashinfer.sources.tunables import fits, tunables
 
@@ -59,6 +59,9 @@ def source_map(root: Path, kernels: Sequence[str] = KERNELS) -> SourceResults:
             if not fits(definition, full):
                 missing[SourceMissing("", "template", short)] = None
             found_tunables |= dict.fromkeys(tunables(tree, (topics or [Topic(short, ())])[0], definition, full))
+    for part in JIT.parts:
+        if (found := tree.find(part, near=None)) is not None:
+            places[found.place(JIT.name, part.part)] = None
     order = {part: index for index, part in enumerate(_ORDER)}
     return SourceResults(
         version="",

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fiprof.analysis.study import Study
-from fiprof.flashinfer.data import kernels
-from fiprof.flashinfer.jit.pages import compiled
+from fiprof.flashinfer.data import guide
 from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults, SourceTunable
-from fiprof.flashinfer.sources.topics import TOPICS
+from fiprof.flashinfer.sources.topics import JIT, TOPICS
 from fiprof.model.results import RESULTS, read
-from fiprof.reports.pages.page import Block, Bullets, Caution, Text, bullets
-from fiprof.reports.study_pages.kernel_findings import value_word
+from fiprof.reports.pages.page import Block, Caution, Code, Table
+from fiprof.reports.study_pages.names import value_word
+from fiprof.reports.view import Column, View
+from fiprof.reports.words import phrase
 from fiprof.text import join_words
-
-ABSENT = (
-    "Where this code lives in the installed library was not recorded (results/sources.json is missing): fiprof study "
-    "maps it where the library is installed."
-)
 
 
 def load(study: Study) -> SourceResults | None:
@@ -32,16 +28,109 @@ def files(study: Study) -> list[tuple[str, str, int | None]]:
     return [(SOURCES, f"where the code lives in {found.package} {found.version}".strip(), None)] if found else []
 
 
-def code(study: Study, workload: str) -> tuple[Block, ...]:
-    """Modules and places of a workload's kernels; nothing for a workload that is not FlashInfer's."""
-    if workload not in kernels():
-        return ()
-    modules = compiled(study, workload)
-    lead = (bullets(modules),) if modules else ()
+def at(place: SourcePlace) -> str:
+    """``scheduler.cuh:694``; the tree of the code has the folders."""
+    return f"{place.path.rpartition('/')[2]}:{place.line}"
+
+
+# Choices
+
+
+def choices(found: SourceResults | None, workload: str) -> list[Block]:
+    """Which kernel or template runs when, as far as the installed version has the words that decide it."""
+    places = {place.name: place for place in found.places if place.part == "choice"} if found else {}
+    rows = [
+        (each["when"], each["runs"], at(places[each["says"]]))
+        for each in guide("choices").get(workload, ())
+        if each["says"] in places
+    ]
+    columns = (Column("when", "when"), Column("runs", "what runs"), Column("at", "decided at"))
+    return [Table(View(columns, tuple(rows)), f"choices-{workload}-table")] if rows else []
+
+
+# Code
+
+
+def code(study: Study, workload: str, found: SourceResults | None) -> list[Block]:
+    """The tree of the files that the kernels of a workload come from, with the lines of their definitions."""
+    if found is None:
+        return [Caution(phrase("source.absent"))]
+    made: list[Block] = []
     packages = study.info.environment.get("packages") or {}
-    version = str(packages.get("flashinfer-python") or "")
+    measured = str(packages.get("flashinfer-python") or "")
+    if found.version and measured and found.version != measured:
+        made.append(Caution(phrase("source.other", package=found.package, version=found.version, measured=measured)))
     names = list(dict.fromkeys(kernel.kernel for case in study.of(workload) for kernel in case.kernels))
-    return (*lead, *blocks(load(study), workload, names, version, _ran(study, workload)))
+    shown = topics(found, workload, names)
+    made.append(Code(tree(found, shown, workload), "text"))
+    located = {place.name for place in found.places if place.part == "kernel"}
+    if unknown := [name for name in names if name not in located]:
+        made.append(Caution(phrase("source.unknown", package=found.package or "library", names=unknown)))
+    if gone := [f"{item.topic}: {item.part} {item.name}" for item in found.missing if item.topic in shown]:
+        made.append(Caution(phrase("source.missing", what="; ".join(gone))))
+    return made
+
+
+def tree(found: SourceResults, shown: Sequence[str], workload: str = "") -> str:
+    """Files, from the Python call down, and in each line, part and name; with the topic where one alone has it."""
+    files: dict[str, dict[tuple[int, str, str], list[str]]] = {}
+    for place in found.places:
+        if place.topic in shown:
+            files.setdefault(place.path, {}).setdefault((place.line, place.part, place.name), []).append(place.topic)
+    lines = [f"{found.package} {found.version}".strip()]
+    for number, (path, parts) in enumerate(files.items(), 1):
+        last = number == len(files)
+        lines.append(f"{'└─' if last else '├─'} {path}")
+        for (line, part, name), of in sorted(parts.items()):
+            topic = of[0].removeprefix(workload).strip() if len(of) == 1 < len(shown) and part != "choice" else ""
+            only = f"  ({topic})" if topic else ""
+            lines.append(f"{'  ' if last else '│ '} {line:>5}  {part:<10}  {name}{only}")
+    return "\n".join(lines)
+
+
+def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[str]:
+    """The topics of some kernels; of a kernel that several share, those of the workload."""
+    mine = {topic.name for topic in TOPICS if topic.workload == workload}
+    chosen: dict[str, None] = {}
+    for kernel in kernels:
+        its = [place.topic for place in found.places if place.part == "kernel" and place.name == kernel]
+        own = [topic for topic in its if topic in mine]
+        chosen |= dict.fromkeys(own or its)
+    return list(chosen)
+
+
+def jit_places(found: SourceResults | None, part: str) -> dict[str, SourcePlace]:
+    """Name -> place of the steps, or of the variables, of building a module."""
+    return (
+        {place.name: place for place in found.places if (place.topic, place.part) == (JIT.name, part)} if found else {}
+    )
+
+
+# Templates
+
+
+def templates(study: Study, workload: str, found: SourceResults | None) -> list[Block]:
+    """The parameters of every template that was instantiated, with every value that ran here."""
+    if found is None:
+        return []
+    ran = _ran(study, workload)
+    parameters: dict[tuple[str, SourcePlace], list[SourceTunable]] = {}
+    for item in found.tunables:
+        if item.kernel in ran:
+            parameters.setdefault((_template(found, item.declared), item.declared), []).append(item)
+    made: dict[str, list[tuple[str, str, str, str]]] = {}
+    for (template, declared), items in parameters.items():
+        first = items[0]
+        chosen = next((item.set_at for item in items if item.set_at is not None), None)
+        says = first.meaning or first.source_says or "–"
+        made.setdefault(template, []).append((first.name, _value(items, ran), says, at(chosen or declared)))
+    columns = (
+        Column("name", "parameter"),
+        Column("value", "here"),
+        Column("meaning", "meaning"),
+        Column("at", "chosen or declared at"),
+    )
+    return [Table(View(columns, tuple(rows), title=name), f"template-{workload}-{name}") for name, rows in made.items()]
 
 
 def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
@@ -56,71 +145,6 @@ def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
     return found
 
 
-def blocks(
-    found: SourceResults | None,
-    workload: str,
-    kernels: Sequence[str],
-    measured_version: str,
-    ran: Mapping[str, Mapping[str, set[str]]],
-) -> tuple[Block, ...]:
-    """The places of the kernels that ran, from the Python call down, and what their templates take.
-
-    kernels: short names. measured_version: of the library that was measured; empty where it is not known. ran: full
-    name of a kernel -> option of the workload -> the values, in words, of the cases that it ran in.
-    """
-    if found is None:
-        return (Caution(ABSENT),)
-    made: list[Block] = []
-    if found.version and measured_version and found.version != measured_version:
-        made.append(
-            Caution(f"These lines are those of {found.package} {found.version}; measured was {measured_version}.")
-        )
-    shown = topics(found, workload, kernels)
-    for topic in shown:
-        places = [place for place in found.places if place.topic == topic]
-        made.append(Text((f"{topic}, from the call down ({found.package} {found.version}):",)))
-        made.append(Bullets(tuple(Text((f"{place.part}: {place.name}, {_at(place)}",)) for place in places)))
-    made += _tunables(found, ran)
-    located = {place.name for place in found.places if place.part == "kernel"}
-    unknown = [name for name in kernels if name not in located]
-    if unknown:
-        made.append(
-            Caution(
-                f"Not found in the installed {found.package or 'library'}: {join_words(unknown)}; "
-                "torch's, or generated."
-            )
-        )
-    gone = [f"{item.topic}: {item.part} {item.name}" for item in found.missing if item.topic in shown]
-    if gone:
-        made.append(Caution(f"Looked for and not there in this version: {'; '.join(gone)}."))
-    return tuple(made)
-
-
-def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[str]:
-    """The topics of some kernels; of a kernel that several share, those of the workload."""
-    mine = {topic.name for topic in TOPICS if topic.workload == workload}
-    chosen: dict[str, None] = {}
-    for kernel in kernels:
-        its = [place.topic for place in found.places if place.part == "kernel" and place.name == kernel]
-        own = [topic for topic in its if topic in mine]
-        chosen |= dict.fromkeys(own or its)
-    return list(chosen)
-
-
-def _tunables(found: SourceResults, ran: Mapping[str, Mapping[str, set[str]]]) -> list[Block]:
-    """A list for each template that was instantiated: its parameters, with every value that ran here."""
-    templates: dict[tuple[str, str], dict[SourcePlace, list[SourceTunable]]] = {}
-    for item in found.tunables:
-        if item.kernel in ran:
-            template = (item.declared.path, _template(found, item.declared))
-            templates.setdefault(template, {}).setdefault(item.declared, []).append(item)
-    made: list[Block] = []
-    for (_, name), parameters in templates.items():
-        made.append(Text((f"What the template {name}, {_at(next(iter(parameters)))}, takes:",)))
-        made.append(Bullets(tuple(Text((_parameter(items, ran),)) for items in parameters.values())))
-    return made
-
-
 def _template(found: SourceResults, declared: SourcePlace) -> str:
     """The kernel or the traits that a parameter belongs to: what is defined next in its file."""
     below = [
@@ -128,12 +152,11 @@ def _template(found: SourceResults, declared: SourcePlace) -> str:
         for place in found.places
         if place.part in ("kernel", "traits") and place.path == declared.path and place.line >= declared.line
     ]
-    return min(below, key=lambda place: place.line).name if below else f"of {declared.topic}"
+    return min(below, key=lambda place: place.line).name if below else declared.topic
 
 
-def _parameter(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> str:
-    """``CTA_TILE_Q = 16 (GQA 32/8) and 64: rows of a tile; chosen at line 323``."""
-    first = items[0]
+def _value(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> str:
+    """``16 (GQA 32/8) and 64``: the values, with the options that each alone ran with."""
     by_value: dict[str, list[SourceTunable]] = {}
     for item in items:
         if item.value is not None:
@@ -147,13 +170,7 @@ def _parameter(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, se
         ]
         only = ", ".join(next(iter(word)) for word in told) if others else ""
         words.append(f"{value} ({only})" if only else value)
-    says = first.meaning or first.source_says
-    chosen = next((item.set_at for item in items if item.set_at is not None), None)
-    text = f"{first.name}{f' = {join_words(words)}' if words else ''}{f': {says}' if says else ''}"
-    if chosen is None:
-        return f"{text}."
-    here = chosen.path == first.declared.path
-    return f"{text}; chosen at {f'line {chosen.line}' if here else _at(chosen)}."
+    return join_words(words) or "–"
 
 
 def _options(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> dict[str, set[str]]:
@@ -163,7 +180,3 @@ def _options(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[
         for name, values in ran[item.kernel].items():
             found.setdefault(name, set()).update(values)
     return found
-
-
-def _at(place: SourcePlace) -> str:
-    return f"{place.path}:{place.line}"

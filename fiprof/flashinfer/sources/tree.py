@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiprof.flashinfer.results import SourcePlace
-from fiprof.flashinfer.sources.code import blanked, definitions
+from fiprof.flashinfer.sources.code import blanked, closing, definitions
 from fiprof.flashinfer.sources.topics import Part
 
 MODULE = "flashinfer"
@@ -52,7 +52,39 @@ class Tree:
         self._found: dict[tuple[str, Path | None], Definition | None] = {}
 
     def find(self, part: Part, *, near: Definition | None) -> Definition | None:
+        if part.within:
+            return self._words(part)
+        if part.part == "variable":
+            quoted = rf"""["']{part.name}["']"""
+            return next(filter(None, (self._first(file, quoted, part.name) for file in self._build_files)), None)
         return self.python(part.name) if part.language == "python" else self.cpp(part.name, near=near)
+
+    @property
+    def _build_files(self) -> list[Path]:
+        """The Python files that read variables of the environment, the builder's first."""
+        named = [file for file in self.python_files if not file.name.startswith("__main")]
+        return sorted(named, key=lambda file: (file.parent != self.root / "jit", len(file.parts), str(file)))
+
+    def _words(self, part: Part) -> Definition | None:
+        """Where a function says something: the first of those of its name that does."""
+        if part.language == "python":
+            found = self.python(part.within)
+            return self._first(found.file, re.escape(part.name), part.name, found.line) if found else None
+        for file in self.cpp_files:
+            code = code_of(file) if part.within in text_of(file) else ""
+            for position in definitions(code, part.within) if code else ():
+                opening = code.find("{", position)
+                at = text_of(file).find(part.name, opening, closing(code, opening, "{}") or len(code))
+                if at >= 0:
+                    return self.at(file, part.name, at)
+        return None
+
+    def _first(self, file: Path, pattern: str, name: str, line: int = 1) -> Definition | None:
+        """The first line that a pattern is in, from a line on."""
+        for number, content in enumerate(text_of(file).splitlines()[line - 1 :], line):
+            if re.search(pattern, content):
+                return Definition(file, self.relative(file), name, number, content, -1)
+        return None
 
     def cpp(self, name: str, *, near: Definition | None = None) -> Definition | None:
         """The definition of a function or class template; among several the one in the kernel's file, or nearest."""

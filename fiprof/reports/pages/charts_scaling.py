@@ -1,4 +1,4 @@
-"""A chart of any measurements over a size, both axes logarithmic."""
+"""Charts of any measurements: lines over a size, both axes logarithmic, and a heat map of two parameters."""
 
 from __future__ import annotations
 
@@ -8,8 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import GREY, colours, escaped, figure, hover, label, log_axis, scatter
+from fiprof.reports.pages.figures import (
+    GREY,
+    category_axis,
+    colours,
+    escaped,
+    figure,
+    hover,
+    label,
+    log_axis,
+    scatter,
+)
 from fiprof.reports.pages.page import Chart
+from fiprof.reports.view import Column, Value, View
+from fiprof.reports.writers.terminal import table_lines
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -37,6 +49,8 @@ class Series:
     name: str
     points: tuple[Point, ...]
     """In the order of x."""
+    dots: bool = False
+    """Points alone, no line between them."""
 
 
 def scaling_chart(
@@ -53,7 +67,10 @@ def scaling_chart(
 
     x, y: name and unit of the axes (unit empty for a count). roofs: names and values in the unit of y, drawn across.
     """
-    kept = [Series(item.name, tuple(point for point in item.points if point.x > 0 and point.y > 0)) for item in series]
+    kept = [
+        Series(item.name, tuple(point for point in item.points if point.x > 0 and point.y > 0), item.dots)
+        for item in series
+    ]
     kept = [item for item in kept if item.points]
     names = [", ".join(filter(None, words)) for words in (x, y)]
     text = plot.scatter(
@@ -91,7 +108,7 @@ def _scaling(
                     "color": colour,
                     "thickness": 1,
                 },
-                mode="lines+markers",
+                mode="markers" if item.dots else "lines+markers",
                 name=label(item.name),
                 line={"color": colour, "width": 2, "dash": "dot" if pattern else "solid"},
                 marker={"size": 8, "symbol": ("circle", "square", "diamond", "cross", "triangle-up")[number % 5]},
@@ -126,3 +143,49 @@ def _scaled(item: Series, point: Point, x: tuple[str, str], y: tuple[str, str]) 
     if point.low is not None and point.high is not None and math.isfinite(point.low + point.high):
         rows.append(("confidence interval", f"{point.low:,.5g} to {point.high:,.5g} {y[1]}".rstrip()))
     return hover(point.name or item.name, [*rows, *point.details])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a heat map."""
+
+    x: str
+    y: str
+    share: float | None
+    """0 to 1, e.g. of the roof; its colour. None is not measured."""
+    words: str = ""
+    """In the cell, e.g. the best option."""
+    details: tuple[tuple[str, str], ...] = ()
+    """Names and values with units, for the mouse."""
+
+
+def heat_map(title: str, cells: Sequence[Cell], *, x: str, y: str, anchor: str, caption: str = "") -> Chart:
+    """Cells over two parameters, in the order in which their values come first.
+
+    x, y: the parameters' names. In a cell stand its words and its share in percent.
+    """
+    across, up = (list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in ("x", "y"))
+    told = {(cell.x, cell.y): " ".join(filter(None, (cell.words, _percent(cell)))) for cell in cells}
+    columns = (Column("y", f"{y} \\ {x}"), *(Column(f"x{i}", name) for i, name in enumerate(across)))
+    lines: tuple[tuple[Value, ...], ...] = tuple((row, *(told.get((name, row), "–") for name in across)) for row in up)
+    tables = table_lines(View(columns, lines), width=plot.WIDTH) if cells else []
+    text = "\n\n".join("\n".join(line.rstrip() for line in table) for table in tables)
+    return Chart(anchor, title, text, lambda: _heat_map(cells, across, up, (x, y)), caption)
+
+
+def _percent(cell: Cell) -> str:
+    return "" if cell.share is None else f"{cell.share:.0%}"
+
+
+def _heat_map(cells: Sequence[Cell], across: Sequence[str], up: Sequence[str], names: tuple[str, str]) -> Figure:
+    import plotly.graph_objects as go
+
+    found = {(cell.x, cell.y): cell for cell in cells}
+    rows = [[found.get((name, row)) for name in across] for row in up]
+    trace = go.Heatmap(
+        x=list(across), y=list(up), z=[[cell.share if cell else None for cell in row] for row in rows],
+        text=[[escaped(f"{cell.words} {_percent(cell)}".strip()) if cell else "" for cell in row] for row in rows],
+        texttemplate="%{text}", hoverinfo="text", zmin=0, zmax=1, colorscale="Blues", showscale=False, xgap=2, ygap=2,
+    )  # fmt: skip
+    upwards = category_axis(list(up), list(up), title={"text": escaped(names[1])})
+    return figure([trace], height=100 + 34 * len(up), xaxis={"type": "category", "title": names[0]}, yaxis=upwards)

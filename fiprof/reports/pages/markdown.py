@@ -22,7 +22,9 @@ from fiprof.reports.pages.page import (
     Link,
     Observation,
     Page,
+    PageLink,
     Quoted,
+    RowLink,
     Section,
     Table,
     Text,
@@ -176,10 +178,12 @@ def _small_bar(use: Use) -> str:
 
 
 def _links(view: View) -> Iterable[Link]:
-    """Those in a table's cells that lead out of the page; fenced text has none."""
+    """Those in a table's cells that lead out of the page; fenced text has none. To rows: the tables that have them."""
     for _, values in shown_columns(view, bars=False):
         for value in values:
-            if isinstance(value, Link) and not value.href.startswith("#"):
+            if isinstance(value, RowLink):
+                yield PageLink(value.href.rpartition("#")[2], value.href)
+            elif isinstance(value, Link) and not value.href.startswith("#"):
                 yield value
 
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 from fiprof.analysis.study import Study, least_bytes
 from fiprof.model import packs
+from fiprof.model.manifest import read_manifest
 from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Caution, Page, Section, Table, Text, bullets
-from fiprof.reports.study_pages.names import confidence, label
-from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, number, spread
-from fiprof.reports.study_pages.tables import half_width
-from fiprof.reports.view import Column, View
+from fiprof.reports.study_pages.names import confidence, label, run_link
+from fiprof.reports.study_pages.numbers import METHOD, bytes_, duration, half_width, number, spread
+from fiprof.reports.view import Column, Narrow, View
 from fiprof.reports.words import phrase
+from fiprof.text import shorten
 
 DRIFT = 0.02
 """Spread of a case's rounds, as a part of its time, from which it is named. fiprof's own choice."""
+
+
+COMMAND_CELLS = 60
+"""Of a command in the log; run.json has all of it."""
 
 
 def value(study: Study, *path: str) -> Any:
@@ -81,6 +87,7 @@ def page(study: Study) -> Page:
             Section("clocks", "Clocks", _clocks(study)),
             Section("sure", "How sure the times are", (bullets(steadiness(study)),)),
             Section("means", "What that means for the reader", (bullets(_means(study)),)),
+            *_actions(study),
         ),
         facts=facts(study),
     )
@@ -137,6 +144,30 @@ def _method(study: Study) -> list[str]:
         shown = [f"{name} {_setting(item)}" for name, item in settings.items() if _worth_showing(name, item)]
         found.append(phrase("study_method.settings", settings=", ".join(shown)))
     return found
+
+
+def _actions(study: Study) -> list[Section]:
+    """Every command of the study's runs; nothing where the runs are not beside the results."""
+    rows: list[tuple[str, str, str, float, str, str]] = []
+    for run in study.info.runs:
+        if not (study.folder / run / "run.json").is_file():
+            continue
+        for action in read_manifest(study.folder / run).actions:
+            command = re.sub(r"/\S*/", "", " ".join(action.argv))
+            started = action.started.partition("T")[2][:8]
+            rows.append((run, action.step, started, action.duration_s, action.outcome, shorten(command, COMMAND_CELLS)))
+    columns = (
+        Column("run", "run"),
+        Column("step", "step"),
+        Column("started", "started"),
+        Column("seconds", "took", "s", ".1f"),
+        Column("outcome", "outcome"),
+        Column("command", "command", narrow=Narrow.DROP),
+    )
+    named = tuple(
+        (run_link(study, row[0]) if not i or rows[i - 1][0] != row[0] else "", *row[1:]) for i, row in enumerate(rows)
+    )
+    return [Section("actions", "Actions log", (Table(View(columns, named), "actions-table"),))] if rows else []
 
 
 def _setting(item: object) -> str:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from fiprof.model.results import CaseResult
-from fiprof.reports.pages.page import Observation
+from fiprof.reports.pages.page import Block, Observation
 from fiprof.reports.words import phrase, templates_of
 
 
@@ -27,18 +27,12 @@ class StudyFinding:
     """What it is about, as a heading."""
     finding: Observation
     cases: tuple[CaseResult, ...]
-    """The few that the evidence names; the reader can open their runs."""
+    """The few that the evidence names; the reader can open their rows."""
     audience: Audience
-    headline: bool = False
-    """Whether it belongs at the top of the study."""
     absent: bool = False
     """Whether nothing was found: the observation says why."""
-    figure: str = ""
-    """The number to remember of it, for the summary; follows the subject."""
-    short: str = ""
-    """The recommendation for the summary, as the end of a sentence; the finding's own where that is short."""
-    command: str = ""
-    """What the recommendation asks to run."""
+    blocks: tuple[Block, ...] = ()
+    """Tables, or what the recommendation asks to run."""
 
 
 def found(
@@ -49,12 +43,10 @@ def found(
     evidence: Sequence[str] = (),
     cases: Sequence[CaseResult] = (),
     advice: str = "",
-    headline: bool = False,
-    command: str = "",
+    blocks: Sequence[Block] = (),
     **values: Any,
 ) -> StudyFinding:
-    """A finding in the words of a table: ``subject``, ``observation``, ``advice``, and where it has them ``sure``,
-    ``figure`` and ``short``.
+    """A finding in the words of a table: ``subject``, ``observation``, ``advice``, and ``sure`` where it has that.
 
     advice: takes the template's place. values: what the templates are filled with.
     """
@@ -64,17 +56,10 @@ def found(
         return phrase(f"{table}.{key}", **values) if f"{table}.{key}" in known else ""
 
     finding = Observation(anchor, said("observation"), tuple(evidence), advice or said("advice"), said("sure"))
-    return StudyFinding(
-        said("subject"), finding, tuple(cases), audience, headline, False, said("figure"), said("short"), command
-    )
+    return StudyFinding(said("subject"), finding, tuple(cases), audience, blocks=tuple(blocks))
 
 
 def not_measured(anchor: str, what: str, why: str, audience: Audience) -> StudyFinding:
     """A finding that could not be made."""
     finding = Observation(anchor, phrase("study.not_measured", what=what, why=why), (), phrase("study.no_advice"))
     return StudyFinding(what, finding, (), audience, absent=True)
-
-
-def slug(words: str) -> str:
-    """Words as a part of an anchor."""
-    return "".join(char if char.isalnum() else "-" for char in words.lower()).strip("-")

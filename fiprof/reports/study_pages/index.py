@@ -1,16 +1,19 @@
-"""``INDEX``: what the study is, what it found in short, and where everything lies."""
+"""``INDEX``: what the study found, in tables, and where everything lies."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fiprof.analysis.claims import Result
 from fiprof.analysis.study import Study
 from fiprof.model import packs
 from fiprof.model.results import ENVIRONMENT, CaseResult
-from fiprof.reports.pages.page import Bullets, Caution, Code, Link, Page, PageLink, Section, Table, Text
-from fiprof.reports.study_pages import claims
+from fiprof.reports.pages.page import Block, Bullets, Caution, Code, Link, Page, PageLink, Section, Table, Text
+from fiprof.reports.study_pages import choices, claims
+from fiprof.reports.study_pages.choices import Chosen
 from fiprof.reports.study_pages.environment import facts, status, warnings
-from fiprof.reports.study_pages.found import StudyFinding
 from fiprof.reports.study_pages.names import run_link, title
+from fiprof.reports.study_pages.tables import key_findings
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import entry, phrase
 
@@ -18,45 +21,37 @@ MOST_WARNINGS = 3
 """Warnings that are shown here; more are counted."""
 
 
-def page(study: Study, findings: list[StudyFinding], results: tuple[Result, ...]) -> Page:
+def page(study: Study, chosen: Sequence[Chosen], results: Sequence[Result]) -> Page:
     """What to read first."""
-    doubts = warnings(study)
-    cautions = tuple(Caution(text) for text in doubts[:MOST_WARNINGS])
-    if (more := len(doubts) - MOST_WARNINGS) > 0:
-        cautions += (Caution(phrase("study.more_warnings", count=more, file=ENVIRONMENT)),)
-    if study.info.status != "complete":
-        cautions = (Caution(phrase("study.not_complete", status=status(study))), *cautions)
-    why = [
-        Text((found.finding.observation, " ", PageLink("why", f"final-report#{found.finding.anchor}")))
-        for found in findings
-        if found.headline
-    ]
-    in_short = (*cautions, Text((_what(study),)), Bullets(tuple(why)), *(_claims(results) if results else ()))
     names = ("final-report", "analysis", "kernel-dev-guide", "environment")
     about = [Text((PageLink(name, name), f": {entry('study_document', name)}.")) for name in names]
-    sections = (
-        Section("in-short", "In short", in_short),
+    key = Text((phrase("study.key", cases=len(study.measured)), PageLink("The report", "final-report"), "."))
+    sections = [Section("findings", "Key findings", (*_doubts(study), Table(key_findings(study), "key"), key))]
+    if chosen:
+        table = Table(choices.view(study, chosen, whole=False), "choices")
+        sections.append(Section("choose", "What to choose", (table,)))
+    if results:
+        link = Text((PageLink("Sources, tests and ranges", "final-report#claims"), "."))
+        sections.append(
+            Section("claims", phrase("claim.heading"), (Table(claims.table(results), "claims-table"), link))
+        )
+    sections += [
         Section("documents", "Documents", (Bullets(tuple(about)),)),
         Section("results", "Results", (Table(_files(study)), Text((phrase("study.fields"),)))),
         Section("runs", "Runs", (Table(_runs(study)),)),
         Section("again", "Again", (Code(command(study)), Text((phrase("study.again"),)))),
-    )
-    return Page(study.info.title or study.info.study, sections, facts=facts(study))
-
-
-def _claims(results: tuple[Result, ...]) -> tuple[Table, Text]:
-    link = PageLink("claims", "final-report#claims")
-    return Table(claims.table(results), "claims"), Text(
-        ("Each with its source, its numbers and what it depends on: ", link, ".")
-    )
-
-
-def _what(study: Study) -> str:
-    parts = [
-        f"{name} {len(study.of(name))}" + (f" of {len(cases)}" if len(study.of(name)) < len(cases) else "")
-        for name, cases in study.by_workload.items()
     ]
-    return phrase("study.what", cases=len(study.measured), kernels=len(study.by_workload), parts=", ".join(parts))
+    return Page(study.info.title or study.info.study, tuple(sections), facts=facts(study))
+
+
+def _doubts(study: Study) -> list[Block]:
+    doubts = warnings(study)
+    cautions: list[Block] = [Caution(text) for text in doubts[:MOST_WARNINGS]]
+    if (more := len(doubts) - MOST_WARNINGS) > 0:
+        cautions.append(Caution(phrase("study.more_warnings", count=more, file=ENVIRONMENT)))
+    if study.info.status != "complete":
+        cautions.insert(0, Caution(phrase("study.not_complete", status=status(study))))
+    return cautions
 
 
 def command(study: Study) -> str:
@@ -86,5 +81,5 @@ def _runs(study: Study) -> View:
         for name, cases in by_run.items()
     )
     there = all((study.folder / name / "run.json").is_file() for name in by_run)
-    columns = tuple(Column(name, name) for name in ("run", "cases", "workloads"))
+    columns = (Column("run", "run"), Column("cases", "cases"), Column("workloads", "workloads"))
     return View(columns, rows, notes=() if there else (phrase("study.no_runs"),))

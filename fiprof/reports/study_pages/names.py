@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fiprof.analysis.study import Absence, Absent, Params, Study, Value, is_number, same
-from fiprof.analysis.thresholds import ThresholdOrigin
-from fiprof.analysis.verdict.model import Kind, Part, Test, named
+from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.model import knowledge
-from fiprof.model.results import CaseResult, Evidence, KernelVerdict
-from fiprof.reports import verdict_words
-from fiprof.reports.pages.page import Link, PageLink
+from fiprof.model.results import CaseResult, KernelVerdict
+from fiprof.reports.pages.page import Link, PageLink, RowLink
 from fiprof.reports.words import phrase, worded
 
 # Cases
@@ -63,24 +61,29 @@ def short_pair(study: Study, one: CaseResult, other: CaseResult) -> str:
     return short(study, one, without=differ)
 
 
-def cite(study: Study, case: CaseResult) -> Link:
-    """The case's name, leading to the run that holds it; to the table of all cases where the run is not there."""
-    name = label(study, case)
-    return _run_page(study, name, case.run) or PageLink(name, f"analysis#cases-{case.workload}")
+def cite(study: Study, case: CaseResult, text: str = "") -> Link:
+    """The case's name, leading to its row among all cases. text: in place of its whole name."""
+    return RowLink(text or label(study, case), f"analysis#cases-{case.workload}", case_anchor(study, case))
+
+
+def case_anchor(study: Study, case: CaseResult) -> str:
+    """Of its row in the table of all cases."""
+    return f"case-{slug(f'{case.workload} {short(study, case)}')}"
+
+
+def slug(words: str) -> str:
+    """Words as a part of an anchor."""
+    return "".join(char if char.isalnum() else "-" for char in words.lower()).strip("-")
 
 
 def run_link(study: Study, run: str) -> str:
     """The name of a run, a link where its folder is beside the results."""
-    return _run_page(study, run, run) or run
-
-
-def _run_page(study: Study, text: str, run: str) -> Link | None:
     folder = study.folder / run
     if not run or not (folder / "run.json").is_file():
-        return None
+        return run
     if all((folder / f"report.{suffix}").is_file() for suffix in ("md", "html")):
-        return PageLink(text, f"../{run}/report")
-    return Link(text, f"../{run}/run.json")
+        return PageLink(run, f"../{run}/report")
+    return Link(run, f"../{run}/run.json")
 
 
 # What is known of them
@@ -97,14 +100,6 @@ def verdict_title(verdict: KernelVerdict | None) -> str:
     if verdict is None:
         return ""
     return worded(named(Kind(verdict.kind), Part(verdict.part) if verdict.part else None))
-
-
-def evidence_words(found: Evidence) -> str:
-    """E.g. ``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    what = verdict_words.what(found.quantity, found.of)
-    limit = verdict_words.limited(Test(found.test) if found.test else None, found.threshold, found.unit)
-    origin = ThresholdOrigin(found.origin) if found.origin else None
-    return verdict_words.compared(what, f"{found.value:.1f}{found.unit}", limit, origin)
 
 
 def confidence(study: Study) -> str:
@@ -156,6 +151,11 @@ def parameter_word(name: str, value: Value, everything: Params) -> str:
     if known.value:
         return known.value.format(f"{value:,}" if isinstance(value, int) else value)
     return f"{name}={value}"
+
+
+def value_word(name: str, value: Value, params: Params) -> str:
+    """A parameter's value in words, a switch that is off too."""
+    return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
 
 
 def _ratio_name(known: knowledge.ParameterName, value: Value, everything: Params) -> str:

@@ -49,14 +49,6 @@ def number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
-def plus_minus(value: float, error: float) -> str:
-    """``12.92 ± 0.01``: as many decimals as the error's first two figures need, at most three."""
-    if not math.isfinite(error) or error <= 0:
-        return f"{number(value)} ± –" if not math.isfinite(error) else number(value)
-    decimals = min(max(1 - math.floor(math.log10(error)), 0), 3)
-    return f"{value:,.{decimals}f} ± {error:,.{decimals}f}"
-
-
 def duration(us: float) -> str:
     """``12.3 µs``, ``1.23 ms``, ``12.3 s``."""
     for unit, scale in (("s", 1e6), ("ms", 1e3)):
@@ -75,6 +67,17 @@ def times(measured: Times) -> str:
 def plain_time(case: CaseResult) -> str:
     """The same of a case without a profiler."""
     return times(case.plain) if case.plain else "–"
+
+
+def half_width(case: CaseResult) -> float:
+    """Half of the interval of the plain median, as a part of it; 0 where it has no time."""
+    plain = case.plain
+    return (plain.high_us - plain.low_us) / 2 / plain.median_us if plain and plain.median_us else 0.0
+
+
+def percent(share: float | None) -> float | None:
+    """100 for 1."""
+    return None if share is None else 100 * share
 
 
 def bytes_(count: float) -> str:
