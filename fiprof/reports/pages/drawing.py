@@ -10,6 +10,8 @@ from xml.sax.saxutils import escape
 CELL, LINE = 8.4, 18.0
 """Width and height of a character, px."""
 FONT = 14
+LEAST_PX = 340
+"""Of a drawing on a narrow screen: about what a phone has, so that none of it is out of sight."""
 SHADES = {"░": 0.14, "▒": 0.34, "▓": 0.6}
 """Character -> opacity."""
 ENDS = {
@@ -21,12 +23,12 @@ HEADS = {"►": (1, 0), "◄": (-1, 0), "▼": (0, 1), "▲": (0, -1)}
 
 
 def svg(text: str) -> str:
-    """The drawing in the colour of the text around it, as wide as its longest line."""
+    """The drawing in the colour of the text around it, at most as wide as its longest line."""
     lines = text.rstrip("\n").split("\n")
     width, height = max(map(len, lines)) * CELL, len(lines) * LINE
     return (
-        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" aria-hidden="true" '
-        f'style="font:{FONT}px ui-monospace,monospace;fill:currentColor;max-width:none">'
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" aria-hidden="true" style="font:{FONT}px ui-monospace,monospace;'
+        f'fill:currentColor;width:100%;max-width:{width:.0f}px;min-width:{min(width, LEAST_PX):.0f}px">'
         f"{''.join(_shades(lines))}"
         f'<path d="{"".join(_strokes(lines))}" style="fill:none;stroke:currentColor;stroke-opacity:.75"/>'
         f"{''.join(_heads(lines))}{''.join(_texts(lines))}</svg>"
