@@ -15,9 +15,10 @@ from fiprof.parsers import nsys
 DATA = Path(__file__).parent / "data/nsys"
 FIVE_KERNELS = DATA / "h200-five-kernels.sqlite"
 CUDA_GRAPHS = DATA / "h200-cuda-graphs.sqlite"
+TWO_RANKS = DATA / "h200-two-ranks.sqlite"
 SCHEMA_3_0 = DATA / "schema-3.0.0-nvtx.sqlite"
 
-NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics")
+NAMES = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
 KERNEL, RUNTIME = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 
 Row = dict[str, Any]

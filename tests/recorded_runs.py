@@ -28,7 +28,7 @@ RUNS = {
 
 STUDY = RECORDED / "study-flashinfer-quick"
 
-FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics")
+FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
 
 
 def session_folder() -> Path:

@@ -34,7 +34,7 @@ def graphs() -> dict[str, list[Row]]:
 def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
     assert nsys.parse(FIVE_KERNELS, tmp_path / "new" / "tables") == nsys.NsysSummary(
         schema_version="3.20.3",
-        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 44), strict=True)),
+        rows=dict(zip(NAMES, (184, 132, 443, 15, 747, 1100, 1, 44), strict=True)),
         missing=(),
         warnings=(),
         nvtx_incompatible=False,
@@ -105,7 +105,7 @@ def test_nodes_of_a_cuda_graph_are_launched_by_its_launch_call(graphs: dict[str,
 def test_ranges_with_their_parents(five: dict[str, list[Row]]) -> None:
     kinds = Counter((row["domain"], row["depth"]) for row in five["ranges"])
     assert kinds == {("fiprof", 0): 15, ("fiprof", 1): 15, ("fiprof", 2): 100, ("CCCL", 0): 2}
-    assert [tuple(row.values()) for row in five["ranges"][:8]] == [
+    assert [tuple(row.values())[:9] for row in five["ranges"][:8]] == [
         ("fiprof", "setup", 2464007828, 3425675394, 0, None, "push_pop", 2063, 2063),
         ("fiprof", PREFILL, 2464013534, 3425667316, 1, 0, "push_pop", 2063, 2063),
         ("CCCL", "cub::DeviceRadixSort", 3355676919, 3355724249, 0, None, "push_pop", 2063, 2063),

@@ -156,6 +156,7 @@ TABLES: dict[str, Table] = {
             ("kind", "category", "push_pop or start_end"),
             ("pid", "int32!", "process"),
             ("tid", "int32!", "thread"),
+            ("payload", "category", "JSON of what the program gave with it; null where it was not exported"),
         ),
         _table(
             "api",
@@ -201,6 +202,17 @@ TABLES: dict[str, Table] = {
             ("device", "int32", "GPU"),
             ("metric", "category", "nsys's name, e.g. Tensor Active / FP16 Active [Throughput %]"),
             ("value", "float64", "percent, or the unit that the name gives"),
+        ),
+        _table(
+            "processes",
+            "a process on a GPU that it ran kernels on",
+            ("pid", "int32!", "process"),
+            ("process", "category", "name of its program, without folders"),
+            ("host", "category", "name of the machine"),
+            ("device", "int32", "GPU"),
+            ("gpu", "category", "name of the GPU"),
+            ("uuid", "category", "of the GPU"),
+            ("rank", "int32", "of the process in its job, by its environment; null where that does not say"),
         ),
         _table(
             "diagnostics",

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
     from fiprof.parsers.nsys import NsysSummary
 
-NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "diagnostics"})
+NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
 NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
 
 AT_FDCWD = -100

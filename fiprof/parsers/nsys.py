@@ -1,4 +1,4 @@
-"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics and diagnostics."""
+"""An nsys SQLite export -> the tables kernels, ranges, api, copies, memory, gpu_metrics, processes and diagnostics."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fiprof.parsers.nsys_columns import Labels, int32
 from fiprof.parsers.nsys_export import Export, Field, column, in_order
 from fiprof.parsers.nsys_kernels import KERNEL, write_kernels
 from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
+from fiprof.parsers.nsys_processes import write_processes
 from fiprof.parsers.nsys_ranges import FIPROF_DOMAIN, Range, Scopes, as_table, read_ranges
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class NsysSummary:
 
 
 def parse(sqlite: Path, out: Path) -> NsysSummary:
-    """Write the seven tables into the folder ``out``, all of them or none; empty where the export has nothing.
+    """Write the tables into the folder ``out``, all of them or none; empty where the export has nothing.
 
     Raises FiprofError where the file is missing, locked, damaged, cut short or no nsys export.
     """
@@ -101,6 +102,7 @@ def _write_tables(export: Export, folder: Path) -> NsysSummary:
         "copies": write_copies(export, folder, calls),
         "memory": write_memory(export, folder),
         "gpu_metrics": _write_gpu_metrics(export, folder),
+        "processes": write_processes(export, folder),
         "diagnostics": diagnostics.num_rows,
     }
     incompatible = any(NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())

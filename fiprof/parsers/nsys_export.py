@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 MAGIC = b"SQLite format 3\0"
-TEXTS = frozenset({"label", "metricName", "name", "text", "value"})
+TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
 
 PIECE_ROWS = 1 << 18
@@ -168,6 +168,37 @@ class Export:
         for begin in range(0, len(ids), 500):
             found.update(dict(self.rows("StringIds", "id", "value", where={"id": ids[begin : begin + 500]})))
         return [found.get(number) for number in ids]
+
+    def strings_with(self, part: str) -> list[str]:
+        """The texts of StringIds that contain another."""
+        import sqlalchemy as sa
+
+        value = sa.column("value", sa.Text)
+        query = sa.select(value).select_from(sa.table(self._tables["StringIds"])).where(sa.func.instr(value, part))
+        with self._readable():
+            return [str(text) for (text,) in self._connection.execute(query)]
+
+    def distinct(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """The values that some columns have together; none where the table or one of them is absent."""
+        import sqlalchemy as sa
+
+        if not self.columns(table).issuperset(columns):
+            return []
+        source = sa.table(self._tables[table], *map(sa.column, columns))
+        query = sa.select(*source.c).distinct()
+        with self._readable():
+            return [tuple(row) for row in self._connection.execute(query)]
+
+    def occurs(self, table: str, **values: int) -> bool:
+        """Whether a row has these values."""
+        import sqlalchemy as sa
+
+        if not self.columns(table).issuperset(values):
+            return False
+        query = sa.select(sa.literal(1)).select_from(sa.table(self._tables[table])).limit(1)
+        with self._readable():
+            wanted = (sa.column(name) == value for name, value in values.items())
+            return self._connection.execute(query.where(*wanted)).first() is not None
 
     def labels(self, enum: str) -> dict[int, str]:
         """The labels of one of the ENUM tables by id; empty where it is absent."""

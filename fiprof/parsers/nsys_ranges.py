@@ -38,6 +38,8 @@ class Range:
     """globalTid: process and thread."""
     kind: str
     """push_pop or start_end."""
+    payload: str | None = None
+    """JSON of the values that the program gave with it, where the export has them."""
     parent: int | None = None
     """Position, among all ranges by start, of the innermost push/pop range around it (same thread, same domain)."""
     depth: int = 0
@@ -135,17 +137,17 @@ def read_ranges(export: Export) -> list[Range]:
     """Every push/pop and start/end range of the trace by start, nested."""
     events = export.rows(
         "NVTX_EVENTS",
-        *("eventType", "start", "end", "globalTid", "domainId", "text", "textId"),
+        *("eventType", "start", "end", "globalTid", "domainId", "text", "textId", "jsonText"),
         where={"eventType": (PUSH_POP, START_END, DOMAIN)},
     )
     ids = sorted({event[6] for event in events if event[5] is None and event[6] is not None})
     registered = dict(zip(ids, export.strings(ids), strict=True))
     named = [
-        (kind, start_ns, end_ns, thread, domain, (registered.get(text_id) if text is None else text) or "")
-        for kind, start_ns, end_ns, thread, domain, text, text_id in events
+        (kind, start_ns, end_ns, thread, domain, (registered.get(text_id) if text is None else text) or "", payload)
+        for kind, start_ns, end_ns, thread, domain, text, text_id, payload in events
         if start_ns is not None and thread is not None
     ]
-    domains = {(process_id(thread), domain): name for kind, _, _, thread, domain, name in named if kind == DOMAIN}
+    domains = {(process_id(thread), domain): name for kind, _, _, thread, domain, name, _ in named if kind == DOMAIN}
     return nested(
         [
             Range(
@@ -155,8 +157,9 @@ def read_ranges(export: Export) -> list[Range]:
                 end_ns=end_ns,
                 thread=thread,
                 kind="push_pop" if kind == PUSH_POP else "start_end",
+                payload=payload,
             )
-            for kind, start_ns, end_ns, thread, domain, name in named
+            for kind, start_ns, end_ns, thread, domain, name, payload in named
             if kind != DOMAIN
         ]
     )
@@ -194,5 +197,6 @@ def as_table(ranges: Sequence[Range]) -> pa.Table:
         "kind": [found.kind for found in ranges],
         "pid": [process_id(found.thread) for found in ranges],
         "tid": [found.thread & ID_MASK for found in ranges],
+        "payload": [found.payload for found in ranges],
     }
     return pa.table(columns).cast(tables.schema("ranges"))

@@ -2,7 +2,8 @@
 
 nsys records the environment of the process that it starts and, as root, of all others, in tables of their own and
 among the strings. The tables go; of the strings those stay that a table left refers to; in texts that stay secrets are
-masked. Seen with nsys 2022.4, 2024.2 and 2025.3.
+masked. Of the processes that used CUDA, name, host and rank stay (``nsys_processes``). Seen with nsys 2022.4, 2024.2
+and 2025.3.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import MASK, mask
+from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_processes import note, read_processes
 
 DROPPED = (
     "ANALYSIS_FILE",
@@ -50,6 +53,8 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("PRAGMA temp_store = MEMORY")
         stale = connection.execute("PRAGMA freelist_count").fetchone()[0]
+        with Export(path) as export:
+            processes = read_processes(export)
         connection.execute("BEGIN EXCLUSIVE")
         acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
         for kind, name in connection.execute(acting).fetchall():
@@ -57,6 +62,7 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
         for name in sorted(_tables(connection)):
             if re.sub(r"_V\d+$", "", name) in DROPPED:
                 connection.execute(f"DROP TABLE {_quoted(name)}")
+        note(connection, processes)
         stale += _mask(connection, secrets)
         _drop_strings(connection)
         for name in (STRINGS, *SMALL):

@@ -1,0 +1,49 @@
+"""Ranks: who a process is in its job, and what is told by rank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.parsers.nsys_processes import NOTED
+from fiprof.parsers.nsys_scrub import scrub
+from tests.nsys_exports import TWO_RANKS, changed, query, recorded
+
+ENVIRONMENTS = "INSERT INTO StringIds VALUES (900001, 'LOCAL_RANK=1 A=1 RANK=9'), (900002, 'RANK=8 LOCAL_RANK=0')"
+CAPTURE = "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)"
+ONE_RANK = ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0", CAPTURE)
+FORGET = f"DROP TABLE {NOTED}"
+
+
+def test_the_processes_of_a_recorded_job() -> None:
+    """Two ranks that torchrun started; the export was scrubbed."""
+    of_all = {"process": "python3", "host": "vm", "gpu": "NVIDIA H200"}
+    assert recorded(TWO_RANKS)[1]["processes"] == [
+        {**of_all, "pid": 3963, "device": 0, "uuid": "83704ace-5869-c848-9257-b3d3351a7964", "rank": 0},
+        {**of_all, "pid": 3964, "device": 1, "uuid": "f415f8cd-8fc6-3c0c-74c9-3f6b32b7ae78", "rank": 1},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statements", "ranks"),
+    [
+        ((FORGET,), [(3963, None), (3964, None)]),
+        # The environments of a node's processes say nothing of whose they are: by the order of GPUs.
+        ((FORGET, ENVIRONMENTS), [(3963, 8), (3964, 9)]),
+        # Of more processes than ran kernels: nobody knows which.
+        ((FORGET, ENVIRONMENTS, "INSERT INTO StringIds VALUES (900003, 'RANK=7 LOCAL_RANK=2')"), [(3963, None), (3964, None)]),
+        # nsys around each rank.
+        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:ENVIRONMENT_VARIABLE', 'RANK=\"5\"')"), [(3964, 5)]),
+        ((FORGET, *ONE_RANK, "INSERT INTO META_DATA_CAPTURE VALUES ('PROCESS_0:COMMAND', 'RANK=5')"), [(3964, None)]),
+        ((FORGET, "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO"), [(3963, None), (3964, None)]),
+    ],
+)  # fmt: skip
+def test_where_a_rank_comes_from(statements: tuple[str, ...], ranks: list[Any], tmp_path: Path) -> None:
+    _, found = changed(tmp_path, *statements, source=TWO_RANKS)
+    assert [(row["pid"], row["rank"]) for row in found["processes"]] == ranks
+    scrub(tmp_path / "trace.sqlite", ())
+    assert query(tmp_path / "trace.sqlite", "SELECT count(*) FROM StringIds WHERE instr(value, 'RANK=')") == [(0,)]
+    if len(ranks) == 2 and "DROP TABLE TARGET_INFO_CUDA_CONTEXT_INFO" not in statements:
+        assert [row[-1] for row in query(tmp_path / "trace.sqlite", f"SELECT * FROM {NOTED}")] == [r for _, r in ranks]
