@@ -10,8 +10,13 @@ from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.analysis.show import Figures, show
 from fiprof.analysis.stalls import LaunchStalls, StallReport, stalls
 from fiprof.analysis.timeline import Timeline, timeline
+from fiprof.analysis.verdict.verdict import Verdicts, verdicts
 from fiprof.model.run import Launch, Run
+from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import Times, summarize
+
+MOST_SHOWN = 200
+"""Launches that a page analyses one by one."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,24 @@ class Analyses:
         return len({each.iteration for each in self.run.launches_of(group.case)}) if group.case else 1
 
     @cached_property
+    def shown(self) -> Selection:
+        """The launches that a page has room for: all of them, or of many those that stand for the longest groups."""
+        if len(self.run.launches) <= MOST_SHOWN:
+            return EVERYTHING
+        return Selection(launches=tuple(group.launch for group in self.longest[:MOST_SHOWN]))
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """Of the launches shown, and of every case; none where the run has nothing to judge. Raises FiprofError for a
+        table that cannot be read."""
+        if self.run.launches or self.run.trace.cases:
+            return verdicts(self.run, wanted=self.shown)
+        return Verdicts(self.run.manifest.name, (), ())
+
+    @cached_property
     def roofs(self) -> Rooflines:
-        """The launches on the roofs. Raises FiprofError without ncu."""
-        return roofline(self.run)
+        """The launches shown on the roofs. Raises FiprofError without ncu."""
+        return roofline(self.run, wanted=self.shown)
 
     @cached_property
     def rooflines(self) -> dict[int, LaunchRoofline]:
@@ -93,8 +113,8 @@ class Analyses:
 
     @cached_property
     def stalls(self) -> StallReport:
-        """What ``fiprof stalls`` shows. Raises FiprofError without any."""
-        return stalls(self.run)
+        """What ``fiprof stalls`` shows of the launches shown. Raises FiprofError without any."""
+        return stalls(self.run, wanted=self.shown)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -108,5 +128,5 @@ class Analyses:
 
     @cached_property
     def figures(self) -> Figures:
-        """What ``fiprof show`` shows of every launch."""
-        return show(self.run)
+        """What ``fiprof show`` shows of the launches shown."""
+        return show(self.run, wanted=self.shown)

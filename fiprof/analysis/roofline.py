@@ -17,6 +17,7 @@ from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
 from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
+from fiprof.model.floors import iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
@@ -306,7 +307,7 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None
     case, seconds = run.case(row.case) if row.case else None, SECONDS.value(row)
-    alone = case is not None and run.per_iteration(case.id, lambda _: 1.0) == 1.0
+    alone = case is not None and run.once(iterations)[row.case, row.iteration][0] == 1
     if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
         return None, None
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None

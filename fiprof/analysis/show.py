@@ -84,7 +84,11 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
     """
     widths = widths_by_launch(run)
     found = [
-        *(_launch(row, run, widths.get(row.launch, GlobalWidths())) for row in run.launches),
+        *(
+            _launch(row, run, widths.get(row.launch, GlobalWidths()))
+            for row in run.launches
+            if not wanted.launches or row.launch in wanted.launches
+        ),
         *_only_traced(run),
     ]
     kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us)

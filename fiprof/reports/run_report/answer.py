@@ -16,7 +16,7 @@ from fiprof.model.quantity import Quantity
 from fiprof.model.run import Run
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Answer, AnswerRow, Block, Caution, Link, Section, Text, Use
-from fiprof.reports.run_report.entries import Entry, KernelEntries, of_run
+from fiprof.reports.run_report.entries import Entry, KernelEntries
 from fiprof.reports.words import phrase, worded
 from fiprof.text import escape_control, join_words, short_kernel
 
@@ -159,7 +159,7 @@ def time_of(entry: Entry) -> TracedText:
 
 
 def _of_case(entry: Entry) -> CaseVerdict | None:
-    return next((case for case in entry.measured.run.once(of_run).cases if case.case == entry.case), None)
+    return next((case for case in entry.measured.verdicts.cases if case.case == entry.case), None)
 
 
 # Steps

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.timeline import KernelSpan
-from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
+from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import DURATION
@@ -53,12 +53,7 @@ class Entry:
     @property
     def verdict(self) -> LaunchVerdict | None:
         """Of the launch that stands for it."""
-        return self.measured.run.once(of_run).of(self.group.launch) if self.group else None
-
-
-def of_run(run: Run) -> Verdicts:
-    """The verdicts of a run; none where it has nothing to judge. Raises FiprofError for a table that cannot be read."""
-    return verdicts(run) if run.launches or run.trace.cases else Verdicts(run.manifest.name, (), ())
+        return self.measured.verdicts.of(self.group.launch) if self.group else None
 
 
 def entries(runs: Sequence[Analyses]) -> tuple[Entry, ...]:
