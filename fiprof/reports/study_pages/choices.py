@@ -112,11 +112,11 @@ def view(study: Study, found: Sequence[Chosen], *, whole: bool = True) -> View:
     ]
     columns: list[Cell] = [
         (Column("choice", "choice"), lambda item: item.question),
+        (Column("do", "what to do"), lambda item: advice(study, item)),
         (Column("median", "gain", "median x", ".2f"), lambda item: median(ratio.value for _, ratio in item.group)),
         (Column("faster", "faster", "pairs"), lambda item: item.counted(Direction.MORE)),
         (Column("slower", "slower", "pairs"), lambda item: item.counted(Direction.LESS)),
         (Column("same", "same", "pairs"), lambda item: item.counted(Direction.SAME)),
-        (Column("do", "what to do"), lambda item: advice(study, item)),
         *(ends if whole else []),
     ]
     return filled(columns, found)

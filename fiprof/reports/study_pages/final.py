@@ -49,7 +49,7 @@ def _serving(
     if study.info.status != "complete":
         blocks.append(Caution(phrase("study.not_complete", status=status(study))))
     if chosen:
-        blocks += [Text((phrase("choice.lead"),)), Table(choices.view(study, chosen), "choices")]
+        blocks += [Table(choices.view(study, chosen), "choices"), Text((phrase("choice.lead"),))]
         if (bounds := choices.by_bound(chosen)).rows:
             blocks += [Text((phrase("choice.by_bound"),)), Table(bounds, "choices-by-bound")]
     if (avoided := kernel_findings.avoid(study)).rows:

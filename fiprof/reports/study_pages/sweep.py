@@ -40,7 +40,7 @@ def sweep(study: Study, workload: str, *, anchor: str) -> Chart | None:
         up = [_model(case, models), *(f"{case.params[name]:,}" for name in rows)]
         details = [("time", plain_time(case)), ("bound", verdict_title(kernel.verdict) if kernel else "")]
         words = _way(study, case)
-        share = kernel.roof_share if kernel else None
+        share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
         cells.append(
             Cell(f"{case.params[across]:,}", ", ".join(filter(None, up)) or workload, share, words, tuple(details))
         )

@@ -75,12 +75,12 @@ def key_findings(study: Study) -> View:
         (Column("kernel", "kernel"), lambda case: case.workload),
         (Column("type", "type"), lambda case: kind(case.workload)),
         (Column("share", "best share", "of the roof"), lambda case: f"{_share(case):.0%} of {ROOF[1](case)}"),
-        (Column("case", "at"), lambda case: cite(study, case, short(study, case))),
         (Column("bottleneck", "bottleneck"), _bottleneck),
+        (Column("case", "at"), lambda case: cite(study, case, short(study, case))),
     ]
     view = filled(columns, best.values())
     missing = tuple(
-        (name, kind(name), "–", "–", f"not measured: {absence_words(absence(study, name))}")
+        (name, kind(name), "–", f"not measured: {absence_words(absence(study, name))}", "–")
         for name in study.by_workload
         if not study.of(name)
     )
