@@ -14,8 +14,6 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[1]
 NOTEBOOK = REPOSITORY / "docs/notebook.ipynb"
 RUN = "20261121-120959-all"
-RENDERER = "plotly_mimetype"
-"""Figures as data: a notebook shows them by its own plotly, and the file has no library in it."""
 
 
 def execute(folder: Path) -> Any:
@@ -30,7 +28,7 @@ def execute(folder: Path) -> Any:
         ignore=shutil.ignore_patterns("tables"),
     )
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    environment = {**os.environ, "PLOTLY_RENDERER": RENDERER, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"}
     NotebookClient(
         notebook, timeout=300, resources={"metadata": {"path": str(folder / "docs")}}, record_timing=False
     ).execute(env=environment)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, MemoryRoof, Rooflines, Work
 from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport
 from fiprof.model.run import Launch
@@ -9,6 +11,7 @@ from fiprof.reports.pages import charts, charts_scaling, charts_time
 from fiprof.reports.pages.page import (
     Bullets,
     Caution,
+    Chart,
     Code,
     Diagram,
     Link,
@@ -214,6 +217,12 @@ def stalls(count: int) -> StallReport:
         "many",
         tuple(LaunchStalls(_launch(i, 100.0 + i), parts) for i in range(count)),
     )
+
+
+def drawn(chart: Chart, field: str) -> list[dict[str, Any]]:
+    """The marks of a chart that have a field."""
+    found = chart.figure().to_dict(validate=False)["datasets"].values()
+    return [row for rows in found for row in rows if field in row]
 
 
 def anchors(part: Page | Section) -> list[str]:

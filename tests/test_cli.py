@@ -128,7 +128,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stdout == "{\n"
 
 
-HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "plotly")
+HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "altair", "jinja2")
 
 
 @pytest.mark.parametrize(

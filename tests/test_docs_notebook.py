@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("nbclient")
-pytest.importorskip("plotly")
+pytest.importorskip("altair")
 
+from fiprof.reports.notebook import VEGALITE
 from tests import docs_notebook
 
 
@@ -19,7 +20,7 @@ def test_executed_again_it_shows_the_same(tmp_path: Path) -> None:
     assert docs_notebook.texts(docs_notebook.execute(tmp_path)) == docs_notebook.texts(committed)
 
 
-def test_each_chart_is_a_figure_with_its_characters_and_without_a_library() -> None:
+def test_each_chart_is_a_figure_with_its_characters_and_without_a_library_and_an_address() -> None:
     import nbformat
 
     notebook = nbformat.read(docs_notebook.NOTEBOOK, as_version=4)
@@ -27,8 +28,10 @@ def test_each_chart_is_a_figure_with_its_characters_and_without_a_library() -> N
         output.data
         for cell in notebook.cells
         for output in cell.get("outputs", ())
-        if "application/vnd.plotly.v1+json" in output.get("data", {})
+        if VEGALITE in output.get("data", {})
     ]
     assert len(charts) == 3
     assert all(chart["text/plain"].count("\n") >= 5 for chart in charts)
-    assert docs_notebook.NOTEBOOK.stat().st_size < 300_000
+    assert all(chart["image/svg+xml"].startswith("<svg") for chart in charts)
+    assert docs_notebook.NOTEBOOK.stat().st_size < 600_000
+    assert "https://cdn" not in docs_notebook.NOTEBOOK.read_text()

@@ -1,25 +1,26 @@
-"""fiprof/reports/charts*.py, figures.py and plot.py: figures over the recorded H200 run, and charts in characters."""
+"""fiprof/reports/pages/charts*.py, colours.py, plot.py: charts over the recorded H200 run, and in characters."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.recorded_runs import parsed
 
-pytest.importorskip("plotly")
+pytest.importorskip("altair")
 
 from fiprof.analysis import roofline, show, stalls
 from fiprof.analysis.analyses import Analyses
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
-from fiprof.reports.notebook import OpenedRun
-from fiprof.reports.pages import charts, charts_scaling, charts_time, charts_timeline, figures, plot
+from fiprof.reports.notebook import VEGALITE, OpenedRun
+from fiprof.reports.pages import charts, charts_scaling, charts_time, charts_timeline, colours, plot
 from fiprof.text import cell_width
 from tests import pages
+from tests.pages import drawn
 from tests.reports_fixture import make_run
 
 PREFILL = "PrefillWithKVCacheKernel"
@@ -29,11 +30,6 @@ PREFILL = "PrefillWithKVCacheKernel"
 def run() -> Run:
     """The recorded run with all its samples."""
     return parsed("all")
-
-
-def traces(figure: Any) -> dict[str, Any]:
-    """Name -> trace, of those in the legend."""
-    return {trace.name: trace for trace in figure.data if trace.name and trace.showlegend is not False}
 
 
 def test_each_chart_in_characters_is_at_most_100_columns_wide(run: Run) -> None:
@@ -51,27 +47,24 @@ def test_each_chart_in_characters_is_at_most_100_columns_wide(run: Run) -> None:
 
 
 def test_the_roofline_has_the_measured_roofs_up_to_their_ridge_and_the_launches(run: Run) -> None:
-    figure = charts.roofline_chart(roofline.roofline(run)).figure()
-    lines = {
-        trace.hovertext.split("</b>")[0].removeprefix("<b>"): trace for trace in figure.data if "lines" in trace.mode
-    }
-    assert lines["tensor fp16 roof"].y[0] == pytest.approx(927.25, abs=0.01)
-    assert lines["DRAM roof"].x[-1] == pytest.approx(192.71, abs=0.01)
-    assert lines["DRAM roof"].y[-1] == pytest.approx(927.25, abs=0.01)
-    point = traces(figure)[PREFILL]
-    assert (point.x[0], point.y[0]) == (pytest.approx(976.41, abs=0.01), pytest.approx(489.14, abs=0.01))
-    assert "achieved: 489.14 TFLOP/s of tensor fp16<br>intensity: 976 FLOP/byte of DRAM" in point.hovertext[0]
-    assert "duration (ncu): 307.87 µs" in point.hovertext[0]
-    assert figure.layout.xaxis.type == figure.layout.yaxis.type == "log"
+    chart = charts.roofline_chart(roofline.roofline(run))
+    roofs = {row["name"]: row for row in drawn(chart, "sloped")}
+    assert roofs["tensor fp16 927.2 TFLOP/s"]["y2"] == pytest.approx(927.25, abs=0.01)
+    assert roofs["DRAM 4.81 TB/s"]["x2"] == pytest.approx(192.71, abs=0.01)
+    assert roofs["DRAM 4.81 TB/s"]["y2"] == pytest.approx(927.25, abs=0.01)
+    (point,) = [row for row in drawn(chart, "number") if row["first"] and row["key"] == "3 prefill"]
+    assert (point["x"], point["y"]) == (pytest.approx(976.41, abs=0.01), pytest.approx(489.14, abs=0.01))
+    assert point["tip"]["achieved"] == "489.14 TFLOP/s of tensor fp16"
+    assert point["tip"]["duration (ncu)"] == "307.87 µs"
 
 
-def test_stalls_of_a_launch_are_stacked_to_the_whole(run: Run) -> None:
-    figure = charts.stalls_chart(stalls.stalls(run)).figure()
-    assert [sum(trace.x[i] for trace in figure.data) for i in range(6)] == [pytest.approx(100.0, abs=0.01)] * 6
-    rope = list(figure.data[0].y).index("5")
-    assert figure.data[0].name == "long_scoreboard"
-    assert figure.data[0].x[rope] == pytest.approx(77.74, abs=0.01)
-    assert "share of the warps' time: 77.7%" in figure.data[0].hovertext[rope]
+def test_stalls_of_a_launch_fill_its_bar(run: Run) -> None:
+    bars = drawn(charts.stalls_chart(stalls.stalls(run)), "key")
+    ends = [bar["b"] for bar in bars if bar["c"] == bars[-1]["c"]]
+    assert ends == sorted(ends) and ends[-1] == pytest.approx(100.0, abs=0.01)
+    longest = max(bars, key=lambda bar: float(bar["b"] - bar["a"]))
+    assert (longest["key"], longest["a"], longest["b"]) == ("long_scoreboard", 0.0, pytest.approx(77.74, abs=0.01))
+    assert longest["tip"]["share of the warps' time"] == "77.7%"
 
 
 def test_gpu_time_is_of_the_measured_kernels(run: Run) -> None:
@@ -95,27 +88,24 @@ def test_gpu_time_without_a_trace_is_ncus(tmp_path: Path) -> None:
 def test_memory_is_what_nsys_counted(run: Run) -> None:
     chart = charts_time.memory_chart(run)
     assert chart
-    (line,) = chart.figure().data
-    assert max(line.y) == pytest.approx(426.379161)
+    assert max(row["y"] for row in drawn(chart, "t")) == pytest.approx(426.379161, abs=1e-3)
     assert "426.4 MB" in chart.text
 
 
-def test_the_timeline_has_every_measured_execution_and_a_window_a_case(run: Run) -> None:
+def test_the_timeline_has_every_measured_execution_in_its_cases_window(run: Run) -> None:
     chart = charts_timeline.timeline_chart(Analyses(run))
     assert chart
-    figure = chart.figure()
-    buttons = figure.layout.updatemenus[0].buttons
-    assert [button.label for button in buttons] == [
-        "decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope", "the whole trace"
-    ]  # fmt: skip
-    start, end = buttons[2].args[0]["xaxis.range"]
-    bars = traces(figure)[PREFILL]
-    inside = [width for base, width in zip(bars.base, bars.x, strict=True) if base >= start and base + width <= end]
+    bars = drawn(chart, "time")
+    windows = ["decode", "fused_add_rmsnorm", "prefill", "rmsnorm", "rope", "the whole trace"]
+    assert list(dict.fromkeys(bar["w"] for bar in bars)) == windows
+    assert {bar["w"]: bar["a"] for bar in reversed(bars) if bar["name"] == "measure"} == dict.fromkeys(windows[:-1], 0.0) | {
+        "the whole trace": pytest.approx(479.513, abs=0.01)
+    }  # fmt: skip
+    inside = [bar["b"] - bar["a"] for bar in bars if bar["w"] == "prefill" and bar["name"] == PREFILL]
     assert len(inside) == 20
     assert sum(inside) == pytest.approx(6.010251, abs=1e-4)
-    tensor = traces(figure)["Tensor Active"]
-    level = [y for x, y in zip(tensor.x, tensor.y, strict=True) if start + 1 < x < end - 1 and y is not None]
-    assert sum(level) / len(level) == pytest.approx(52.3, abs=1.0)
+    tensor = [row["level"] for row in drawn(chart, "level") if (row["w"], row["key"]) == ("prefill", "tensor")]
+    assert sum(tensor[1:-1]) / len(tensor[1:-1]) == pytest.approx(52.3, abs=1.0)
 
 
 def test_the_timeline_of_very_many_executions_stays_small_and_loses_no_time(tmp_path: Path) -> None:
@@ -129,29 +119,16 @@ def test_the_timeline_of_very_many_executions_stays_small_and_loses_no_time(tmp_
     ]  # fmt: skip
     chart = charts_timeline.timeline_chart(Analyses(make_run(tmp_path / "run", kernels=kernels)))
     assert chart
-    figure = chart.figure()
-    bars = [trace for trace in figure.data if trace.type == "bar"]
-    assert sum(len(bar.x) for bar in bars) < 2000
-    assert len(figure.to_json()) < 300_000
-    together = sum(int(words.split(" together")[0]) for bar in bars for words in bar.customdata)
-    assert together == 20_000
+    bars = [bar for bar in drawn(chart, "time") if bar["w"] != charts_timeline.WHOLE]
+    assert len(bars) < 1000
+    assert len(chart.figure().to_json(validate=False)) < 400_000
+    assert sum(int(bar["time"].split(", ")[1].split(" together")[0]) for bar in bars) == 20_000
 
 
 def test_of_many_launches_each_kernel_of_a_case_has_one_bar() -> None:
     chart = charts.stalls_chart(pages.stalls(1000))
-    assert len(chart.figure().data[0].y) == 40
+    assert len({bar["c"] for bar in drawn(chart, "key")}) == 40
     assert "40 of 1,000 launches" in chart.caption
-
-
-def test_names_are_text_for_plotly_too() -> None:
-    kernels = tuple(charts_time.KernelTime(name, 1, 1.0, 0.1) for name in pages.HOSTILE)
-    figure = charts_time.gpu_time_chart(charts_time.GpuTime(kernels, "nsys", measured=True)).figure()
-    shown = [
-        *figure.layout.yaxis.ticktext,
-        *(text.removeprefix("<b>").split("</b>")[0] for text in figure.data[0].hovertext),
-    ]
-    assert not [text for text in shown if "<" in text or "\x1b" in text or "\u202e" in text]
-    assert figures.label("<b>x</b>") == "&lt;b&gt;x&lt;/b&gt;"
 
 
 def test_scaling_leaves_out_what_a_logarithm_cannot_show() -> None:
@@ -162,13 +139,32 @@ def test_scaling_leaves_out_what_a_logarithm_cannot_show() -> None:
         )
     ]
     chart = charts_scaling.scaling_chart("T", series, x=("rows", ""), y=("time", "µs"), anchor="a")
-    (line,) = chart.figure().data
-    assert (list(line.x), list(line.y)) == ([10, 100], [2.0, 20.0])
-    assert (line.error_y.arrayminus[0], line.error_y.array[0]) == (0.5, 1.0)
-    assert "time: 2 µs<br>confidence interval: 1.5 to 3 µs" in line.hovertext[0]
+    points = drawn(chart, "drawn")
+    assert [(row["x"], row["y"], row["low"], row["high"]) for row in points] == [
+        (10, 2.0, 1.5, 3.0),
+        (100, 20.0, 20.0, 20.0),
+    ]
+    assert points[0]["tip"] == {"title": "one", "rows": "10", "time": "2 µs", "confidence interval": "1.5 to 3 µs"}
     lines = chart.text.splitlines()
     assert lines[1].rstrip().endswith("o") and lines[1].startswith("     20 ┤")
     assert "time, µs over rows, both logarithmic" in lines[0]
+
+
+def test_a_heat_map_has_a_cell_for_each_pair_and_says_what_was_not_measured() -> None:
+    cells = [
+        charts_scaling.Cell("512", "1", 0.31, "fa2"),
+        charts_scaling.Cell("2048", "1", 0.74, "fa3"),
+        charts_scaling.Cell("512", "8", None),
+    ]
+    chart = charts_scaling.heat_map("T", cells, x="KV length", y="batch", anchor="a")
+    assert chart.text.splitlines() == [
+        "batch \\ KV length  512      2048",
+        "1                  fa2 31%  fa3 74%",
+        "8                  –        –",
+    ]
+    assert [(row["x"], row["y"], row["words"], row["share"]) for row in drawn(chart, "fill")] == [
+        ("512", "1", "fa2", "31%"), ("2048", "1", "fa3", "74%"), ("512", "8", "", "–"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [0, 1, 60])
@@ -186,23 +182,36 @@ def test_a_stack_is_as_long_as_its_parts() -> None:
     assert line == "k  " + "w" * 30 + "b" * 15 + "o" * 15
 
 
-def test_colours_are_seen_on_both_papers_and_told_apart_by_everybody() -> None:
-    light, dark = _linear("#ffffff"), _linear("#14181e")
-    for colour in (*figures.COLOURS, figures.GREY):
-        assert min(_contrast(_linear(colour), light), _contrast(_linear(colour), dark)) >= 3.0, colour
+def test_colours_are_seen_on_both_papers_and_the_first_eight_told_apart_by_everybody() -> None:
+    every = {
+        *colours.COLOURS,
+        *colours.STALLS.values(),
+        *colours.UNITS.values(),
+        *(each[2] for each in colours.FAMILIES),
+    }
+    for colour in every | {colours.GREY}:
+        light, dark = (_contrast(colour, paper) for paper in ("#ffffff", "#14181e"))
+        assert min(light, dark) >= 3.0, colour
+        assert _contrast(colour, colours.ink(colour)) >= 4.5, colour
     for matrix in _SIGHTS:
-        labs = [_lab(_seen(matrix, _linear(colour))) for colour in figures.COLOURS]
-        assert (
-            min(
-                sum((a - b) ** 2 for a, b in zip(*pair, strict=True)) ** 0.5 for pair in itertools.combinations(labs, 2)
-            )
-            > 22
-        )
+        labs = [_lab(_seen(matrix, _linear(colour))) for colour in colours.COLOURS[:8]]
+        assert min(math.dist(*pair) for pair in itertools.combinations(labs, 2)) > 22
+
+
+def test_a_stall_reason_and_a_kernel_family_have_colours_of_their_own() -> None:
+    assert len(set(colours.STALLS.values())) == len(colours.STALLS)
+    families = [colour for _, _, colour in colours.FAMILIES]
+    assert len({*families, *colours.UNITS.values()}) == len(families) + len(colours.UNITS)
+    assert colours.kernel("BatchPrefillWithPagedKVCacheKernel")[0] == "prefill"
+    assert colours.kernel("FusedAddRMSNormKernel") == colours.kernel("RMSNormKernel")
+    assert colours.kernel("my_kernel") == ("my_kernel", colours.kernel("my_kernel")[1])
 
 
 def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
     opened = OpenedRun(run.path)
-    assert len(opened.roofline("prefill").data) < len(opened.roofline().data)
+    shown, metadata = opened.roofline("prefill")._repr_mimebundle_()
+    assert shown.keys() == {VEGALITE, "image/svg+xml", "text/plain"} and metadata
+    assert len(str(shown[VEGALITE])) < len(opened.roofline().to_json())
     assert opened.show().set_index("launch").loc[3, "duration_us"] == pytest.approx(307.872)
     assert "NVIDIA H200" in opened._repr_html_()
     with pytest.raises(FiprofError, match="has 5 cases, no pipeline"):
@@ -235,8 +244,8 @@ def _linear(colour: str) -> Triple:
     return red, green, blue
 
 
-def _contrast(one: Triple, other: Triple) -> float:
-    high, low = sorted((_times(_XYZ, colour)[1] for colour in (one, other)), reverse=True)
+def _contrast(one: str, other: str) -> float:
+    high, low = sorted((_times(_XYZ, _linear(colour))[1] for colour in (one, other)), reverse=True)
     return (high + 0.05) / (low + 0.05)
 
 

@@ -8,16 +8,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from fiprof.errors import FiprofError
+from fiprof.model.provenance import Provenance, TracedNumber, sentence
 from fiprof.reports.pages import html
 from fiprof.reports.pages.drawing import svg
 from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Quoted, RowLink, Section, Table, Text, target
 from fiprof.reports.view import Column, View
 from tests import pages
 
-pytest.importorskip("jinja2")
-pytest.importorskip("plotly")
-pytest.importorskip("itables")
+pytest.importorskip("altair")
 
 
 class Elements(HTMLParser):
@@ -58,12 +56,12 @@ def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
     assert "http" not in policy
 
 
-def test_each_library_is_there_once_with_its_notice() -> None:
+def test_the_library_is_there_once_with_its_notice_where_there_are_charts() -> None:
     text = html.render(pages.demo())
-    assert text.count("\n* plotly.js v") == 1 and "Licensed under the MIT license" in text
-    assert text.count("data:text/javascript;base64,") == 1
+    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
     without = html.render(Page("no charts", (Section("a", "A"),)))
-    assert "plotly.js v" not in without
+    assert "vegaEmbed=" not in without
+    assert len(without.encode()) < 50_000
 
 
 def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
@@ -105,19 +103,19 @@ def test_a_link_leads_to_a_row_where_rows_have_a_place() -> None:
 
 
 def test_a_figures_json_does_not_end_its_script() -> None:
-    import plotly.graph_objects as go
+    import altair as alt
 
-    def figure() -> go.Figure:
-        return go.Figure(go.Bar(x=[1], y=[pages.HOSTILE[1]]))
+    def figure() -> alt.LayerChart:
+        return alt.layer(alt.Chart(alt.InlineData(values=[{"x": pages.HOSTILE[1]}])).mark_bar()).properties(height=9)
 
     text = html.render(Page("p", (Section("s", "S", (Chart("c", "C", "", figure),)),)))
-    assert len(Elements(text).all("script")) == 3
+    assert len(Elements(text).all("script")) == 4
     assert not Elements(text).all("img")
 
 
 def test_numbers_sort_by_their_full_precision_and_a_missing_one_by_nothing(demo: Elements) -> None:
-    orders = [a.get("data-order") for a in demo.all("td")]
-    assert "307.87" in orders and "1787.05" in orders and "" in orders
+    orders = [a.get("data-o") for a in demo.all("td")]
+    assert "2957" in orders and "0.4651" in orders and "" in orders
     assert "nan" not in orders
 
 
@@ -128,21 +126,29 @@ def test_links_go_to_the_page_in_the_same_form_and_to_no_program() -> None:
     assert found == ["other.html#x", "run.json"]
 
 
-def test_a_cell_says_where_it_comes_from() -> None:
-    view = View((Column("key"), Column("n", "n")), (("x", 1.0),))
-    text = html.render(Page("p", (Section("s", "S", (Table(view, sources=(("", "launches.n"),)),)),)))
-    assert Elements(text).all("td") == [{"class": "number", "data-order": "1.0", "title": "launches.n"}]
+def test_a_number_names_its_source_and_each_source_is_there_once() -> None:
+    view = View((Column("key"), Column("n", "n", "", ".1f")), (("x", 1.0), ("y", 2.0)))
+    table = Table(view, sources=(("", "launches.n"), ("", "launches.n")))
+    fact = TracedNumber(52.84, Provenance("ncu", "a / b", launch=3), ".1f", "%")
+    words = Text((sentence("at {} of {}", fact, "<b>"),))
+    text = html.render(Page("p", (Section("s", "S", (table, words)),)))
+    assert Elements(text).all("td") == [
+        {"class": "n", "data-o": "1", "data-s": "0"},
+        {"class": "n", "data-o": "2", "data-s": "0"},
+    ]
+    assert 'at <span class="fact" data-s="1">52.8%</span> of &lt;b&gt;' in text
+    assert '<script type="application/json" id="sources">["launches.n","ncu, launch 3: a / b"]</script>' in text
 
 
-def test_a_missing_library_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(FiprofError, match="jinja2") as caught:
-        html.render(Page("p", ()))
-    assert caught.value.remedy == "pip install 'fiprof[report]'"
+def test_without_the_charts_library_each_chart_stands_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    text = html.render(pages.demo())
+    assert text.count('<details class="characters" open>') == 2
+    assert text.count("pip install &#39;fiprof[report]&#39;") == 1
 
 
 def test_the_stylesheet_has_both_schemes_and_print() -> None:
     assert html.render(Page("p", ())).startswith("<!DOCTYPE html>")
     style = re.search(r"<style>(.*?)</style>", html.render(Page("p", ())), re.DOTALL)
-    assert style and "prefers-color-scheme: dark" in style[1] and "@media print" in style[1]
+    assert style and "light-dark(" in style[1] and "@media print" in style[1]
     assert "&#" not in style[1] and "&gt;" not in style[1]

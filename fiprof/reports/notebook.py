@@ -1,9 +1,9 @@
-"""A run in a notebook: its tables as DataFrames, and the report's charts as plotly figures."""
+"""A run in a notebook: its tables as DataFrames, and the report's charts as Altair charts."""
 
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import roofline, stalls
 from fiprof.analysis import show as show_report
@@ -21,7 +21,13 @@ from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
+    from altair import LayerChart
+
+
+NOTEBOOK_PX = 760
+"""Width of a chart."""
+VEGALITE = "application/vnd.vegalite.v6+json"
+"""What a notebook calls a chart of Vega-Lite."""
 
 
 class OpenedRun(Run):
@@ -31,27 +37,27 @@ class OpenedRun(Run):
     cannot be read, and says why where the run has nothing of the kind.
     """
 
-    def roofline(self, kernel: str = "") -> Figure:
+    def roofline(self, kernel: str = "") -> LayerChart:
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
         return _figure(charts.roofline_chart(roofline.roofline(self, wanted=Selection(kernel))))
 
-    def stalls(self, kernel: str = "") -> Figure:
+    def stalls(self, kernel: str = "") -> LayerChart:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
         return _figure(charts.stalls_chart(stalls.stalls(self, wanted=Selection(kernel))))
 
-    def occupancy(self) -> Figure:
+    def occupancy(self) -> LayerChart:
         """Achieved and theoretical occupancy of each launch."""
         return _figure(charts.occupancy_chart(show_report.show(self)))
 
-    def timeline(self) -> Figure:
+    def timeline(self) -> LayerChart:
         """Kernels, calls, phases and the hardware's levels on one time axis."""
         return _figure(self._traced(charts_timeline.timeline_chart(self.once(Analyses)), "timeline"))
 
-    def memory(self) -> Figure:
+    def memory(self) -> LayerChart:
         """Device memory over time."""
         return _figure(self._traced(charts_time.memory_chart(self), "allocations"))
 
-    def gpu_time(self) -> Figure:
+    def gpu_time(self) -> LayerChart:
         """Each kernel's share of the GPU's time, of a run of one case or of a program."""
         if len(self.cases) > 1:
             raise FiprofError(
@@ -101,26 +107,28 @@ def _text(value: object) -> str:
     return html.escape(escape_control(str(value)))
 
 
-def _figure(chart: Chart) -> Figure:
+def _figure(chart: Chart) -> LayerChart:
     """The chart's figure; where a notebook cannot show it, the chart in characters."""
     try:
-        import plotly.graph_objects as go
+        import altair as alt
+        import vl_convert
     except ImportError as error:
-        raise FiprofError("a chart needs plotly, which is not installed", "pip install 'fiprof[report]'") from error
+        raise FiprofError(
+            f"a chart needs {error.name}, which is not installed", "pip install 'fiprof[report]'"
+        ) from error
 
-    class WithText(go.Figure):  # type: ignore[misc]
-        """A figure that has itself in characters beside it."""
+    class WithText(alt.LayerChart):  # type: ignore[misc]
+        """A figure that a notebook shows without a network: as Vega-Lite, as a picture, or in characters."""
 
-        def _ipython_display_(self) -> None:
-            from IPython.display import display
+        def _repr_mimebundle_(self, *args: Any, **kwds: Any) -> Any:
+            if alt.renderers.active != "default":
+                return super()._repr_mimebundle_(*args, **kwds)
+            spec = self.to_dict()
+            picture = vl_convert.vegalite_to_svg(spec)
+            shown = {VEGALITE: spec, "image/svg+xml": picture, "text/plain": chart.text or chart.title}
+            return shown, {"image/svg+xml": {"needs_background": "light"}}
 
-            bundle = self._repr_mimebundle_(None, None)
-            if bundle:
-                display({"text/plain": chart.text or chart.title, **bundle}, raw=True)
-            else:
-                super()._ipython_display_()
-
-    return WithText(chart.figure())
+    return WithText.from_dict({**chart.figure().to_dict(validate=False), "width": NOTEBOOK_PX}, validate=False)
 
 
 def _frame(document: Document) -> pd.DataFrame:

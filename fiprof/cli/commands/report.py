@@ -58,7 +58,6 @@ def command(
     The paths go to standard output.
     """
     from fiprof.reports.bundle import write_bundle, write_report
-    from fiprof.reports.pages import html
     from fiprof.reports.report import report, warnings
 
     folders = [archive.find(run) for run in runs]
@@ -67,9 +66,6 @@ def command(
     opened = [open_run(each)[0] for each in folders]
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
-    if format_ is None and (missing := html.missing()):
-        output.message(f"warning: report.md alone: {missing}")
-        suffixes = ("md",)
     made = report(opened, defaults=_defaults())
     for text in warnings(made):
         output.message(f"warning: {text}")

@@ -1,162 +1,50 @@
-"""Charts of launches: each in characters and as a plotly figure that is made when shown."""
+"""Charts of launches: each in characters and as an Altair chart that is made when shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from fiprof.analysis import roofline
 from fiprof.model.quantities import SHARED_MEMORY, metric
-from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import (
-    GREY,
-    bar,
-    bars,
-    colours,
-    escaped,
-    figure,
-    hover,
-    keys_of,
-    label,
-    log_axis,
-    scatter,
-)
+from fiprof.reports.pages import colours, plot, vega
 from fiprof.reports.pages.page import Chart
+from fiprof.reports.pages.vega import Bar, Row, number
 from fiprof.reports.roofline_chart import chart as chart_in_characters
 from fiprof.reports.words import entry, phrase, worded
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from altair import LayerChart
 
-    from fiprof.analysis.roofline import LaunchRoofline, Rooflines
+    from fiprof.analysis.roofline import Rooflines
     from fiprof.analysis.show import Figures, LaunchFigures
     from fiprof.analysis.stalls import LaunchStalls, StallReport
-
-    _Placed = tuple[LaunchRoofline, roofline.MemoryRoof, tuple[float, float]]
 
 T = TypeVar("T", "LaunchStalls", "LaunchFigures")
 
 MOST_BARS = 40
 """Launches that a chart of bars shows: those that took most time."""
-MOST_NUMBERED = 40
-"""Points with their launch's number beside them; more are named under the mouse alone."""
 SMALLEST_REASON = 0.01
 """A stall reason that has less in every launch is drawn with the others."""
 
 
-# The roofline
-
-
 def roofline_chart(rooflines: Rooflines) -> Chart:
     """Launches under the roofs of the GPU, both axes logarithmic."""
+    from fiprof.reports.pages import charts_roofline
+
     placed = [item for item in rooflines.launches if item.roof is not None]
     without, moving = len(rooflines.launches) - len(placed), sum(item.work is None for item in placed)
     return Chart(
         anchor="chart-roofline",
         title="Roofline",
         text=chart_in_characters(rooflines, width=plot.WIDTH),
-        figure=lambda: _roofline(placed),
+        figure=lambda: charts_roofline.figure(placed),
         caption=phrase(
             "chart.roofline",
             bytes=phrase("chart.roofline_bytes", count=moving) if moving else "",
             without=phrase("chart.roofline_without", count=without) if without else "",
         ),
-        hint=phrase("chart.roofline_hint"),
+        hint=phrase("chart.roofline_hint") if len(placed) <= charts_roofline.MOST_NUMBERED else "",
     )
-
-
-def _roofline(placed: Sequence[LaunchRoofline]) -> Figure:
-    memories = {level: high for level, (_, high) in roofline.memory_roofs(placed).items()}
-    works = {kind: high for kind, (_, high) in roofline.compute_roofs(placed).items()}
-    x = [memory.flop_per_byte for item in placed for memory in item.memories if memory.flop_per_byte]
-    x += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
-    left, right = (min(x, default=0.1) / 3, max(x, default=10.0) * 4)
-    edge = left * 1.1
-    points = [(item, memory, at) for item in placed for memory in item.memories if (at := item.point(memory, edge))]
-    y = [ops / 1e12 for _, _, (_, ops) in points] + [roof / 1e12 for roof in works.values()]
-    top = max(y, default=1.0) * 2
-    bottom = min(y, default=0.1) / 3
-    traces: list[Any] = []
-    for level, bandwidth in memories.items():
-        # To the ridge with the highest compute roof; without one to the right end.
-        end = min(right, max(works.values()) / bandwidth) if works else right
-        traces.append(_roof(level, f"{bandwidth / 1e12:.2f} TB/s", [left, end], [bandwidth * left, bandwidth * end]))
-    for kind, roof in works.items():
-        start = roof / max(memories.values()) if memories else left
-        traces.append(_roof(kind, f"{roof / 1e12:.1f} TFLOP/s", [max(left, start), right], [roof, roof]))
-    kernels = colours([item.kernel for item in placed])
-    for name, (colour, _) in kernels.items():
-        mine = [point for point in points if point[0].kernel == name and _first(*point[:2])]
-        traces.append(_points(mine, label(name), [colour] * len(mine), "circle", numbered=len(placed) <= MOST_NUMBERED))
-    for other, symbol in ((roofline.Level.L2, "square-open"), (roofline.Level.L1, "diamond-open")):
-        mine = [point for point in points if point[1].level == other and not _first(*point[:2])]
-        traces.append(_points(mine, f"over {other}'s bytes", [kernels[item.kernel][0] for item, _, _ in mine], symbol))
-    return figure(
-        traces,
-        height=560,
-        xaxis=log_axis("arithmetic intensity, FLOP/byte", left, right),
-        yaxis=log_axis("achieved, TFLOP/s", bottom, top),
-    )
-
-
-def _first(item: LaunchRoofline, memory: roofline.MemoryRoof) -> bool:
-    """Whether it is the point that is shown at first: over DRAM, or over the busiest memory without work."""
-    return item.work is None or memory.level == roofline.Level.DRAM
-
-
-def _points(points: Sequence[_Placed], name: str, colour: Sequence[str], symbol: str, *, numbered: bool = False) -> Any:
-    """Launches over the bytes of a memory; those of L2 and L1 when the legend asks for them."""
-    return scatter(
-        [intensity for _, _, (intensity, _) in points],
-        [ops / 1e12 for _, _, (_, ops) in points],
-        mode="markers+text" if numbered else "markers",
-        text=[str(item.launch) for item, _, _ in points],
-        textposition="bottom right",
-        marker={"symbol": symbol, "size": 11, "color": list(colour), "line": {"width": 1.5, "color": list(colour)}},
-        name=name,
-        visible=True if symbol == "circle" else "legendonly",
-        hovertext=[_point(item, memory) for item, memory, _ in points],
-    )
-
-
-def _roof(name: str, value: str, x: list[float], ops: list[float]) -> Any:
-    """A line with its name at the end, and points along it for the mouse."""
-    steps = 24
-    xs = [x[0] * (x[1] / x[0]) ** (i / steps) for i in range(steps + 1)]
-    ys = [ops[0] * (ops[1] / ops[0]) ** (i / steps) / 1e12 for i in range(steps + 1)]
-    sloped = ops[0] != ops[1]
-    at = steps // 3 if sloped else steps - 1
-    return scatter(
-        xs,
-        ys,
-        mode="lines+text",
-        text=[f"{escaped(name)} {value}" if i == at else "" for i in range(steps + 1)],
-        textposition="bottom right" if sloped else "top left",
-        line={"color": GREY, "width": 1.5, "dash": "solid" if sloped else "dash"},
-        showlegend=False,
-        hovertext=hover(f"{name} roof", [("peak at the measured clock", value)]),
-    )
-
-
-def _point(item: LaunchRoofline, memory: roofline.MemoryRoof) -> str:
-    traffic = f"{memory.bytes_per_second / 1e9:,.1f} GB/s, {memory.share:.1%} of its peak"
-    rows = [
-        ("case", item.label),
-        ("duration (ncu)", _number(item.duration_us, ",.2f", "µs")),
-        (f"{memory.level} traffic", traffic),
-    ]
-    if item.work is not None:
-        roof = f"{item.roof}: {(item.attainable_ops_per_second or 0) / 1e12:,.2f} TFLOP/s"
-        rows[2:2] = [
-            ("achieved", f"{item.work.ops_per_second / 1e12:,.2f} TFLOP/s of {item.work.kind}"),
-            ("intensity", f"{memory.flop_per_byte:,.3g} FLOP/byte of {memory.level}"),
-        ]
-        rows += [("lowest roof", roof), ("share of it", _number(item.share, ".1%"))]
-    return hover(f"launch {item.launch} · {item.kernel}", rows)
-
-
-def _number(value: float | None, spec: str, unit: str = "") -> str:
-    return "" if value is None else f"{value:{spec}} {unit}".rstrip()
 
 
 # Stalls
@@ -186,9 +74,9 @@ def _representatives(launches: Sequence[T], time_us: Callable[[T], float | None]
     return sorted(longest, key=lambda item: item.launch or 0)
 
 
-def _names(launches: Sequence[LaunchStalls] | Sequence[LaunchFigures]) -> list[str]:
-    """What stands beside the launches' bars."""
-    return [f"{item.launch} · {item.label}" for item in launches]
+def _name(item: LaunchStalls | LaunchFigures) -> str:
+    """What stands over a launch's bars."""
+    return f"{item.launch} · {item.label}"
 
 
 def _only(shown: int, all_: int) -> str:
@@ -214,33 +102,31 @@ def _weights(item: LaunchStalls, reasons: Sequence[str]) -> dict[str, float]:
     return {**found, _OTHER: sum(weights.values())}
 
 
-def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> Figure:
-    palette = colours(reasons)
-    weights = [_weights(item, reasons) for item in launches]
-    traces = []
-    for reason in (*reasons, _OTHER):
-        colour, pattern = palette.get(reason, (GREY, ""))
-        shares = [found[reason] for found in weights]
-        if any(shares):
-            texts = [_stall(item, reason, share) for item, share in zip(launches, shares, strict=True)]
-            drawn = {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "size": 6}
-            marker = {"color": colour, "pattern": drawn}
-            values = [100 * share for share in shares]
-            traces.append(bar(keys_of(launches), values, texts, name=escaped(reason), marker=marker))
-    layout = {"barmode": "stack", "bargap": 0.25, "legend": {"traceorder": "normal"}}
-    return bars(traces, _names(launches), "share of the warps' time, %", most=100, around=190, **layout)
+def _stalls(launches: Sequence[LaunchStalls], reasons: Sequence[str]) -> LayerChart:
+    palette = {reason: colours.stall(reason) for reason in (*reasons, _OTHER)}
+    made = []
+    for item in launches:
+        bars, start = [], 0.0
+        for reason, share in _weights(item, reasons).items():
+            if share:
+                bars.append(Bar(reason, start, start + 100 * share, _stall(item, reason, share), reason))
+            start += 100 * share
+        made.append(Row(_name(item), tuple(bars)))
+    shown = {bar.key for row in made for bar in row.bars}
+    palette = {reason: colour for reason, colour in palette.items() if reason in shown}
+    return vega.rows(made, palette, title="share of the warps' time", most=100)
 
 
-def _stall(item: LaunchStalls, reason: str, share: float) -> str:
+def _stall(item: LaunchStalls, reason: str, share: float) -> vega.Tip:
     stall = next((stall for stall in item.stalls if stall.reason == reason), None)
     rows = [("share of the warps' time", f"{share:.1%}")]
     if stall is not None:
         rows += [
-            ("warps per issue", _number(stall.warps_per_issue, ".2f")),
-            ("share of the samples", _number(stall.sampled_share, ".1%")),
+            ("warps per issue", number(stall.warps_per_issue, ".2f")),
+            ("share of the samples", number(stall.sampled_share and 100 * stall.sampled_share, ".1f", "%")),
             ("meaning", f"warps {entry('stall_meaning', reason)}"),
         ]
-    return hover(f"{reason} · launch {item.launch} · {item.kernel}", [*rows, ("case", item.label)])
+    return vega.tip(f"{reason} · launch {item.launch} · {item.kernel}", [*rows, ("case", item.label)])
 
 
 # Occupancy
@@ -256,7 +142,7 @@ def occupancy_chart(figures: Figures) -> Chart:
         plot.Bar(
             f"{item.launch} {item.label}",
             (ACHIEVED.of(item.row) or 0.0) / 100,
-            f"{ACHIEVED.of(item.row):.1f} of {_number(THEORETICAL.of(item.row), '.1f', '%') or '–'}",
+            f"{ACHIEVED.of(item.row):.1f} of {number(THEORETICAL.of(item.row), '.1f', '%') or '–'}",
         )
         for item in launches
     ]
@@ -269,37 +155,24 @@ def occupancy_chart(figures: Figures) -> Chart:
     )
 
 
-def _occupancy(launches: Sequence[LaunchFigures]) -> Figure:
-    texts = [
-        hover(
-            f"launch {item.launch} · {item.kernel}",
-            [
-                ("case", item.label),
-                ("achieved", _number(ACHIEVED.of(item.row), ".2f", "%")),
-                ("theoretical", _number(THEORETICAL.of(item.row), ".2f", "%")),
-                ("limited by", ", ".join(map(worded, item.occupancy.limiters))),
-                ("waves", _number(metric("waves_per_sm").of(item.row), ".2f")),
-                ("registers a thread", _number(metric("registers_per_thread").of(item.row), ".0f")),
-                ("shared memory a block", _number(SHARED_MEMORY.of(item.row), ".2f", "kB")),
-            ],
-        )
-        for item in launches
-    ]
-    keys = keys_of(launches)
-    achieved, theoretical = colours(["achieved", "theoretical"]).values()
-    line = {"symbol": "line-ns", "size": 18, "line": {"width": 3, "color": theoretical[0]}}
-    traces = [
-        bar(keys, [ACHIEVED.of(item.row) for item in launches], texts, name="achieved", marker={"color": achieved[0]}),
-        scatter(
-            [THEORETICAL.of(item.row) for item in launches],
-            keys,
-            mode="markers",
-            name="theoretical",
-            marker=line,
-            hovertext=texts,
-        ),
-    ]
-    return bars(traces, _names(launches), "occupancy, %", most=104, around=150, bargap=0.35)
+def _occupancy(launches: Sequence[LaunchFigures]) -> LayerChart:
+    made, palette = [], {}
+    for item in launches:
+        achieved, theoretical = ACHIEVED.of(item.row) or 0.0, THEORETICAL.of(item.row)
+        told = [
+            ("case", item.label),
+            ("achieved", number(achieved, ".2f", "%")),
+            ("theoretical", number(theoretical, ".2f", "%")),
+            ("limited by", ", ".join(map(worded, item.occupancy.limiters))),
+            ("waves", number(metric("waves_per_sm").of(item.row), ".2f")),
+            ("registers a thread", number(metric("registers_per_thread").of(item.row), ".0f")),
+            ("shared memory a block", number(SHARED_MEMORY.of(item.row), ".2f", "kB")),
+        ]
+        family, palette[family] = colours.kernel(item.kernel)
+        bar = Bar(family, 0, achieved, vega.tip(f"launch {item.launch} · {item.kernel}", told))
+        words = f"{achieved:.1f} of {number(theoretical, '.1f') or '–'}%"
+        made.append(Row(_name(item), (bar,), words, tick=theoretical))
+    return vega.rows(made, palette, title="achieved occupancy; the line is the theoretical one", most=100)
 
 
 # Use of the hardware
@@ -333,17 +206,14 @@ def use_chart(figures: Figures) -> Chart:
     )
 
 
-def _use(launches: Sequence[LaunchFigures]) -> Figure:
-    traces = []
-    for (name, use), (colour, _) in zip(USES.items(), colours(list(USES)).values(), strict=True):
-        texts = [
-            hover(
-                f"launch {item.launch} · {item.kernel}",
-                [("case", item.label), (name, _number(use.of(item.row), ".1f", "% of its peak"))],
-            )
-            for item in launches
-        ]
-        values = [use.of(item.row) for item in launches]
-        traces.append(bar(keys_of(launches), values, texts, name=name, marker={"color": colour}))
-    layout = {"barmode": "group", "bargap": 0.25}
-    return bars(traces, _names(launches), "use, % of its peak", most=104, around=150 + 26 * len(launches), **layout)
+def _use(launches: Sequence[LaunchFigures]) -> LayerChart:
+    made = []
+    for item in launches:
+        bars = []
+        for name, use in USES.items():
+            if (value := use.of(item.row)) is not None:
+                told = [("case", item.label), (name, number(value, ".1f", "% of its peak"))]
+                tip = vega.tip(f"launch {item.launch} · {item.kernel}", told)
+                bars.append(Bar(name, 0, min(value, 100.0), tip, f"{value:.0f}%"))
+        made.append(Row(_name(item), tuple(bars), below=True))
+    return vega.rows(made, {name: colours.UNITS[name] for name in USES}, title="use, share of the peak", most=110)

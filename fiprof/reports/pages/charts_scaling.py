@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from fiprof.reports.pages import plot
-from fiprof.reports.pages.figures import (
-    GREY,
-    category_axis,
-    colours,
-    escaped,
-    figure,
-    hover,
-    label,
-    log_axis,
-    scatter,
-)
+from fiprof.reports.pages import colours, plot, vega
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import Column, Value, View
 from fiprof.reports.writers.terminal import table_lines
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from altair import LayerChart
+
+HEIGHT = 400
+LABEL_PX = 14
+"""Between the middles of two lines' names."""
+MOST_TICKS = 12
+"""Sizes that have a tick each; more have those of the logarithm."""
+NAMES_PX = 190
+"""Most of the width that the lines' names have at the right."""
+CELL_PX = 44
+"""Height of a cell of a heat map."""
+LOW, HIGH = "#dbe9f6", "#08519c"
+"""Colours of a heat map's shares 0 and 1."""
+Names = tuple[str, str]
+"""Name and unit of an axis; a count has no unit."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,14 @@ class Point:
     """Names and values with units, for the mouse."""
 
 
+class Drawn(StrEnum):
+    """How a series is drawn."""
+
+    BOTH = "both"
+    POINTS = "points"
+    LINE = "line"
+
+
 @dataclass(frozen=True)
 class Series:
     """Measurements that belong together."""
@@ -49,100 +61,101 @@ class Series:
     name: str
     points: tuple[Point, ...]
     """In the order of x."""
-    dots: bool = False
-    """Points alone, no line between them."""
+    colour: str = ""
+    """One of ``colours``; by its place among the series without."""
+    drawn: Drawn = Drawn.BOTH
 
 
 def scaling_chart(
     title: str,
     series: Sequence[Series],
     *,
-    x: tuple[str, str],
-    y: tuple[str, str],
+    x: Names,
+    y: Names,
     anchor: str,
     caption: str = "",
     roofs: Sequence[tuple[str, float]] = (),
 ) -> Chart:
-    """Curves over both logarithms; points that are not above 0 are left out.
+    """Lines or points over both logarithms; what is not above 0 is left out.
 
-    x, y: name and unit of the axes (unit empty for a count). roofs: names and values in the unit of y, drawn across.
+    roofs: names and values in the unit of y, drawn across.
     """
-    kept = [
-        Series(item.name, tuple(point for point in item.points if point.x > 0 and point.y > 0), item.dots)
-        for item in series
-    ]
+    kept = [replace(item, points=tuple(each for each in item.points if each.x > 0 and each.y > 0)) for item in series]
     kept = [item for item in kept if item.points]
-    names = [", ".join(filter(None, words)) for words in (x, y)]
-    text = plot.scatter(
-        [(item.name, [(point.x, point.y) for point in item.points]) for item in kept], x=names[0], y=names[1]
-    )
-    return Chart(anchor, title, text, lambda: _scaling(kept, names, x, y, roofs), caption)
+    plotted = [(item.name, [(point.x, point.y) for point in item.points]) for item in kept]
+    text = plot.scatter(plotted, x=_named(x), y=_named(y))
+    return Chart(anchor, title, text, lambda: _scaling(kept, x, y, roofs), caption)
 
 
-def _scaling(
-    series: Sequence[Series],
-    names: Sequence[str],
-    x: tuple[str, str],
-    y: tuple[str, str],
-    roofs: Sequence[tuple[str, float]],
-) -> Figure:
-    xs = [point.x for item in series for point in item.points] or [1.0]
-    ys = [point.y for item in series for point in item.points] or [1.0]
-    ys += [value for _, value in roofs if value > 0]
-    palette = colours([item.name for item in series])
-    traces: list[Any] = []
-    for number, item in enumerate(series):
-        colour, pattern = palette[item.name]
-        ends = [(point.y if e is None else e for e in (point.low, point.high)) for point in item.points]
-        lows, highs = zip(*ends, strict=True)
-        ys_of = [point.y for point in item.points]
-        traces.append(
-            scatter(
-                [point.x for point in item.points],
-                ys_of,
-                error_y={
-                    "type": "data",
-                    "symmetric": False,
-                    "array": [high - y for high, y in zip(highs, ys_of, strict=True)],
-                    "arrayminus": [y - low for low, y in zip(lows, ys_of, strict=True)],
-                    "color": colour,
-                    "thickness": 1,
-                },
-                mode="markers" if item.dots else "lines+markers",
-                name=label(item.name),
-                line={"color": colour, "width": 2, "dash": "dot" if pattern else "solid"},
-                marker={"size": 8, "symbol": ("circle", "square", "diamond", "cross", "triangle-up")[number % 5]},
-                hovertext=[_scaled(item, point, x, y) for point in item.points],
-            )
-        )
-    left, right = min(xs) / 1.3, max(xs) * 1.3
-    for name, value in roofs:
-        traces.append(
-            scatter(
-                [left, right], [value, value], mode="lines+text", text=["", escaped(f"{name} {value:,.4g} {y[1]}")],
-                textposition="bottom left", line={"color": GREY, "width": 1.5, "dash": "dash"}, showlegend=False,
-                hoverinfo="skip",
-            )
-        )  # fmt: skip
-    ticks = sorted(set(xs))
-    return figure(
-        traces,
-        height=470,
-        xaxis=log_axis(names[0], left, right)
-        | (
-            {"tickmode": "array", "tickvals": ticks, "ticktext": [f"{t:,.10g}" for t in ticks]}
-            if len(ticks) <= 12
-            else {}
-        ),
-        yaxis=log_axis(names[1], min(ys) / 1.6, max(ys) * 1.6),
-    )
+def _scaling(series: Sequence[Series], x: Names, y: Names, roofs: Sequence[tuple[str, float]]) -> LayerChart:
+    import altair as alt
+
+    each = [point for item in series for point in item.points]
+    xs = [point.x for point in each] or [1.0]
+    across = [(name, value) for name, value in roofs if value > 0]
+    ys = [end for point in each for end in (point.y, point.low, point.high) if end and end > 0]
+    ys = [*ys, *(value for _, value in across)] or [1.0]
+    left, right, bottom, top = min(xs) / 1.15, max(xs) * 1.15, min(ys) / 1.4, max(ys) * 1.4
+    order = colours.series([item.name for item in series])
+    palette = {item.name: item.colour or order[item.name] for item in series}
+    points = [
+        {
+            "x": point.x, "y": point.y, "low": point.low or point.y, "high": point.high or point.y, "key": item.name,
+            "drawn": str(item.drawn), "tip": _scaled(item, point, x, y),
+        }
+        for item in series for point in item.points
+    ]  # fmt: skip
+    ends = [(item.name, item.points[-1].x, item.points[-1].y) for item in series]
+    ends += [(f"{name} {value:,.4g} {y[1]}", right, value) for name, value in across]
+    labels = _spread(ends, bottom, top)
+    longest = max((len(label["name"]) for label in labels), default=0) * vega.CHAR_PX + 20
+    names_px = f"min({longest:.0f}, {NAMES_PX}, width * 0.4)"
+    ticks = {"values": sorted(set(xs))} if len(set(xs)) <= MOST_TICKS else {}
+    along = alt.Scale(type="log", domain=[left, right], nice=False, range=[0, {"expr": f"width - {names_px}"}])
+    right_of = alt.X("x:Q", scale=along, axis=vega.axis(_named(x), **ticks))
+    scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
+    above = alt.Y("y:Q", scale=scale, axis=vega.axis(_named(y)))
+    color = vega.keyed("Color", palette)
+    drawn, named = vega.marks(points), vega.marks(labels)
+    column, height = alt.value(alt.expr(f"width - {names_px} + 12")), alt.value(alt.expr("datum.at"))
+    lines = drawn.transform_filter("datum.drawn != 'points'").mark_line(strokeWidth=2)
+    dots = drawn.transform_filter("datum.drawn != 'line'").mark_point(size=60, filled=True, opacity=1, tooltip=vega.TIP)
+    dashes = vega.marks([{"x": left, "x2": right, "y": value} for _, value in across])
+    words = named.mark_text(align="left", baseline="middle", dx=4, limit={"expr": f"{names_px} - 16"})
+    layers = [
+        dashes.mark_rule(color=colours.GREY, strokeWidth=1.5, strokeDash=[5, 4]).encode(right_of, above, x2="x2"),
+        lines.encode(right_of, above, color),
+        drawn.mark_rule(strokeWidth=1).encode(right_of, alt.Y("low:Q"), color, y2="high"),
+        dots.encode(right_of, above, color),
+        named.mark_rule(strokeWidth=0.8, color=colours.GREY).encode(right_of, above, x2=column, y2=height),
+        words.encode(x=column, y=height, text="name:N"),
+    ]
+    return vega.figure(layers, height=HEIGHT)
 
 
-def _scaled(item: Series, point: Point, x: tuple[str, str], y: tuple[str, str]) -> str:
+def _named(axis: Names) -> str:
+    return ", ".join(filter(None, axis))
+
+
+def _spread(ends: Sequence[tuple[str, float, float]], bottom: float, top: float) -> list[dict[str, Any]]:
+    """Names of lines at their ends, moved apart: ``at`` is the height in pixels from the top."""
+    wanted = sorted((HEIGHT * (1 - math.log(y / bottom) / math.log(top / bottom)), name, x, y) for name, x, y in ends)
+    heights: list[float] = []
+    for at, *_ in wanted:
+        heights.append(max(at, heights[-1] + LABEL_PX) if heights else at)
+    lowest = HEIGHT - 4.0
+    for i in reversed(range(len(heights))):
+        heights[i] = min(heights[i], lowest)
+        lowest = heights[i] - LABEL_PX
+    placed = zip(wanted, heights, strict=True)
+    return [{"name": vega.text(name), "x": x, "y": y, "at": at} for (_, name, x, y), at in placed]
+
+
+def _scaled(item: Series, point: Point, x: Names, y: Names) -> vega.Tip:
     rows = [(x[0], f"{point.x:,.10g} {x[1]}".rstrip()), (y[0], f"{point.y:,.5g} {y[1]}".rstrip())]
     if point.low is not None and point.high is not None and math.isfinite(point.low + point.high):
         rows.append(("confidence interval", f"{point.low:,.5g} to {point.high:,.5g} {y[1]}".rstrip()))
-    return hover(point.name or item.name, [*rows, *point.details])
+    return vega.tip(point.name or item.name, [*rows, *point.details])
 
 
 @dataclass(frozen=True)
@@ -162,30 +175,46 @@ class Cell:
 def heat_map(title: str, cells: Sequence[Cell], *, x: str, y: str, anchor: str, caption: str = "") -> Chart:
     """Cells over two parameters, in the order in which their values come first.
 
-    x, y: the parameters' names. In a cell stand its words and its share in percent.
+    x, y: the parameters' names. In a cell stand its words, and under them its share in percent.
     """
     across, up = (list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in ("x", "y"))
     told = {(cell.x, cell.y): " ".join(filter(None, (cell.words, _percent(cell)))) for cell in cells}
     columns = (Column("y", f"{y} \\ {x}"), *(Column(f"x{i}", name) for i, name in enumerate(across)))
-    lines: tuple[tuple[Value, ...], ...] = tuple((row, *(told.get((name, row), "–") for name in across)) for row in up)
+    lines: tuple[tuple[Value, ...], ...] = tuple(
+        (row, *(told.get((name, row)) or "–" for name in across)) for row in up
+    )
     tables = table_lines(View(columns, lines), width=plot.WIDTH) if cells else []
     text = "\n\n".join("\n".join(line.rstrip() for line in table) for table in tables)
-    return Chart(anchor, title, text, lambda: _heat_map(cells, across, up, (x, y)), caption)
+    return Chart(anchor, title, text, lambda: _heat_map(cells, across, up, x, y), caption)
 
 
 def _percent(cell: Cell) -> str:
     return "" if cell.share is None else f"{cell.share:.0%}"
 
 
-def _heat_map(cells: Sequence[Cell], across: Sequence[str], up: Sequence[str], names: tuple[str, str]) -> Figure:
-    import plotly.graph_objects as go
+def _heat_map(cells: Sequence[Cell], across: list[str], up: list[str], x: str, y: str) -> LayerChart:
+    import altair as alt
 
-    found = {(cell.x, cell.y): cell for cell in cells}
-    rows = [[found.get((name, row)) for name in across] for row in up]
-    trace = go.Heatmap(
-        x=list(across), y=list(up), z=[[cell.share if cell else None for cell in row] for row in rows],
-        text=[[escaped(f"{cell.words} {_percent(cell)}".strip()) if cell else "" for cell in row] for row in rows],
-        texttemplate="%{text}", hoverinfo="text", zmin=0, zmax=1, colorscale="Blues", showscale=False, xgap=2, ygap=2,
-    )  # fmt: skip
-    upwards = category_axis(list(up), list(up), title={"text": escaped(names[1])})
-    return figure([trace], height=100 + 34 * len(up), xaxis={"type": "category", "title": names[0]}, yaxis=upwards)
+    drawn = []
+    for cell in cells:
+        colour = colours.GREY if cell.share is None else colours.between(LOW, HIGH, min(max(cell.share, 0.0), 1.0))
+        title = f"{x} {cell.x}, {y} {cell.y}"
+        rows = [("best", cell.words), ("share", _percent(cell)), *cell.details]
+        drawn.append({
+            "x": vega.text(cell.x), "y": vega.text(cell.y), "fill": colour, "ink": colours.ink(colour),
+            "words": cell.words, "share": _percent(cell) or "–", "tip": vega.tip(title, rows),
+        })  # fmt: skip
+    scale = alt.Scale(paddingInner=0.03, paddingOuter=0)
+    plain = {"domain": False, "ticks": False}
+    left = alt.Y("y:N", sort=list(map(vega.text, up)), scale=scale, axis=alt.Axis(title=y, **plain))
+    above = alt.Axis(title=x, orient="top", labelAngle=0, **plain)
+    top = alt.X("x:N", sort=list(map(vega.text, across)), scale=scale, axis=above)
+    base = vega.marks(drawn).encode(top, left)
+    ink = alt.Color("ink:N", scale=None)
+    room = f"width / {len(across)} - 4"
+    layers = [
+        base.mark_rect(tooltip=vega.TIP).encode(fill=alt.Fill("fill:N", scale=None)),
+        base.mark_text(dy=-7, fontSize=11, limit={"expr": room}).encode(ink, text="words:N"),
+        base.mark_text(dy=8, fontWeight="bold").encode(ink, text="share:N"),
+    ]
+    return vega.figure(layers, height=CELL_PX * len(up))

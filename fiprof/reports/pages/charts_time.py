@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING
 
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
-from fiprof.reports.pages import plot
+from fiprof.reports.pages import colours, plot, vega
 from fiprof.reports.pages.charts import MOST_BARS
-from fiprof.reports.pages.figures import (
-    axis,
-    bar,
-    bars,
-    colours,
-    escaped,
-    figure,
-    hover,
-    keys_of,
-    scatter,
-)
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, View
@@ -30,9 +19,9 @@ from fiprof.reports.writers import render
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
+    from altair import LayerChart
 
-MEMORY_POINTS = 1500
+MEMORY_POINTS = 600
 
 
 # The GPU's time by kernel
@@ -115,31 +104,20 @@ def gpu_time_chart(what: GpuTime) -> Chart:
     )
 
 
-def _gpu_time(kernels: Sequence[KernelTime]) -> Figure:
-    texts = [
-        hover(
-            item.kernel,
-            [
-                ("share of the kernels' time", f"{item.share:.2%}"),
-                ("time", time_words(item.total_us)),
-                ("executions", f"{item.count:,}"),
-                ("mean", time_words(item.total_us / item.count) if item.count else ""),
-            ],
-        )
-        for item in kernels
-    ]
-    trace = bar(
-        keys_of(kernels),
-        [100 * item.share for item in kernels],
-        texts,
-        marker={"color": colours(["time"])["time"][0]},
-        text=[f"{item.share:.1%}" for item in kernels],
-        textposition="outside",
-        cliponaxis=False,
-    )
-    most = 115 * max((item.share for item in kernels), default=1.0)
-    names, layout = [item.kernel for item in kernels], {"bargap": 0.3, "showlegend": False}
-    return bars([trace], names, "share of the kernels' time, %", most=most, around=80, **layout)
+def _gpu_time(kernels: Sequence[KernelTime]) -> LayerChart:
+    made, palette = [], {}
+    for item in kernels:
+        family, palette[family] = colours.kernel(item.kernel)
+        told = [
+            ("share of the kernels' time", f"{item.share:.2%}"),
+            ("time", time_words(item.total_us)),
+            ("executions", f"{item.count:,}"),
+            ("mean", time_words(item.total_us / item.count) if item.count else ""),
+        ]
+        bar = vega.Bar(family, 0, 100 * item.share, vega.tip(item.kernel, told))
+        made.append(vega.Row(item.kernel, (bar,), f"{item.share:.1%}  {time_words(item.total_us)}"))
+    most = 100 * max((item.share for item in kernels), default=1.0)
+    return vega.rows(made, palette, title="share of the kernels' time", most=most)
 
 
 # Device memory
@@ -188,30 +166,25 @@ def _memory_text(lines: dict[str, pd.DataFrame], start: float, end: float) -> st
     return render(View(columns, tuple(rows)), "table", width=plot.WIDTH)
 
 
-def _memory(lines: dict[str, pd.DataFrame]) -> Figure:
-    traces = []
-    for (name, group), (colour, _) in zip(lines.items(), colours(list(lines)).values(), strict=True):
-        kept = _thinned(group)
-        traces.append(
-            scatter(
-                kept["time_ns"] / 1e6,
-                kept["total_bytes"] / 1e6,
-                name=escaped(name),
-                mode="lines",
-                line={"shape": "hv", "color": colour, "width": 2},
-                fill="tozeroy" if len(lines) == 1 else None,
-                hovertemplate=f"<b>{escaped(name)}</b><br>device memory: %{{y:,.2f}} MB<br>time: %{{x:,.3f}} ms"
-                "<extra></extra>",
-            )
-        )
-    return figure(
-        traces,
-        height=320,
-        showlegend=len(lines) > 1,
-        xaxis=axis("time since the trace began, ms", separatethousands=True),
-        yaxis=axis("device memory, MB", rangemode="tozero", separatethousands=True),
-        hovermode="x",
-    )
+def _memory(lines: dict[str, pd.DataFrame]) -> LayerChart:
+    import altair as alt
+
+    palette = colours.series(list(lines))
+    points = [
+        {"t": time_ns / 1e6, "y": round(held / 1e6, 3), "key": name}
+        for name, group in lines.items()
+        for time_ns, held in _thinned(group)[["time_ns", "total_bytes"]].itertuples(index=False)
+    ]
+    tip = {
+        "expr": "{title: datum.key, 'time, ms': format(datum.t, ',.3f'), 'device memory, MB': format(datum.y, ',.2f')}"
+    }
+    drawn = vega.marks(points)
+    x = alt.X("t:Q", scale=alt.Scale(nice=False, zero=False), axis=vega.axis("time since the trace began, ms"))
+    y = alt.Y("y:Q", scale=alt.Scale(zero=True), axis=vega.axis("device memory, MB"))
+    color = vega.keyed("Color", palette, vega.legend(list(palette)))
+    area = drawn.mark_area(interpolate="step-after", fillOpacity=0.35 if len(lines) == 1 else 0, line=True)
+    layers = [area.encode(x, y, color), drawn.mark_point(size=90, opacity=0, tooltip=tip).encode(x, y)]
+    return vega.figure(layers, height=260)
 
 
 def _thinned(group: pd.DataFrame) -> pd.DataFrame:

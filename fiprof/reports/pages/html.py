@@ -1,101 +1,142 @@
 """A page as one HTML file: it needs no network, follows the reader's colour scheme, prints, and fits a phone.
 
-jinja2 writes it, plotly draws its charts, DataTables (as itables packages it) sorts its tables; the libraries' own
-files are in the page. Without JavaScript the tables stay tables, and each chart has its form in characters.
+jinja2 writes it, Vega-Lite draws its charts; the library is in the page where there are charts. Without it, or without
+JavaScript, each chart has its form in characters and the tables stay tables.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.resources
+import json
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from fiprof.errors import FiprofError
-from fiprof.model.provenance import numbers_of
+import jinja2
+from markupsafe import Markup
+
+from fiprof.model.provenance import TracedNumber, numbers_of
 from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
 from fiprof.reports.view import Column, Value, is_number, shown_columns, word
-from fiprof.reports.words import worded
+from fiprof.reports.words import phrase, worded
 from fiprof.text import escape_control, escape_lines, shorten
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 SUFFIX = ".html"
 LONGEST_CELL = 120
 """Characters of a name in a table; its title has all of them."""
 LONG_TABLE = 25
-"""Rows from which a table scrolls in a box of its own and can be searched."""
-PAGED_TABLE = 300
-"""Rows from which a table is shown in pages."""
+"""Rows from which a table scrolls in a box of its own."""
+AROUND_PX = 60
+"""Height of a chart's axis and legend, about."""
 CONTENTS_DEPTH = 2
 """Levels of sections in the table of contents."""
-
-LIBRARIES = ("jinja2", "plotly", "itables")
-"""Of the extra ``fiprof[report]``."""
+TEMPLATES = importlib.resources.files("fiprof.reports.pages").joinpath("templates")
 
 
 def render(page: Page) -> str:
-    """The page as a whole HTML file.
-
-    Raises FiprofError where a library of the extra ``fiprof[report]`` is missing.
-    """
+    """The page as a whole HTML file."""
     environment = _environment()
-    figures = _figures(page)
+    figures, missing = _figures(page)
     text: str = environment.get_template("page.html.j2").render(
         page=page,
         figures=figures,
-        plotly_js=_plotly_js() if figures else "",
-        tables_js=_data_tables_js(),
-        **{name: _template_text(f"page.{name}") for name in ("css", "js")},
+        missing=missing,
+        vega_js=_vega_js() if figures else "",
+        css=Markup("".join(each.read_text("utf-8") for each in _files(".css"))),
+        js=Markup(TEMPLATES.joinpath("page.js").read_text("utf-8")),
     )
     return text
+
+
+def _files(suffix: str) -> list[Any]:
+    return sorted((each for each in TEMPLATES.iterdir() if each.name.endswith(suffix)), key=lambda each: each.name)
+
+
+class Sources:
+    """Where the numbers of a page come from, each once; an element names its source by its place here."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, int] = {}
+
+    def __call__(self, source: object) -> int | None:
+        """The place of a source in words; None for none."""
+        text = escape_control(str(source or ""))
+        return self._places.setdefault(text, len(self._places)) if text else None
+
+    def json(self) -> Markup:
+        """All of them, for a script element."""
+        return _script_json(json.dumps(list(self._places), ensure_ascii=False, separators=(",", ":")))
 
 
 # What the template calls
 
 
-def _grid(table: Table) -> dict[str, Any]:
+def _grid(table: Table, sources: Sources) -> dict[str, Any]:
     """A table, ready to be written: its headings, its rows of cells, and how it is shown."""
     view = table.view
     shown = shown_columns(view, bars=True)
     indices = [index for index, column in enumerate(view.columns) if column.title]
-    sources = [[row[index] for row in table.sources] or [""] * len(view.rows) for index in indices]
-    columns = [_cells(*item, words) for item, words in zip(shown, sources, strict=True)]
+    told = [[sources(row[index]) for row in table.sources] or [None] * len(view.rows) for index in indices]
+    columns = [_cells(*item, words) for item, words in zip(shown, told, strict=True)]
     return {
         "heads": [(column, is_number(column, values)) for column, values in shown],
         "rows": list(zip(*columns, strict=True)),
         "anchors": table.row_anchors or [""] * len(view.rows),
         "long": len(view.rows) > LONG_TABLE,
-        "paged": len(view.rows) > PAGED_TABLE,
     }
 
 
-def _cells(column: Column, values: Sequence[Value], sources: Sequence[str]) -> Iterable[dict[str, Any]]:
-    """``title``: where the value comes from, or all of a name that is cut. ``order``: what to sort a number by, in full
-    precision; empty for none that was measured, None for text."""
+def _cells(column: Column, values: Sequence[Value], sources: Sequence[int | None]) -> Iterable[dict[str, Any]]:
+    """``title``: all of a name that is cut. ``order``: what to sort a number by, in full precision; empty for none that
+    was measured, None for text."""
     number = is_number(column, values)
     for value, source in zip(values, sources, strict=True):
         text = word(value, column.spec)
+        order = _order(value)
         yield {
             "text": text if column.wrap else shorten(text, LONGEST_CELL),
             "code": isinstance(value, Quoted),
             "href": _href(value),
-            "title": escape_control(source) or (text if len(text) > LONGEST_CELL and not column.wrap else ""),
-            "order": _order(value) if number else None,
-            "bar_pct": 100 * min(max(float(_order(value) or 0), 0.0), 1.0) if column.bar else None,
+            "title": text if len(text) > LONGEST_CELL and not column.wrap else "",
+            "sentence": value if numbers_of(value) else None,
+            "source": source,
+            "number": number,
+            "order": order if number and order != text else None,
+            "bar_pct": 100 * min(max(float(order or 0), 0.0), 1.0) if column.bar else None,
         }
 
 
 def _order(value: Value) -> str:
     if isinstance(value, int | float) and math.isfinite(value):
-        return repr(float(value))
+        return f"{value:.7g}"
     return ""
 
 
-def _parts(parts: Iterable[str]) -> list[tuple[str, str, bool]]:
-    """Text, where it leads (empty for nowhere), and whether it is code."""
-    return [(escape_control(part), _href(part), isinstance(part, Quoted)) for part in parts]
+@dataclass(frozen=True)
+class _Piece:
+    """A part of a sentence."""
+
+    text: str
+    source: int | None = None
+    """Place of the number's source."""
+    href: str = ""
+    code: bool = False
+
+
+def _pieces(parts: Iterable[str | TracedNumber], sources: Sources) -> Iterator[_Piece]:
+    """A sentence in pieces: links, code, numbers with their sources, and the text between."""
+    for part in parts:
+        at, text = 0, str(part)
+        for fact in numbers_of(part):
+            start = text.find(str(fact), at)
+            if start >= 0:
+                yield _Piece(escape_control(text[at:start]))
+                at = start + len(str(fact))
+                yield _Piece(escape_control(text[start:at]), sources(fact.source))
+        href = _href(part) if isinstance(part, Link) else ""
+        yield _Piece(escape_control(text[at:]), href=href, code=isinstance(part, Quoted))
 
 
 def _href(value: Value) -> str:
@@ -109,31 +150,17 @@ def _href(value: Value) -> str:
     return "" if scheme and scheme[1].lower() not in ("http", "https") else href
 
 
-def _drawing(text: str) -> Any:
-    from markupsafe import Markup
-
+def _drawing(text: str) -> Markup:
     from fiprof.reports.pages.drawing import svg
 
     return Markup(svg(escape_lines(text)))
-
-
-def _sources(words: object) -> str:
-    """Where the numbers in it come from, a line each."""
-    return "\n".join(f"{number}: {escape_control(str(number.source))}" for number in numbers_of(words))
 
 
 def _kind(block: object) -> str:
     return type(block).__name__.lower()
 
 
-# The libraries
-
-
-def _environment() -> Environment:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise _missing("jinja2") from error
+def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fiprof.reports.pages"),
         autoescape=True,
@@ -141,78 +168,51 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    sources = Sources()
     environment.filters.update(
         worded=worded,
         escape_control=escape_control,
-        parts=_parts,
+        pieces=lambda parts: list(_pieces(parts, sources)),
+        source=sources,
         kind=_kind,
-        grid=_grid,
         drawing=_drawing,
-        sources=_sources,
+        grid=lambda table: _grid(table, sources),
     )
-    environment.globals["contents_depth"] = CONTENTS_DEPTH
+    environment.globals.update(contents_depth=CONTENTS_DEPTH, sources=sources)
     return environment
 
 
-def _figures(page: Page) -> dict[str, Any]:
-    """Anchor -> the figure's JSON, safe inside a script element."""
-    from markupsafe import Markup
+# Charts
 
-    def charts(section: Section) -> Iterable[Chart]:
+
+def _charts(sections: Iterable[Section]) -> Iterator[Chart]:
+    for section in sections:
         yield from (block for block in section.blocks if isinstance(block, Chart))
-        for part in section.sections:
-            yield from charts(part)
+        yield from _charts(section.sections)
 
+
+def _figures(page: Page) -> tuple[dict[str, tuple[Markup, float]], str]:
+    """Anchor -> the figure's JSON and its height in px, about; and what to install where a library is missing."""
+    charts = list(_charts(page.sections))
     try:
-        made = {chart.anchor: chart.figure() for section in page.sections for chart in charts(section)}
+        if charts:
+            _vega_js()
+        made = {chart.anchor: chart.figure().to_dict(validate=False) for chart in charts}
     except ImportError as error:
-        raise _missing(error.name or "plotly") from error
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
-    return {anchor: Markup(figure.to_json().translate(str.maketrans(escapes))) for anchor, figure in made.items()}
+        return {}, phrase("chart.missing", library=error.name or "altair")
+    written = {anchor: json.dumps(each, separators=(",", ":")) for anchor, each in made.items()}
+    return {anchor: (_script_json(text), made[anchor]["height"] + AROUND_PX) for anchor, text in written.items()}, ""
+
+
+def _script_json(text: str) -> Markup:
+    """JSON that stays text inside a script element."""
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
 @functools.cache
-def _plotly_js() -> Any:
-    """plotly.js with its notice, for a script element."""
-    from markupsafe import Markup
+def _vega_js() -> Markup:
+    """Vega, Vega-Lite and vega-embed with their notice, for a script element."""
+    import vl_convert
 
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise _missing("plotly") from error
-    return Markup(get_plotlyjs().replace("</script", "<\\/script"))
-
-
-@functools.cache
-def _data_tables_js() -> str:
-    """DataTables with jQuery and their notices, as the address of a module."""
-    import base64
-    import importlib.resources
-
-    try:
-        source = importlib.resources.files("itables").joinpath("html/dt_bundle.js").read_bytes()
-    except ImportError as error:
-        raise _missing("itables") from error
-    return f"data:text/javascript;base64,{base64.b64encode(source).decode('ascii')}"
-
-
-def _template_text(name: str) -> Any:
-    import importlib.resources
-
-    from markupsafe import Markup
-
-    return Markup(importlib.resources.files("fiprof.reports.pages").joinpath("templates", name).read_text("utf-8"))
-
-
-def missing() -> FiprofError | None:
-    """What :func:`render` would raise for a library that is not installed; None where it has them all."""
-    import importlib.util
-
-    for library in LIBRARIES:
-        if importlib.util.find_spec(library) is None:
-            return _missing(library)
-    return None
-
-
-def _missing(library: str) -> FiprofError:
-    return FiprofError(f"an HTML page needs {library}, which is not installed", "pip install 'fiprof[report]'")
+    notice = "/* Vega, Vega-Lite, vega-embed: Copyright University of Washington Interactive Data Lab, BSD 3-Clause. */"
+    return Markup(f"{notice}\n{vl_convert.javascript_bundle()}".replace("</script", "<\\/script"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from fiprof.reports.view import View
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from altair import LayerChart
 
     from fiprof.model.provenance import TracedNumber
 
@@ -114,7 +114,7 @@ class Chart:
     title: str
     text: str
     """In characters, at most 100 columns; empty where characters cannot show it."""
-    figure: Callable[[], Figure]
+    figure: Callable[[], LayerChart]
     """Makes the interactive one; called by whoever shows it, because the library is heavy."""
     caption: str = ""
     """How to read it, with units."""

@@ -13,6 +13,7 @@ from fiprof.analysis.study import Study, Value, absence, dram_bytes, least_bytes
 from fiprof.model import knowledge, packs
 from fiprof.model.results import CaseResult
 from fiprof.reports.columns import Cell, filled
+from fiprof.reports.pages import colours
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, PageLink, Section, Table, Text, bullets
 from fiprof.reports.study_pages import scaling as fits
 from fiprof.reports.study_pages import tables
@@ -153,7 +154,7 @@ def _less(one: float | None, other: float | None) -> float | None:
 
 def _roofline(study: Study, anchor: str) -> Chart | None:
     """Every case of every kernel under the roofs that follow from its shares of them; None where no case has both."""
-    from fiprof.reports.pages.charts_scaling import Point, Series, scaling_chart
+    from fiprof.reports.pages.charts_scaling import Drawn, Point, Series, scaling_chart
 
     groups = {
         name: [(case, x) for case in study.of(name) if (x := tables.intensity(case)) is not None and case.tflops]
@@ -169,7 +170,7 @@ def _roofline(study: Study, anchor: str) -> Chart | None:
                 Point(x, case.tflops or 0.0, name=label(study, case), details=(("plain time", plain_time(case)),))
                 for case, x in sorted(items, key=lambda item: item[1])
             ),
-            dots=True,
+            drawn=Drawn.POINTS,
         )
         for name, items in groups.items()
         if items
@@ -190,7 +191,8 @@ def _roofline(study: Study, anchor: str) -> Chart | None:
         ends = (low / 1.5, min(high * 1.5, most * 1e3 / bandwidth) if most else high * 1.5)
         if ends[0] < ends[1]:
             steps = [ends[0] * (ends[1] / ends[0]) ** (i / LINE_POINTS) for i in range(LINE_POINTS + 1)]
-            series.append(Series("DRAM roof", tuple(Point(x, x * bandwidth / 1e3) for x in steps)))
+            line = tuple(Point(x, x * bandwidth / 1e3) for x in steps)
+            series.append(Series("DRAM roof", line, colours.GREY, Drawn.LINE))
         words.append(f"DRAM {bandwidth / 1e3:.2f} TB/s")
     words += [f"{kind} {spread(values)} TFLOP/s" for kind, values in kinds.items()]
     return scaling_chart(

@@ -1,87 +1,238 @@
-// Hands the page's figures to plotly and its tables to DataTables: what is near the screen at once, the rest from the
-// top while the reader reads. plotly is large: it is text until the first chart's turn, so that nothing waits for it.
-const touch = matchMedia("(pointer: coarse)").matches;
-const places = [...document.querySelectorAll(".plot, table[data-rows]")];
-const waiting = new Set(places.filter((place) => !place.closest("details:not([open])")));
+// Charts, number sources, sorting, search, colour scheme, contents, copying. Without it the page can still be read.
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const get = (id) => document.getElementById(id);
 
-function plotly() {
-  if (!globalThis.Plotly) {
+// Charts: drawn by Vega when they come near the screen. The library is text until the first one's turn.
+const waiting = new Set(all(".plot"));
+
+function embed() {
+  if (!globalThis.vegaEmbed) {
     const script = document.createElement("script");
-    script.textContent = document.getElementById("plotly").textContent;
+    script.textContent = get("vega").textContent;
     document.head.append(script);
   }
-  return Plotly;
+  return vegaEmbed;
 }
 
-function draw(place) {
-  const figure = JSON.parse(document.getElementById(place.dataset.figure).textContent);
-  if (touch) figure.layout.dragmode = false; // a finger on a chart scrolls the page
-  const config = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover" };
-  plotly().newPlot(place, figure.data, figure.layout, config);
+// Numbers beside points find a free place: Vega has that, Vega-Lite does not.
+function place(spec) {
+  const numbers = spec.marks.find((mark) => mark.name === "numbers_marks");
+  if (!numbers) return spec;
+  const { fill, fontSize, fontWeight } = numbers.encode.update;
+  numbers.from = { data: "points_marks" };
+  numbers.encode = { enter: { text: { field: "datum.number" }, fill, fontSize, fontWeight } };
+  numbers.transform = [{
+    type: "label",
+    size: { signal: "[max(width, 1), max(height, 1)]" },
+    avoidMarks: ["roofs_marks", "roof_names_wide_marks", "roof_names_narrow_marks"],
+    anchor: ["right", "left", "top", "bottom", "top-right", "bottom-right", "top-left", "bottom-left"],
+    offset: [3, 8],
+    padding: 2,
+  }];
+  return spec;
 }
 
-function sortable(table) {
-  if (table.matches(".dataTable")) return;
-  const long = "long" in table.dataset;
-  const paged = "paged" in table.dataset;
-  new DataTable(table, {
-    autoWidth: false,
-    columnDefs: [{ targets: "number", type: "num" }],
-    info: paged,
-    layout: {
-      topStart: null,
-      topEnd: long ? "search" : null,
-      bottomStart: paged ? "info" : null,
-      bottomEnd: paged ? "paging" : null,
-    },
-    order: [],
-    orderClasses: false,
-    pageLength: 100,
-    paging: paged,
-  });
+async function draw(plot) {
+  if (!waiting.delete(plot)) return;
+  const spec = JSON.parse(plot.nextElementSibling.textContent);
+  const options = { ast: true, renderer: "svg", actions: false, patch: place, tooltip: { theme: "page" } };
+  const { view } = await embed()(plot, spec, options);
+  const svg = plot.querySelector("svg");
+  for (const name of ["role", "aria-label", "aria-roledescription"]) plot.removeAttribute(name);
+  svg.role = "img";
+  svg.ariaLabel = plot.dataset.title;
+  for (const inner of svg.children) inner.ariaHidden = "true";
+  plot.dataset.drawn = "";
+  if ("zoom_a" in view.getState({ signals: (name) => name === "zoom_a", data: () => false }).signals) zoomable(plot, view);
 }
 
-function finish(place) {
-  if (!waiting.delete(place)) return;
-  if (place.matches("table")) sortable(place);
-  else draw(place);
+// Buttons for a chart whose axis can be zoomed; the same by Ctrl and the wheel, and by dragging.
+function zoomable(plot, view) {
+  const bar = document.createElement("p");
+  bar.className = "zoom";
+  const move = (from, to) => () => {
+    const [a, b] = view.scale("x").domain();
+    view.signal("zoom_a", from === null ? null : [a + (b - a) * from, a + (b - a) * to]).run();
+  };
+  for (const [name, sign, from, to] of [
+    ["Zoom in", "+", 0.25, 0.75], ["Zoom out", "−", -0.5, 1.5],
+    ["Earlier", "←", -0.4, 0.6], ["Later", "→", 0.4, 1.4], ["All of it", "↔", null, null],
+  ]) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = sign;
+    button.title = button.ariaLabel = name;
+    button.onclick = move(from, to);
+    bar.append(button);
+  }
+  plot.before(bar);
 }
 
-function unfold(anchor) {
-  const target = anchor && document.getElementById(decodeURIComponent(anchor.slice(1)));
-  if (!target) return;
-  for (let at = target; at; at = at.parentElement) if (at.matches("details")) at.open = true;
-  const own = target.matches("section") && target.querySelector(":scope > details");
-  if (own) own.open = true;
-}
-
-for (const folded of document.querySelectorAll("details")) {
-  folded.addEventListener("toggle", () => folded.querySelectorAll("table[data-rows]").forEach(sortable));
-}
-addEventListener("hashchange", () => unfold(location.hash));
-addEventListener("beforeprint", () => waiting.forEach(finish));
-unfold(location.hash);
-
-const later = globalThis.requestIdleCallback ?? setTimeout;
-
-function say(word) {
-  performance.mark(word);
-  document.documentElement.setAttribute(`data-${word}`, "");
-}
-
-function rest() {
-  const [first] = waiting;
-  if (!first) return say("complete");
-  finish(first);
-  later(rest);
-}
-
-let ready = false;
-const near = new IntersectionObserver((seen) => {
-  for (const { isIntersecting, target } of seen) if (isIntersecting) finish(target);
-  if (!ready) later(rest);
-  if (!ready) say("ready");
-  ready = true;
+const near = new IntersectionObserver(
+  (seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && draw(target)), { rootMargin: "300px" });
+waiting.forEach((plot) => near.observe(plot));
+addEventListener("beforeprint", () => {
+  waiting.forEach(draw);
+  for (const folded of all("section > details")) folded.open = true;
 });
-// An observer without targets says nothing.
-[document.body, ...waiting].forEach((place) => near.observe(place));
+
+// Where a number comes from: under the mouse, at the focus, at a touch. Arrow keys go from number to number.
+const sources = JSON.parse(get("sources").textContent);
+const box = get("source");
+let told = null;
+
+function tell(element) {
+  told?.removeAttribute("aria-describedby");
+  told = element;
+  box.hidden = !element;
+  if (!element) return;
+  box.textContent = sources[element.dataset.s];
+  element.setAttribute("aria-describedby", "source");
+  const at = element.getBoundingClientRect();
+  const { offsetWidth: wide, offsetHeight: high } = box;
+  box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - wide - 8))}px`;
+  box.style.top = `${at.bottom + high + 12 < innerHeight ? at.bottom + 6 : at.top - high - 6}px`;
+}
+
+const number = (event) => event.target.closest?.("[data-s]");
+for (const kind of ["mouseover", "focusin", "click"]) document.addEventListener(kind, (event) => tell(number(event)));
+addEventListener("scroll", () => told !== document.activeElement && tell(null), { passive: true, capture: true });
+
+for (const group of all("p, li, .answer")) {
+  all(".fact", group).forEach((fact, i) => (fact.tabIndex = i ? -1 : 0));
+}
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") return tell(null);
+  const here = document.activeElement;
+  const group = here.closest(".scroll, p, li, .answer");
+  const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (!group || !step || !here.matches(".scroll, [data-s]")) return;
+  let numbers = all("[data-s]", group).filter((each) => each.checkVisibility());
+  if (here.matches("td") && event.key.match(/Up|Down/)) numbers = numbers.filter((each) => each.cellIndex === here.cellIndex);
+  const next = numbers[numbers.indexOf(here) + step];
+  if (!next) return;
+  next.tabIndex = here.matches(".fact") ? 0 : -1;
+  if (here.matches(".fact")) here.tabIndex = -1;
+  next.focus();
+  event.preventDefault();
+});
+
+// Sorting: numbers by their full value, what was not measured last.
+function sort(heading, table) {
+  const down = heading.ariaSort === "ascending";
+  const sign = down ? -1 : 1;
+  const index = heading.cellIndex;
+  const numeric = heading.matches(".n");
+  const key = (row) => {
+    const cell = row.cells[index];
+    const value = cell.dataset.o ?? cell.textContent;
+    return numeric ? (value === "" || isNaN(value) ? null : Number(value)) : value;
+  };
+  const rows = all("tr", table.tBodies[0]).map((row) => [key(row), row]);
+  rows.sort(([a], [b]) =>
+    a === null || b === null ? (a === null) - (b === null) : sign * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true })));
+  for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+  heading.ariaSort = down ? "descending" : "ascending";
+  table.tBodies[0].append(...rows.map(([, row]) => row));
+}
+
+for (const table of all(".scroll table")) {
+  if (table.tBodies[0].rows.length < 2) continue;
+  for (const heading of table.tHead.rows[0].cells) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...heading.childNodes);
+    button.onclick = () => sort(heading, table);
+    heading.append(button);
+  }
+}
+
+// Search: rows and blocks without the words are hidden, and what has none left with them.
+const search = get("search");
+const leaves = "p, li, figure, article, .code, tbody tr, dl > div";
+function find() {
+  const words = search.value.trim().toLowerCase();
+  document.body.classList.toggle("searching", Boolean(words));
+  let found = 0;
+  for (const section of all("main > section").reverse()) {
+    for (const part of [...all("section, .block", section).reverse(), section]) {
+      const heading = part.querySelector(":scope > :is(h2, h3, h4, h5, h6, summary), :scope > details > summary");
+      const whole = words && heading?.textContent.toLowerCase().includes(words);
+      let any = whole;
+      for (const leaf of all(leaves, part)) {
+        if (leaf.closest("section, .block") !== part) continue;
+        const fits = !words || whole || leaf.textContent.toLowerCase().includes(words);
+        leaf.hidden = !fits;
+        found += fits;
+        any ||= fits;
+      }
+      part.hidden = Boolean(words) && !any && !part.querySelector("section:not([hidden]), .block:not([hidden])");
+      if (whole) all("section, .block, " + leaves, part).forEach((each) => (each.hidden = false));
+      const folded = part.matches("details") ? part : part.querySelector(":scope > details");
+      if (words && folded && !part.hidden) folded.open = true;
+    }
+  }
+  for (const link of all("nav.side a, .contents a")) link.parentElement.hidden = get(link.hash.slice(1))?.hidden ?? false;
+  get("found").textContent = words ? `${found} found` : "";
+}
+search.addEventListener("input", find);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !event.target.matches("input, select")) {
+    event.preventDefault();
+    search.focus();
+  }
+});
+
+// Colour scheme: the system's, or the reader's choice, kept where the browser allows it.
+const scheme = get("scheme");
+function paint(value) {
+  if (value) document.documentElement.dataset.scheme = value;
+  else delete document.documentElement.dataset.scheme;
+}
+try {
+  scheme.value = localStorage.getItem("fiprof-scheme") ?? "";
+} catch {}
+paint(scheme.value);
+scheme.addEventListener("change", () => {
+  paint(scheme.value);
+  try {
+    localStorage.setItem("fiprof-scheme", scheme.value);
+  } catch {}
+});
+
+// Contents: the section on the screen is marked.
+const links = new Map(all("nav.side a").map((link) => [link.hash.slice(1), link]));
+const reading = new IntersectionObserver((seen) => {
+  for (const { isIntersecting, target } of seen) target.reading = isIntersecting;
+  const last = all("main section").filter((section) => section.reading && links.has(section.id)).at(-1);
+  for (const [id, link] of links) link.ariaCurrent = id === last?.id ? "true" : null;
+}, { rootMargin: "-12% 0px -80% 0px" });
+all("main section").forEach((section) => reading.observe(section));
+
+// Folded parts open when a link leads into them.
+function unfold() {
+  const target = get(decodeURIComponent(location.hash.slice(1)));
+  for (let at = target; at; at = at.parentElement) if (at.matches("details")) at.open = true;
+  const own = target?.querySelector(":scope > details");
+  if (own && target.matches("section")) own.open = true;
+  target?.scrollIntoView();
+}
+addEventListener("hashchange", unfold);
+if (location.hash) unfold();
+for (const folded of all("details.contents")) folded.addEventListener("click", ({ target }) => target.matches("a") && (folded.open = false));
+
+// Copy.
+for (const code of all(".code")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.onclick = async () => {
+    await navigator.clipboard.writeText(code.querySelector("code").textContent.trimEnd());
+    button.textContent = "Copied";
+    setTimeout(() => (button.textContent = "Copy"), 1500);
+  };
+  code.append(button);
+}
+
+performance.mark("ready");
+document.documentElement.dataset.ready = "";

@@ -1,0 +1,102 @@
+"""One colour for one thing, in every chart of every page: stall reasons, kernel families, units of the GPU.
+
+Each has a contrast of 3 and more to the paper of both schemes; the first eight of the list are told apart with any
+colour blindness (CIE76 distance above 22 in the simulations of Machado et al. 2009). ``tests/test_reports_charts.py``
+holds both.
+"""
+
+from __future__ import annotations
+
+import functools
+import zlib
+
+COLOURS = (
+    "#2994ff", "#a54a1d", "#999900", "#9841aa", "#2a6f63", "#ff3d9e", "#c48464", "#5d3dff",
+    "#009933", "#ff5500", "#0099cc", "#bb3355", "#777744", "#aa00cc", "#4455dd", "#885588",
+)  # fmt: skip
+GREY, DARK_GREY, LIGHT_GREY = "#7f8790", "#5f6873", "#8b939c"
+
+STALLS = {
+    "long_scoreboard": "#2994ff",
+    "wait": "#999900",
+    "barrier": "#9841aa",
+    "short_scoreboard": "#2a6f63",
+    "math_pipe_throttle": "#a54a1d",
+    "mio_throttle": "#ff3d9e",
+    "dispatch_stall": "#c48464",
+    "lg_throttle": "#5d3dff",
+    "imc_miss": "#009933",
+    "no_instruction": "#ff5500",
+    "membar": "#0099cc",
+    "drain": "#bb3355",
+    "sleeping": "#777744",
+    "gmma": "#aa00cc",
+    "branch_resolving": "#4455dd",
+    "tex_throttle": "#885588",
+    # Issuing and ready to: no stalls.
+    "selected": DARK_GREY,
+    "not_selected": LIGHT_GREY,
+}
+"""Of ncu's stall reasons; any other is grey."""
+
+FAMILIES = (
+    ("prefill", "prefill", "#a54a1d"),
+    ("decode", "decode", "#2994ff"),
+    ("merge", "merge", "#0099cc"),
+    ("norm", "norm", "#2a6f63"),
+    ("rope", "rotary rope", "#9841aa"),
+    ("attention", "attention fmha flash", "#ff5500"),
+    ("matmul", "gemm gemv matmul nvjet wgrad", "#009933"),
+    ("elementwise", "elementwise fill copy cat distribution", "#777744"),
+    ("sort", "radixsort scan reduce randperm", "#885588"),
+)
+"""Family, what is in the name of one of its kernels (small letters; the first family that fits), colour."""
+_OTHERS = ("#aa00cc", "#4455dd", "#bb3355", "#c48464", "#999900")
+"""Of kernels without a family."""
+
+UNITS = {
+    "compute": "#5d3dff",
+    "issue slots": "#999900",
+    "L2": "#ff3d9e",
+    "DRAM": "#c48464",
+    "tensor": "#bb3355",
+}
+"""Of the GPU's units: none has a colour of FlashInfer's families, beside which they stand in the timeline."""
+
+
+def stall(reason: str) -> str:
+    """The colour of a stall reason."""
+    return STALLS.get(reason, GREY)
+
+
+def kernel(name: str) -> tuple[str, str]:
+    """The family of a kernel, its own name where it has none, and the family's colour."""
+    small = name.lower()
+    for family, words, colour in FAMILIES:
+        if any(word in small for word in words.split()):
+            return family, colour
+    return name, _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
+
+
+def series(names: list[str]) -> dict[str, str]:
+    """Name -> colour, for things that no other chart shows: in their order, then grey."""
+    return {name: COLOURS[i] if i < len(COLOURS) else GREY for i, name in enumerate(dict.fromkeys(names))}
+
+
+@functools.cache
+def ink(colour: str) -> str:
+    """Black or white, whichever can be read on a colour: one of them has a contrast of 4.5 to any."""
+    return "#000000" if luminance(colour) > 0.179 else "#ffffff"
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 has it, 0 to 1, of a colour like ``#2994ff``."""
+    parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def between(low: str, high: str, share: float) -> str:
+    """The colour at a share, 0 to 1, of the way from one to the other."""
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (low, high)]
+    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))
