@@ -8,7 +8,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.model.labels import NO_CASE
 from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports import verdict_words as words
-from fiprof.reports.pages.page import Block, Caution, Section, Text
+from fiprof.reports.pages.page import Block, Caution, Link, Section, Text
 from fiprof.reports.run_report import sides
 from fiprof.reports.run_report.answer import doubts, short
 from fiprof.reports.run_report.entries import Entry, KernelEntries
@@ -30,7 +30,7 @@ ENVIRONMENT = {
 
 def section(kernels: Sequence[KernelEntries], found: Sequence[Entry], runs: Sequence[Analyses]) -> Section:
     """What limits each kernel in each run, and in what the runs differ. Raises FiprofError as analyses do."""
-    del kernels
+    anchors = {each.kernel: each.anchor for each in kernels if any(entry.group for entry in each.entries)}
     keys = list(dict.fromkeys((entry.kernel, entry.case) for entry in found))
     of_runs: dict[tuple[str, str, int], Entry] = {}
     for entry in found:
@@ -39,7 +39,7 @@ def section(kernels: Sequence[KernelEntries], found: Sequence[Entry], runs: Sequ
     rows = [
         row
         for kernel, case in (shared or keys)[:MOST_KERNELS]
-        for row in _rows([of_runs.get((kernel, case, place)) for place in range(len(runs))])
+        for row in _rows([of_runs.get((kernel, case, place)) for place in range(len(runs))], anchors.get(kernel))
     ]
     blocks: list[Block] = [*map(Caution, doubts(runs)), *map(Caution, _differences(runs))]
     heads = [(phrase("sides.run", number=i + 1), escape_control(r.run.manifest.name)) for i, r in enumerate(runs)]
@@ -50,14 +50,16 @@ def section(kernels: Sequence[KernelEntries], found: Sequence[Entry], runs: Sequ
     return Section("answer", phrase("answer.title"), tuple(blocks))
 
 
-def _rows(entries: Sequence[Entry | None]) -> Iterable[Row]:
-    """The quantities of a kernel in each run."""
+def _rows(entries: Sequence[Entry | None], anchor: str | None) -> Iterable[Row]:
+    """The quantities of a kernel in each run. anchor: of its part of the page."""
     first = next(entry for entry in entries if entry)
     name = first.name if first.label == NO_CASE else f"{first.name} ({first.label})"
 
     def row(what: str, value: Callable[[Entry], Cell]) -> Row:
-        return Row(phrase(f"beside.{what}", name=name), tuple(value(entry) if entry else None for entry in entries))
+        told = name if what == "time" else phrase(f"beside.{what}")
+        return Row(told, tuple(value(entry) if entry else None for entry in entries))
 
+    name = Link(name, f"#{anchor}") if anchor else name
     yield row("time", lambda entry: entry.time)
     yield row("limit", lambda entry: words.short_title(entry.verdict) if entry.verdict else None)
     yield row("how_far", lambda entry: words.distance(entry.verdict) if entry.verdict else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 
@@ -90,7 +90,8 @@ def section(kernels: Sequence[KernelEntries]) -> Section:
 
 def _page(kernel: KernelEntries) -> Section:
     counted = [entry for entry in kernel.entries if entry.group]
-    cases = list(dict.fromkeys(entry.case for entry in counted))
+    ran = Counter(entry.case for entry in counted)
+    cases = sorted(ran, key=lambda case: -ran[case])
     fit = max(MOST_COLUMNS // len({entry.run for entry in counted}), 1)
     kept = sorted((e for e in counted if e.case in cases[:fit]), key=lambda e: (cases.index(e.case), e.run))
     blocks: list[Block | None] = [

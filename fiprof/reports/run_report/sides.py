@@ -93,12 +93,23 @@ def _marked(cells: Sequence[Cell], place: int, first: Sequence[int]) -> Cell:
     base = cells[first[place]] if first and first[place] != place else None
     if base is None or cell is None:
         return cell
-    if isinstance(cell, TracedNumber) and isinstance(base, TracedNumber):
-        change = 100 * (cell.value / base.value - 1) if base.value else 0.0
-        return phrase("sides.differs", cell=cell, change=change) if abs(change) >= WORTH_CHANGING.value else cell
-    if isinstance(cell, TracedNumber) or isinstance(base, TracedNumber) or str(cell) == str(base):
-        return cell
-    return phrase("sides.other", cell=cell)
+    numbers = list(zip(numbers_of(cell), numbers_of(base), strict=False))
+    if not numbers:
+        return cell if str(cell) == str(base) else phrase("sides.other", cell=cell)
+    changes = [change for pair in numbers if (change := _change(*pair))]
+    if isinstance(cell, TracedNumber) and changes:
+        return phrase("sides.differs", cell=cell, change=changes[0])
+    return phrase("sides.other", cell=cell) if changes else cell
+
+
+def _change(number: TracedNumber, base: TracedNumber) -> str:
+    """How much a number differs: in points of a percentage, in percent of others; empty where that is negligible."""
+    share = number.spec.endswith("%")
+    if share or number.unit == "%":
+        points = (number.value - base.value) * (100 if share else 1)
+        return phrase("sides.points", points=points) if abs(points) >= WORTH_CHANGING.value else ""
+    change = 100 * (number.value / base.value - 1) if base.value else 0.0
+    return phrase("sides.change", change=change) if abs(change) >= WORTH_CHANGING.value else ""
 
 
 def _shown(cell: Cell) -> str | None:
