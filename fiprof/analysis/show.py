@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from fiprof.analysis import checks
 from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
@@ -48,9 +49,18 @@ class LaunchFigures:
     """Median duration of this kernel in this case under nsys."""
     nsys_spread: float | None = None
     """(p90 - p10) / median of it."""
-    roofline: LaunchRoofline | None = None
-    occupancy: Occupancy = field(default=Occupancy())
     widths: GlobalWidths = field(default=GlobalWidths())
+    run: Run | None = None
+    """Where the launch is of."""
+
+    @cached_property
+    def roofline(self) -> LaunchRoofline | None:
+        """None for a kernel that only nsys saw."""
+        return place(self.row, self.run) if self.run is not None and isinstance(self.row, Launch) else None
+
+    @cached_property
+    def occupancy(self) -> Occupancy:
+        return occupancy(self.row) if self.row else Occupancy()
 
     @property
     def duration_us(self) -> float | None:
@@ -134,9 +144,8 @@ def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
         row=row,
         nsys_duration_us=traced.median_us if traced else None,
         nsys_spread=traced.spread if traced else None,
-        roofline=place(row, run),
-        occupancy=occupancy(row),
         widths=widths,
+        run=run,
     )
 
 

@@ -24,7 +24,7 @@ def data(text: str, *, styled: bool = False) -> None:
 
 def message(text: str) -> None:
     """Print what a person should know on stderr, wrapped where that is a terminal."""
-    if sys.stderr.isatty() or os.environ.get("COLUMNS"):
+    if sys.stderr.isatty():
         width = max(shutil.get_terminal_size().columns, 20)
         text = "\n".join(
             INDENT * line.startswith(INDENT) + wrapped

@@ -40,6 +40,7 @@ class HasNames(Protocol):
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)
 Names = tuple[str, str, str, str]
 """A launch's kernel, its full name, its case's id and label."""
@@ -62,6 +63,10 @@ class Alike(Generic[T]):
         """The one whose duration is the median (of two the shorter): it stands for all."""
         order = sorted(range(len(self.items)), key=self.times_us.__getitem__)
         return self.items[order[(len(order) - 1) // 2]]
+
+    def for_all(self, found: U) -> Alike[U]:
+        """What was found about one of them, as about all."""
+        return Alike((found,) * self.count, self.times_us)
 
     @property
     def count(self) -> int:

@@ -82,7 +82,7 @@ def document(report: Expected, *, most: int | None = None) -> Document:
     rows = [_row(case, item) for case in report.cases for item in case.values]
     aside = View(NOT_COMPARED, tuple(map(unlike_cells, report.not_compared)), title=phrase("expected.not_compared"))
     return Document(
-        data=View(_DATA, (*map(_faster_row, report.faster), *rows, *map(_unlike_row, report.not_compared))),
+        programs=View(_DATA, (*map(_faster_row, report.faster), *rows, *map(_unlike_row, report.not_compared))),
         shown=(head, *map(_of_case, report.cases[:most]), *([aside] if aside.rows else [])),
         warnings=report.warnings,
         notes=(

@@ -32,7 +32,7 @@ def document(report: HotspotReport, *, most: int | None = None) -> Document:
     rows = tuple(_row(item, line) for item in report.launches for line in item.hotspots)
     kept, left_out = bounded(longest_first(alike(report.launches)), most)
     return Document(
-        data=View(_DATA, rows),
+        programs=View(_DATA, rows),
         shown=tuple(map(_of_launch, kept)),
         warnings=report.warnings,
         notes=(*left_out, phrase("hotspots.how_to_read")),

@@ -45,7 +45,7 @@ def kernels(found: Sequence[Kernel]) -> Document:
     nothing = (None,) * len(_PARAMETER)
     cells = [[astuple(parameter) for parameter in kernel.parameters] for kernel in found]
     return Document(
-        data=View(
+        programs=View(
             COLUMNS,
             tuple(
                 (kernel.name, kernel.summary, *row)

@@ -140,8 +140,13 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
         rest = len(rooflines.cases[most:]) if most is not None else 0
         notes = (phrase("show.more_cases", count=rest),) if rest else ()
         shown.append(filled(_CASES, rooflines.cases[:most], title=phrase("roofline.cases"), notes=notes))
-    data = filled(for_programs(*NAMES, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases)), launches)
-    return Document(data, tuple(shown), warnings=rooflines.warnings, notes=(phrase("roofline.how_to_read"),))
+    columns = for_programs(*NAMES, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases))
+    return Document(
+        lambda: filled(columns, launches),
+        tuple(shown),
+        warnings=rooflines.warnings,
+        notes=(phrase("roofline.how_to_read"),),
+    )
 
 
 def _of_case(cases: Sequence[CaseRoofline]) -> Cells:

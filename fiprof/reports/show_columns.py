@@ -6,6 +6,7 @@ A column without a title is for programs alone, one without a key for people. A 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -238,6 +239,7 @@ def of_cases(cells: tuple[CaseCell, ...], run: Run, case: str = "id") -> Cells:
     """The columns for a run, whose items have their case's id in the attribute ``case``."""
 
     def bound(column: Column, value: Callable[[Run, str], Any]) -> Cell:
-        return column, lambda item: None if getattr(item, case) is None else value(run, getattr(item, case))
+        once = functools.cache(functools.partial(value, run))
+        return column, lambda item: None if getattr(item, case) is None else once(getattr(item, case))
 
     return [bound(*cell) for cell in cells]

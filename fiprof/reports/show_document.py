@@ -37,25 +37,25 @@ Group = Alike[LaunchFigures]
 def document(
     figures: Figures,
     *,
-    limits: Mapping[int | None, str] | None = None,
+    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None = None,
     overview: bool = True,
     sections: Collection[Section] = tuple(Section),
     most: int | None = None,
 ) -> Document:
     """The figures as tables: for people overview and sections; for programs a row a launch, its case beside it.
 
-    limits: launch -> what limits it, for the overview. most: rows that people are shown; None for all.
+    limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
     """
     found = longest_first(alike(figures.launches, lambda item: item.duration_us or item.nsys_duration_us))
     kept, left_out = bounded(found, most)
     profiled = [group for group in kept if group.shown.launch is not None]
-    shown = [*_overview(figures, kept, limits or {}, most)] if overview else []
+    shown = [*_overview(figures, kept, limits, most)] if overview else []
     for section in Section:
         if section in sections:
             shown += _SECTIONS[section](figures, profiled, most)
     more = [f"--{section}" for section in Section if section not in sections]
     notes = [*left_out, *([phrase("show.more", options=tuple(more))] if more and profiled and overview else [])]
-    return Document(_data(figures), tuple(shown), warnings=figures.warnings, notes=tuple(notes))
+    return Document(lambda: _data(figures), tuple(shown), warnings=figures.warnings, notes=tuple(notes))
 
 
 def _data(figures: Figures) -> View:
@@ -74,7 +74,10 @@ def _data(figures: Figures) -> View:
 
 
 def _overview(
-    figures: Figures, groups: Sequence[Group], limits: Mapping[int | None, str], most: int | None
+    figures: Figures,
+    groups: Sequence[Group],
+    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None,
+    most: int | None,
 ) -> Iterable[View]:
     if figures.cases:
         yield _of_cases(figures, show_columns.CASE_TIMES, "show.cases", most, phrase("show.cases_note"))
@@ -83,8 +86,10 @@ def _overview(
     cells: list[Cell] = [*show_columns.OVERVIEW]
     if any(group.shown.launch is None for group in groups):
         cells.insert(1, show_columns.NSYS)
-    if limits:
-        cells.append((Column("", "limit"), lambda item: limits.get(item.launch)))
+    launches = tuple(group.shown.launch for group in groups if group.shown.launch is not None)
+    if limits and launches:
+        found = limits(launches)
+        cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
     yield _table(groups, cells, "launches")
 
 

@@ -44,7 +44,7 @@ def document(report: StallReport, *, reasons: int | None = None, most: int | Non
     )  # fmt: skip
     kept, left_out = bounded(longest_first(alike(report.launches)), most)
     return Document(
-        data=View(tuple(map(Column, _DATA)), rows),
+        programs=View(tuple(map(Column, _DATA)), rows),
         shown=tuple(_of_launch(group, reasons) for group in kept),
         warnings=report.warnings,
         notes=(*left_out, phrase("stalls.how_to_read")),

@@ -63,7 +63,7 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     notes = [phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)]]
     if rest := len(what.phases) - len(kept):
         notes.insert(0, phrase("timeline.more_phases", count=rest))
-    return Document(data=data, shown=tuple(shown), warnings=what.warnings, notes=tuple(notes) if shown else ())
+    return Document(programs=data, shown=tuple(shown), warnings=what.warnings, notes=tuple(notes) if shown else ())
 
 
 def strips(part: CasePhase) -> View:

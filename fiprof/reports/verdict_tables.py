@@ -65,7 +65,7 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
     steps, ncu's rules and the cases.
     """
-    groups = longest_first(alike(found.launches, also=lambda item: (item.kind, item.part)))
+    groups = longest_first(found.groups or alike(found.launches, also=lambda item: (item.kind, item.part)))
     kept, left_out = bounded(groups, most)
     shown = [filled(grouped(_SUMMARY, kept), kept, notes=left_out)] if kept else []
     if detailed:
@@ -82,7 +82,7 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     if kept and not detailed:
         notes.append(phrase("verdict_table.more", launch=kept[0].shown.launch))
     return Document(
-        data=View(_DATA, tuple(_data_row(item) for item in found.launches)),
+        programs=View(_DATA, tuple(_data_row(item) for item in found.launches)),
         shown=tuple(shown),
         warnings=found.warnings,
         notes=tuple(notes),

@@ -6,9 +6,10 @@ Names of kernels and cases are other people's data: whatever is in them is shown
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from functools import cached_property
 from typing import Any, Literal
 
 from fiprof.model.finding import Finding
@@ -87,14 +88,19 @@ class View:
 class Document:
     """A report of several tables for people, and one for programs."""
 
-    data: View
-    """All of it in one table, for JSON and CSV."""
+    programs: View | Callable[[], View]
+    """All of it in one table, for JSON and CSV; what makes it, where that takes time."""
     shown: tuple[View, ...]
     """For the terminal and Markdown."""
     warnings: tuple[Sayable, ...] = ()
     """About the whole, before everything."""
     notes: tuple[Sayable, ...] = ()
     """About the whole, after everything."""
+
+    @cached_property
+    def data(self) -> View:
+        """All of it in one table."""
+        return self.programs() if callable(self.programs) else self.programs
 
 
 def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:

@@ -27,7 +27,7 @@ from fiprof.model.floors import dram_use, floor, is_main, iterations
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
 
 
 class VerdictWarning(StrEnum):
@@ -62,15 +62,18 @@ class Verdicts:
     cases: tuple[CaseVerdict, ...]
     warnings: tuple[Finding, ...] = ()
     """About the run."""
+    groups: tuple[Alike[LaunchVerdict], ...] = ()
+    """Like launches, each group with the verdict of one; empty where every launch was judged."""
 
     def of(self, launch: int) -> LaunchVerdict | None:
         """The verdict of a launch by ncu's ID."""
         return next((item for item in self.launches if item.launch == launch), None)
 
 
-def verdicts(run: Run, *, wanted: Selection = EVERYTHING) -> Verdicts:
+def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False) -> Verdicts:
     """What binds each launch of a run, in the order of the launches, and each case.
 
+    medians: of like launches only that of median duration is judged, for all of them.
     Raises FiprofError where the run has neither launches under ncu nor kernels under nsys, or no launch is left, or a
     table cannot be read.
     """
@@ -84,9 +87,12 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING) -> Verdicts:
     warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]
     if not launches:
         warnings.append(Finding(VerdictWarning.NO_LAUNCHES, {"why": run.missing("ncu")}))
+    groups = alike(kept) if medians else []
+    judged = tuple(judges.launch(each) for each in ([group.shown for group in groups] if medians else kept))
     return Verdicts(
         run=run.manifest.name,
-        launches=tuple(judges.launch(launch) for launch in kept),
+        launches=judged,
+        groups=tuple(group.for_all(each) for group, each in zip(groups, judged, strict=False)),
         cases=tuple(case for case in of_cases.values() if not kept or case.case in ids),
         warnings=tuple(warnings),
     )

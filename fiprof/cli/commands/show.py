@@ -29,15 +29,17 @@ def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis.show import show
     from fiprof.analysis.verdict.verdict import verdicts
+    from fiprof.model.selection import Selection
     from fiprof.reports.show_document import MOST_ROWS, Section, document
     from fiprof.reports.verdict_words import short_title
 
     figures = show(run, wanted=chosen.wanted)
-    judged = verdicts(run, wanted=chosen.wanted).launches if run.launches and format_ in ("table", "md") else ()
     named = [section for section in Section if chosen.every or sections[section]]
     made = document(
         figures,
-        limits={item.launch: short_title(item) for item in judged},
+        limits=lambda launches: {
+            item.launch: short_title(item) for item in verdicts(run, wanted=Selection(launches=launches)).launches
+        },
         overview=chosen.every or not named,
         sections=named,
         most=chosen.most(MOST_ROWS),

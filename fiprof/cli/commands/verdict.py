@@ -22,5 +22,5 @@ def command(run: Run, chosen: Chosen, format_: Format) -> None:
     from fiprof.analysis.verdict.verdict import verdicts
     from fiprof.reports.verdict_tables import MOST_ROWS, MOST_STEPS, document
 
-    found = verdicts(run, wanted=chosen.wanted)
+    found = verdicts(run, wanted=chosen.wanted, medians=format_ in ("table", "md") and not chosen.every)
     show(document(found, most=chosen.most(MOST_ROWS), detailed=chosen.detailed(MOST_STEPS)), format_, run=run)

@@ -19,7 +19,7 @@ def render(
     width: cells of the terminal; names are shortened to fit, numbers never are. colour: ANSI escapes. bars: Unicode
     blocks. All three are for ``table`` only. about: for JSON.
     """
-    document = what if isinstance(what, Document) else Document(data=what, shown=(what,))
+    document = what if isinstance(what, Document) else Document(programs=what, shown=(what,))
     if format in ("json", "csv"):
         from fiprof.reports.writers import data
 
