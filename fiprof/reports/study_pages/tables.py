@@ -109,12 +109,12 @@ def side_by_side(study: Study, found: Rows) -> View:
     columns: list[Cell] = [
         (Column("kernel", "kernel"), lambda case: case.workload),
         (Column("case", "case"), lambda case: cite(study, case, short(study, case))),
-        (Column("operation", "operation"), _operation),
         INTENSITY,
         TENSOR,
         DRAM,
         SHARE,
         BOUND,
+        (Column("operation", "operation"), _operation),
     ]
     return filled(columns, found)
 
