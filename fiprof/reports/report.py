@@ -11,7 +11,7 @@ from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section
-from fiprof.reports.run_report import again, answer, beside, kernels, parameters, setup, sure, times
+from fiprof.reports.run_report import again, answer, beside, kernels, parameters, setup, sure, sweep, times
 from fiprof.reports.run_report.entries import by_kernel, entries
 from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.words import phrase
@@ -72,7 +72,7 @@ def _charts(measured: Analyses) -> Section:
             continue
         if chart is not None:
             blocks.append(chart)
-    return Section("charts", phrase("pictures.title"), tuple(dict.fromkeys(blocks)))
+    return Section("charts", phrase("pictures.title"), (*sweep.charts(measured), *dict.fromkeys(blocks)))
 
 
 def warnings(page: Page) -> Iterable[str]:
