@@ -102,8 +102,8 @@ class SourcePlace:
     topic: str
     """What it belongs to, e.g. ``decode on CUDA cores``."""
     part: str
-    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set; choice for words
-    that decide which kernel runs; step and variable of building a module."""
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set; choice: words
+    that decide which kernel runs; step and variable: of building a module."""
     name: str
     """What is defined, or the words; its line has them in it."""
     path: str
