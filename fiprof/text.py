@@ -99,3 +99,17 @@ def join_words(words: Sequence[str]) -> str:
 def short_kernel(name: str) -> str:
     """A kernel's name as text, short enough for a sentence."""
     return shorten(escape_control(name), LONGEST_KERNEL)
+
+
+_FUNCTOR = re.compile(
+    r"\b(?!(?:Binary|AUnary|BUnary|Unary)Functor)"
+    r"(?:CUDAFunctor\w*_(\w+)|(\w+)Functor|(\w+?)_kernel(?:_cuda|_impl)?(?=\()|(\w+)Ops(?=<))"
+)
+
+
+def functor(kernel_full: str) -> str:
+    """What a kernel of PyTorch's applies, from its template arguments: ``Mul`` of
+    ``elementwise_kernel<128, 4, …BinaryFunctor<…, MulFunctor<float>>>``; empty where nothing tells.
+    """
+    found = _FUNCTOR.search(kernel_full.partition("<")[2])
+    return next(filter(None, found.groups()), "") if found else ""

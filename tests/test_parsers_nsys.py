@@ -44,6 +44,9 @@ def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
 
 def test_the_first_measured_kernel(five: dict[str, list[Row]]) -> None:
     row = dict(next(row for row in five["kernels"] if row["phase"] == "measure"))
+    assert row.pop("kernel_mangled").startswith(
+        "_ZN10flashinfer24PrefillWithKVCacheKernelINS_24SparseCollectiveMainloop"
+    )
     assert row.pop("kernel_full").startswith(
         "void flashinfer::PrefillWithKVCacheKernel<flashinfer::SparseCollectiveMainloop<PagedParams::AdditionalParams,"
     )

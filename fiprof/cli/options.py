@@ -158,24 +158,26 @@ def setting_option(setting: Setting) -> click.Option:
     return click.Option(
         [names, setting.name],
         type=_type_of(setting),
-        default=",".join(setting.default) if setting.several else setting.default,
+        multiple=setting.listed,
+        default=",".join(setting.default) if setting.several and not setting.listed else setting.default,
         envvar=about.variable or None,
-        show_default=not about.otherwise,
-        metavar=about.metavar or ("LIST" if setting.several else None),
+        show_default=not about.otherwise and not setting.listed,
+        metavar=about.metavar or ("LIST" if setting.several and not setting.listed else None),
         help=f"{about.help} [default: {about.otherwise}]." if about.otherwise else about.help,
     )
 
 
 def _type_of(setting: Setting) -> Any:
     about = setting.declared
-    if setting.several:
+    if setting.several and not setting.listed:
         return _comma_list(setting.choices)
     if setting.choices:
         return click.Choice(setting.choices)
     if setting.type is bool:
         return click.BOOL
     if setting.type is float:
-        return FiniteRange(about.low if about.above is None else about.above, about.high, about.above is not None)
+        low = about.low if about.above is None else about.above
+        return FiniteRange(low, about.high, about.above is not None, unit=about.unit)
     if setting.type is int and about.low is not None:
         return click.IntRange(int(about.low), None if about.high is None else int(about.high))
     if setting.type is int:
@@ -184,10 +186,15 @@ def _type_of(setting: Setting) -> Any:
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers; nan and infinities are in none."""
+    """A range of numbers; nan and infinities are in none. unit: may stand behind the number."""
+
+    def __init__(self, *bounds: Any, unit: str = "", **more: Any) -> None:
+        super().__init__(*bounds, **more)
+        self.unit = unit
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
+        bare: Any = value.removesuffix(self.unit) if isinstance(value, str) else value
+        number = super().convert(bare, param, ctx)
         return number if math.isfinite(number) else self.fail(f"{value} is no finite number", param, ctx)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 import threading
@@ -100,14 +101,17 @@ def working(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def supervised(*, quiet: bool) -> Iterator[tuple[TerminalProgress, Supervisor]]:
-    """The progress line for the length of a block, and who ends its processes at Ctrl-C."""
+def supervised(*, quiet: bool, live: bool = True) -> Iterator[tuple[TerminalProgress, Supervisor]]:
+    """The progress line for the length of a block, and who ends its processes at Ctrl-C.
+
+    live: False where the terminal is another program's too.
+    """
     from fiprof.orchestrator.process import Supervisor
 
     progress, supervisor = TerminalProgress(quiet=quiet), Supervisor()
     interrupts.ask_first(supervisor.stop)
     try:
-        with progress.shown():
+        with progress.shown() if live else contextlib.nullcontext():
             yield progress, supervisor
     finally:
         interrupts.interrupt()

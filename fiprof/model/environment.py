@@ -48,6 +48,23 @@ class GpuStates:
 
 
 @dataclass(frozen=True)
+class Program:
+    """What was run, as the user typed it."""
+
+    command: tuple[str, ...] | None = None
+    cwd: str | None = None
+    program: Program | None = None
+    git: str | None = None
+    """Commit of the checkout that the program lies in, with ``-dirty`` after changes."""
+    files: dict[str, str] | None = None
+    """Each file of the command line that could be read -> SHA-256."""
+    exit_status: int | None = None
+    """Of the traced program; negative for a signal."""
+    seconds: float | None = None
+    """That the program took under nsys."""
+
+
+@dataclass(frozen=True)
 class Environment:
     """The whole."""
 
@@ -59,5 +76,6 @@ class Environment:
     gpu_state: GpuStates | None = None
     driver: str | None = None
     host: dict[str, str | int | float | None] | None = None
+    program: Program | None = None
     git: str | dict[str, str | bool | None] | None = None
     """Commit of the folder that collect was started in."""

@@ -13,11 +13,12 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 ToolName = Literal["nsys", "ncu"]
+Declaring: TypeAlias = "Settings | ProfileSettings"
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,93 @@ def _changed(name: str, default: T) -> T:
 
 
 @dataclass(frozen=True)
+class ProfileSettings:
+    """How ``fiprof profile`` measures a program."""
+
+    tools: tuple[ToolName, ...] = declare(("nsys", "ncu"), "nsys, or nsys and ncu.", option="--tool", title="tools")
+    cover_pct: float = declare(
+        80.0,
+        "Share of the GPU's time that the profiled launches stand for.",
+        option="--cover",
+        metavar="PCT",
+        above=0,
+        high=100,
+        unit="%",
+        title="share of GPU time to cover",
+        tool="ncu",
+    )
+    launches: int | None = declare(
+        None, "Most launches under ncu", otherwise="as many as --cover takes", low=1, title="most launches", tool="ncu"
+    )
+    ncu_budget_s: float = declare(
+        120.0,
+        "Seconds that ncu may take beyond the program's own.",
+        option="--ncu-budget",
+        metavar="S",
+        above=0,
+        unit="s",
+        title="time for ncu",
+        tool="ncu",
+    )
+    kernel: str | None = declare(
+        None, "Only kernels whose name this matches, under ncu", otherwise="all", metavar="REGEX", tool="ncu"
+    )
+    ranges: tuple[str, ...] = declare(
+        (),
+        "Only kernels launched in this NVTX range (NAME or DOMAIN@NAME), under ncu.",
+        option="--range",
+        metavar="NVTX",
+        tool="ncu",
+    )
+    skip: int | None = declare(
+        None, "Launches of each kernel that ncu skips", otherwise="1 where there are more", low=0, tool="ncu"
+    )
+    count: int = declare(1, "Launches of each kernel, grid and block under ncu.", low=1, tool="ncu")
+    ncu_set: Literal["full", "quick"] = _changed("ncu_set", "quick")
+    sections: tuple[str, ...] = declare(
+        (), "ncu's sections, instead of --set's.", option="--section", metavar="NAME", tool="ncu"
+    )
+    replay_mode: Literal["kernel", "application"] = declare(
+        "kernel",
+        "ncu: repeat each kernel, or the whole program, for each pass.",
+        title="ncu replay mode",
+        tool="ncu",
+        passed_as="--replay-mode",
+    )
+    clock_control: Literal["none", "base", "boost"] = _changed("clock_control", "none")
+    cache_control: Literal["all", "none"] = _changed("cache_control", "all")
+    delay_s: float | None = declare(
+        None, "Seconds before nsys begins", option="--delay", otherwise="0", metavar="S", low=0, unit="s", tool="nsys"
+    )
+    duration_s: float | None = declare(
+        None,
+        "Seconds that nsys traces; then the program is ended",
+        option="--duration",
+        otherwise="to the program's end",
+        metavar="S",
+        above=0,
+        unit="s",
+        tool="nsys",
+    )
+    capture: str | None = declare(
+        None,
+        "cudaProfilerApi: only between its start and stop; nvtx:NAME: only in this NVTX range",
+        otherwise="everything",
+        metavar="WHAT",
+        tool="nsys",
+    )
+    keep_running: bool = declare(
+        False, "Let the program go on after the window: no ncu.", option="--keep-running", tool="nsys"
+    )
+    gpu_metrics_hz: int = _changed("gpu_metrics_hz", 0)
+    nsys_args: tuple[str, ...] = declare(
+        (), "A word for nsys profile, as it is.", option="--nsys-arg", metavar="WORD", tool="nsys"
+    )
+    ncu_args: tuple[str, ...] = declare((), "A word for ncu, as it is.", option="--ncu-arg", metavar="WORD", tool="ncu")
+    timeout_s: float = _changed("timeout_s", 1800.0)
+
+
+@dataclass(frozen=True)
 class StudySettings(Settings):
     """How every case of a study is measured: ``[settings]`` in its file."""
 
@@ -182,6 +270,11 @@ class Setting:
         """The command line's; empty for none."""
         return {"-": "", "": f"--{self.name.replace('_', '-')}"}.get(self.declared.option, self.declared.option)
 
+    @property
+    def listed(self) -> bool:
+        """The option may be given several times, with a value each; no comma list of choices."""
+        return self.several and not self.choices
+
     def words(self, value: Any) -> list[str]:
         """The option and the value, as the command line has them."""
         if self.type is bool:
@@ -206,7 +299,7 @@ class Setting:
         return ""
 
 
-def settings_of(kind: type[Settings]) -> tuple[Setting, ...]:
+def settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
     """Every setting of a class, in the declared order."""
     hints = get_type_hints(kind)
     return tuple(
@@ -223,7 +316,7 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
     return Setting(field.name, str if choices else each, several, choices, field.default, field.metadata["declared"])
 
 
-def recorded(settings: Settings) -> dict[str, Any]:
+def recorded(settings: Declaring) -> dict[str, Any]:
     """Name -> value, for a manifest."""
     values = {each.name: getattr(settings, each.name) for each in settings_of(type(settings))}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -244,7 +337,7 @@ def shared(settings: Settings) -> dict[str, Any]:
     return {each.name: getattr(settings, each.name) for each in settings_of(Settings)}
 
 
-def tool_words(settings: Settings, tool: ToolName) -> tuple[str, ...]:
+def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:
     """The words of a tool's command line that come from declarations alone."""
     return tuple(
         word

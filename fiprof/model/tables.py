@@ -133,6 +133,7 @@ TABLES: dict[str, Table] = {
             ("pid", "int32!", "process"),
             ("kernel", "category", "function name without namespaces, parameters and template arguments"),
             ("kernel_full", "category", "demangled name"),
+            ("kernel_mangled", "category", "name as the compiler made it, which ncu's filters take"),
             ("grid", "category", "blocks, e.g. 132x1x1"),
             ("block", "category", "threads of a block, e.g. 384x1x1"),
             ("registers", "int32", "registers of a thread"),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, TABLES, Page
-from fiprof.model.manifest import CaseEntry, Status, read_manifest
+from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, TABLES
+from fiprof.model.manifest import CaseEntry, read_manifest
 from fiprof.model.records import case_errors
 from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
@@ -25,19 +25,10 @@ from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session, read_log
 from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
+from fiprof.orchestrator.under_way import Result, UnderWay
 
-EXPORTS_AT_ONCE = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """A finished collect."""
-
-    path: Path
-    """The run folder."""
-    status: Status
-    problem: FiprofError | None
-    """The first thing that went wrong; None for a complete run."""
+if TYPE_CHECKING:
+    from fiprof.parsers.nsys import NsysSummary
 
 
 def collect(
@@ -95,7 +86,7 @@ def start(
     if request.gpu_metrics_hz and counters_permitted() is False:
         journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
-    return Collection(Session(request, folder.path, supervisor, journal, progress), tools)
+    return Collection(request, Session(folder.path, supervisor, journal, progress), tools)
 
 
 def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
@@ -115,9 +106,8 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
         replayed_from=archived.replayed_from or archived.name,
     )
     journal.save()
-    collection = Collection(
-        Session(request, folder.path, Replay(source, folder.path, supervisor), journal, progress), {}
-    )
+    session = Session(folder.path, Replay(source, folder.path, supervisor), journal, progress)
+    collection = Collection(request, session, {})
     collection.measure()
     return collection.conclude()
 
@@ -149,17 +139,12 @@ def _find_tools(request: CollectRequest) -> dict[str, Tool]:
         ) from error
 
 
-class Collection:
-    """A run under way: call :meth:`measure`, then :meth:`conclude`.
+class Collection(UnderWay):
+    """A collect under way: call :meth:`measure`, then :meth:`conclude`."""
 
-    Whatever happens, the run folder gets its name and a manifest that says how the run ended.
-    """
-
-    def __init__(self, session: Session, tools: dict[str, Tool]) -> None:
-        self.session = session
-        self._commands = steps.Commands(session.request, session.path, tools.get("nsys"), tools.get("ncu"))
-        self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
-        self._problems: list[FiprofError] = []
+    def __init__(self, request: CollectRequest, session: Session, tools: dict[str, Tool]) -> None:
+        super().__init__(session)
+        self._commands = steps.Commands(request, session.path, tools.get("nsys"), tools.get("ncu"))
         self._traced: Future[int] | None = None
         self._started = False
         self._profiled = False
@@ -169,8 +154,8 @@ class Collection:
 
         nsys's tables are made, and ncu imports, while the GPU is busy.
         """
-        session, request = self.session, self.session.request
-        with self._ending_in_order(), _collecting(self._problems):
+        session, request = self.session, self._commands.request
+        with self.ending_in_order(), self.collecting():
             with gate(session.path / "logs" / ".gate") as held:
                 _plain(session, self._commands)
                 self._started = True
@@ -179,20 +164,19 @@ class Collection:
                 if "ncu" in request.tools:
                     profiling = session.executor.start(self._commands.profile(held.env))
                 if "nsys" in request.tools:
-                    with _collecting(self._problems):
+                    with self.collecting():
                         _trace(session, self._commands)
-                        self._traced = self._pool.submit(_trace_tables, session, self._commands)
+                        self._traced = self._pool.submit(self._trace_tables)
                 if profiling is not None:
                     held.open()
-                    with _collecting(self._problems):
-                        _profile(session, profiling, self._traced)
+                    with self.collecting():
+                        _profile(session, profiling, self._traced, request.measure_iterations)
                         self._profiled = True
             if "nsys" in request.tools:
                 self._leave_out(NSYS_CASES)
             if "ncu" in request.tools:
                 self._leave_out(NCU_CASES)
-            if session.journal.manifest.replayed_from is None:
-                _note_gpu_afterwards(session)
+            self.note_gpu()
 
     def conclude(self, supervisor: Supervisor | None = None) -> Result:
         """What needs no GPU: exports, tables, the run's checks, its manifest and name.
@@ -202,65 +186,27 @@ class Collection:
         session = self.session
         if supervisor is not None:
             session.executor = supervisor
-        with self._ending_in_order():
+        with self.ending_in_order():
             if self._profiled:
-                with _collecting(self._problems):
-                    _profile_tables(session, self._commands, self._pool)
+                with self.collecting():
+                    self.profile_tables(map(self._commands.page, steps.pages(self._commands.request)))
             if self._traced is not None:
-                with _collecting(self._problems):
+                with self.collecting():
                     self._traced.result()
-            # Making tables starts no process that a Ctrl-C would have ended.
-            if session.executor.stopping.is_set() and not self._interrupted:
-                self._problems.append(Interrupted())
-            if not self._interrupted and self._started:
-                with _collecting(self._problems), session.progress.step("checks"):
-                    session.journal.save()
-                    parse.parse_checks(session.path, session.path / TABLES)
-        status: Status = "failed" if self._problems else "complete"
-        return self._finish("interrupted" if self._interrupted else status)
+            self.check(started=self._started)
+        return self.finish()
 
-    @property
-    def problem(self) -> FiprofError | None:
-        """The first thing that went wrong so far."""
-        return self._problems[0] if self._problems else None
-
-    @property
-    def _interrupted(self) -> bool:
-        return any(isinstance(problem, Interrupted) for problem in self._problems)
+    def _trace_tables(self) -> int:
+        return _check_trace(self.session, self.trace_tables(self._commands.trace_export()))
 
     def _leave_out(self, results: str) -> None:
         """Name the cases that failed by themselves, and leave them out of what follows."""
-        if not self.session.request.keep_going:
+        if not self._commands.request.keep_going:
             return
         errors = case_errors(self.session.path / results)
         for case, error in errors.items():
             self.session.journal.warn(f"{case} failed ({results}): {error}")
         self._commands = self._commands.without(errors)
-
-    @contextlib.contextmanager
-    def _ending_in_order(self) -> Iterator[None]:
-        """Give the run its end when something that is no step's failure ends fiprof."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._problems.append(Interrupted())
-            self._finish("interrupted")
-            raise
-        except BaseException as error:
-            self._problems.append(FiprofError(f"fiprof failed: {error!r}"))
-            self._finish("failed")
-            raise
-
-    def _finish(self, status: Status) -> Result:
-        self._pool.shutdown()
-        problems = self._problems
-        problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
-        journal = self.session.journal
-        path = journal.finish(status, problem.message if problem else "")
-        if problem is not None:
-            settled = journal.folder.settled
-            problem.message, problem.remedy = settled(problem.message), settled(problem.remedy)
-        return Result(path, status, problem)
 
 
 def _plain(session: Session, commands: steps.Commands) -> None:
@@ -275,7 +221,7 @@ def _trace(session: Session, commands: steps.Commands) -> None:
     """nsys; once more without the GPU metrics where they are refused."""
     replayed = session.journal.manifest.replayed_from is not None
     check, watch = steps.check_trace(session.path, replayed=replayed), _watch(session, "nsys")
-    hz = session.request.gpu_metrics_hz
+    hz = commands.request.gpu_metrics_hz
     try:
         session.run(commands.trace(hz), check, watch)
     except Interrupted:
@@ -288,16 +234,9 @@ def _trace(session: Session, commands: steps.Commands) -> None:
         session.run(commands.trace(0), check, watch)
 
 
-def _trace_tables(session: Session, commands: steps.Commands) -> int:
-    """Export and parse nsys's report. Returns the kernels that one iteration of every case launched."""
-    command = commands.trace_export()
-    session.run(command, steps.check_trace_export(command.makes[0]))
-    with session.progress.step("nsys tables"):
-        summary = parse.parse_nsys(session.path, session.path / TABLES)
-        contents = parse.trace_contents(session.path / TABLES)
-    session.journal.note_missing(summary.missing)
-    for sentence in summary.warnings:
-        session.journal.warn(sentence)
+def _check_trace(session: Session, summary: NsysSummary) -> int:
+    """Hold the trace against what it is for. Returns the kernels that one iteration of every case launched."""
+    contents = parse.trace_contents(session.path / TABLES)
     environment = session.journal.manifest.environment
     nsys.check_contents(
         kernels=contents.kernels,
@@ -309,7 +248,7 @@ def _trace_tables(session: Session, commands: steps.Commands) -> int:
     return contents.kernels_once
 
 
-def _profile(session: Session, profiling: Started, traced: Future[int] | None) -> None:
+def _profile(session: Session, profiling: Started, traced: Future[int] | None, iterations: int) -> None:
     """Wait for ncu, telling how many of the launches that nsys counted are through, and how long the others take."""
     begin: float | None = None
 
@@ -318,7 +257,7 @@ def _profile(session: Session, profiling: Started, traced: Future[int] | None) -
         begin = begin or time.monotonic()
         if traced is None or not traced.done() or traced.exception():
             return f"kernel {at.number} {at.kernel} {at.percent} %"
-        total, done = traced.result() * session.request.measure_iterations, at.number - 1
+        total, done = traced.result() * iterations, at.number - 1
         left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
         return f"kernel {at.number} of {total} {at.kernel} {at.percent} %{left}"
 
@@ -330,35 +269,5 @@ def _profile(session: Session, profiling: Started, traced: Future[int] | None) -
         session.finish(profiling, steps.check_profile(session.path), watch)
 
 
-def _profile_tables(session: Session, commands: steps.Commands, pool: ThreadPoolExecutor) -> None:
-    """Export ncu's pages side by side, then parse them."""
-
-    def export(page: Page) -> None:
-        command = commands.page(page)
-        assert command.stdout is not None
-        session.run(command, steps.check_made(command.stdout))
-
-    for done in [pool.submit(export, page) for page in steps.pages(session.request)]:
-        done.result()
-    with session.progress.step("ncu tables"):
-        session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
-
-
-def _note_gpu_afterwards(session: Session) -> None:
-    """Note the GPU's state after the measuring, for the checks."""
-    before = session.journal.manifest.environment.get("gpu_state", {}).get("before", {})
-    if before:
-        session.journal.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
-
-
 def _watch(session: Session, step: str) -> Callable[[str], None]:
     return lambda tail: session.progress.detail(step, steps.watch_workload(tail))
-
-
-@contextlib.contextmanager
-def _collecting(problems: list[FiprofError]) -> Iterator[None]:
-    """Note a step's failure and go on with the next."""
-    try:
-        yield
-    except FiprofError as error:
-        problems.append(error)

@@ -21,6 +21,7 @@ def run_environment(tools: Mapping[str, Tool]) -> dict[str, Any]:
     return {
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
+            "name": platform.node(),
             "system": f"{platform.system()} {platform.release()}",
             "machine": platform.machine(),
             "cpus": os.cpu_count(),

@@ -25,7 +25,7 @@ class Started(Protocol):
 
     command: Command
 
-    def wait(self, on_output: Callable[[str], None] | None = None) -> Finished: ...
+    def wait(self, on_output: Callable[[str], object] | None = None) -> Finished: ...
 
 
 class Executor(Protocol):
@@ -100,7 +100,7 @@ class _Replayed:
     command: Command
     finished: Finished
 
-    def wait(self, on_output: Callable[[str], None] | None = None) -> Finished:  # noqa: ARG002
+    def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:  # noqa: ARG002
         return self.finished
 
 

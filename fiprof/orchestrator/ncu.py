@@ -6,11 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fiprof.errors import FiprofError
 from fiprof.model.layout import Page
-from fiprof.model.settings import Settings, tool_words
+from fiprof.model.settings import ProfileSettings, Settings, tool_words
 from fiprof.orchestrator.nsys import last_line
+from fiprof.workloads.nvtx import DOMAIN
 
 # Counted tensor operations stand in this section alone; not every version's full set has it.
 TENSOR_ROOFLINE = "SpeedOfLight_HierarchicalTensorRooflineChart"
@@ -40,6 +42,7 @@ QUICK_METRICS = (
 )
 
 # Push/pop ranges need the slash: without it ncu looks for start/end ranges and matches none.
+TAIL_BYTES = 1 << 16
 MEASURE_RANGE = "fiprof@measure/"
 
 PERMISSION_REMEDY = (
@@ -50,16 +53,9 @@ PERMISSION_REMEDY = (
 
 def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Settings) -> tuple[str, ...]:
     """``ncu`` over a workload: only the kernels launched inside its measure ranges. report ends in .ncu-rep."""
-    sections: tuple[str, ...] = ("--set", "full", "--section", TENSOR_ROOFLINE)
-    if settings.ncu_set == "quick":
-        sections = (
-            *(word for section in QUICK_SECTIONS for word in ("--section", section)),
-            "--metrics",
-            ",".join(QUICK_METRICS),
-        )
     return (
         str(ncu),
-        *sections,
+        *_metrics(settings.ncu_set),
         "--nvtx",
         "--nvtx-include",
         MEASURE_RANGE,
@@ -69,6 +65,56 @@ def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Set
         str(report),
         *workload,
     )
+
+
+def program_argv(
+    ncu: Path, report: Path, program: Sequence[str], settings: ProfileSettings, names: Sequence[str], skip: int
+) -> tuple[str, ...]:
+    """``ncu`` over a program of the user's: some launches of each of these kernels, grid and block by grid and block.
+
+    names: mangled, as nsys has them. skip: launches of each that are let by. An option of the user's takes the place
+    of ours.
+    """
+    ours: list[tuple[str, ...]] = [
+        *_pairs([word for name in settings.sections for word in ("--section", name)] or _metrics(settings.ncu_set)),
+        ("--nvtx",),
+        *(("--nvtx-include", include) for name in _marked(settings) for include in _includes(name)),
+        *([("--profile-from-start", "off")] if settings.capture == "cudaProfilerApi" else []),
+        ("--target-processes", "all"),
+        ("--filter-mode", "per-launch-config"),
+        ("--launch-skip", str(skip)),
+        ("--launch-count", str(settings.count)),
+        ("--kernel-name-base", "mangled"),
+        ("--kernel-name", f"regex:^({'|'.join(map(re.escape, names))})$"),
+        *_pairs(tool_words(settings, "ncu")),
+    ]
+    kept = (word for option in ours if option[0] not in settings.ncu_args for word in option)
+    return (str(ncu), *kept, *settings.ncu_args, "--force-overwrite", "--export", str(report), *program)
+
+
+def _metrics(wanted: Literal["full", "quick"]) -> tuple[str, ...]:
+    """What is collected."""
+    if wanted == "full":
+        return ("--set", "full", "--section", TENSOR_ROOFLINE)
+    sections = (word for section in QUICK_SECTIONS for word in ("--section", section))
+    return (*sections, "--metrics", ",".join(QUICK_METRICS))
+
+
+def _pairs(words: Sequence[str]) -> list[tuple[str, ...]]:
+    return [tuple(words[at : at + 2]) for at in range(0, len(words), 2)]
+
+
+def _marked(settings: ProfileSettings) -> tuple[str, ...]:
+    """The NVTX ranges outside which nothing is profiled; none where everything may be."""
+    kind, _, name = (settings.capture or "").partition(":")
+    return settings.ranges or ((name,) if kind == "nvtx" else ())
+
+
+def _includes(name: str) -> tuple[str, ...]:
+    """ncu's filters for a push/pop range, NAME or DOMAIN@NAME; without a domain it is the default one's or fiprof's."""
+    domain, at, bare = name.rpartition("@")
+    escaped = re.sub(r"([@,\[\]/*+;\\])", r"\\\1", bare)
+    return tuple(f"{each}{escaped}/" for each in ([f"{domain}@"] if at else ["", f"{DOMAIN}@"]))
 
 
 def export_argv(ncu: Path, report: Path, page: Page) -> tuple[str, ...]:
@@ -107,6 +153,31 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         raise FiprofError(f"ncu ended with exit status {exit_status}: {last_line(log)}")
     if not report.exists() or not report.stat().st_size:
         raise FiprofError(f"ncu made no report: {last_line(log)}", "its whole output stands in the log")
+
+
+def kept(log: str, report: Path) -> bool:
+    """Whether ncu left a report of the launches before something went wrong, the program's end included."""
+    return '==PROF== Profiling "' in log and report.exists() and report.stat().st_size > 0
+
+
+class Counter:
+    """Counts launches in ncu's output, whatever the program prints between its lines; a ``PassOn``."""
+
+    def __init__(self) -> None:
+        self.kernel = ""
+        """Name of the last one begun, as ncu prints it."""
+        self.begun = 0
+        self.done = 0
+        self._rest = b""
+
+    def __call__(self, piece: bytes, _of_stderr: bool) -> None:
+        *lines, rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self.done += bool(re.search(rb"- \d+ pass(es)?$", line))
+            if begun := re.search(rb'==PROF== Profiling "(.*?)"', line):
+                self.begun += 1
+                self.kernel = begun[1].decode(errors="replace")
+        self._rest = rest[-TAIL_BYTES:]
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
-from fiprof.model.settings import Settings, tool_words
+from fiprof.model.settings import ProfileSettings, Settings, tool_words
 
 # 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
 PLURAL_GPU_METRICS = (2024, 5)
+
+NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
+CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
 # The Python package nvtx from 0.2.13 on sends payloads that nsys understands from 2024.4 on.
 NVTX_REMEDY = "pip install nvtx==0.2.11 in the workload's interpreter, or use nsys 2025.1 or later"
@@ -23,24 +26,81 @@ def profile_argv(
 
     The GPU's metrics need counter permission.
     """
-    metrics: tuple[str, ...] = ()
-    if settings.gpu_metrics_hz:
-        switch = "--gpu-metrics-devices" if version >= PLURAL_GPU_METRICS else "--gpu-metrics-device"
-        metrics = (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={settings.gpu_metrics_hz}")
     return (
         str(nsys),
         "profile",
         f"--output={report}",
         "--force-overwrite=true",
         "--trace=cuda,nvtx",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--cuda-graph-trace=node",
-        "--cuda-memory-usage=true",
-        *metrics,
+        *NO_SAMPLING,
+        *CUDA_DETAIL,
+        *_gpu_metrics(version, settings.gpu_metrics_hz),
         *tool_words(settings, "nsys"),
         *workload,
     )
+
+
+def program_argv(
+    nsys: Path, version: tuple[int, ...], report: Path, program: Sequence[str], settings: ProfileSettings
+) -> tuple[str, ...]:
+    """``nsys profile`` over a program of the user's, or a window of it.
+
+    nsys waits for the program alone, not for daemons that it leaves. An option of the user's takes the place of ours.
+    """
+    ours = (
+        "--trace=cuda,nvtx",
+        *NO_SAMPLING,
+        *CUDA_DETAIL,
+        "--wait=primary",
+        *_gpu_metrics(version, settings.gpu_metrics_hz),
+        *_window(settings),
+    )
+    theirs = {word.partition("=")[0] for word in settings.nsys_args}
+    kept = (word for word in ours if word.partition("=")[0] not in theirs)
+    fixed = (str(nsys), "profile", f"--output={report}", "--force-overwrite=true")
+    return (*fixed, *kept, *settings.nsys_args, *program)
+
+
+def launch_argv(nsys: Path, session: str, program: Sequence[str], extra: Sequence[str]) -> tuple[str, ...]:
+    """``nsys launch``: a program whose traces are begun and ended from outside."""
+    options = ("--trace=cuda,nvtx", *CUDA_DETAIL, "--wait=primary", *extra)
+    return (str(nsys), "launch", f"--session-new={session}", *options, *program)
+
+
+def start_argv(nsys: Path, session: str, report: Path) -> tuple[str, ...]:
+    """``nsys start``: begins a trace of a session."""
+    return (str(nsys), "start", f"--session={session}", f"--output={report}", "--force-overwrite=true", *NO_SAMPLING)
+
+
+def stop_argv(nsys: Path, session: str) -> tuple[str, ...]:
+    """``nsys stop``: ends the trace and writes its report."""
+    return (str(nsys), "stop", f"--session={session}")
+
+
+def _window(settings: ProfileSettings) -> Iterator[str]:
+    """What of the program is traced, and whether it goes on afterwards."""
+    if settings.delay_s:
+        yield f"--delay={settings.delay_s:g}"
+    if settings.duration_s:
+        yield f"--duration={settings.duration_s:g}"
+    if settings.capture is not None:
+        kind, _, name = settings.capture.partition(":")
+        yield f"--capture-range={kind}"
+        if name:
+            domain, _, bare = name.rpartition("@")
+            yield f"--nvtx-capture={bare}@{domain or '*'}"
+            # Names that the program did not register beforehand count too.
+            yield "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
+        yield "--capture-range-end=stop"
+    if settings.keep_running or (settings.capture is not None and not settings.duration_s):
+        yield "--kill=none"
+
+
+def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:
+    if not hz:
+        return ()
+    switch = "--gpu-metrics-devices" if version >= PLURAL_GPU_METRICS else "--gpu-metrics-device"
+    return (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={hz}")
 
 
 def export_argv(nsys: Path, report: Path, sqlite: Path) -> tuple[str, ...]:

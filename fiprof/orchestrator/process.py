@@ -28,6 +28,7 @@ import psutil
 from fiprof.files import file_errors
 from fiprof.model.manifest import Outcome
 from fiprof.orchestrator import guard
+from fiprof.orchestrator.relay import PassOn, Relay
 
 POLL_S = 0.05
 GUARD_S = sum(grace_s for _, grace_s in guard.ENDING) + 1
@@ -37,6 +38,7 @@ GUARD_S = sum(grace_s for _, grace_s in guard.ENDING) + 1
 TOKEN_VARIABLE = "FIPROF_SUPERVISED"
 
 TERMINAL_TAIL_BYTES = 4096
+ENOUGH = "ended: it had made what it was to make"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class Command:
     """Takes stdout alone, for tools that print their result."""
     makes: tuple[Path, ...] = ()
     """Files that the process is to make."""
+    keeps_at_limit: bool = False
+    """Whether what it made until its time limit is of use."""
+    pass_on: PassOn | None = None
+    """Told what a program of the user's prints, which may be without end: the log leaves its middle out."""
 
 
 @dataclass(frozen=True)
@@ -97,19 +103,22 @@ class Process:
                 self._popen = subprocess.Popen(
                     guarded,
                     stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=log,
+                    stdout=subprocess.PIPE if command.pass_on else out,
+                    stderr=subprocess.PIPE if command.pass_on else log,
                     env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
                     pass_fds=(its_control, its_report),
                 )
             except OSError as error:
                 self._error = _not_started(command, error.errno)
+        self._relay: Relay | None = None
+        if command.pass_on and self._popen and self._popen.stdout and self._popen.stderr:
+            self._relay = Relay(command.log, self._popen.stdout, self._popen.stderr, command.pass_on)
 
-    def wait(self, on_output: Callable[[str], None] | None = None) -> Finished:
+    def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:
         """Wait for the end, the time limit or the supervisor's stop; every child is gone when this returns.
 
-        on_output: called a few times a second with the log's last lines (at most 4 KB).
+        on_output: called a few times a second with the log's last lines (at most 4 KB); returns True to have it ended.
         """
         if self._popen is None:
             return Finished("failed", None, self._started, 0.0, self._error)
@@ -125,8 +134,9 @@ class Process:
                 if time.monotonic() > deadline:
                     outcome, message = "timeout", f"no end after {self.command.timeout_s:g} s"
                     break
-                if on_output is not None:
-                    on_output(self._log_tail())
+                if on_output is not None and on_output(self._log_tail()) is True:
+                    message = ENOUGH
+                    break
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._popen.wait(POLL_S)
         finally:
@@ -134,7 +144,7 @@ class Process:
         if error := said.get("error"):
             return Finished("failed", None, self._started, 0.0, _not_started(self.command, error))
         status: int = self._popen.returncode if said.get("status") is None else said["status"]
-        if outcome == "ok" and status != 0:
+        if outcome == "ok" and status != 0 and message != ENOUGH:
             outcome, message = "failed", describe_exit(status)
         duration_s = said.get("seconds") or time.monotonic() - self._begin
         return Finished(outcome, status, self._started, duration_s, message, tuple(said.get("left", ())))
@@ -149,13 +159,16 @@ class Process:
             self._popen.kill()
         with open(self._report, "rb") as report:
             said = report.read()
-        if said:
-            found: dict[str, Any] = json.loads(said)
-            return found
-        _kill(_carrying(lambda token: token == self._token))
-        return {}
+        found: dict[str, Any] = json.loads(said) if said else {}
+        if not said:
+            _kill(_carrying(lambda token: token == self._token))
+        if self._relay is not None:
+            self._relay.close()
+        return found
 
     def _log_tail(self) -> str:
+        if self._relay is not None:
+            return self._relay.tail(TERMINAL_TAIL_BYTES)
         with contextlib.suppress(OSError), open(self.command.log, "rb") as log:
             log.seek(max(0, os.fstat(log.fileno()).st_size - TERMINAL_TAIL_BYTES))
             return log.read().decode(errors="replace")

@@ -1,10 +1,10 @@
-"""What a collect is asked to do, as one value."""
+"""What a collect or a profile is asked to do, as one value."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fiprof.model.settings import CollectSettings
+from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.workloads.case import Case
 
 
@@ -24,3 +24,18 @@ class CollectRequest(CollectSettings):
         if set(names) == set(builtin()):
             return "all"
         return "-".join(names) if len(names) <= 3 else f"{names[0]}-and-{len(names) - 1}-more"
+
+
+@dataclass(frozen=True)
+class ProfileRequest(ProfileSettings):
+    """A program of the user's."""
+
+    program: tuple[str, ...] = field(kw_only=True)
+    """Its command line, as typed."""
+
+    @property
+    def label(self) -> str:
+        """What the run folder's name ends in."""
+        from fiprof.orchestrator.program import program_name
+
+        return program_name(self.program)

@@ -15,7 +15,6 @@ from fiprof.orchestrator.archive import Journal, file_entry
 from fiprof.orchestrator.execute import Executor, Started
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished
 from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.request import CollectRequest
 from fiprof.workloads.runner import GATE_VARIABLE
 
 INTERNAL_VARIABLES = frozenset({TOKEN_VARIABLE, GATE_VARIABLE})
@@ -30,23 +29,22 @@ Check = Callable[[Finished, str], None]
 class Session:
     """What the steps of one run share."""
 
-    request: CollectRequest
     path: Path
     """The run folder while it is being filled."""
     executor: Executor
     journal: Journal
     progress: Progress
 
-    def run(self, command: Command, check: Check, watch: Callable[[str], None] | None = None) -> None:
+    def run(self, command: Command, check: Check, watch: Callable[[str], object] | None = None) -> None:
         """Start a command, wait for its end, judge it and write it down.
 
-        watch: given the log's last lines a few times a second.
+        watch: given the log's last lines a few times a second; returns True to have the command ended.
         Raises FiprofError when it failed, ran out of time or was interrupted; it is in the manifest all the same.
         """
         with self.progress.step(command.step):
             self.finish(self.executor.start(command), check, watch)
 
-    def finish(self, started: Started, check: Check, watch: Callable[[str], None] | None = None) -> None:
+    def finish(self, started: Started, check: Check, watch: Callable[[str], object] | None = None) -> None:
         """As :meth:`run`, for a command that was started before."""
         finished = started.wait(watch)
         for process in finished.left:
@@ -64,7 +62,7 @@ class Session:
     def _judge(self, command: Command, finished: Finished, check: Check) -> None:
         if finished.outcome == "interrupted":
             raise Interrupted
-        if finished.outcome == "timeout":
+        if finished.outcome == "timeout" and not command.keeps_at_limit:
             raise FiprofError(
                 f"{command.step}: {finished.message}",
                 f"see {command.log.relative_to(self.path)}; --timeout gives it longer",

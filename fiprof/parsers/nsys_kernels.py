@@ -18,6 +18,7 @@ FIELDS = (
     column("stream", "streamId"),
     column("process", "globalPid", required=True),
     column("name", "demangledName"),
+    column("mangled", "mangledName"),
     Field("grid", packed_dimensions("grid"), ("gridX", "gridY", "gridZ")),
     Field("block", packed_dimensions("block"), ("blockX", "blockY", "blockZ")),
     column("registers", "registersPerThread"),
@@ -38,7 +39,7 @@ def _write_kernels(export: Export, folder: Path, calls: Calls, sort: bool) -> in
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    full_names = Labels(export.strings)
+    full_names, mangled = Labels(export.strings), Labels(export.strings)
     names = Labels(lambda ids: [text and short_name(text) for text in export.strings(ids)])
     grids, blocks = Labels(dimensions), Labels(dimensions)
     devices = Devices(export)
@@ -55,6 +56,7 @@ def _write_kernels(export: Export, folder: Path, calls: Calls, sort: bool) -> in
                 "pid": pids,
                 "kernel": names.encode(piece["name"]),
                 "kernel_full": full_names.encode(piece["name"]),
+                "kernel_mangled": mangled.encode(piece["mangled"]),
                 "grid": grids.encode(piece["grid"]),
                 "block": blocks.encode(piece["block"]),
                 "registers": int32(piece["registers"]),

@@ -1,6 +1,6 @@
 """Stands in for nsys where a test needs a trace with kernels in it, which takes a GPU; other tests use the real one.
 
-FAKE_RUN: the archived run whose SQLite file it gives out. As nsys does, it adds the environment to both.
+FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels where FAKE_NSYS is ``no-kernels``. As nsys does, it adds the environment to both.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ def main() -> int:
         assert options["--type"] == "sqlite"
         Path(options["--output"]).write_bytes(recorded_bytes(recorded / "trace.sqlite"))
         record_environment(Path(options["--output"]))
+        if os.environ.get("FAKE_NSYS") == "no-kernels":
+            with contextlib.closing(sqlite3.connect(options["--output"])) as connection, connection:
+                connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
         return 0
     status = subprocess.run(arguments, check=False).returncode
     environment = "\n".join(f"{name}={value}" for name, value in os.environ.items())

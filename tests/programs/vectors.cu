@@ -1,5 +1,5 @@
 // Vector operations of a CUDA binary: an addition over 64 MB, a sum, and a loop that only computes; in three streams.
-// nvcc -O3 -arch=native vectors.cu -o vectors; ./vectors [ITERATIONS]
+// nvcc -O3 -arch=native vectors.cu -o vectors; ./vectors [ITERATIONS [THREADS]]
 #include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
@@ -37,6 +37,7 @@ __global__ void polynomial(float* values, size_t n, int degree) {
 
 int main(int argc, char** argv) {
     const int iterations = argc > 1 ? atoi(argv[1]) : 50;
+    const int threads = argc > 2 ? atoi(argv[2]) : 256;  // of a block of polynomial
     const size_t n = 16 << 20;
     float *a, *b, *c, *total, *host;
     CHECK(cudaMalloc(&a, n * sizeof(float)));
@@ -52,7 +53,7 @@ int main(int argc, char** argv) {
     CHECK(cudaStreamCreate(&side));
     for (int i = 0; i < iterations; ++i) {
         CHECK(cudaMemcpyAsync(a, host, n * sizeof(float), cudaMemcpyHostToDevice, copying));
-        polynomial<<<n / 256, 256, 0, side>>>(b, n, 400);
+        polynomial<<<n / threads, threads, 0, side>>>(b, n, 400);
         CHECK(cudaStreamSynchronize(copying));
         add<<<n / 256, 256>>>(a, b, c, n);
         add<<<n / 1024, 1024>>>(a, c, b, n);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +14,16 @@ from fiprof.cli.options import Command, archive_option, setting_option, split, s
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
+    from fiprof.orchestrator import process
     from fiprof.orchestrator.archive import Archive
-    from fiprof.orchestrator.collect import Result
     from fiprof.orchestrator.request import CollectRequest
+    from fiprof.orchestrator.under_way import Result
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 
 ALL = "all"
 WORKLOAD_FLAG = "--workload"
+NEXT = ("fiprof show", "fiprof stalls")
 ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 """How a run that is not complete ended."""
 
@@ -118,7 +121,7 @@ def command(
         source = archive.find(replay)
         with supervised(quiet=quiet) as (progress, supervisor):
             result = collect.replay(source, archive, progress, supervisor)
-        return _conclude(result)
+        return conclude(result, NEXT)
     own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
     names = [*split(kernels or ""), *workloads]
     request = CollectRequest(
@@ -129,7 +132,7 @@ def command(
         return _dry_run(request, archive)
     with supervised(quiet=quiet) as (progress, supervisor):
         result = collect.collect(request, archive, progress, supervisor, wait=wait)
-    return _conclude(result)
+    return conclude(result, NEXT)
 
 
 def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
@@ -176,20 +179,29 @@ def _dry_run(request: CollectRequest, archive: Archive) -> None:
             if name in request.tools:
                 output.message(f"fiprof: {error}")
     commands = Commands(request, archive.root / f"DATE-{request.label}", found["nsys"], found["ncu"])
-    for each in commands.all():
+    print_commands(commands.all())
+
+
+def print_commands(commands: Iterable[process.Command]) -> None:
+    """Commands as one would type them, for ``--dry-run``."""
+    for each in commands:
         assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
         target = f" > {shlex.quote(str(each.stdout))}" if each.stdout else ""
         output.data(f"# {each.step}\n{assignments}{' ' if assignments else ''}{shlex.join(each.argv)}{target}")
 
 
-def _conclude(result: Result) -> None:
-    """Print the folder, and end with the run's own status."""
+def conclude(result: Result, next_: Sequence[str], *, to_stderr: bool = False, program_status: int = 0) -> None:
+    """Print the folder, and end with the run's own status.
+
+    next_: the commands that read it. to_stderr: standard output is a program's. program_status: of the program, which
+    goes before that of a run that failed.
+    """
     interrupts.settle()
-    output.data(str(result.path))
+    (output.message if to_stderr else output.data)(str(result.path))
     if result.problem is not None:
         raise FiprofError(
             f"the run {ENDED[result.status]}: {result.problem.message}",
             result.problem.remedy,
-            exit_code=result.problem.exit_code,
+            exit_code=program_status if program_status > 0 else result.problem.exit_code,
         )
-    output.message(f"complete; next: fiprof show {result.path}; fiprof stalls {result.path}")
+    output.message("complete; next: " + "; ".join(f"{command} {result.path}" for command in next_))

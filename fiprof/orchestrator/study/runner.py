@@ -17,7 +17,7 @@ from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.records import case_errors
 from fiprof.model.results import RESULTS, EnvironmentInfo
 from fiprof.model.settings import shared
-from fiprof.orchestrator import collect
+from fiprof.orchestrator import collect, under_way
 from fiprof.orchestrator.gpu import gpu_state, visible_gpu
 from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
@@ -226,7 +226,7 @@ class _Work:
         for warning in manifest.warnings:
             self.progress.say(f"  {warning}")
 
-    def _failed(self, batch: Sequence[Case], result: collect.Result) -> tuple[Case, ...]:
+    def _failed(self, batch: Sequence[Case], result: under_way.Result) -> tuple[Case, ...]:
         """Note the cases that a batch failed by. Raises its problem where none did, or too many batches failed."""
         problem = result.problem
         assert problem is not None

@@ -1,0 +1,42 @@
+"""``fiprof capture``: trace a program that goes on running."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import FiniteRange, archive_option
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+
+
+@click.command(
+    short_help="Trace a running program of fiprof profile --session.",
+    epilog="Example: fiprof capture server --duration 5",
+)
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--duration",
+    "duration_s",
+    type=FiniteRange(0, None, True, unit="s"),
+    default=5.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds that are traced.",
+)
+@click.option("--quiet", is_flag=True, help="No progress.")
+@archive_option
+def command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None:
+    """Trace some seconds of a program that ``fiprof profile --session NAME`` runs, into a run folder.
+
+    The program goes on, and can be captured again. The folder's path goes to standard output.
+    """
+    from fiprof.cli.commands.collect import conclude
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.attach import capture
+
+    with supervised(quiet=quiet) as (progress, supervisor):
+        result = capture(name, duration_s, archive, progress, supervisor)
+    conclude(result, ("fiprof top",))

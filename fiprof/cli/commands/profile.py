@@ -1,0 +1,176 @@
+"""``fiprof profile``: any program, from its trace to the launches that matter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fiprof.cli import output
+from fiprof.cli.options import Command, archive_option, setting_option, supervision_options
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.progress import Progress
+    from fiprof.orchestrator.request import ProfileRequest
+    from fiprof.orchestrator.under_way import Result
+
+
+SESSION_BEGINS_S = 2.0
+"""After the program's start, where no --delay was given: nsys has its session by then."""
+
+
+class ProfileCommand(Command):
+    """With an option for each setting; what follows the program's name is the program's."""
+
+    allow_interspersed_args = False
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        from fiprof.model.settings import ProfileSettings, settings_of
+
+        tools = {each.name: each.declared.tool for each in settings_of(ProfileSettings)}
+        if parameter.name not in tools:
+            return super().group_of(parameter)
+        return {"nsys": "Trace (nsys)", "ncu": "Launches (ncu)", None: "Options"}[tools[parameter.name]]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from fiprof.model.settings import ProfileSettings, settings_of
+
+        return [*(setting_option(each) for each in settings_of(ProfileSettings)), *super().get_params(ctx)]
+
+
+@click.command(
+    cls=ProfileCommand,
+    short_help="Profile any program into a dated run folder.",
+    epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3",
+)
+@click.argument("program", nargs=-1, metavar="-- COMMAND…", type=click.UNPROCESSED)
+@click.option("--session", metavar="NAME", help="Run it, and trace it only when fiprof capture NAME asks.")
+@click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
+@supervision_options
+@archive_option
+def command(
+    archive: Archive,
+    program: tuple[str, ...],
+    session: str | None,
+    dry_run: bool,
+    wait: bool,
+    quiet: bool,
+    **settings: Any,
+) -> int:
+    """Profile any program: nsys over it, then ncu over the launches that stand for most of its GPU time.
+
+    The program is run twice; its output and exit status are those of the run under nsys. The run folder's path goes
+    to standard error.
+    """
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.request import ProfileRequest
+
+    if not program:
+        raise FiprofError("which program?", "fiprof profile -- python train.py", exit_code=2)
+    request = ProfileRequest(program=program, **settings)
+    _check(request)
+    if dry_run:
+        return _dry_run(request, archive)
+    with supervised(quiet=quiet, live=False) as (progress, supervisor):
+        if session is not None:
+            status = _serve(request, session, supervisor)
+        elif request.keep_running:
+            status = _keep_running(request, archive, progress, supervisor)
+        else:
+            status = _profile(request, archive, progress, supervisor, wait=wait)
+    return 128 - status if status < 0 else status
+
+
+def _dry_run(request: ProfileRequest, archive: Archive) -> int:
+    from fiprof.cli.commands.collect import print_commands
+    from fiprof.orchestrator.choosing import Choice, Group
+    from fiprof.orchestrator.ncu import Counter
+    from fiprof.orchestrator.profile import Commands
+    from fiprof.orchestrator.tools import Tool, find_tool
+
+    tools = {}
+    for name in ("nsys", "ncu"):
+        try:
+            tools[name] = find_tool(name)
+        except FiprofError as error:
+            tools[name] = Tool(Path(name), ())
+            output.message(f"fiprof: {error}")
+    commands = Commands(request, archive.root / f"DATE-{request.label}", tools, pass_on)
+    print_commands((commands.trace(), commands.trace_export()))
+    if "ncu" in request.tools:
+        chosen = Choice((Group("CHOSEN", "CHOSEN", "", "", 1, 0),), request.skip or 1, 1, 0.0, 0.0, 0.0, (), 0.0, False)
+        print_commands((commands.profile(chosen, 0.0, Counter()), commands.page("raw"), commands.page("details")))
+    return 0
+
+
+def _check(request: ProfileRequest) -> None:
+    """Raise FiprofError for values that do not go together or mean nothing."""
+    import re
+
+    kind, _, name = (request.capture or "cudaProfilerApi").partition(":")
+    if (kind, bool(name)) not in (("cudaProfilerApi", False), ("nvtx", True)):
+        raise FiprofError(f"--capture {request.capture}", "cudaProfilerApi, or nvtx:NAME", exit_code=2)
+    if request.keep_running and not request.duration_s:
+        raise FiprofError("--keep-running traces a window", "say how long: --duration 5", exit_code=2)
+    try:
+        re.compile(request.kernel or "")
+    except re.error as error:
+        raise FiprofError(f"--kernel {request.kernel} is no regular expression: {error}", exit_code=2) from error
+
+
+def _profile(
+    request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool
+) -> int:
+    from fiprof.cli.commands.collect import conclude
+    from fiprof.orchestrator.profile import profile
+
+    if not sys.stdin.isatty() and not os.path.samestat(os.fstat(0), os.stat(os.devnull)):
+        progress.say("note: the program's standard input is empty, for it is started twice")
+    profiling = profile(request, archive, progress, supervisor, pass_on, wait=wait)
+    assert profiling.result is not None
+    conclude(profiling.result, ("fiprof top",), to_stderr=True, program_status=profiling.exit_status)
+    return profiling.exit_status
+
+
+def _serve(request: ProfileRequest, session: str, supervisor: Supervisor) -> int:
+    from fiprof.orchestrator.attach import serve
+
+    return serve(request, session, supervisor, pass_on)
+
+
+def _keep_running(request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> int:
+    """Trace one window of a program, and let it go on to its end."""
+    from fiprof.cli.commands.collect import conclude
+    from fiprof.orchestrator.attach import capture, serve
+
+    name, begin = f"fiprof-{os.getpid()}", time.monotonic()
+    results: list[Result] = []
+
+    def meanwhile() -> None:
+        if not results and time.monotonic() - begin >= (request.delay_s or SESSION_BEGINS_S):
+            results.append(capture(name, request.duration_s or 0, archive, progress, supervisor, request))
+            with contextlib.suppress(FiprofError):
+                conclude(results[0], ("fiprof top",), to_stderr=True)
+
+    status = serve(request, name, supervisor, pass_on, meanwhile)
+    if not results:
+        raise FiprofError("the program ended before its window began", "see --delay")
+    if results[0].problem is not None:
+        raise results[0].problem
+    return status
+
+
+def pass_on(piece: bytes, of_stderr: bool) -> None:
+    """A piece of the program's output, as it is; nowhere, where nobody reads it any longer."""
+    with contextlib.suppress(OSError, ValueError):
+        stream = sys.stderr if of_stderr else sys.stdout
+        stream.buffer.write(piece)
+        stream.buffer.flush()

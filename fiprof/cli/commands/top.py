@@ -1,0 +1,36 @@
+"""``fiprof top``: where a whole program's GPU time goes, and why the GPU was idle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli import options
+from fiprof.cli.options import format_option, run_argument
+
+if TYPE_CHECKING:
+    from fiprof.model.run import Run
+    from fiprof.reports.view import Format
+
+TABLES = ("kernels", "ranges", "idle", "time")
+
+
+@click.command(
+    short_help="Where the GPU's time goes, and why it is idle.",
+    epilog="Example: fiprof top latest --table idle --format csv",
+)
+@click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
+@click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
+@click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
+@click.option("--all", "every", is_flag=True, help="All rows.")
+@click.option("--table", type=click.Choice(TABLES), default="kernels", show_default=True, help="Which as JSON and CSV.")
+@format_option
+@run_argument
+def command(run: Run, range_: str, kernel: str, most: int, every: bool, table: str, format_: Format) -> None:
+    """Kernels by time, what binds them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
+    from fiprof.analysis.top import top
+    from fiprof.reports.top import Table, document
+
+    found = top(run, range_=range_, kernel=kernel)
+    options.show(document(found, table=Table(table), most=None if every else most), format_, run=run)

@@ -1,0 +1,177 @@
+"""A program that goes on running, and is traced for a while whenever somebody asks: sessions of nsys."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.files import cache_folder, file_errors, write_whole
+from fiprof.model.decode import MisfitError, decode
+from fiprof.model.layout import NSYS_REPORT, NSYS_SQLITE
+from fiprof.orchestrator import nsys
+from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.gpu import visible_gpus
+from fiprof.orchestrator.process import Command, Finished, Supervisor
+from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
+from fiprof.orchestrator.program import program_facts
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.relay import PassOn
+from fiprof.orchestrator.request import ProfileRequest
+from fiprof.orchestrator.session import Session
+from fiprof.orchestrator.tools import Tool
+from fiprof.orchestrator.under_way import Result, UnderWay
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""Of a session: what nsys takes, and a file's name."""
+STOP_S = 600.0
+"""nsys writes the report while it stops."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A session's program, for whoever captures it."""
+
+    pid: int
+    """Of the fiprof that started it."""
+    program: tuple[str, ...]
+    facts: dict[str, Any]
+    """See ``program_facts``."""
+
+
+def serve(
+    request: ProfileRequest,
+    name: str,
+    supervisor: Supervisor,
+    pass_on: PassOn,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> int:
+    """Run a program that ``capture`` can trace, to its end. Returns its exit status, negative for a signal.
+
+    meanwhile: called a few times a second. Raises FiprofError where nsys or the program is missing, the name is no
+    session's or taken; Interrupted when told to stop.
+    """
+    nsys_tool = find_tools(dataclasses.replace(request, tools=("nsys",)))["nsys"]
+    record = _record(name)
+    if record.exists() and _alive(name) is not None:
+        raise FiprofError(f"there is a session {name} already", "choose another name", exit_code=2)
+    served = Served(os.getpid(), request.program, program_facts(request.program))
+    with file_errors(record):
+        record.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
+    argv = nsys.launch_argv(nsys_tool.path, name, request.program, request.nsys_args)
+    try:
+        started = supervisor.start(Command("session", argv, record.with_suffix(".log"), pass_on=pass_on))
+        finished = started.wait(lambda _: meanwhile())
+    finally:
+        record.unlink(missing_ok=True)
+    if finished.outcome == "interrupted":
+        raise Interrupted
+    if finished.exit_status is None:
+        raise FiprofError(finished.message, "fiprof env shows what is installed")
+    return finished.exit_status
+
+
+def capture(
+    name: str,
+    duration_s: float,
+    archive: Archive,
+    progress: Progress,
+    supervisor: Supervisor,
+    request: ProfileRequest | None = None,
+) -> Result:
+    """Trace a session's program for some seconds, into a new run folder.
+
+    request: as what it is recorded, where it is known.
+    Raises FiprofError (exit status 2) where there is no such session.
+    """
+    served = _alive(name)
+    if served is None:
+        raise FiprofError(
+            f"there is no session {name}", "fiprof profile --session NAME -- COMMAND … begins one", exit_code=2
+        )
+    asked = request or ProfileRequest(program=served.program)
+    asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
+    tool = find_tools(asked)["nsys"]
+    journal = new_run(asked, {"nsys": tool}, archive, visible_gpus()[0], served.facts)
+    session = Session(journal.folder.path, supervisor, journal, progress)
+    capturing = Capturing(session, name, tool, duration_s)
+    capturing.measure()
+    return capturing.finish()
+
+
+def running() -> list[str]:
+    """The sessions there are, by name."""
+    return sorted(path.stem for path in _record("x").parent.glob("*.json") if _alive(path.stem))
+
+
+class Capturing(UnderWay):
+    """A capture under way."""
+
+    def __init__(self, session: Session, name: str, tool: Tool, duration_s: float) -> None:
+        super().__init__(session)
+        self.name, self.tool, self.duration_s = name, tool, duration_s
+
+    def measure(self) -> None:
+        """Start, wait, stop; then the tables and the run's checks."""
+        session, path = self.session, self.session.path
+        report, sqlite = path / NSYS_REPORT, path / NSYS_SQLITE
+        traced = False
+        with self.ending_in_order():
+            with self.collecting():
+                session.run(self._command("nsys-start", nsys.start_argv(self.tool.path, self.name, report)), _started)
+                stop = self._command("nsys", nsys.stop_argv(self.tool.path, self.name), makes=(report,))
+                with self._stopping(stop), session.progress.step(f"{self.duration_s:g} s of {self.name}"):
+                    if session.executor.stopping.wait(self.duration_s):
+                        raise Interrupted
+                export = nsys.export_argv(self.tool.path, report, sqlite)
+                summary = self.trace_tables(self._command("nsys-export", export, makes=(sqlite,)))
+                traced = True
+                if not summary.rows["kernels"]:
+                    raise no_kernels(path, 0)
+            self.note_gpu()
+            self.check(started=traced)
+
+    @contextlib.contextmanager
+    def _stopping(self, stop: Command) -> Iterator[None]:
+        """End the trace after a block, also where that was interrupted."""
+        report = stop.makes[0]
+        try:
+            yield
+        except Interrupted:
+            # The session's own fiprof may go on, so that no trace may be left going.
+            Supervisor().start(stop).wait()
+            raise
+        self.session.run(stop, lambda _, log: nsys.check_report(report, log))
+
+    def _command(self, step: str, argv: tuple[str, ...], makes: tuple[Path, ...] = ()) -> Command:
+        return Command(step, argv, self.session.path / "logs" / f"{step}.log", timeout_s=STOP_S, makes=makes)
+
+
+def _started(finished: Finished, log: str) -> None:
+    if finished.exit_status:
+        raise FiprofError(
+            f"nsys did not begin: {nsys.last_line(log)}", "another capture of the session may be going on"
+        )
+
+
+def _record(name: str) -> Path:
+    if not NAME.fullmatch(name):
+        raise FiprofError(f"{name!r} is no name of a session", "a letter, then letters, digits, _ and -", exit_code=2)
+    return cache_folder() / "sessions" / f"{name}.json"
+
+
+def _alive(name: str) -> Served | None:
+    """A session whose fiprof is there still; None otherwise."""
+    try:
+        served = decode(_record(name).read_bytes(), Served)
+        os.kill(served.pid, 0)
+    except (OSError, MisfitError):
+        return None
+    return served

@@ -1,0 +1,42 @@
+"""The launches of a trace by kernel, grid and block, and those that ncu met again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fiprof.model import tables
+from fiprof.model.layout import TABLES
+from fiprof.model.run import Run
+from fiprof.orchestrator.choosing import Group
+
+KEYS = ["kernel_mangled", "kernel", "grid", "block"]
+
+
+def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int]:
+    """The groups of a run's trace, and the time of all its kernels in ns.
+
+    ranges: only kernels launched in one of these NVTX ranges, NAME or DOMAIN@NAME; all of them without.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    from fiprof.analysis.host import phases
+    from fiprof.analysis.launched import kernel_phases
+
+    run = Run(folder)
+    kernels = run.table("kernels", [*KEYS, "duration_ns"])
+    total_ns = pc.sum(kernels["duration_ns"]).as_py() or 0
+    if ranges:
+        names = {name.rpartition("@")[2] for name in ranges}
+        inside = [bool(names.intersection(path.split(" > "))) for path in phases(run).paths]
+        kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
+    grouped = kernels.unify_dictionaries().group_by(KEYS, use_threads=False)
+    sums = grouped.aggregate([("duration_ns", "count"), ("duration_ns", "sum")])
+    return [Group(*row.values()) for row in sums.to_pylist() if row["kernel_mangled"]], total_ns
+
+
+def profiled(folder: Path) -> set[tuple[str, str, str]]:
+    """Kernel, grid and block of the launches that ncu profiled."""
+    found = tables.read(folder / TABLES, "launches", ["kernel", "grid", "block"])
+    return {(row["kernel"], row["grid"], row["block"]) for row in found.to_pylist()}

@@ -1,0 +1,285 @@
+"""Profiling any program: nsys over it, then ncu over the launches that stand for most of its GPU time."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fiprof.errors import FiprofError
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, Page
+from fiprof.model.settings import recorded
+from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.archive import Archive, Journal
+from fiprof.orchestrator.choosing import LAUNCH_S, Choice, Wishes, choose
+from fiprof.orchestrator.environment import run_environment
+from fiprof.orchestrator.gpu import gpu_state, visible_gpus
+from fiprof.orchestrator.groups import profiled, traced_groups
+from fiprof.orchestrator.locks import gpu_lock
+from fiprof.orchestrator.process import Command, Finished, Supervisor, describe_exit, end_orphans
+from fiprof.orchestrator.program import program_facts
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.relay import PassOn
+from fiprof.orchestrator.request import ProfileRequest
+from fiprof.orchestrator.session import Session, read_log
+from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
+from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.text import count, short_kernel
+
+NCU_SLACK = 2.0
+"""Times what was foretold of it that ncu may take before it is ended; what it has then is kept."""
+NEEDS_TERMINAL = "not a tty|not a terminal|Inappropriate ioctl|EOFError|EOF when reading"
+
+
+def profile(
+    request: ProfileRequest,
+    archive: Archive,
+    progress: Progress,
+    supervisor: Supervisor,
+    pass_on: PassOn,
+    *,
+    wait: bool = True,
+) -> Profiling:
+    """Profile a program on this machine. What it prints under nsys is passed on.
+
+    wait: wait for another fiprof on the same GPUs to end, instead of failing.
+    Raises FiprofError before anything is made when a tool or the program is missing or a GPU is taken; what goes wrong
+    later stands in the result and in the manifest.
+    """
+    tools = find_tools(request)
+    with contextlib.ExitStack() as locks:
+        gpus = visible_gpus()
+        for gpu in gpus:
+            locks.enter_context(gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping))
+        for process in end_orphans():
+            progress.say(f"ended what a killed fiprof had left running: {process}")
+        journal = new_run(request, tools, archive, gpus[0], program_facts(request.program))
+        session = Session(journal.folder.path, supervisor, journal, progress)
+        profiling = Profiling(request, session, tools, pass_on)
+        profiling.measure()
+        return profiling
+
+
+def find_tools(request: ProfileRequest) -> dict[str, Tool]:
+    """The profilers that a request needs. Raises FiprofError for one that is missing, and for a missing program."""
+    program = request.program[0]
+    if shutil.which(program) is None:
+        raise FiprofError(f"{program} was not found, or cannot be run", "fiprof profile -- COMMAND …", exit_code=2)
+    tools: dict[str, Tool] = {name: find_tool(name) for name in {"nsys": None, **dict.fromkeys(request.tools)}}
+    if "ncu" in tools and counters_permitted() is False:
+        raise FiprofError(
+            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
+            f"{ncu.PERMISSION_REMEDY}; --tool nsys traces without them",
+        )
+    return tools
+
+
+def new_run(
+    request: ProfileRequest, tools: dict[str, Tool], archive: Archive, gpu: str, program: dict[str, Any]
+) -> Journal:
+    """A run in a new folder of the archive, with nothing measured yet. program: see ``program_facts``."""
+    journal = Journal(archive.create(request.label))
+    environment = {**run_environment(tools), "git": program["git"], "program": program}
+    journal.set(settings=recorded(request), environment={**environment, "gpu_state": {"before": gpu_state(gpu)}})
+    journal.save()
+    return journal
+
+
+@dataclasses.dataclass(frozen=True)
+class Commands:
+    """The command of each step."""
+
+    request: ProfileRequest
+    path: Path
+    """The run folder."""
+    tools: dict[str, Tool]
+    pass_on: PassOn
+
+    def trace(self) -> Command:
+        tool, report = self.tools["nsys"], self.path / NSYS_REPORT
+        argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
+        return self._command("nsys", argv, makes=(report,), pass_on=self.pass_on)
+
+    def trace_export(self) -> Command:
+        sqlite = self.path / NSYS_SQLITE
+        argv = nsys.export_argv(self.tools["nsys"].path, self.path / NSYS_REPORT, sqlite)
+        return self._command("nsys-export", argv, makes=(sqlite,))
+
+    def profile(self, choice: Choice, program_s: float, counter: ncu.Counter) -> Command:
+        """program_s: what the program took under nsys."""
+        report, request = self.path / NCU_REPORT, self.request
+        argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, choice.names, choice.skip)
+        limit_s = NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s))
+        command = self._command("ncu", argv, makes=(report,), pass_on=counter)
+        return dataclasses.replace(command, timeout_s=min(limit_s, request.timeout_s), keeps_at_limit=True)
+
+    def page(self, page: Page) -> Command:
+        argv = ncu.export_argv(self.tools["ncu"].path, self.path / NCU_REPORT, page)
+        return self._command(f"ncu-{page}", argv, stdout=self.path / NCU_PAGES[page])
+
+    def _command(
+        self,
+        step: str,
+        argv: tuple[str, ...],
+        *,
+        makes: tuple[Path, ...] = (),
+        stdout: Path | None = None,
+        pass_on: PassOn | None = None,
+    ) -> Command:
+        log = self.path / "logs" / f"{step}.log"
+        return Command(step, argv, log, timeout_s=self.request.timeout_s, makes=makes, stdout=stdout, pass_on=pass_on)
+
+
+class Profiling(UnderWay):
+    """A profile under way, and how it ended."""
+
+    def __init__(self, request: ProfileRequest, session: Session, tools: dict[str, Tool], pass_on: PassOn) -> None:
+        super().__init__(session)
+        self.request = request
+        self.commands = Commands(request, session.path, tools, pass_on)
+        self.exit_status = 0
+        """Of the program under nsys."""
+        self.result: Result | None = None
+
+    def measure(self) -> None:
+        """nsys, choose, ncu; then the run's checks, its manifest and name."""
+        traced = False
+        with self.ending_in_order():
+            with self.collecting():
+                program_s = self._trace()
+                traced = True
+                if choice := self._choose(program_s):
+                    self._profile(choice, program_s)
+            self.note_gpu()
+            self.check(started=traced)
+        self.result = self.finish()
+
+    def _trace(self) -> float:
+        """nsys over the program, and its tables. Returns how long the program took, in seconds."""
+        session = self.session
+        ended: list[Finished] = []
+
+        def check(finished: Finished, log: str) -> None:
+            ended.append(finished)
+            nsys.check_report(session.path / NSYS_REPORT, log)
+
+        session.run(self.commands.trace(), check)
+        (finished,) = ended
+        self._note_end(finished)
+        self.trace_tables(self.commands.trace_export())
+        return finished.duration_s
+
+    def _note_end(self, finished: Finished) -> None:
+        journal = self.session.journal
+        # As a shell says it, which is how nsys does.
+        self.exit_status = finished.exit_status or 0
+        program = journal.manifest.environment["program"]
+        journal.note_environment(
+            {"program": {**program, "exit_status": finished.exit_status, "seconds": round(finished.duration_s, 3)}}
+        )
+        if finished.exit_status:
+            self._warn(f"the program {describe_exit(finished.exit_status)} under nsys")
+
+    def _choose(self, program_s: float) -> Choice | None:
+        """What ncu is to profile; None where it is not to. Raises FiprofError where there is nothing to choose from."""
+        session, request = self.session, self.request
+        groups, total_ns = traced_groups(session.path, request.ranges)
+        if not total_ns:
+            raise no_kernels(session.path, self.exit_status)
+        if "ncu" not in self.commands.tools:
+            return None
+        wishes = Wishes(
+            cover=request.cover_pct / 100,
+            launches=request.launches,
+            budget_s=request.ncu_budget_s,
+            launch_s=LAUNCH_S[request.ncu_set],
+            kernel=request.kernel,
+            skip=request.skip,
+            count=request.count,
+        )
+        choice = choose(groups, wishes, total_ns)
+        for sentence in _foretell(choice, program_s, request):
+            session.progress.say(sentence)
+        if choice.collectives:
+            self._warn(
+                f"{', '.join(choice.collectives)} ({choice.collectives_share:.0%} of the kernels' time) not profiled: "
+                "they wait for another GPU's, and hang when ncu repeats them"
+            )
+        if not choice.launches:
+            raise FiprofError(
+                "ncu has nothing to profile: no kernel that was launched fits what was asked for",
+                "see --kernel, --range, --skip, --launches and --ncu-budget; fiprof top shows the trace",
+            )
+        return choice
+
+    def _profile(self, choice: Choice, program_s: float) -> None:
+        """ncu over what was chosen, and its tables; what it did not meet again is named."""
+        session, counter = self.session, ncu.Counter()
+
+        def watch(_: str) -> bool:
+            session.progress.detail(
+                "ncu", f"launch {counter.begun} of {choice.launches} {short_kernel(counter.kernel)}"
+            )
+            # A program whose trace was ended by the clock may not end by itself.
+            return self.request.duration_s is not None and counter.done >= choice.launches
+
+        session.run(self.commands.profile(choice, program_s, counter), self._check_profile, watch)
+        pages: tuple[Page, ...] = ("raw", "details", "source") if self.request.ncu_set == "full" else ("raw", "details")
+        self.profile_tables(map(self.commands.page, pages))
+        met = profiled(session.path)
+        found = [group for group in choice.groups if (group.kernel, group.grid, group.block) in met]
+        for group in choice.groups:
+            if group not in found:
+                self._warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
+        share = choice.cover * sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
+        session.progress.say(f"profiled {count(len(met), 'launch', 'launches')}: {share:.1%} of the kernels' time")
+
+    def _check_profile(self, finished: Finished, log: str) -> None:
+        try:
+            ncu.check_log(log, self.session.path / NCU_REPORT, exit_status=finished.exit_status)
+        except FiprofError as error:
+            if not ncu.kept(log, self.session.path / NCU_REPORT):
+                raise
+            self._warn(error.message)
+
+    def _warn(self, sentence: str) -> None:
+        self.session.journal.warn(sentence)
+        self.session.progress.say(f"note: {sentence}")
+
+
+def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iterator[str]:
+    """What ncu is to do and how long it takes, before it starts."""
+    what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.names), 'kernel')}"
+    program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
+    yield (
+        f"ncu: {what} stand for {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
+        f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {_long(choice.all_s)}"
+    )
+    if choice.too_long:
+        yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {request.ncu_budget_s:g}s"
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
+
+
+def no_kernels(folder: Path, exit_status: int) -> FiprofError:
+    """Why a trace has no kernel."""
+    log = read_log(folder / "logs/nsys.log")
+    if exit_status and re.search(NEEDS_TERMINAL, log):
+        return FiprofError(
+            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(log)}",
+            "it may need a terminal or input: fiprof gives it neither, for it is started twice",
+        )
+    if exit_status:
+        return FiprofError(
+            f"the program {describe_exit(exit_status)} before it used the GPU", "its output stands in logs/nsys.log"
+        )
+    return FiprofError(
+        "the program started nothing on the GPU while it was traced",
+        "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
+    )

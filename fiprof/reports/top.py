@@ -1,0 +1,166 @@
+"""``fiprof top`` as tables: where the GPU's time went, why it was idle, kernels and ranges by time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+from fiprof.analysis.idle import Activity, Idle
+from fiprof.analysis.top import KernelTime, RangeTime, Spent, TimePart, Top
+from fiprof.model.finding import Finding
+from fiprof.reports.columns import Cell, Cells, attribute, filled
+from fiprof.reports.timeline_text import time_words
+from fiprof.reports.view import Column, Document, View
+from fiprof.reports.words import phrase
+from fiprof.text import short_kernel
+
+T = TypeVar("T", Idle, RangeTime, KernelTime)
+
+
+class Table(StrEnum):
+    """What programs are given, a row each."""
+
+    KERNELS = "kernels"
+    RANGES = "ranges"
+    IDLE = "idle"
+    TIME = "time"
+
+
+def _ms(key: str, title: str) -> Cell:
+    return Column(key, title, "ms", ",.3f"), lambda item: item.total_ns / 1e6
+
+
+def _kernel(item: KernelTime) -> str:
+    return f"{short_kernel(item.kernel)}{f' ({item.detail})' if item.detail else ''}"
+
+
+_DEVICE = attribute("device", "GPU")
+_TIME: Cells = (
+    _DEVICE,
+    (Column("what", "what"), lambda item: item.what),
+    (Column("total_ms", "time", "ms", ",.3f"), lambda item: item.ns / 1e6),
+    (Column("", "share", bar=True), lambda item: item.share),
+    attribute("share", "share", spec=".1%"),
+)
+_IDLE: Cells = (
+    _DEVICE,
+    attribute("cause", "cause"),
+    attribute("call", "call"),
+    attribute("range", "range"),
+    _ms("total_ms", "time"),
+    attribute("share", "share", spec=".1%"),
+)
+_KERNELS: Cells = (
+    _DEVICE,
+    (Column("", "kernel"), _kernel),
+    attribute("kernel"),
+    attribute("kernel_full"),
+    attribute("count", "x", spec=",d"),
+    _ms("total_ms", "time"),
+    attribute("share", "share", spec=".1%"),
+    attribute("median_us", "median", "µs", ",.2f"),
+    attribute("p90_us", "p90", "µs", ",.2f"),
+    attribute("spread", "spread", spec=".0%"),
+    attribute("shapes"),
+    attribute("verdict", "verdict"),
+    attribute("profiled", "profiled", spec=".0%"),
+)
+_RANGES: Cells = (
+    _DEVICE,
+    (Column("range", "range"), lambda item: item.range),
+    attribute("count", "kernels", spec=",d"),
+    _ms("total_ms", "time"),
+    attribute("share", "share", spec=".1%"),
+    (Column("longest", "longest kernel"), lambda item: short_kernel(item.longest)),
+)
+
+
+def document(what: Top, *, table: Table = Table.KERNELS, most: int | None = None) -> Document:
+    """Four tables for people; for programs all rows of one of them.
+
+    most: rows of a table that people are shown; None for all.
+    """
+    cells, items = _tables(what)[table]
+    several = len(what.activities) > 1
+    return Document(
+        programs=filled(cells, items),
+        shown=tuple(_shown(what, most, several)),
+        warnings=what.warnings,
+    )
+
+
+def _tables(what: Top) -> dict[Table, tuple[Cells, Sequence[object]]]:
+    return {
+        Table.KERNELS: (_KERNELS, what.kernels),
+        Table.RANGES: (_RANGES, what.ranges),
+        Table.IDLE: (_IDLE, what.idle),
+        Table.TIME: (_TIME, what.parts),
+    }
+
+
+def _shown(what: Top, most: int | None, several: bool) -> list[View]:
+    """The tables for people, of several GPUs with the column that names each."""
+
+    def columns(cells: Cells) -> Cells:
+        return cells if several else [cell for cell in cells if cell is not _DEVICE]
+
+    times = filled(
+        columns(_TIME),
+        what.parts,
+        title=phrase("top.time"),
+        summary=tuple(map(_activity, what.activities)),
+        notes=(_profiled(what.parts),) if any(isinstance(part.what, Finding) for part in what.parts) else (),
+    )
+    kept, rest = _first(what.idle, most, lambda each: each.share)
+    notes = (phrase("top.more_causes", count=len(what.idle) - len(kept), share=rest),) if rest else ()
+    idle = filled(columns(_IDLE), kept, title=phrase("top.idle"), notes=(*notes, phrase("top.idle_note")))
+    kernels, rest = _first(what.kernels, most, lambda each: each.share)
+    left_out = len(what.kernels) - len(kernels)
+    notes = (
+        (phrase("top.more", count=left_out, share=rest / _devices(what), all=len(what.kernels)),) if left_out else ()
+    )
+    by_kernel = filled(
+        columns(_KERNELS), kernels, title=phrase("top.kernels"), notes=(*notes, phrase("top.spread_note"))
+    )
+    views = [times, *([idle] if what.idle else []), by_kernel]
+    if any(each.range is not None for each in what.ranges):
+        ranges, rest = _first(what.ranges, most, lambda each: each.share)
+        left_out = len(what.ranges) - len(ranges)
+        notes = (phrase("top.more_ranges", count=left_out, share=rest / _devices(what)),) if left_out else ()
+        views.append(filled(columns(_RANGES), ranges, title=phrase("top.ranges"), notes=notes))
+    return views
+
+
+def _devices(what: Top) -> int:
+    return max(len(what.activities), 1)
+
+
+def _first(items: Sequence[T], most: int | None, share: Callable[[T], float]) -> tuple[Sequence[T], float]:
+    """The first ones, and the share of the others."""
+    return items[:most], sum(map(share, items[most:]))
+
+
+def _activity(each: Activity) -> str:
+    hidden = 1 - each.only_copies_ns / each.copies_ns if each.copies_ns else 0.0
+    copies = phrase("top.copies", copies=time_words(each.copies_ns / 1e3), hidden=hidden) if each.copies_ns else ""
+    together = each.side_by_side_ns / max(each.kernels_ns, 1)
+    return phrase(
+        "top.time_summary",
+        device=each.device,
+        busy=1 - each.idle_ns / each.window_ns,
+        window=time_words(each.window_ns / 1e3),
+        copies=copies,
+        together=phrase("top.together", together=together) if together else "",
+    )
+
+
+def _profiled(parts: Sequence[TimePart]) -> str:
+    """How much of the kernels' time the verdicts are about."""
+    left, waiting = (
+        sum(part.ns for part in parts if part.what is what) for what in (Spent.NOT_PROFILED, Spent.COLLECTIVES)
+    )
+    found = sum(part.ns for part in parts if isinstance(part.what, Finding))
+    total = found + left + waiting
+    collectives = phrase("top.of_collectives", share=waiting / total) if waiting else ""
+    return phrase("top.unprofiled", profiled=found / total, left=left / total, collectives=collectives)

@@ -1,0 +1,319 @@
+"""``fiprof profile`` and ``fiprof capture``: what is started, what is chosen, what becomes of the program."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fiprof.model.settings import ProfileSettings
+from fiprof.orchestrator import ncu, nsys
+from fiprof.orchestrator.choosing import Group, Wishes, choose
+from fiprof.orchestrator.program import program_facts, program_name
+from tests.conftest import Fiprof, python_path
+from tests.recorded_runs import RUNS
+from tests.test_collect import only_run
+
+PROGRAM = ("python3", "train.py", "--steps", "3")
+
+
+def traced(version: tuple[int, ...] = (2025, 3, 1), **settings: Any) -> list[str]:
+    words = nsys.program_argv(Path("nsys"), version, Path("t.nsys-rep"), PROGRAM, ProfileSettings(**settings))
+    assert words[:2] == ("nsys", "profile") and words[-4:] == PROGRAM
+    return list(words[2:-4])
+
+
+def test_nsys_over_a_program() -> None:
+    assert traced() == [
+        "--output=t.nsys-rep", "--force-overwrite=true", "--trace=cuda,nvtx", "--sample=none", "--cpuctxsw=none",
+        "--cuda-graph-trace=node", "--cuda-memory-usage=true", "--wait=primary",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"delay_s": 12.0, "duration_s": 2.5}, ["--delay=12", "--duration=2.5"]),
+        ({"duration_s": 2.0, "keep_running": True}, ["--duration=2", "--kill=none"]),
+        (
+            {"capture": "cudaProfilerApi"},
+            ["--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--kill=none"],
+        ),
+        (
+            {"capture": "nvtx:fiprof@decode"},
+            [
+                "--capture-range=nvtx", "--nvtx-capture=decode@fiprof",
+                "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0", "--capture-range-end=stop", "--kill=none",
+            ],
+        ),
+        ({"gpu_metrics_hz": 1000}, ["--gpu-metrics-devices=cuda-visible", "--gpu-metrics-frequency=1000"]),
+    ],
+)  # fmt: skip
+def test_the_window_of_nsys(settings: dict[str, Any], words: list[str]) -> None:
+    assert traced(**settings)[8:] == words
+
+
+def test_the_users_own_words_take_the_place_of_fiprofs() -> None:
+    words = traced(nsys_args=("--trace=cuda,nvtx,osrt", "--wait=all", "--backtrace=none"))
+    assert words[-3:] == ["--trace=cuda,nvtx,osrt", "--wait=all", "--backtrace=none"]
+    assert not {"--trace=cuda,nvtx", "--wait=primary"} & set(words)
+
+
+def counted(names: tuple[str, ...] = ("_Z3addPf", "gemm"), skip: int = 1, **settings: Any) -> list[str]:
+    words = ncu.program_argv(Path("ncu"), Path("p.ncu-rep"), PROGRAM, ProfileSettings(**settings), names, skip)
+    assert words[-7:] == ("--force-overwrite", "--export", "p.ncu-rep", *PROGRAM)
+    return list(words[1:-7])
+
+
+def test_ncu_over_a_program() -> None:
+    assert counted(sections=("SpeedOfLight", "Occupancy")) == [
+        "--section", "SpeedOfLight", "--section", "Occupancy", "--nvtx", "--target-processes", "all",
+        "--filter-mode", "per-launch-config", "--launch-skip", "1", "--launch-count", "1",
+        "--kernel-name-base", "mangled", "--kernel-name", "regex:^(_Z3addPf|gemm)$",
+        "--replay-mode", "kernel", "--clock-control", "none", "--cache-control", "all",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"ranges": ("decode",)}, ["--nvtx-include", "decode/", "--nvtx-include", "fiprof@decode/"]),
+        ({"ranges": ("torch@a/b[1]",)}, ["--nvtx-include", "torch@a\\/b\\[1\\]/"]),
+        ({"capture": "nvtx:step"}, ["--nvtx-include", "step/", "--nvtx-include", "fiprof@step/"]),
+        ({"capture": "cudaProfilerApi"}, ["--profile-from-start", "off"]),
+    ],
+)
+def test_the_filters_of_ncu(settings: dict[str, Any], words: list[str]) -> None:
+    found = counted(**settings)
+    at = found.index("--nvtx") + 1
+    assert found[at : at + len(words)] == words
+
+
+def test_the_users_own_words_for_ncu() -> None:
+    words = counted(ncu_args=("--launch-count", "5", "--import-source", "yes"))
+    assert words[-4:] == ["--launch-count", "5", "--import-source", "yes"]
+    assert words.count("--launch-count") == 1
+
+
+def group(name: str, total_ns: int, count: int = 10, grid: str = "1x1x1") -> Group:
+    return Group(name, name, grid, "128x1x1", count, total_ns)
+
+
+def wishes(**changes: Any) -> Wishes:
+    named = {
+        "cover": 0.8,
+        "launches": None,
+        "budget_s": 120.0,
+        "launch_s": 1.0,
+        "kernel": None,
+        "skip": None,
+        "count": 1,
+    }
+    return Wishes(**{**named, **changes})
+
+
+GEMM, CAT, ADD, COPY = group("gemm", 500), [group("cat", 10, grid=f"{n}x1x1") for n in range(20)], group("add", 200), group("copy", 60)  # fmt: skip
+ALLREDUCE = group("ncclDevKernel_AllReduce", 4000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "launches", "cover"),
+    [
+        # 960 ns in all: those with most time a launch, so that the twenty grids of cat are not needed.
+        ({}, ["gemm", "add", "copy"], 3, 760 / 960),
+        ({"cover": 0.5}, ["gemm"], 1, 500 / 960),
+        ({"cover": 1.0}, ["gemm", "add", "copy", "cat"], 23, 1.0),
+        ({"cover": 1.0, "launches": 5}, ["gemm", "add", "copy"], 3, 760 / 960),
+        ({"cover": 1.0, "budget_s": 2.0}, ["gemm", "add"], 2, 700 / 960),
+        ({"kernel": "^(add|cat)$"}, ["add", "cat"], 21, 400 / 960),
+        ({"count": 3, "cover": 0.5}, ["gemm"], 3, 500 / 960),
+        ({"skip": 10}, [], 0, 0.0),
+    ],
+)
+def test_choosing(changes: dict[str, Any], names: list[str], launches: int, cover: float) -> None:
+    choice = choose([GEMM, *CAT, ADD, COPY], wishes(**{"cover": 0.79, **changes}), 960)
+    assert (list(choice.names), choice.launches) == (names, launches)
+    assert choice.cover == pytest.approx(cover)
+    assert choice.foretold_s == launches
+    assert choice.too_long == bool({"launches", "budget_s"} & changes.keys())
+
+
+def test_collectives_are_left_out() -> None:
+    choice = choose([ALLREDUCE, GEMM, ADD], wishes(), 4700)
+    assert choice.names == ("gemm", "add")
+    assert (choice.collectives, choice.collectives_share) == (("ncclDevKernel_AllReduce",), 4000 / 4700)
+    assert choice.cover == 700 / 4700
+
+
+def test_kernels_that_were_launched_once_are_not_skipped() -> None:
+    once, often = group("once", 500, count=1), group("often", 100)
+    assert (choose([once, often], wishes(), 600).skip, choose([GEMM, once], wishes(cover=0.5), 1000).skip) == (0, 1)
+
+
+def profile(fiprof: Fiprof, fakes: dict[str, str], program: str, *options: str) -> subprocess.CompletedProcess[str]:
+    return fiprof("profile", *options, "--", "sh", "-c", program, env=fakes)
+
+
+def test_a_whole_profile(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("echo out; echo err >&2")
+    done = fiprof("profile", "--", "sh", "run.sh", env=fakes)
+    path, manifest = only_run(tmp_path)
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert "err\n" in done.stderr and f"artifacts/{path.name}\ncomplete; next: fiprof top" in done.stderr
+    assert path.name.endswith("-run")
+    assert (manifest["status"], manifest["cases"]) == ("complete", [])
+    assert sorted(action["step"] for action in manifest["actions"]) == [
+        "ncu", "ncu-details", "ncu-raw", "nsys", "nsys-export",
+    ]  # fmt: skip
+    program = manifest["environment"]["program"]
+    assert (program["command"], program["cwd"], program["exit_status"]) == (["sh", "run.sh"], str(tmp_path), 0)
+    assert program["files"] == {"run.sh": hashlib.sha256(b"echo out; echo err >&2").hexdigest()}
+    assert manifest["warnings"] == []
+    assert "all launches would take" in done.stderr
+
+
+@pytest.mark.fault("the program launches other kernels the second time", "those that ncu did not meet again are named")
+def test_kernels_that_are_not_met_again(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    mixed = tmp_path / "mixed"
+    for folder, name in (("nsys", "all"), ("ncu", "decode"), ("logs", "decode")):
+        shutil.copytree(RUNS[name] / folder, mixed / folder)
+    done = profile(fiprof, {**fakes, "FAKE_RUN": str(mixed)}, "true")
+    _, manifest = only_run(tmp_path)
+    assert (done.returncode, manifest["status"]) == (0, "complete")
+    lost = [warning for warning in manifest["warnings"] if warning.startswith("ncu did not meet ")]
+    assert lost == [
+        "ncu did not meet PrefillWithKVCacheKernel (grid 132x1x1, block 384x1x1) again",
+        "ncu did not meet BatchQKApplyRotaryKernel (grid 1280x1x1, block 16x8x1) again",
+    ]
+
+
+@pytest.mark.fault("the program under `profile` fails", "its exit status is passed on, and what was traced is kept")
+def test_the_exit_status_is_the_programs(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = profile(fiprof, fakes, "exit 7", "--tool", "nsys")
+    _, manifest = only_run(tmp_path)
+    assert (done.returncode, manifest["status"]) == (7, "complete")
+    assert manifest["warnings"] == ["the program ended with exit status 7 under nsys"]
+
+
+@pytest.mark.fault("the program under `profile` prints without end", "all of it is passed on, the log keeps both ends")
+def test_a_program_that_prints_much(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = profile(
+        fiprof, fakes, "echo begin; head -c 40000000 /dev/zero | tr '\\0' x; echo; echo end", "--tool", "nsys"
+    )
+    path, _ = only_run(tmp_path)
+    log = (path / "logs/nsys.log").read_bytes()
+    assert (done.returncode, len(done.stdout)) == (0, 40000011)
+    assert len(log) < 20 << 20 and log.startswith(b"begin\nxxx") and b"bytes left out" in log
+    assert log.endswith(b"x\nend\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "words"),
+    [
+        pytest.param(
+            "true", 1, "the program started nothing on the GPU while it was traced",
+            marks=pytest.mark.fault("the program under `profile` ends without using the GPU", "one line, exit status 1"),
+        ),
+        pytest.param(
+            "echo 'stty: Inappropriate ioctl for device' >&2; exit 1", 1, "it may need a terminal or input",
+            marks=pytest.mark.fault("the program under `profile` needs a terminal", "one line that says so"),
+        ),
+    ],
+)  # fmt: skip
+def test_programs_without_kernels(
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, program: str, status: int, words: str
+) -> None:
+    done = profile(fiprof, {**fakes, "FAKE_NSYS": "no-kernels"}, program)
+    _, manifest = only_run(tmp_path)
+    assert (done.returncode, manifest["status"]) == (status, "failed")
+    assert words in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.fault("the program under `profile` leaves a daemon", "it is ended and named")
+def test_a_daemon_is_ended(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    profile(fiprof, fakes, "setsid sleep 300 >/dev/null 2>&1 &", "--tool", "nsys")
+    _, manifest = only_run(tmp_path)
+    (named,) = manifest["warnings"]
+    assert named.startswith("nsys left a process running, which was ended: sleep 300")
+    assert not psutil.pid_exists(int(named.split()[-1].rstrip(")")))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "which program?"),
+        (("--", "no-such-program"), "no-such-program was not found, or cannot be run"),
+        (("--capture", "cuda", "--", "true"), "--capture cuda\n  cudaProfilerApi, or nvtx:NAME"),
+        (("--keep-running", "--", "true"), "--keep-running traces a window"),
+        (("--kernel", "(", "--", "true"), "--kernel ( is no regular expression"),
+    ],
+)
+def test_wrong_use(fiprof: Fiprof, fakes: dict[str, str], arguments: tuple[str, ...], words: str) -> None:
+    done = fiprof("profile", *arguments, env=fakes)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+@pytest.mark.fault("Ctrl-C while a program is profiled", "it ends, with all that it started; what there is is kept")
+def test_ctrl_c_ends_the_program(fakes: dict[str, str], tmp_path: Path) -> None:
+    program = ("sh", "-c", "trap '' INT; echo $$; while :; do sleep 1; done")
+    going = subprocess.Popen(
+        [sys.executable, "-m", "fiprof", "profile", "--", *program],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **fakes},
+    )  # fmt: skip
+    assert going.stdout is not None
+    pid = int(going.stdout.readline())
+    going.send_signal(signal.SIGINT)
+    assert going.wait(20) == 130
+    assert not psutil.pid_exists(pid)
+    assert only_run(tmp_path)[1]["status"] == "interrupted"
+
+
+@pytest.mark.nsys
+def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: Path) -> None:
+    env = {"FIPROF_NSYS": str(nsys_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": python_path()}
+    name = f"test{os.getpid()}"
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "fiprof", "profile", "--session", name, "--", "sh", "-c", "echo up; sleep 15; exit 4"],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env={**os.environ, **env},
+    )  # fmt: skip
+    assert serving.stdout is not None and serving.stdout.readline() == "up\n"
+    time.sleep(1)
+    for _ in range(2):
+        done = fiprof("capture", name, "--duration", "0.5", env=env)
+        assert "the program started nothing on the GPU while it was traced" in done.stderr
+    assert serving.wait(30) == 4
+    runs = sorted(tmp_path.glob("artifacts/*/run.json"))
+    assert len(runs) == 2
+    for run in runs:
+        manifest = json.loads(run.read_text())
+        assert [action["step"] for action in manifest["actions"]] == ["nsys-start", "nsys", "nsys-export"]
+        assert manifest["environment"]["program"]["command"][:2] == ["sh", "-c"]
+    missing = fiprof("capture", name, env=env)
+    assert (missing.returncode, missing.stderr.splitlines()[0]) == (2, f"fiprof: there is no session {name}")
+
+
+def test_what_a_program_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "serve.py").touch()
+    (tmp_path / "bench").touch()
+    commands = {
+        "python3 serve.py --port 1": "serve", "torchrun --nproc-per-node 2 serve.py": "serve",
+        "python3 -m torch.distributed.run x.py": "run", "./bench 3": "bench", "vllm serve m": "vllm",
+    }  # fmt: skip
+    assert {command: program_name(command.split()) for command in commands} == commands
+
+
+def test_secrets_in_a_command_are_masked() -> None:
+    facts = program_facts(["curl", "--api-key", "sekrit-value-1", "https://me:pw@host/"])
+    assert facts["command"] == ["curl", "--api-key", "***", "https://***@host/"]
