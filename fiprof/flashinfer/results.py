@@ -102,9 +102,10 @@ class SourcePlace:
     topic: str
     """What it belongs to, e.g. ``decode on CUDA cores``."""
     part: str
-    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set."""
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set; choice: words
+    that decide which kernel runs; step and variable: of building a module."""
     name: str
-    """What is defined; its line has the name in it."""
+    """What is defined, or the words; its line has them in it."""
     path: str
     """Relative to the folder that the package was installed into, e.g. ``flashinfer/decode.py``."""
     line: int

@@ -85,7 +85,6 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], x: str, y: str, option
     roofline = measured.rooflines.get(main.launch) if main else None
     chosen = [_chosen(name, best.params.get(name)) for name in options]
     words = ", ".join(filter(None, (*chosen, phrase("sweep.time", time=times[best.id]))))
-    roof = (roofline and roofline.roof) or ""
     return Cell(
         format_switch(best.params.get(x)),
         format_switch(best.params.get(y)),

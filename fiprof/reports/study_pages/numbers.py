@@ -12,11 +12,10 @@ from fiprof.model.results import CaseResult, Times
 from fiprof.text import join_words
 
 METHOD = (
-    "A ratio's interval combines the confidence intervals of the two medians on a logarithmic scale: "
-    "ln low = ln r - sqrt(ln(a / a_low)^2 + ln(b_high / b)^2), and likewise above (the «method of variance estimates "
-    "recovery», Zou and Donner 2008). It has the confidence of the two (the lesser, where they differ), assumes them "
-    "independent, and covers what differs between rounds of one process on this board: no other board and no other "
-    "day. A difference counts as seen where the interval does not hold 1x."
+    "A ratio's interval combines those of the two medians on a logarithmic scale (Zou and Donner 2008): "
+    "ln low = ln r - sqrt(ln(a / a_low)^2 + ln(b_high / b)^2), and likewise above. It takes the two as independent and "
+    "covers what differs between rounds of one process on this board: no other board and no other day. A difference "
+    "counts as seen where the interval excludes 1x."
 )
 
 NEAR_ONE = 0.1
