@@ -189,9 +189,8 @@ def thousand() -> Page:
 
 def _launch(i: int, duration_us: float) -> Launch:
     row = {"launch": i, "case": f"case[{i % 7}]", "iteration": i // 13, "kernel": f"kernel_{i % 13}"}
-    return Launch(
-        {**row, "kernel_full": "", "grid": "", "block": "", "duration_ns": 1000 * duration_us}, f"case {i % 7}", str
-    )
+    row |= {"kernel_full": "", "grid": "", "block": "", "duration_ns": 1000 * duration_us}
+    return Launch({name: [value] for name, value in row.items()}, 0, f"case {i % 7}", str)
 
 
 def rooflines(count: int) -> Rooflines:

@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from fiprof.analysis.intervals import coverage, interval, times
+from fiprof.analysis.intervals import interval, times
 
 
 @pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61])
@@ -24,7 +24,7 @@ def test_too_few_observations_say_how_sure_their_range_is() -> None:
     assert interval([3.0, 1.0, 2.0]) == (1.0, 3.0, 0.75)
     assert interval([1.0, 2.0, 3.0, 4.0, 5.0])[2] == 0.9375
     assert interval([7.0]) == (7.0, 7.0, 0.0)
-    assert coverage(6, 1) == 0.96875
+    assert interval([1, 2, 3, 4, 5, 6]) == (1, 6, 0.96875)
 
 
 def test_the_interval_holds_the_median_as_often_as_it_says() -> None:

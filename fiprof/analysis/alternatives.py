@@ -265,7 +265,7 @@ def _in_processes(case: Timed, instead: Timed) -> tuple[Ratio | None, int]:
     factors = [one / other for one, other in (*pairs, (case.ncu_us, instead.ncu_us)) if one and other]
     if len(factors) < 2:
         return None, len(factors)
-    return Ratio(factors[0], min(factors), max(factors), intervals.coverage(len(factors), 1)), len(factors)
+    return Ratio(factors[0], min(factors), max(factors), intervals.interval(factors)[2]), len(factors)
 
 
 def plain_time(case: Timed) -> TracedNumber | None:

@@ -24,6 +24,7 @@ from fiprof.analysis.check_rules import (
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.finding import Finding, Value, plain
+from fiprof.model.lazy import finite_rows
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -88,11 +89,23 @@ def every(run: Run) -> tuple[Check, ...]:
 
 
 def _every(run: Run) -> tuple[Check, ...]:
-    fields = [field.name for field in dataclasses.fields(Check)]
+    found = _recorded(run)
+    return tuple(evaluate(run)) if found is None else found
+
+
+def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
+    """What the table has, or of it what failed; None where it is missing, damaged or of another version."""
     if run.has("checks"):
         with contextlib.suppress(FiprofError, ValueError, TypeError, AttributeError):
-            return tuple(map(_check, run.rows("checks", fields)))
-    return tuple(evaluate(run))
+            table = run.table("checks", [field.name for field in dataclasses.fields(Check)])
+            if not failed:
+                return tuple(map(_check, finite_rows(table)))
+            passed = table["passed"].to_pylist()
+            # One that could not be made tells the version too.
+            untold = passed.index(None) if None in passed else None
+            wanted = [outcome is False or place == untold for place, outcome in enumerate(passed)]
+            return tuple(check for row in finite_rows(table, wanted) if (check := _check(row)).passed is False)
+    return None
 
 
 def _check(row: dict[str, Any]) -> Check:
@@ -112,7 +125,12 @@ def _values(found: dict[str, Any]) -> Mapping[str, Value]:
 
 def failed(run: Run) -> list[Check]:
     """The checks that failed. Raises FiprofError for a table that cannot be read."""
-    return [check for check in every(run) if check.passed is False]
+    return list(run.once(_failed))
+
+
+def _failed(run: Run) -> tuple[Check, ...]:
+    found = _recorded(run, failed=True)
+    return tuple(check for check in every(run) if check.passed is False) if found is None else found
 
 
 def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import median
 
@@ -47,13 +46,18 @@ def interval(observed: Sequence[float], confidence: float = CONFIDENCE) -> tuple
     whole range is returned: 0.94 for five observations, 0.75 for three, 0 for one.
     """
     ordered = sorted(observed)
-    k = 1
-    while 2 * (k + 1) <= len(ordered) and coverage(len(ordered), k + 1) >= confidence:
-        k += 1
-    return ordered[k - 1], ordered[-k], coverage(len(ordered), k)
+    n, k = len(ordered), 1
+    # P(B < k) times 2 ** n, and its last term; whole numbers, for n may be 100,000.
+    below = term = 1
+    while 2 * (k + 1) <= n:
+        term = term * (n - k + 1) // k
+        if _covered(n, below + term) < confidence:
+            break
+        below, k = below + term, k + 1
+    return ordered[k - 1], ordered[-k], _covered(n, below)
 
 
-def coverage(observations: int, k: int) -> float:
-    """How probably the median lies between the k-th smallest and the k-th largest of so many observations."""
-    below = sum(math.comb(observations, i) for i in range(k))
-    return max(0.0, 1 - below / float(2 ** (observations - 1)))
+def _covered(observations: int, below: int) -> float:
+    """How probably the median lies between the k-th smallest and largest. below: of 2 ** observations, B < k."""
+    share: float = below / 2 ** (observations - 1)
+    return max(0.0, 1 - share)

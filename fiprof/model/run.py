@@ -17,6 +17,7 @@ from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
 from fiprof.model.layout import BASELINE, TABLES
+from fiprof.model.lazy import ByLaunch, Columns, finite_rows
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-
-INFINITE = frozenset({float("inf"), float("-inf")})
 
 
 class Missing(StrEnum):
@@ -87,34 +86,38 @@ class StallReason:
 class Launch(Mapping[str, Any]):
     """A kernel launch under ncu: who it is, and a row of ``launches`` for whatever evaluates on one."""
 
-    def __init__(self, row: Row, label: str, names: Callable[[str], str]) -> None:
-        self._row = row
+    def __init__(
+        self, columns: Mapping[str, Sequence[Any]], place: int, label: str, names: Callable[[str], str]
+    ) -> None:
+        """columns: of the table, for the launches share them; place: of the row."""
+        self._columns = columns
+        self._place = place
         self._names = names
-        self.launch = int(row["launch"])
+        self.launch = int(self["launch"])
         """ncu's ID."""
-        self.case: str | None = row["case"]
+        self.case: str | None = self["case"]
         """Case id; None outside the cases' ranges."""
         self.label = label
         """The case in short."""
-        self.iteration: int | None = row["iteration"]
-        self.kernel: str = row["kernel"] or ""
+        self.iteration: int | None = self["iteration"]
+        self.kernel: str = self["kernel"] or ""
         """Name without namespaces, parameters and template arguments."""
-        self.kernel_full: str = row["kernel_full"] or self.kernel
-        self.grid: str = row["grid"] or ""
+        self.kernel_full: str = self["kernel_full"] or self.kernel
+        self.grid: str = self["grid"] or ""
         """Blocks, e.g. ``132x1x1``."""
-        self.block: str = row["block"] or ""
+        self.block: str = self["block"] or ""
         """Threads of a block, e.g. ``384x1x1``."""
         self.repeated = False
         """Whether the run has this kernel of this case more than once."""
 
     def __getitem__(self, column: str) -> Any:
-        return self._row[column]
+        return self._columns[column][self._place]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._row)
+        return iter((*IDENTITY, *COLUMNS))
 
     def __len__(self) -> int:
-        return len(self._row)
+        return len(IDENTITY) + len(COLUMNS)
 
     @functools.cached_property
     def duration_us(self) -> float | None:
@@ -182,13 +185,17 @@ class Run:
         if not self.has(table):
             return []
         there = [column for column in columns if column in self._reader(table).columns]
-        found = self.table(table, there)
-        # pyarrow.compute, which could do this, takes longer to import than most tables to read.
-        values = [
-            [None if each != each or each in INFINITE else each for each in found[name].to_pylist()] for name in there
-        ]
         absent = dict.fromkeys(column for column in columns if column not in there)
-        return [{**absent, **dict(zip(there, row, strict=True))} for row in zip(*values, strict=True)]
+        return [{**absent, **row} for row in finite_rows(self.table(table, there))]
+
+    def by_launch(
+        self, table: str, columns: Sequence[str], make: Callable[[dict[str, Any]], T]
+    ) -> Mapping[int, tuple[T, ...]]:
+        """What a function makes of a table's rows, by their launch; empty where the run has no such table.
+
+        Raises FiprofError where it cannot be read.
+        """
+        return ByLaunch(make, self.table(table, ["launch", *columns])) if self.has(table) else {}
 
     @functools.cached_property
     def _made(self) -> dict[Callable[[Run], Any], Any]:
@@ -248,9 +255,13 @@ class Run:
     @functools.cached_property
     def launches(self) -> tuple[Launch, ...]:
         """Kernel launches with every metric of ``metrics.py``, in the order of the table; none without ncu."""
+        if not self.has("launches"):
+            return ()
+        there = [name for name in (*IDENTITY, *COLUMNS) if name in self.columns("launches")]
+        table = self.table("launches", there)
+        columns = Columns(table, {*IDENTITY, *COLUMNS} - {*there})
         found = tuple(
-            Launch(row, self.labels(row["case"]), self.metric_name)
-            for row in self.rows("launches", (*IDENTITY, *COLUMNS))
+            Launch(columns, place, self.labels(case), self.metric_name) for place, case in enumerate(columns["case"])
         )
         counts: dict[tuple[str | None, str], int] = defaultdict(int)
         for launch in found:
@@ -288,13 +299,10 @@ class Run:
             )
 
     @functools.cached_property
-    def stall_reasons(self) -> dict[int, tuple[StallReason, ...]]:
+    def stall_reasons(self) -> Mapping[int, tuple[StallReason, ...]]:
         """Launch -> why its warps did not issue, in the order of the table; empty where that was not collected."""
-        found = defaultdict(list)
-        columns = ("launch", "reason", "warps_per_issue", "share", "samples", "samples_not_issued")
-        for row in self.rows("stalls", columns):
-            found[row.pop("launch")].append(StallReason(**row))
-        return {launch: tuple(reasons) for launch, reasons in found.items()}
+        columns = ("reason", "warps_per_issue", "share", "samples", "samples_not_issued")
+        return self.by_launch("stalls", columns, lambda row: StallReason(**row))
 
     def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,18 +111,17 @@ _ABOUT: Mapping[str, tuple[Part | Subject, ...]] = {
 """Rule -> what it is about."""
 
 
-def by_launch(run: Run) -> dict[int, tuple[QuotedRule, ...]]:
+def by_launch(run: Run) -> Mapping[int, tuple[QuotedRule, ...]]:
     """Launch -> what ncu's rules say; empty where they were not collected.
 
     Raises FiprofError for a table that cannot be read.
     """
-    columns = ("launch", "section", "rule", "kind", "message", "speedup_kind", "speedup_pct")
-    found: dict[int, list[QuotedRule]] = defaultdict(list)
-    for row in run.rows("rules", columns):
+
+    def quoted(row: dict[str, Any]) -> QuotedRule:
         texts = {name: row[name] or "" for name in ("section", "rule", "kind", "message")}
-        said = {**row, **texts, "message": _beginning(texts["message"])}
-        found[said.pop("launch")].append(QuotedRule(**said))
-    return {launch: tuple(rules) for launch, rules in found.items()}
+        return QuotedRule(**{**row, **texts, "message": _beginning(texts["message"])})
+
+    return run.by_launch("rules", ("section", "rule", "kind", "message", "speedup_kind", "speedup_pct"), quoted)
 
 
 def weighed(
@@ -186,6 +185,7 @@ def bound_by(verdict: Verdict) -> set[Part | Subject]:
     return {each for kind, part in found for each in (subjects.get(kind), part) if each is not None}
 
 
+@functools.lru_cache(4096)
 def _beginning(message: str) -> str:
     """Whole sentences as far as they fit, at least one; markers of links and lines are taken out."""
     text = re.sub(r" \(https?://[^\s)]*\)", "", re.sub(r"\s+", " ", message)).strip()
