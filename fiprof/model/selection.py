@@ -120,6 +120,9 @@ def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
 
 # Selected
 
+_PATTERN = re.compile(r"[\^$.*+?|()\\]")
+"""What makes of a text a regular expression."""
+
 
 @dataclass(frozen=True)
 class Selection:
@@ -169,7 +172,9 @@ def matching(words: str, known: Iterable[Names]) -> set[Names]:
     known = set(known)
     if not words:
         return known
-    readings = ((_is_case, _has_parameters) if "=" in words else ()) + (_has_text, _has_pattern)
+    readings = [_is_case, _has_parameters, _has_words] if "=" in words else [_has_text]
+    if _PATTERN.search(words):
+        readings.append(_has_pattern)
     return next(
         (found for reading in readings if (found := {names for names in known if reading(words, names)})), set()
     )
@@ -182,6 +187,11 @@ def _is_case(words: str, names: Names) -> bool:
 def _has_parameters(words: str, names: Names) -> bool:
     given = _tokens(names[2])
     return _tokens(words) <= given | {token.removesuffix("=true") for token in given}
+
+
+def _has_words(words: str, names: Names) -> bool:
+    """``batch=1`` is no part of ``batch=128``."""
+    return re.search(rf"(?<![\w.]){re.escape(words)}(?![\w.])", "\n".join(names), re.IGNORECASE) is not None
 
 
 def _has_text(words: str, names: Names) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from fiprof.model.expressions import Row, ratio
 from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
 from fiprof.model.selection import Alike
-from fiprof.reports.headings import label_cells, time_range
+from fiprof.reports.headings import time_range
 from fiprof.reports.view import Column, Narrow, Value, View
 
 Cell = tuple[Column, Callable[[Any], Value]]
@@ -96,14 +95,6 @@ def filled(cells: Cells, items: Iterable[object], **texts: Any) -> View:
     """The table of these columns, a row an item. texts: the view's title, warnings, summary and notes."""
     rows = tuple(tuple(value(item) for _, value in cells) for item in items)
     return View(tuple(column for column, _ in cells), rows, **texts)
-
-
-def widened(
-    cells: Sequence[tuple[Column, Callable[[Any], T]]], labels: Iterable[str], key: str = "case"
-) -> list[tuple[Column, Callable[[Any], T]]]:
-    """The columns with that of the cases as wide as their labels, so that kernels' names are shortened before them."""
-    least = label_cells(labels)
-    return [(replace(each, least=least) if each.key == key else each, value) for each, value in cells]
 
 
 def for_programs(*cells: Cell) -> Cells:

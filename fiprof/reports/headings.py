@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from fiprof.model.provenance import TracedText
 from fiprof.model.selection import Alike
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
-
-WIDEST_LABEL = 32
-"""Cells of a case in a table before its middle is left out."""
 
 T = TypeVar("T")
 
@@ -66,8 +63,3 @@ def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alik
     share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
     said = phrase("launches.left_out", count=sum(each.count for each in rest), share=share)
     return groups[:most], (said,)
-
-
-def label_cells(labels: Iterable[str]) -> int:
-    """Cells that a table keeps for the cases' labels, so that kernels' names are shortened before them."""
-    return min(max(map(len, labels), default=0), WIDEST_LABEL)

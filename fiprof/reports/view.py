@@ -60,7 +60,7 @@ class Column:
     least: int = 0
     """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
     wrap: bool = False
-    """As every text that is no name does."""
+    """Prose: HTML shows it whole, where it shortens a name."""
     narrow: Narrow = Narrow.WRAP
 
 

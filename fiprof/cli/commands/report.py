@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import archive_option, open_run
+from fiprof.cli.options import Command, archive_option, open_run
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ FOLDER = "report"
 """Of a report of several runs, where --out names none."""
 
 
-@click.command(short_help="The whole story, as Markdown and HTML.", epilog="Example: fiprof report latest")
+@click.command(cls=Command, short_help="The whole story, as Markdown and HTML.", epilog="Example: fiprof report latest")
 @click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
 @click.option(
     "--format",
@@ -57,6 +57,7 @@ def command(
 
     The paths go to standard output.
     """
+    from fiprof.cli.progress import working
     from fiprof.reports.bundle import write_bundle, write_report
     from fiprof.reports.report import report, warnings
 
@@ -66,10 +67,12 @@ def command(
     opened = [open_run(each)[0] for each in folders]
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
-    made = report(opened, defaults=_defaults())
+    with working("report"):
+        made = report(opened, defaults=_defaults())
     for text in warnings(made):
         output.message(f"warning: {text}")
-    written = write_report(made, folder, suffixes)
+    with working("pages"):
+        written = write_report(made, folder, suffixes)
     if bundle is not None:
         written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
     for path in written:
