@@ -14,6 +14,7 @@ from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
+from fiprof.parsers import nsys
 
 RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
 
@@ -56,6 +57,21 @@ def _parsed(recorded: Path) -> Run:
             shutil.copytree(recorded, making, ignore=shutil.ignore_patterns("tables"))
             assert not parse_all(making).problems
             making.rename(folder)
+    return Run(folder)
+
+
+def two_ranks() -> Run:
+    """A run of the recorded job of two ranks (tests/programs/ranks.py): its trace alone, shared, for reading only."""
+    from tests.nsys_exports import TWO_RANKS
+    from tests.reports_fixture import write_manifest
+
+    folder = session_folder() / "two-ranks"
+    folder.parent.mkdir(exist_ok=True)
+    with (folder.parent / "two-ranks.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            nsys.parse(TWO_RANKS, folder / "tables")
+            write_manifest(folder)
     return Run(folder)
 
 

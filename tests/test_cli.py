@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "capture collect env expected hotspots jit kernels pack parse profile report roofline runs show stalls study "
-        "timeline top verdict"
+        "capture collect comm env expected hotspots jit kernels pack parse profile report roofline runs show stalls "
+        "study timeline top verdict"
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from fiprof.model.keys import KEYS
 from fiprof.reports import words
 from tests import docs_faults, docs_keys
-from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder
+from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder, two_ranks
 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
 
@@ -26,6 +26,8 @@ def read_all() -> Outputs:
         for name in RUNS
         for command in READERS
     }
+    for by in ("collective", "rank", "cause"):
+        found["comm", by] = invoke("comm", str(two_ranks().path), "--by", by, "--format", "json")
     archive = str(session_folder())
     others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
     return {**found, **others, ("runs", ""): invoke("runs", "--artifacts", archive, "--format", "json")}
@@ -42,7 +44,8 @@ def test_one_envelope(outputs: Outputs) -> None:
             found = json.loads(text)
             assert list(found) == ["schema", "fiprof", "run", "gpu", "warnings", "rows"]
             assert found["schema"].startswith(f"{command}/")
-            assert found["run"] == (RUNS[name].name if name else None)
+            run = two_ranks().path if command == "comm" else RUNS.get(name)
+            assert found["run"] == (run and run.name)
             assert all("id" in warning for warning in found["warnings"])
 
 

@@ -9,7 +9,7 @@ from fiprof.reports.view import Document, Sayable, View, is_number, shown_column
 from fiprof.reports.words import worded
 from fiprof.text import escape_control, shorten
 
-LONGEST_TEXT = 80
+LONGEST_TEXT, LONGEST_CELL = 80, 400
 _ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
@@ -43,7 +43,10 @@ def _view(view: View) -> list[str]:
         heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column, _ in shown]
         rules = ["---:" if is_number(column, values) else "---" for column, values in shown]
         cells = [
-            [markdown_text(shorten(word(value, column.spec), LONGEST_TEXT)) for value in values]
+            [
+                markdown_text(shorten(word(value, column.spec), LONGEST_CELL if column.wrap else LONGEST_TEXT))
+                for value in values
+            ]
             for column, values in shown
         ]
         rows = [list(map(markdown_text, heads)), rules, *map(list, zip(*cells, strict=True))]

@@ -1,0 +1,139 @@
+"""The ranks of a run: processes on GPUs that work together, and which rows of its tables are whose."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fiprof.model import tables
+from fiprof.model.expressions import Row
+from fiprof.model.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fiprof.model.unions import Ints
+
+NOBODY = -1
+"""In place of a rank: of a process that ran no kernels, or of a call of one that is several ranks."""
+NCCL_DOMAIN = "NCCL"
+COMMUNICATOR, RANKS, RANK = "NCCL communicator ID", "No. of ranks", "Rank"
+"""Keys of the NVTX payload of ncclCommInitRank… (NCCL's nvtx_payload_schemas.h)."""
+_WHO = ("file", "pid", "process", "host", "device", "gpu", "uuid", "rank")
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process on a GPU."""
+
+    rank: int
+    """In its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs."""
+    file: int | None
+    pid: int
+    process: str | None
+    """Name of its program."""
+    host: str | None
+    device: int | None
+    """GPU as the trace counts them."""
+    gpu: str | None
+    """Its name."""
+    uuid: str | None
+
+
+class Ranks:
+    """The ranks of a run, in their order."""
+
+    def __init__(self, run: Run, all_: Sequence[Rank]) -> None:
+        self._run = run
+        self.all = tuple(all_)
+        self.files = {rank.rank: rank.file or 0 for rank in all_}
+        """Rank -> number of the trace that it is from."""
+
+    @property
+    def several(self) -> bool:
+        return len(self.all) > 1
+
+    def of(self, table: str) -> Ints:
+        """The rank of each row of one of nsys's tables, or NOBODY."""
+        found = self._run.table(table, [name for name in ("pid", "device", "file") if name in _declared(table)])
+        return self.of_rows(found)
+
+    def of_rows(self, rows: pa.Table) -> Ints:
+        """The same of rows with a column pid, and device and file where they have them."""
+        import numpy as np
+
+        there = {name: rows[name].fill_null(NOBODY).to_numpy() for name in rows.column_names}
+        found = np.full(rows.num_rows, NOBODY, np.int64)
+        of_process: dict[tuple[int, int | None], list[Rank]] = defaultdict(list)
+        for rank in self.all:
+            of_process[rank.pid, rank.file].append(rank)
+        for (pid, file), ranks in of_process.items():
+            mine = there["pid"] == pid
+            if file is not None and "file" in there:
+                mine &= there["file"] == file
+            if "device" not in there and len(ranks) == 1:
+                found[mine] = ranks[0].rank
+            for rank in ranks if "device" in there else ():
+                found[mine & (there["device"] == (NOBODY if rank.device is None else rank.device))] = rank.rank
+        return found
+
+
+def ranks_of(run: Run) -> Ranks:
+    """The ranks of a run; none where it has no trace. Raises FiprofError for a table that cannot be read."""
+    return run.once(_ranks)
+
+
+def _ranks(run: Run) -> Ranks:
+    rows = sorted(
+        run.rows("processes", [name for name in _WHO if name in _declared("processes")]),
+        key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]),
+    )
+    found = [Rank(**{**dict.fromkeys(_WHO), **row}) for row in rows]
+    by_nccl = _by_nccl(run) if len(found) > 1 else {}
+    for claims in ([by_nccl.get((rank.file, rank.pid)) for rank in found], [row["rank"] for row in rows]):
+        if None not in claims and len(set(claims)) == len(claims):
+            break
+    else:
+        claims = list(range(len(found)))
+    numbered = [replace(rank, rank=number) for rank, number in zip(found, claims, strict=True) if number is not None]
+    return Ranks(run, sorted(numbered, key=lambda rank: rank.rank))
+
+
+def _by_nccl(run: Run) -> dict[tuple[int | None, int], int]:
+    """(File, process) -> its rank in the largest communicator that it is in, by what NCCL says in NVTX."""
+    found: dict[tuple[int | None, int], tuple[int, int]] = {}
+    for row in nccl_ranges(run):
+        said = payload(row["payload"])
+        if {RANKS, RANK} <= said.keys():
+            process = row.get("file"), row["pid"]
+            found[process] = max(found.get(process, (0, 0)), (said[RANKS], -said[RANK]))
+    return {process: -rank for process, (_, rank) in found.items()}
+
+
+def nccl_ranges(run: Run) -> list[Row]:
+    """NCCL's ranges that set up a communicator."""
+    import pyarrow.compute as pc
+
+    if not run.has("ranges"):
+        return []
+    columns = [name for name in ("domain", "name", "payload", "pid", "file") if name in _declared("ranges")]
+    found = run.table("ranges", columns)
+    ours = pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"]))
+    return [row for row in found.filter(ours).to_pylist() if row["name"].startswith("ncclCommInit")]
+
+
+def payload(text: object) -> dict[str, int]:
+    """The whole numbers of an NVTX payload."""
+    try:
+        values = json.loads(str(text))
+    except ValueError:
+        return {}
+    return {key: value for key, value in values.items() if type(value) is int} if isinstance(values, dict) else {}
+
+
+def _declared(table: str) -> list[str]:
+    names: list[str] = tables.schema(table).names
+    return names

@@ -1,0 +1,291 @@
+"""fiprof/analysis/comm: who waits for whom, against the recorded job of two ranks and made-up ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.analysis.comm.comm import comm
+from fiprof.analysis.comm.model import Collective, Comm, CommWarning, Doing
+from fiprof.model import tables
+from fiprof.model.run import Run
+from tests.recorded_runs import invoke, two_ranks
+from tests.reports_fixture import add, write_manifest
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def found() -> Comm:
+    """tests/programs/ranks.py on two H200s: rank 1 sleeps 10 ms before the all-reduce of steps 5, 15 and 25, and loads
+    kernels that it has not used before that of step 8."""
+    return comm(two_ranks())
+
+
+def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
+    """What nsys's rows give by hand: the wait of a step is the difference of the two kernels' starts."""
+    worst = [
+        (each.number, each.late_rank, each.waiting_rank, each.wait_us, each.skew_us, round(each.lost_share or 0, 3))
+        for each in found.worst[:5]
+    ]
+    assert worst == [
+        (9, 1, 0, 123461.482, 123461.482, 0.993),
+        (16, 1, 0, 10342.582, 10342.582, 0.945),
+        (26, 1, 0, 10310.554, 10310.554, 0.946),
+        (6, 1, 0, 10233.876, 10233.876, 0.943),
+        (1, 0, 1, 3880.488, 3880.488, 0.039),
+    ]
+    # The program says that rank 1 slept 10.078, 10.097 and 10.087 ms, in that order.
+    slept = [(each.doing, each.range, round(each.us)) for item in sorted(found.worst[1:4], key=lambda each: each.number)
+             for each in item.meanwhile[:1]]  # fmt: skip
+    assert slept == [(Doing.HOST, "late", 10096), (Doing.HOST, "late", 10115), (Doing.HOST, "late", 10096)]
+    first_use = [(each.doing, each.name, each.range, each.us) for each in found.worst[0].meanwhile[:3]]
+    assert first_use == [
+        (Doing.HOST, "", "first use", 67298.593),
+        (Doing.CALL, "cuLibraryLoadData", "first use", 41118.674),
+        (Doing.CALL, "cudaLaunchKernel", "first use", 8253.596),
+    ]
+
+
+def test_the_ranks_together(found: Comm) -> None:
+    zero, one = found.ranks
+    assert (zero.rank.pid, zero.rank.device, one.rank.pid, one.rank.device) == (3963, 0, 3964, 1)
+    assert (zero.collectives, zero.late, round(zero.delay_us), round(zero.wait_us)) == (31, 15, 4281, 154573)
+    assert (one.collectives, one.late, round(one.delay_us), round(one.wait_us)) == (31, 16, 154573, 4281)
+    assert (round(zero.lost_share or 0, 3), round(one.lost_share or 0, 3)) == (0.566, 0.016)
+    assert (zero.overlap, round(zero.communication_us), round(zero.compute_us)) == (0.0, 158899, 12411)
+    for rank in (zero, one):
+        parts = sum(cause.us for cause in found.causes if cause.rank == rank.rank.rank)
+        assert parts == pytest.approx(rank.delay_us, abs=0.1)
+    assert found.warnings == ()
+
+
+def test_size_and_bandwidth(found: Comm) -> None:
+    """16 Mi bf16 numbers; nccl-tests: an all-reduce of two ranks has as much bus as algorithm bandwidth."""
+    each = found.collectives[20]
+    assert (each.op, each.bytes, each.channels, each.communicator) == ("all_reduce", 1 << 25, 24, 776124321411547469)
+    assert (each.transfer_us, each.step_us) == (135.263, 605.445)
+    assert each.algorithm_gbps == each.bus_gbps == pytest.approx(248.07, abs=0.01)
+
+
+def test_the_command() -> None:
+    path = str(two_ranks().path)
+    status, text = invoke("comm", path)
+    assert status == 0
+    assert "Rank 1 makes the others wait most: 154.573 ms in 16 of 31 collectives." in text
+    assert "cuLibraryLoadData in first use    41.119 ms          26.6%            1" in text
+    rows = {
+        by: json.loads(invoke("comm", path, "--by", by, "--format", "json")[1])["rows"]
+        for by in ("collective", "rank", "cause")
+    }
+    assert (len(rows["collective"]), len(rows["rank"])) == (31, 2)
+    assert rows["collective"][9]["meanwhile"][1] == {
+        "doing": "call", "doing_name": "cuLibraryLoadData", "range": "first use", "us": 41118.674,
+    }  # fmt: skip
+    assert rows["cause"][0]["doing_us"] == 67298.593
+
+
+# Made-up jobs
+
+
+@dataclass
+class Job:
+    """Rows of a run of several ranks, a process and a GPU each."""
+
+    ranks: int
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+    api: list[dict[str, Any]] = field(default_factory=list)
+    files: bool = False
+
+    def kernel(
+        self, rank: int, start: int, end: int, name: str = "ncclDevKernel_AllReduce_Sum_f32_RING_LL", **more: Any
+    ) -> None:
+        """Times in µs; launched 1 µs before it starts."""
+        number = len(self.kernels) + 1
+        who = {"pid": 100 + rank, **({"file": rank} if self.files else {})}
+        self.kernels.append({"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000,
+                             "device": 0 if self.files else rank, "stream": 7, "kernel": name, "grid": "16x1x1",
+                             "correlation": number, **who, **more})  # fmt: skip
+        self.api.append({"name": "cudaLaunchKernel", "start_ns": start * 1000 - 1000, "end_ns": start * 1000 - 500,
+                         "tid": 100 + rank, "correlation": number, **who})  # fmt: skip
+
+    def nccl(self, rank: int, start: int, end: int, call: str = "ncclAllReduce", *, also: Sequence[tuple[str, dict[str, int]]] = (), **said: int) -> None:  # fmt: skip
+        """A kernel that NCCL launched: in a call, or for several in a group."""
+        self.kernel(rank, start, end, f"ncclDevKernel_{call.removeprefix('nccl')}")
+        calls = [(call, said), *also]
+        for number, (name, values) in enumerate(calls):
+            begin = start * 1000 - 1500 + number
+            last = begin + (1 if also else 1000)
+            text = json.dumps({NAMES[key]: value for key, value in values.items()})
+            self.ranges.append({"domain": "NCCL", "name": name, "start_ns": begin, "end_ns": last, "kind": "push_pop",
+                                "pid": 100 + rank, "tid": 100 + rank, "payload": text})  # fmt: skip
+
+    def found(self, folder: Path, **manifest: Any) -> Comm:
+        (folder / "tables").mkdir(parents=True)
+        write_manifest(folder, **manifest)
+        run = Run(folder)
+        who = [{"pid": 100 + rank, "device": 0 if self.files else rank, "rank": rank if self.files else None,
+                **({"file": rank} if self.files else {})} for rank in range(self.ranks)]  # fmt: skip
+        rows: dict[str, Iterable[dict[str, Any]]] = {
+            "kernels": self.kernels,
+            "processes": who,
+            "api": self.api,
+            "ranges": self.ranges,
+        }
+        for name, of_table in rows.items():
+            add(run, name, of_table)
+        return comm(run)
+
+
+NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
+
+
+def waits(item: Collective) -> dict[int, float]:
+    return {each.rank: each.wait_us for each in item.arrivals}
+
+
+def test_eight_ranks(tmp_path: Path) -> None:
+    """Rank 5 is late by 100 µs, and its GPU is what it waits for."""
+    job = Job(8)
+    for step in range(4):
+        for rank in range(8):
+            begin = 1000 * step + (200 if rank == 5 else 100)
+            job.kernel(rank, 1000 * step + 10, begin, "gemm")
+            job.kernel(rank, begin, 1000 * step + 300)
+    found = job.found(tmp_path)
+    assert [each.ranks for each in found.collectives] == [tuple(range(8))] * 4
+    assert {each.late_rank for each in found.collectives} == {5}
+    assert waits(found.collectives[0]) == {rank: 0 if rank == 5 else 100 for rank in range(8)}
+    assert [(rank.delay_us, rank.wait_us) for rank in found.ranks[4:6]] == [(0, 400), (400, 0)]
+    assert [(cause.rank, cause.doing, cause.name, cause.us, cause.share) for cause in found.causes] == [
+        (5, Doing.KERNEL, "gemm", 400, 1.0)
+    ]
+    assert [warning.kind for warning in found.warnings] == [CommWarning.NO_PAYLOAD]
+    # From the first collective's start to the last one's end: 3,200 µs.
+    assert found.ranks[0].lost_share == 400 / 3200
+
+
+def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
+    """Of five collectives rank 1 has three: each finds its own."""
+    job = Job(2)
+    for step in range(5):
+        job.kernel(0, 1000 * step, 1000 * step + 90)
+        if step in (1, 2, 4):
+            job.kernel(1, 1000 * step + 40, 1000 * step + 91)
+    found = job.found(tmp_path)
+    assert [(each.number, waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
+    assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {
+        CommWarning.NO_PAYLOAD: None,
+        CommWarning.ALONE: 2,
+    }
+
+
+def test_several_communicators_and_streams(tmp_path: Path) -> None:
+    """Rows of a two-by-two grid sum up, then columns gather; NCCL says which communicator is whose."""
+    job = Job(4)
+    for step in range(3):
+        for rank in range(4):
+            row, column = divmod(rank, 2)
+            begin = 1000 * step + 500 * row + 50 * column
+            job.nccl(rank, begin, 1000 * step + 500 * row + 100, comm=10 + row, bytes=1000)
+            job.nccl(rank, 1000 * step + 700, 1000 * step + 720, "ncclAllGather", comm=20 + column, bytes=500)
+    found = job.found(tmp_path)
+    assert {(each.communicator, each.ranks) for each in found.collectives} == {
+        (10, (0, 1)), (11, (2, 3)), (20, (0, 2)), (21, (1, 3)),
+    }  # fmt: skip
+    assert {(each.communicator, each.skew_us) for each in found.collectives} == {(10, 50), (11, 50), (20, 0), (21, 0)}
+    gather = next(each for each in found.collectives if each.communicator == 20)
+    # nccl-tests: S is what all ranks have together, the bus carries (n - 1) / n of it.
+    assert (gather.algorithm_gbps, gather.bus_gbps) == (1000 / 20 / 1e3, 500 / 20 / 1e3)
+    assert found.warnings == ()
+
+
+def test_communicators_that_nobody_told(tmp_path: Path) -> None:
+    """The same kernels without payloads: those of two rows do not overlap, so they are not one collective."""
+    job = Job(4)
+    for step in range(3):
+        for rank in range(4):
+            row, column = divmod(rank, 2)
+            job.kernel(rank, 1000 * step + 500 * row + 60 * column, 1000 * step + 500 * row + 100)
+    found = job.found(tmp_path)
+    assert {(each.ranks, each.late_rank, each.skew_us) for each in found.collectives} == {
+        ((0, 1), 1, 60),
+        ((2, 3), 3, 60),
+    }
+
+
+def test_point_to_point_and_groups(tmp_path: Path) -> None:
+    """A pipeline: rank 0 sends to 1, which sends to 2; and a group of two all-reduces that takes one kernel."""
+    job = Job(3)
+    for step in range(2):
+        job.nccl(0, 1000 * step, 1000 * step + 100, "ncclSend", comm=1, bytes=64, peer=1)
+        job.nccl(1, 1000 * step + 30, 1000 * step + 100, "ncclRecv", comm=1, bytes=64, peer=0)
+        job.nccl(1, 1000 * step + 200, 1000 * step + 300, "ncclSend", comm=1, bytes=64, peer=2)
+        job.nccl(2, 1000 * step + 200, 1000 * step + 300, "ncclRecv", comm=1, bytes=64, peer=1)
+        for rank in range(3):
+            job.nccl(
+                rank,
+                1000 * step + 500,
+                1000 * step + 600,
+                comm=1,
+                bytes=100,
+                also=[("ncclAllReduce", {"comm": 1, "bytes": 28})],
+            )
+    found = job.found(tmp_path)
+    assert [(each.op.value, each.ranks, each.late_rank, each.skew_us, each.bytes) for each in found.collectives[:3]] == [
+        ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
+    ]  # fmt: skip
+
+
+def test_partners_that_nobody_told(tmp_path: Path) -> None:
+    job = Job(3)
+    for rank in range(3):
+        job.kernel(rank, 100 * rank, 100 * rank + 50, "ncclDevKernel_SendRecv")
+    found = job.found(tmp_path)
+    assert (found.collectives, found.charts) == ((), ())
+    assert [(warning.kind, warning.values) for warning in found.warnings] == [
+        (CommWarning.NO_PAYLOAD, {}),
+        (CommWarning.ALONE, {"count": 3, "of": 3}),
+    ]
+
+
+@pytest.mark.skipif("file" not in tables.schema("processes").names, reason="several traces are not joined yet")
+def test_clocks_of_two_traces(tmp_path: Path) -> None:
+    """A trace each; the second's clock is 5 ms behind: its collectives would end before those of the first begin."""
+    near, far = Job(2, files=True), Job(2, files=True)
+    for job, behind in ((near, 0), (far, 5000)):
+        for step in range(20):
+            late = 40 if step % 2 else 0
+            job.kernel(0, 10000 + 1000 * step, 10000 + 1000 * step + 100)
+            job.kernel(1, 10000 + 1000 * step + late - behind, 10000 + 1000 * step + 100 - behind)
+    found = near.found(tmp_path / "near")
+    assert [(each.kind, each.values) for each in found.warnings][-1] == (
+        CommWarning.CLOCK, {"file": 1, "shift_us": 0, "error_us": 100},
+    )  # fmt: skip
+    moved = far.found(tmp_path / "far")
+    assert [each.skew_us for each in moved.collectives] == [each.skew_us for each in found.collectives]
+    assert (moved.warnings[-1].kind, moved.warnings[-1].values["shift_us"]) == (CommWarning.CLOCK_OFF, 5000)
+
+
+def test_communication_beside_compute(tmp_path: Path) -> None:
+    job = Job(2)
+    for rank in range(2):
+        job.kernel(rank, 0, 100)
+        job.kernel(rank, 50, 150, "gemm", stream=13)
+    found = job.found(tmp_path)
+    assert [(rank.overlap, rank.communication_us, rank.compute_us) for rank in found.ranks] == [(0.5, 100, 100)] * 2
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    one, quiet = Job(1), Job(2)
+    one.kernel(0, 0, 10)
+    quiet.kernel(0, 0, 10, "gemm")
+    quiet.kernel(1, 0, 10, "gemm")
+    assert [each.kind for each in one.found(tmp_path / "one").warnings] == [CommWarning.ONE_RANK]
+    assert [each.kind for each in quiet.found(tmp_path / "quiet").warnings] == [CommWarning.NO_COMMUNICATION]
