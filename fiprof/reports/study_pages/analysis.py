@@ -156,24 +156,24 @@ def _roofline(study: Study, anchor: str) -> Chart | None:
     """Every case of every kernel under the roofs that follow from its shares of them; None where no case has both."""
     from fiprof.reports.pages.charts_scaling import Drawn, Point, Series, scaling_chart
 
-    groups = {
-        name: [(case, x) for case in study.of(name) if (x := tables.intensity(case)) is not None and case.tflops]
-        for name in study.by_workload
-    }
+    groups: dict[tuple[str, str], list[tuple[CaseResult, float]]] = {}
+    for case in study.measured:
+        if (x := tables.intensity(case)) is not None and case.tflops:
+            groups.setdefault(colours.kernel(case.workload), []).append((case, x))
     placed = [item for items in groups.values() for item in items]
     if not placed:
         return None
     series = [
         Series(
-            name,
+            family,
             tuple(
                 Point(x, case.tflops or 0.0, name=label(study, case), details=(("plain time", plain_time(case)),))
                 for case, x in sorted(items, key=lambda item: item[1])
             ),
-            drawn=Drawn.POINTS,
+            colour,
+            Drawn.POINTS,
         )
-        for name, items in groups.items()
-        if items
+        for (family, colour), items in groups.items()
     ]
     low, high = (choose(x for _, x in placed) for choose in (min, max))
     bandwidths = [
@@ -303,10 +303,9 @@ def growth_chart(
     """Time against an axis, a line for each way to solve it."""
     from fiprof.reports.pages.charts_scaling import Point, Series, scaling_chart
 
-    options = study.options(workload)
     series = [
         Series(
-            parameter_words({k: v for k, v in item.fixed if k in options}, item.cases[0].params) or workload,
+            short(study, item.cases[0], without=study.axes(workload)),
             tuple(
                 Point(
                     x=float(case.params[axis]),
