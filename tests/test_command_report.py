@@ -100,7 +100,7 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
         numbers = list(csv.DictReader(io.StringIO(bundle.read("numbers.csv").decode())))
         assert {
             "section": "kernel-1",
-            "text": "307.87",
+            "text": "307.9",
             "value": "307.872",
             "source": "ncu, launch 3: gpu__time_duration.sum / 1000",
         } in numbers

@@ -76,15 +76,15 @@ def answer(name: str) -> Answer:
 def test_the_answer_for_five_kernels() -> None:
     found = answer("all")
     assert [(row.kernel, row.case, *map(str, row.texts)) for row in found.rows] == [
-        ("PrefillWithKVCacheKernel", "prefill", "300.05 µs", "latency-bound", "47% (tensor cores at 53%)",
+        ("PrefillWithKVCacheKernel", "prefill", "300.0 µs", "latency-bound", "47% (tensor cores at 53%)",
          "overlap wgmma with the rest", "saves at most 47%", "medium"),
-        ("BatchQKApplyRotaryKernel", "rope", "94.69 µs", "memory-bound (DRAM)", "26% (DRAM at 74%)",
+        ("BatchQKApplyRotaryKernel", "rope", "94.7 µs", "memory-bound (DRAM)", "26% (DRAM at 74%)",
          "more bytes in flight", "saves at most 26%", "medium"),
-        ("BatchDecodeWithPagedKVCacheKernel", "decode", "85.73 µs", "compute-bound (issue slots)", "26% (issue slots at 74%)",
+        ("BatchDecodeWithPagedKVCacheKernel", "decode", "85.7 µs", "compute-bound (issue slots)", "26% (issue slots at 74%)",
          "tensor cores", "saves at most 37%", "medium"),
-        ("FusedAddRMSNormKernel", "fused_add_rmsnorm", "35.58 µs", "memory-bound (DRAM)", "21% (DRAM at 79%)",
+        ("FusedAddRMSNormKernel", "fused_add_rmsnorm", "35.6 µs", "memory-bound (DRAM)", "21% (DRAM at 79%)",
          "more bytes in flight", "saves at most 21%", "medium"),
-        ("RMSNormKernel", "rmsnorm", "23.76 µs", "no single limit", "39% (issue slots at 61%)", "–", "", "high"),
+        ("RMSNormKernel", "rmsnorm", "23.8 µs", "no single limit", "39% (issue slots at 61%)", "–", "", "high"),
     ]  # fmt: skip
     assert [[str(use.number) for use in row.uses] for row in found.rows[:2]] == [
         ["53%", "10%", "39%", "47%"], ["45%", "69%", "18%", "40%"],

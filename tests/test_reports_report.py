@@ -121,7 +121,7 @@ def test_without_ncu(tmp_path: Path) -> None:
     assert "no counters, occupancy, stalls and roofs: ncu was not asked for" in cautions(page)
     first = answer(page).rows[0]
     assert (first.kernel, first.time, first.limit, first.uses) == (
-        "PrefillWithKVCacheKernel", "302.14 µs", "not known", (),
+        "PrefillWithKVCacheKernel", "302.1 µs", "not known", (),
     )  # fmt: skip
     assert "kernels" not in {section.anchor for section in page.sections}
 
@@ -234,7 +234,7 @@ def test_a_kernel_of_several_cases_is_one_page_with_a_column_each() -> None:
         "PersistentVariableLengthMergeStatesKernel",
     ]  # fmt: skip
     decode = the(page, "kernel-1")
-    assert rows_of(decode, "launch")["under ncu"] == ("336.06 µs", "89.18 µs", "26.85 µs", "11.07 µs")
+    assert rows_of(decode, "launch")["under ncu"] == ("336.1 µs", "89.2 µs", "26.8 µs", "11.1 µs")
     assert rows_of(decode, "occupancy")["registers"] == ("9 of 9",) * 4
     assert rows_of(decode, "occupancy")["→"][3] == "grid fills 11% of the GPU"
     assert rows_of(decode, "memory")["DRAM"][:2] == ("67%, 3,209 GB/s", "63%, 3,048 GB/s")
@@ -300,10 +300,10 @@ def test_several_runs_stand_side_by_side_and_differences_are_marked(tmp_path: Pa
         "answer", "times", "kernels", "sure", "asked", "environment", "actions", "reproduce",
     ]  # fmt: skip
     assert page.title == "2 runs of mine on NVIDIA H200"
-    assert table_of(page, "answer-runs")[0] == ("K (mine)", "100.00 µs", "125.00 µs (+25.0%)")
+    assert table_of(page, "answer-runs")[0] == ("K (mine)", "100.0 µs", "125.0 µs (+25.0%)")
     assert table_of(page, "times-runs") == [("mine · kernels", "100.00 µs", "125.00 µs (+25.0%)")]
     launch = rows_of(the(page, "kernel-1"), "launch")
-    assert (launch["time"], launch["registers/thread"]) == (("100.00 µs", "125.00 µs (+25.0%)"), ("32", "32"))
+    assert (launch["time"], launch["registers/thread"]) == (("100.0 µs", "125.0 µs (+25.0%)"), ("32", "32"))
     assert "the runs differ in ncu cache control: all, none" in cautions(page)
     # One process a side tells no change from noise, and that is said once.
     said = " ".join(markdown.render(page).split())

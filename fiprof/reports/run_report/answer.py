@@ -132,7 +132,7 @@ def _row(entry: Entry, anchors: dict[str, str]) -> AnswerRow:
         distance = phrase(f"case_distance.{of_case.bound.value}", number=number and number.number)
     return AnswerRow(
         kernel=Link(entry.name, f"#{anchors[entry.kernel]}") if entry.kernel in anchors else entry.name,
-        case=entry.label,
+        case=entry.case_name,
         time=time_of(entry),
         limit=limit,
         distance=distance,
@@ -189,7 +189,7 @@ def _first(found: Sequence[Entry], anchors: dict[str, str]) -> Text | None:
     if not worth:
         return None
     _, (entry, step) = max(worth, key=lambda item: (item[1][1].measured_pct is not None, item[0]))
-    named = f"{entry.name} ({entry.label})" if entry.case else entry.name
+    named = f"{entry.name} ({entry.case_name})" if entry.case_name else entry.name
     told = phrase("answer.step", step=step.action, gain=gain(step))
     return Text((phrase("answer.first"), Link(named, f"#{anchors[entry.kernel]}"), told))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses
-from fiprof.model.labels import NO_CASE
 from fiprof.model.settings import CollectSettings, settings_of
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Block, Caution, Link, Section, Text
@@ -53,7 +52,7 @@ def section(kernels: Sequence[KernelEntries], found: Sequence[Entry], runs: Sequ
 def _rows(entries: Sequence[Entry | None], anchor: str | None) -> Iterable[Row]:
     """The quantities of a kernel in each run. anchor: of its part of the page."""
     first = next(entry for entry in entries if entry)
-    name = first.name if first.label == NO_CASE else f"{first.name} ({first.label})"
+    name = f"{first.name} ({first.case_name})" if first.case_name else first.name
 
     def row(what: str, value: Callable[[Entry], Cell]) -> Row:
         told = name if what == "time" else phrase(f"beside.{what}")

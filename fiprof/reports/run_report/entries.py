@@ -10,6 +10,7 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.timeline import KernelSpan
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
+from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
@@ -51,6 +52,11 @@ class Entry:
         return short_kernel(self.kernel)
 
     @property
+    def case_name(self) -> str:
+        """The case, where that says more than the kernel's name."""
+        return self.label if self.label not in (NO_CASE, self.kernel) else ""
+
+    @property
     def verdict(self) -> LaunchVerdict | None:
         """Of the launch that stands for it."""
         return self.measured.verdicts.of(self.group.launch) if self.group else None
@@ -74,20 +80,27 @@ def _of_run(number: int, measured: Analyses) -> Iterable[Entry]:
             alone = len(of_kernel) == 1
             traced = kernel_median(run, case, kernel) if alone else None
             count = len(group.launches) // max(measured.iterations(group), 1)
-            time = traced or group.median.traced(DURATION)
+            time = rounded(traced or group.median.traced(DURATION))
             yield Entry(number, measured, case, kernel, group, time, _spread(run, case, kernel, alone=alone), count)
     for (case, kernel), times in run.trace.kernels.items():
         if (case, kernel) not in groups:
             whole = run.trace.cases.get(case)
             count = max(times.count // whole.iteration.count, 1) if whole else times.count
-            time = kernel_median(run, case, kernel)
+            time = rounded(kernel_median(run, case, kernel))
             yield Entry(number, measured, case, kernel, None, time, _spread(run, case, kernel, alone=True), count)
     if not groups and not run.trace.kernels:
         # A trace without cases: what it has in all.
         for span in (span for phase in measured.timeline.phases for span in phase.spans):
-            time = of_span(span, span.median_us, "median(duration_ns) / 1000", ",.2f", " µs")
+            time = rounded(of_span(span, span.median_us, "median(duration_ns) / 1000", ",.2f", " µs"))
             spread = of_span(span, span.spread, "spread(duration_ns)", ".1%")
             yield Entry(number, measured, span.case or "", span.kernel, None, time, spread, span.count)
+
+
+def rounded(time: TracedNumber | None) -> TracedNumber | None:
+    """A time in µs with three or four digits: executions differ by more."""
+    if time is None:
+        return None
+    return time.as_(",.2f" if time.value < 10 else ",.1f" if time.value < 1000 else ",.0f", " µs")
 
 
 def of_span(span: KernelSpan, value: float, formula: str, spec: str, unit: str = "") -> TracedNumber:

@@ -40,7 +40,7 @@ from fiprof.reports.pages.page import Block, Section, Table, Text
 from fiprof.reports.pages.traced import TracedColumns, listed
 from fiprof.reports.run_report import hot, sides
 from fiprof.reports.run_report.answer import gain, short, time_of
-from fiprof.reports.run_report.entries import Entry, KernelEntries
+from fiprof.reports.run_report.entries import Entry, KernelEntries, rounded
 from fiprof.reports.run_report.sides import Cell, Row
 from fiprof.reports.view import Column
 from fiprof.reports.words import known, phrase, worded
@@ -196,7 +196,7 @@ def _some(names: Sequence[str]) -> str:
 def _launch(entries: Sequence[Entry]) -> Iterator[Row]:
     yield _worded("time", entries, lambda entry: time_of(entry) if entry.count > 1 else entry.time)
     yield _worded("spread", entries, attrgetter("spread"))
-    yield _quantity(phrase("kernel_row.ncu"), entries, DURATION)
+    yield _worded("ncu", entries, lambda entry: rounded(entry.group.median.traced(DURATION)) if entry.group else None)
     yield _worded("grid", entries, lambda entry: entry.group.grid if entry.group else None)
     yield _worded("block", entries, lambda entry: entry.group.block if entry.group else None)
     yield _quantity(phrase("kernel_row.registers"), entries, metric("registers_per_thread"), ".0f")

@@ -59,6 +59,7 @@ def table(
     """The table. what: heading of the rows' names. heads: a column's title, and what stands below it. first: for each
     column the one that it is compared to.
     """
+    several = any(place != base for place, base in enumerate(first))
     kept = [each for each in rows if any(cell is not None for cell in each.cells)]
     bars = len(heads) == 1 and any(share is not None for each in kept for share in each.shares)
     columns = [Column("what", what or phrase("sides.what"))]
@@ -72,13 +73,14 @@ def table(
         for each, cells in zip(kept, compared, strict=True)
     )
     facts = tuple((None, *map(_fact, cells), *((None,) if bars else ())) for cells in compared)
-    sources = tuple(("", *map(_sources, cells), *(("",) if bars else ())) for cells in compared)
+    runs = [f"{title}: " if several else "" for title, _ in heads]
+    sources = tuple(("", *map(_sources, cells, runs), *(("",) if bars else ())) for cells in compared)
     view = View(tuple(columns), values, notes=notes)
     return Table(view, anchor=anchor, sources=sources, facts=facts)
 
 
-def _sources(cell: Cell) -> str:
-    return "; ".join(str(each.source) for each in numbers_of(cell))
+def _sources(cell: Cell, run: str) -> str:
+    return "; ".join(f"{run}{each.source}" for each in numbers_of(cell))
 
 
 def _split(label: str) -> tuple[str, str]:
