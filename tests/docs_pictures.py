@@ -56,8 +56,7 @@ def main() -> None:
             if picture.anchor:
                 element = page.locator(f"#{picture.anchor}")
                 element.scroll_into_view_if_needed()
-                element.locator(".main-svg").first.wait_for()
-                page.wait_for_timeout(500)  # plotly moves its legend once more
+                element.locator("[data-drawn]").first.wait_for()
                 box = element.bounding_box()
                 clip = {"x": box["x"] - MARGIN, "y": box["y"] + page.evaluate("scrollY") - MARGIN}
                 size = {"width": box["width"] + 2 * MARGIN, "height": box["height"] + 2 * MARGIN}

@@ -13,19 +13,23 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.study import load
+from fiprof.reports import study
 from fiprof.reports.pages import html
 from fiprof.reports.report import report
 from tests import pages
 from tests.browser import CHROMIUM, launched
-from tests.recorded_runs import RUNS, parsed
+from tests.recorded_runs import RUNS, STUDY, parsed
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("altair")
+pytest.importorskip("scipy")
 
+STUDY_PAGES = ("analysis", "final-report")
+"""Those with charts."""
 PHONE = {"width": 390, "height": 844}
 DESKTOP = {"width": 1280, "height": 900}
 WIDTHS = pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
-SCHEMES = pytest.mark.parametrize("scheme", ["light", "dark"])
 
 pytestmark = pytest.mark.skipif(
     not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one"
@@ -60,7 +64,13 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    written = {"demo": pages.demo(), "thousand": pages.thousand(), **{name: report([parsed(name)]) for name in RUNS}}
+    of_study = study.pages(load(STUDY))
+    written = {
+        "demo": pages.demo(),
+        "thousand": pages.thousand(),
+        **{name: report([parsed(name)]) for name in RUNS},
+        **{name: of_study[name] for name in STUDY_PAGES},
+    }
     for name, page in written.items():
         (folder / f"{name}.html").write_text(html.render(page), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in written}
@@ -147,14 +157,15 @@ def overlap(one: Corners, other: Corners) -> bool:
 
 
 @WIDTHS
-@pytest.mark.parametrize("name", ["demo", *RUNS])
+@pytest.mark.parametrize("name", ["demo", *RUNS, *STUDY_PAGES])
 def test_no_label_of_a_chart_lies_on_another_or_outside(show: Open, name: str, viewport: dict[str, int]) -> None:
     opened = show(name, viewport=viewport)
     opened.draw_all()
     labels = opened.page.evaluate(LABELS)
     assert len(labels) > 40
-    pairs = itertools.combinations(labels, 2)
-    assert [(a[:2], b[1]) for a, b in pairs if a[0] == b[0] and overlap(a[2], b[2])] == []
+    charts = [list(group) for _, group in itertools.groupby(labels, key=lambda label: label[0])]
+    pairs = [pair for chart in charts for pair in itertools.combinations(chart, 2)]
+    assert [(a[:2], b[1]) for a, b in pairs if overlap(a[2], b[2])] == []
     outside = [label[:2] for label in labels if max(x for x, _ in label[2]) > viewport["width"] + 1]
     assert outside == []
     assert opened.problems == []
@@ -263,9 +274,14 @@ def test_a_folded_table_opens_by_its_anchor_and_can_be_sorted(show: Open) -> Non
 # The page
 
 
-@SCHEMES
-@WIDTHS
-@pytest.mark.parametrize("name", ["demo", "all"])
+@pytest.mark.parametrize(
+    ("name", "viewport", "scheme"),
+    [
+        *itertools.product(["all"], [DESKTOP, PHONE], ["light", "dark"]),
+        ("demo", PHONE, "dark"),
+        ("final-report", DESKTOP, "light"),
+    ],
+)
 def test_axe_core_finds_nothing(show: Open, name: str, viewport: dict[str, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     opened = show(name, scheme=scheme, viewport=viewport)

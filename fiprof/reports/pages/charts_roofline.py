@@ -25,7 +25,6 @@ WIDTHS = {"wide": 800, "narrow": 270}
 """Pixels of a plot for which names look for room: on a desk, on a phone."""
 ASIDE_PX = 10
 """From a line to the middle of its name."""
-NARROW = "width < 500"
 KEY_PX = 250
 """Width of a column of the key."""
 MOST_NUMBERED = 40
@@ -54,8 +53,8 @@ def figure(placed: Sequence[LaunchRoofline]) -> LayerChart:
     teras = [{str(name): peak / 1e12 for name, peak in peaks.items()} for peaks in (memories, works)]
     roofs = {name: plane.roofs(*teras) for name, plane in planes.items()}
     palette = {names[item.launch]: colours.kernel(item.kernel)[1] for item in placed}
-    across = alt.X("x:Q", **_log("arithmetic intensity, FLOP/byte", left, right))
-    up = alt.Y("y:Q", **_log("achieved, TFLOP/s", bottom, top))
+    across = alt.X("x:Q", **vega.log_axis("arithmetic intensity, FLOP/byte", left, right))
+    up = alt.Y("y:Q", **vega.log_axis("achieved, TFLOP/s", bottom, top))
     color = vega.keyed("Color", palette, vega.legend(list(palette), symbol="circle", column_px=KEY_PX))
     first = vega.marks([point for point in drawn if point["first"]])
     layers = [
@@ -86,7 +85,7 @@ def _roof_names(name: str, roofs: Sequence[dict[str, Any]], angle: str) -> Any:
     """The names of the roofs for one of WIDTHS; there are none where the plot has the other."""
     import altair as alt
 
-    shown = {"expr": f"({NARROW}) == {json.dumps(name == 'narrow')} ? datum.name : ''"}
+    shown = {"expr": f"({vega.NARROW}) == {json.dumps(name == 'narrow')} ? datum.name : ''"}
     aside = {"expr": f"-{ASIDE_PX} * datum.side"}
     text = vega.marks(roofs).mark_text(align="center", baseline="middle", dy=aside, angle={"expr": angle}, text=shown)
     return text.encode(alt.X("at:Q"), alt.Y("high:Q")).properties(name=f"roof_names_{name}")
@@ -133,19 +132,6 @@ def _point(
         "level": str(memory.level),
         "first": _first(item, memory),
         "tip": vega.tip(f"launch {item.launch} · {item.kernel}", rows),
-    }
-
-
-def _log(title: str, low: float, high: float) -> dict[str, Any]:
-    """A logarithmic axis with ticks at each decade, and at 2 and 5 where there are few."""
-    import altair as alt
-
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    steps = (1,) if len(decades) > 4 else (1, 2, 5)
-    values = [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
-    return {
-        "axis": vega.axis(title, values=values),
-        "scale": alt.Scale(type="log", domain=[low, high], nice=False),
     }
 
 

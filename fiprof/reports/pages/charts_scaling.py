@@ -21,8 +21,8 @@ LABEL_PX = 14
 """Between the middles of two lines' names."""
 MOST_TICKS = 12
 """Sizes that have a tick each; more have those of the logarithm."""
-NAMES_PX = 190
-"""Most of the width that the lines' names have at the right."""
+NAMES_PX, KEY_PX = 290, 300
+"""Most of the width that the lines' names have at the right, and, where it is narrow, in a key below."""
 CELL_PX = 44
 """Height of a cell of a heat map."""
 LOW, HIGH = "#dbe9f6", "#08519c"
@@ -97,10 +97,11 @@ def _scaling(series: Sequence[Series], x: Names, y: Names, roofs: Sequence[tuple
     ys = [*ys, *(value for _, value in across)] or [1.0]
     left, right, bottom, top = min(xs) / 1.15, max(xs) * 1.15, min(ys) / 1.4, max(ys) * 1.4
     order = colours.series([item.name for item in series])
-    palette = {item.name: item.colour or order[item.name] for item in series}
+    palette = {vega.text(item.name): item.colour or order[item.name] for item in series}
     points = [
         {
-            "x": point.x, "y": point.y, "low": point.low or point.y, "high": point.high or point.y, "key": item.name,
+            "x": point.x, "y": point.y, "low": point.low or point.y, "high": point.high or point.y,
+            "key": vega.text(item.name),
             "drawn": str(item.drawn), "tip": _scaled(item, point, x, y),
         }
         for item in series for point in item.points
@@ -108,27 +109,30 @@ def _scaling(series: Sequence[Series], x: Names, y: Names, roofs: Sequence[tuple
     ends = [(item.name, item.points[-1].x, item.points[-1].y) for item in series]
     ends += [(f"{name} {value:,.4g} {y[1]}", right, value) for name, value in across]
     labels = _spread(ends, bottom, top)
+    keys = {label["name"]: f"{number} {label['name']}" for number, label in enumerate(labels, 1)}
     longest = max((len(label["name"]) for label in labels), default=0) * vega.CHAR_PX + 20
-    names_px = f"min({longest:.0f}, {NAMES_PX}, width * 0.4)"
-    ticks = {"values": sorted(set(xs))} if len(set(xs)) <= MOST_TICKS else {}
-    along = alt.Scale(type="log", domain=[left, right], nice=False, range=[0, {"expr": f"width - {names_px}"}])
-    right_of = alt.X("x:Q", scale=along, axis=vega.axis(_named(x), **ticks))
-    scale = alt.Scale(type="log", domain=[bottom, top], nice=False)
-    above = alt.Y("y:Q", scale=scale, axis=vega.axis(_named(y)))
-    color = vega.keyed("Color", palette)
-    drawn, named = vega.marks(points), vega.marks(labels)
-    column, height = alt.value(alt.expr(f"width - {names_px} + 12")), alt.value(alt.expr("datum.at"))
+    names_px = f"({vega.NARROW} ? 24 : min({longest:.0f}, {NAMES_PX}, width * 0.4))"
+    ticks = sorted(set(xs)) if len(set(xs)) <= MOST_TICKS else []
+    room = [0, {"expr": f"width - {names_px}"}]
+    right_of = alt.X("x:Q", **vega.log_axis(_named(x), left, right, ticks, range=room))
+    above = alt.Y("y:Q", **vega.log_axis(_named(y), bottom, top))
+    inks = {keys[label["name"]]: palette.get(label["name"], colours.GREY) for label in labels}
+    color = vega.keyed("Color", inks, vega.legend(list(inks), symbol="stroke", column_px=KEY_PX, only=vega.NARROW))
+    drawn = vega.marks([{**point, "key": keys[point["key"]]} for point in points])
+    named = vega.marks(labels)
+    column, height = alt.value(alt.expr(f"width - {names_px} + 8")), alt.value(alt.expr("datum.at"))
     lines = drawn.transform_filter("datum.drawn != 'points'").mark_line(strokeWidth=2)
     dots = drawn.transform_filter("datum.drawn != 'line'").mark_point(size=60, filled=True, opacity=1, tooltip=vega.TIP)
     dashes = vega.marks([{"x": left, "x2": right, "y": value} for _, value in across])
-    words = named.mark_text(align="left", baseline="middle", dx=4, limit={"expr": f"{names_px} - 16"})
+    shown = {"expr": f"{vega.NARROW} ? datum.number : datum.name"}
+    words = named.mark_text(align="left", baseline="middle", dx=4, limit={"expr": f"{names_px} - 8"}, text=shown)
     layers = [
         dashes.mark_rule(color=colours.GREY, strokeWidth=1.5, strokeDash=[5, 4]).encode(right_of, above, x2="x2"),
         lines.encode(right_of, above, color),
         drawn.mark_rule(strokeWidth=1).encode(right_of, alt.Y("low:Q"), color, y2="high"),
         dots.encode(right_of, above, color),
         named.mark_rule(strokeWidth=0.8, color=colours.GREY).encode(right_of, above, x2=column, y2=height),
-        words.encode(x=column, y=height, text="name:N"),
+        words.encode(x=column, y=height),
     ]
     return vega.figure(layers, height=HEIGHT)
 
@@ -148,7 +152,10 @@ def _spread(ends: Sequence[tuple[str, float, float]], bottom: float, top: float)
         heights[i] = min(heights[i], lowest)
         lowest = heights[i] - LABEL_PX
     placed = zip(wanted, heights, strict=True)
-    return [{"name": vega.text(name), "x": x, "y": y, "at": at} for (_, name, x, y), at in placed]
+    return [
+        {"name": vega.text(name), "number": str(number), "x": x, "y": y, "at": at}
+        for number, ((_, name, x, y), at) in enumerate(placed, 1)
+    ]
 
 
 def _scaled(item: Series, point: Point, x: Names, y: Names) -> vega.Tip:
@@ -175,7 +182,7 @@ class Cell:
 def heat_map(title: str, cells: Sequence[Cell], *, x: str, y: str, anchor: str, caption: str = "") -> Chart:
     """Cells over two parameters, in the order in which their values come first.
 
-    x, y: the parameters' names. In a cell stand its words, and under them its share in percent.
+    x, y: the parameters' names. In a cell stand its words and its share in percent; a square has the words' colour.
     """
     across, up = (list(dict.fromkeys(getattr(cell, axis) for cell in cells)) for axis in ("x", "y"))
     told = {(cell.x, cell.y): " ".join(filter(None, (cell.words, _percent(cell)))) for cell in cells}
@@ -195,15 +202,23 @@ def _percent(cell: Cell) -> str:
 def _heat_map(cells: Sequence[Cell], across: list[str], up: list[str], x: str, y: str) -> LayerChart:
     import altair as alt
 
+    palette = dict(zip(dict.fromkeys(cell.words for cell in cells if cell.words), colours.OPTIONS, strict=False))
     drawn = []
     for cell in cells:
         colour = colours.GREY if cell.share is None else colours.between(LOW, HIGH, min(max(cell.share, 0.0), 1.0))
-        title = f"{x} {cell.x}, {y} {cell.y}"
         rows = [("best", cell.words), ("share", _percent(cell)), *cell.details]
-        drawn.append({
-            "x": vega.text(cell.x), "y": vega.text(cell.y), "fill": colour, "ink": colours.ink(colour),
-            "words": cell.words, "share": _percent(cell) or "–", "tip": vega.tip(title, rows),
-        })  # fmt: skip
+        drawn.append(
+            {
+                "x": vega.text(cell.x),
+                "y": vega.text(cell.y),
+                "fill": colour,
+                "ink": colours.ink(colour),
+                "key": cell.words,
+                "words": cell.words,
+                "share": _percent(cell) or "–",
+                "tip": vega.tip(f"{x} {cell.x}, {y} {cell.y}", rows),
+            }
+        )
     scale = alt.Scale(paddingInner=0.03, paddingOuter=0)
     plain = {"domain": False, "ticks": False}
     left = alt.Y("y:N", sort=list(map(vega.text, up)), scale=scale, axis=alt.Axis(title=y, **plain))
@@ -211,10 +226,16 @@ def _heat_map(cells: Sequence[Cell], across: list[str], up: list[str], x: str, y
     top = alt.X("x:N", sort=list(map(vega.text, across)), scale=scale, axis=above)
     base = vega.marks(drawn).encode(top, left)
     ink = alt.Color("ink:N", scale=None)
-    room = f"width / {len(across)} - 4"
+    width = f"width / {len(across)}"
+    fits = f"{vega.CHAR_PX} * length(datum.words) + 30 < {width}"
+    edge = {"expr": f"8 - {width} / 2"}
+    option = vega.keyed("Fill", palette, vega.legend(list(palette), column_px=KEY_PX))
     layers = [
-        base.mark_rect(tooltip=vega.TIP).encode(fill=alt.Fill("fill:N", scale=None)),
-        base.mark_text(dy=-7, fontSize=11, limit={"expr": room}).encode(ink, text="words:N"),
-        base.mark_text(dy=8, fontWeight="bold").encode(ink, text="share:N"),
+        base.mark_rect(tooltip=vega.TIP, fill={"expr": "datum.fill"}),
+        base.mark_text(dy=-7, fontSize=11, text={"expr": f"{fits} ? datum.words : ''"}).encode(ink),
+        base.mark_text(dy={"expr": f"{fits} ? 8 : 0"}, fontWeight="bold").encode(ink, text="share:N"),
     ]
+    if palette:
+        square = base.transform_filter("datum.words").mark_point(shape="square", size=70, opacity=1, xOffset=edge)
+        layers.append(square.encode(option, stroke=alt.value("#ffffff")))
     return vega.figure(layers, height=CELL_PX * len(up))

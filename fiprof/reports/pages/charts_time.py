@@ -181,7 +181,7 @@ def _memory(lines: dict[str, pd.DataFrame]) -> LayerChart:
     drawn = vega.marks(points)
     x = alt.X("t:Q", scale=alt.Scale(nice=False, zero=False), axis=vega.axis("time since the trace began, ms"))
     y = alt.Y("y:Q", scale=alt.Scale(zero=True), axis=vega.axis("device memory, MB"))
-    color = vega.keyed("Color", palette, vega.legend(list(palette)))
+    color = vega.keyed("Color", palette, vega.legend(list(palette)) if len(lines) > 1 else None)
     area = drawn.mark_area(interpolate="step-after", fillOpacity=0.35 if len(lines) == 1 else 0, line=True)
     layers = [area.encode(x, y, color), drawn.mark_point(size=90, opacity=0, tooltip=tip).encode(x, y)]
     return vega.figure(layers, height=260)

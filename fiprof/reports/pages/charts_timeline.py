@@ -31,8 +31,8 @@ MOST_BINS, LEAST_BINS = 400, 60
 """Pieces of a line in a window: what begins in the same piece and has the same name is drawn as one."""
 MOST_NAMED = 12
 """Colours in the legend: those with most time."""
-MOST_DEPTH = 5
-"""Levels of NVTX ranges."""
+MOST_DEPTH, MOST_STREAMS = 5, 12
+"""Levels of NVTX ranges, and streams: those with most time."""
 LINE_PX, HEAD_PX, TRACK_PX = 20, 16, 34
 """Heights of a line of bars, of a heading, and of a level's track."""
 RANGES, CALLS = "NVTX range", "CUDA call"
@@ -67,7 +67,7 @@ def timeline_chart(measured: Analyses) -> Chart | None:
         text="\n\n".join(strips),
         figure=lambda: _timeline(run, phases),
         caption=phrase("chart.timeline", rest=phrase("chart.timeline_rest", **windows) if rest else ""),
-        hint=phrase("chart.timeline_hint"),
+        hint=phrase("chart.timeline_hint", streams=MOST_STREAMS),
     )
 
 
@@ -104,7 +104,7 @@ class _Window:
 def _timeline(run: Run, phases: Sequence[timeline.CasePhase]) -> LayerChart:
     import altair as alt
 
-    lanes = [*_ranges(run), *_calls(run), *_streams(run)]
+    lanes = [*_ranges(run, phases), *_calls(run), *_streams(run)]
     sampled = samples.read(run)
     tracks = [
         (name if len(sampled) == 1 else f"{name}, GPU {device}", found, key, unit)
@@ -183,17 +183,20 @@ def _windows(phases: Sequence[timeline.CasePhase], lanes: Sequence[_Lane]) -> li
     return [*made, whole]
 
 
-def _ranges(run: Run) -> Iterable[_Lane]:
-    """fiprof's ranges, or without them all others: a line a level."""
+def _ranges(run: Run, phases: Sequence[timeline.CasePhase]) -> Iterable[_Lane]:
+    """fiprof's ranges, then the program's as far as they are in a window: a line a level."""
     if not run.has("ranges"):
         return
     labels = Labels(run.manifest.cases)
     frame = run.frame("ranges").dropna(subset=["start_ns", "end_ns"])
+    frame = frame[frame["depth"] < MOST_DEPTH]
     ours = frame["domain"] == FIPROF_DOMAIN
-    kept = frame[(ours if ours.any() else ~ours) & (frame["depth"] < MOST_DEPTH)]
-    for number, (_, rows) in enumerate(kept.groupby("depth")):
-        names = [labels(str(text)) for text in rows["name"]]
-        yield _Lane("" if number else "NVTX ranges", RANGES, rows[["start_ns", "end_ns"]].assign(name=names))
+    spans = [(part.start_us * 1e3, part.end_us * 1e3) for part in phases]
+    seen = sum(((frame["start_ns"] <= end) & (frame["end_ns"] >= start)).astype(int) for start, end in spans) > 0
+    for title, kept in (("NVTX ranges", ours), ("NVTX ranges of the program", ~ours & seen)):
+        for number, (_, rows) in enumerate(frame[kept].groupby("depth")):
+            names = [labels(str(text)) for text in rows["name"]]
+            yield _Lane("" if number else title, RANGES, rows[["start_ns", "end_ns"]].assign(name=names))
 
 
 def _calls(run: Run) -> Iterable[_Lane]:
@@ -206,8 +209,12 @@ def _calls(run: Run) -> Iterable[_Lane]:
 def _streams(run: Run) -> Iterable[_Lane]:
     frame = run.frame("kernels")[["start_ns", "end_ns", "device", "stream", "kernel"]]
     frame = frame.rename(columns={"kernel": "name"}).dropna(subset=["start_ns", "end_ns"])
-    for (device, stream), rows in frame.groupby(["device", "stream"], dropna=False):
-        yield _Lane(f"Kernels on GPU {device}, stream {stream}", "", rows)
+    streams = [*frame.groupby(["device", "stream"], dropna=False)]
+    spent = {key: float((rows["end_ns"] - rows["start_ns"]).sum()) for key, rows in streams}
+    longest = sorted(spent, key=lambda key: -spent[key])[:MOST_STREAMS]
+    for (device, stream), rows in streams:
+        if (device, stream) in longest:
+            yield _Lane(f"Kernels on GPU {device}, stream {stream}", "", rows)
 
 
 def _bars(lane: _Lane, window: _Window, bins: int) -> Iterable[tuple[dict[str, Any], str]]:

@@ -8,7 +8,9 @@ holds both.
 from __future__ import annotations
 
 import functools
+import re
 import zlib
+from collections.abc import Sequence
 
 COLOURS = (
     "#2994ff", "#a54a1d", "#999900", "#9841aa", "#2a6f63", "#ff3d9e", "#c48464", "#5d3dff",
@@ -43,14 +45,16 @@ FAMILIES = (
     ("prefill", "prefill", "#a54a1d"),
     ("decode", "decode", "#2994ff"),
     ("merge", "merge", "#0099cc"),
-    ("norm", "norm", "#2a6f63"),
-    ("rope", "rotary rope", "#9841aa"),
-    ("attention", "attention fmha flash", "#ff5500"),
-    ("matmul", "gemm gemv matmul nvjet wgrad", "#009933"),
-    ("elementwise", "elementwise fill copy cat distribution", "#777744"),
-    ("sort", "radixsort scan reduce randperm", "#885588"),
+    ("norm", "norm(?!al)", "#2a6f63"),
+    ("rope", "rotary|rope", "#9841aa"),
+    ("attention", "attention|fmha|flash", "#ff5500"),
+    ("matmul", "gemm|gemv|matmul|nvjet|wgrad", "#009933"),
+    ("elementwise", "elementwise|fill|copy|catarray|distribution", "#777744"),
+    ("sort", "radixsort|scan|reduce|randperm", "#885588"),
 )
-"""Family, what is in the name of one of its kernels (small letters; the first family that fits), colour."""
+"""Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
+OPTIONS = ("#ff5500", "#999900", "#9841aa", "#ff3d9e", "#009933", "#c48464")
+"""Of the ways to do something, on the blue cells of a heat map."""
 _OTHERS = ("#aa00cc", "#4455dd", "#bb3355", "#c48464", "#999900")
 """Of kernels without a family."""
 
@@ -71,16 +75,20 @@ def stall(reason: str) -> str:
 
 def kernel(name: str) -> tuple[str, str]:
     """The family of a kernel, its own name where it has none, and the family's colour."""
-    small = name.lower()
-    for family, words, colour in FAMILIES:
-        if any(word in small for word in words.split()):
+    for family, pattern, colour in FAMILIES:
+        if re.search(pattern, name.lower()):
             return family, colour
     return name, _OTHERS[zlib.crc32(name.encode()) % len(_OTHERS)]
 
 
-def series(names: list[str]) -> dict[str, str]:
-    """Name -> colour, for things that no other chart shows: in their order, then grey."""
-    return {name: COLOURS[i] if i < len(COLOURS) else GREY for i, name in enumerate(dict.fromkeys(names))}
+def series(names: Sequence[str]) -> dict[str, str]:
+    """Name -> colour: the first of a kernel family has its colour, the others those that are left, then grey."""
+    own = {family: colour for family, _, colour in FAMILIES}
+    firsts = {kernel(name)[0]: name for name in reversed(names)}
+    found = {name: own[family] for family, name in firsts.items() if family in own}
+    left = [colour for colour in COLOURS if colour not in found.values()]
+    others = [name for name in dict.fromkeys(names) if name not in found]
+    return {**found, **dict.fromkeys(others, GREY), **dict(zip(others, left, strict=False))}
 
 
 @functools.cache

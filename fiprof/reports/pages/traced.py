@@ -15,10 +15,6 @@ Cell = Value | TracedNumber
 """What a row of a traced table has."""
 
 
-LONG_TABLE = 40
-"""Rows beyond which a table of a section is folded as one of the appendix is."""
-
-
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], *, anchor: str = "", **texts: object) -> Table:
     """A table of the page whose cells keep their facts.
 

@@ -6,6 +6,7 @@ Text and lines take the colour of the page's text (``currentColor``), so that a 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,11 @@ INK = "currentColor"
 FONT_PX = 12
 CHAR_PX = 6.6
 """Mean width of a character at FONT_PX; labels are measured by it."""
-NAME_PX, BAR_PX, THIN_PX, GAP_PX = 18, 16, 11, 12
-"""Heights of a row's name, of its only bar, of one of several, and of the space below."""
+NAME_PX, BAR_PX, GAP_PX = 18, 16, 12
+"""Heights of a row's name, of its bars, and of the space below."""
 LONGEST_NAME = 80
+NARROW = "width < 500"
+"""The plot of a phone."""
 LEGEND_PX = 155
 """Width of a legend's column."""
 
@@ -95,6 +98,20 @@ def axis(title: str, **more: Any) -> Any:
     return alt.Axis(title=title, format=",.10~g", **more)
 
 
+def log_axis(title: str, low: float, high: float, values: Sequence[float] = (), **scale: Any) -> dict[str, Any]:
+    """Axis and scale of a logarithmic channel: ticks at the values, or at each decade, and at 2 and 5 where these are
+    few. scale: more of the scale's."""
+    import altair as alt
+
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    steps = (1,) if len(decades) > 4 else (1, 2, 5)
+    ticks = [step * 10**decade for decade in decades for step in steps if low <= step * 10**decade <= high]
+    return {
+        "axis": axis(title, values=list(values) or ticks),
+        "scale": alt.Scale(type="log", domain=[low, high], nice=False, **scale),
+    }
+
+
 def keyed(channel: str, palette: Mapping[str, str], legend: Any = None) -> Any:
     """The channel Fill or Color of marks whose ``key`` has a colour of the palette."""
     import altair as alt
@@ -103,13 +120,16 @@ def keyed(channel: str, palette: Mapping[str, str], legend: Any = None) -> Any:
     return getattr(alt, channel)("key:N", scale=scale, legend=legend)
 
 
-def legend(names: Sequence[str], *, symbol: str = "square", column_px: int = LEGEND_PX) -> Any:
-    """A legend below, in as many columns as fit; None for one name alone."""
+def legend(names: Sequence[str], *, symbol: str = "square", column_px: int = LEGEND_PX, only: str = "") -> Any:
+    """A legend below, in as many columns as fit. only: where it is shown, as Vega says it."""
     import altair as alt
 
     columns = {"expr": f"max(1, floor(width / {column_px}))"}
-    shown = alt.Legend(title=None, values=list(names), symbolType=symbol, columns=columns, labelLimit=column_px - 20)
-    return shown if len(names) > 1 else None
+    # Vega has no legend that is there at times: elsewhere its letters are too small to take a place.
+    sizes = {"labelFontSize": FONT_PX, "symbolSize": 100, "rowPadding": 2, "offset": 18} if only else {}
+    shown = {name: {"expr": f"{only} ? {size} : 0.01"} for name, size in sizes.items()}
+    keys = {"title": None, "values": list(names), "symbolType": symbol, "labelLimit": column_px - 20}
+    return alt.Legend(columns=columns, **keys, **shown)
 
 
 def inked(palette: Mapping[str, str]) -> Any:
@@ -131,18 +151,16 @@ class Bar:
     end: float
     tip: Tip
     words: str = ""
-    """In the bar where there is room, or behind a thin one."""
+    """In the bar where there is room."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A name, its value in words, and bars under them: in one line, or each in its own."""
+    """A name, its value in words, and bars in one line under them."""
 
     name: str
     bars: tuple[Bar, ...]
     words: str = ""
-    below: bool = False
-    """Whether each bar has a line of its own."""
     tick: float | None = None
     """A mark across the bars."""
 
@@ -151,39 +169,33 @@ def rows(items: Sequence[Row], palette: Mapping[str, str], *, title: str, most: 
     """Rows from the top, with one axis from 0 to most percent. palette: of the bars' keys, in the legend's order."""
     import altair as alt
 
-    names, bars, ticks, y = [], [], [], 0.0
-    for item in items:
-        names.append(
-            {"name": text(item.name), "words": item.words, "y": y + NAME_PX - 5, "room": len(item.words) * CHAR_PX + 8}
-        )
-        top, y = y, y + NAME_PX
-        high = THIN_PX if item.below else BAR_PX
-        for index, bar in enumerate(item.bars):
-            y += (high + 2) * (index > 0 and item.below)
-            place = {"a": bar.start, "b": bar.end, "c": y, "d": y + high, "m": y + high / 2}
-            bars.append({**place, "key": bar.key, "words": bar.words, "tip": bar.tip})
-        y += high
+    names, bars, ticks = [], [], []
+    for index, item in enumerate(items):
+        top = index * (NAME_PX + BAR_PX + GAP_PX) + NAME_PX
+        words_px = len(item.words) * CHAR_PX + 8
+        names.append({"name": text(item.name), "words": item.words, "y": top - 5, "room": words_px})
+        place = {"c": top, "d": top + BAR_PX, "m": top + BAR_PX / 2}
+        for bar in item.bars:
+            piece = {"a": bar.start, "b": bar.end, "key": bar.key, "words": bar.words, "tip": bar.tip}
+            bars.append({**place, **piece})
         if item.tick is not None:
-            ticks.append({"a": item.tick, "c": top + NAME_PX - 3, "d": y + 3, "tip": item.bars[0].tip})
-        y += GAP_PX
+            ticks.append({"a": item.tick, "c": top - 3, "d": top + BAR_PX + 3, "tip": item.bars[0].tip})
+    y = len(items) * (NAME_PX + BAR_PX + GAP_PX)
     drawn, named = marks(bars), marks(names)
     ruler = axis(title, labelExpr="datum.label + '%'", tickCount={"expr": "max(3, width / 90)"})
     x = alt.X("a:Q", scale=alt.Scale(domain=[0, most], nice=False), axis=ruler)
     heading = {"y": pixels("y", y)}
     room = {"expr": "max(40, width - datum.room)"}
-    fill = keyed("Fill", palette, legend(list(palette)))
+    fill = keyed("Fill", palette, legend(list(palette)) if len(palette) > 1 else None)
     layers = [
         drawn.mark_rect(tooltip=TIP, x2Offset=-1).encode(x, pixels("c", y), fill, x2="b", y2="d"),
         named.mark_text(align="left", limit=room).encode(x=alt.value(0), text="name:N", **heading),
         named.mark_text(align="right").encode(x=alt.value(alt.expr("width")), text="words:N", **heading),
     ]
-    words = {"align": "left", "baseline": "middle", "dx": 4}
-    if any(item.below for item in items):
-        layers.append(drawn.mark_text(fontSize=10, **words).encode(alt.X("b:Q"), pixels("m", y), text="words:N"))
-    else:
-        fits = f"(datum.b - datum.a) / {most} * width > {CHAR_PX} * length(datum.words) + 6"
-        inside = {"expr": f"{fits} ? datum.words : ''"}
-        layers.append(drawn.mark_text(text=inside, color=inked(palette), **words).encode(alt.X("a:Q"), pixels("m", y)))
+    fits = f"(datum.b - datum.a) / {most} * width > {CHAR_PX} * length(datum.words) + 6"
+    inside = {"expr": f"{fits} ? datum.words : ''"}
+    words = drawn.mark_text(align="left", baseline="middle", dx=4, text=inside, color=inked(palette))
+    layers.append(words.encode(alt.X("a:Q"), pixels("m", y)))
     if ticks:
         across = marks(ticks).mark_rule(strokeWidth=2, color=INK, tooltip=TIP)
         layers.append(across.encode(alt.X("a:Q"), pixels("c", y), y2="d"))
