@@ -51,6 +51,8 @@ def cell_width(text: str) -> int:
     return cell_len(text)
 
 
+_BREAKS = re.compile(r"(\s+|(?<=,)(?=[^\s\d]))")
+"""Where a line may end: at spaces, and between the parameters of a case."""
 INDENT = "  "
 """Before the second and every further line of what is wrapped."""
 
@@ -60,7 +62,9 @@ def wrap(text: str, width: int, indent: str = INDENT) -> list[str]:
     if cell_width(text) == len(text):
         import textwrap
 
-        return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_on_hyphens=False)
+        wrapper.wordsep_simple_re = _BREAKS
+        return wrapper.wrap(text)
     from rich.console import Console
     from rich.text import Text
 

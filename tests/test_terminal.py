@@ -21,7 +21,7 @@ from tests.recorded_runs import RUNS, invoke, parsed, session_folder
 
 READERS = (
     ("verdict",), ("verdict", "--all"), ("show",), ("show", "--all"), ("stalls",), ("hotspots",), ("roofline",),
-    ("timeline",), ("expected",),
+    ("timeline",), ("expected",), ("top",),
 )  # fmt: skip
 OTHERS = (("runs",), ("env",), ("kernels",), *((name, "--help") for name in cli.list_commands(None) if name != "jit"))  # type: ignore[arg-type]
 CUT = re.compile(r"\S…\S")

@@ -11,7 +11,7 @@ from fiprof.analysis.top import KernelTime, RangeTime, Spent, TimePart, Top
 from fiprof.model.finding import Finding
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.timeline_text import time_words
-from fiprof.reports.view import Column, Document, View
+from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase
 from fiprof.text import short_kernel
 
@@ -47,13 +47,13 @@ _IDLE: Cells = (
     _DEVICE,
     attribute("cause", "cause"),
     attribute("call", "call"),
-    attribute("range", "range"),
+    attribute("range", "range", narrow=Narrow.BELOW),
     _ms("total_ms", "time"),
     attribute("share", "share", spec=".1%"),
 )
 _KERNELS: Cells = (
     _DEVICE,
-    (Column("", "kernel"), _kernel),
+    (Column("", "kernel", narrow=Narrow.ABOVE), _kernel),
     attribute("kernel"),
     attribute("kernel_full"),
     attribute("count", "x", spec=",d"),
@@ -68,11 +68,11 @@ _KERNELS: Cells = (
 )
 _RANGES: Cells = (
     _DEVICE,
-    (Column("range", "range"), lambda item: item.range),
+    (Column("range", "range", narrow=Narrow.ABOVE), lambda item: item.range),
     attribute("count", "kernels", spec=",d"),
     _ms("total_ms", "time"),
     attribute("share", "share", spec=".1%"),
-    (Column("longest", "longest kernel"), lambda item: short_kernel(item.longest)),
+    (Column("longest", "longest kernel", narrow=Narrow.BELOW), lambda item: short_kernel(item.longest)),
 )
 
 
