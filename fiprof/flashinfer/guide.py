@@ -137,8 +137,8 @@ def _problems(study: Study) -> Section:
         rows.append((each["problem"], each["shows"], each["fix"], counted, here))
     columns = (
         Column("problem", "problem"),
-        Column("shows", "how it shows"),
-        Column("fix", "fix"),
+        Column("shows", "how it shows", wrap=True),
+        Column("fix", "fix", wrap=True),
         Column("cases", "cases here", "", "d"),
         Column("longest", "the longest"),
     )

@@ -67,7 +67,7 @@ def guide(study: Study, found: SourceResults | None) -> list[Section]:
         blocks.append(Code(cache_tree(results.cache_layout), "text"))
     if places := jit_places(found, "variable"):
         rows = tuple((name, data("jit")["variables"].get(name, "–"), at(place)) for name, place in places.items())
-        columns = (Column("variable", "variable"), Column("does", "what it does"), Column("at", "read at"))
+        columns = (Column("variable", "variable"), Column("does", "what it does", wrap=True), Column("at", "read at"))
         blocks.append(Table(View(columns, rows, title="Variables of the environment"), "jit-variables"))
     if results and results.warm_up:
         took = phrase("jit.took", took=seconds(results.warm_up_s)) if results.warm_up_s is not None else ""
@@ -93,7 +93,7 @@ def _steps(results: JitResults | None, found: SourceResults | None) -> View:
     calls = sum(bool(call.phases) for call in results.calls) if results else 0
     columns = (
         Column("step", "step"),
-        Column("what", "what happens"),
+        Column("what", "what happens", wrap=True),
         Column("seconds", "took", f"s, {calls} calls" if calls else "s", ".2f"),
         Column("at", "function"),
     )

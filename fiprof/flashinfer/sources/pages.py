@@ -44,7 +44,7 @@ def choices(found: SourceResults | None, workload: str) -> list[Block]:
         for each in guide("choices").get(workload, ())
         if each["says"] in places
     ]
-    columns = (Column("when", "when"), Column("runs", "what runs"), Column("at", "decided at"))
+    columns = (Column("when", "when", wrap=True), Column("runs", "what runs", wrap=True), Column("at", "decided at"))
     return [Table(View(columns, tuple(rows)), f"choices-{workload}-table")] if rows else []
 
 
@@ -127,7 +127,7 @@ def templates(study: Study, workload: str, found: SourceResults | None) -> list[
     columns = (
         Column("name", "parameter"),
         Column("value", "here"),
-        Column("meaning", "meaning"),
+        Column("meaning", "meaning", wrap=True),
         Column("at", "chosen or declared at"),
     )
     return [Table(View(columns, tuple(rows), title=name), f"template-{workload}-{name}") for name, rows in made.items()]

@@ -105,7 +105,7 @@ def _cases(study: Study, workload: str) -> Section:
     found = study.by_workload[workload]
     anchors = tuple(case_anchor(study, case) for case in tables.in_order(study, found))
     table = Table(tables.case_table(study, found), f"cases-{workload}", appendix=True, uncut=True, row_anchors=anchors)
-    return Section(f"every-{workload}", f"{workload}: every case", (table,))
+    return Section(f"every-{workload}", workload, (table,))
 
 
 def _runs(study: Study) -> tuple[Block, ...]:

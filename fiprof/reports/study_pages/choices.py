@@ -107,12 +107,12 @@ def choose(study: Study, choice: Choice) -> list[Chosen]:
 def view(study: Study, found: Sequence[Chosen], *, whole: bool = True) -> View:
     """An answer a row. whole: with where the difference is largest and smallest."""
     ends: list[Cell] = [
-        (Column("most", "most"), lambda item: _pair(study, item, 0)),
-        (Column("least", "least"), lambda item: _pair(study, item, -1)),
+        (Column("most", "most", wrap=True), lambda item: _pair(study, item, 0)),
+        (Column("least", "least", wrap=True), lambda item: _pair(study, item, -1)),
     ]
     columns: list[Cell] = [
         (Column("choice", "choice"), lambda item: item.question),
-        (Column("do", "what to do"), lambda item: advice(study, item)),
+        (Column("do", "what to do", wrap=True), lambda item: advice(study, item)),
         (Column("median", "gain", "median x", ".2f"), lambda item: median(ratio.value for _, ratio in item.group)),
         (Column("faster", "faster", "pairs"), lambda item: item.counted(Direction.MORE)),
         (Column("slower", "slower", "pairs"), lambda item: item.counted(Direction.LESS)),
@@ -137,10 +137,7 @@ def by_bound(found: Sequence[Chosen]) -> View:
             apart.setdefault(verdict_title(kernel.verdict) if kernel else "", []).append(ratio.value)
         if len(apart) > 1 and "" not in apart:
             ordered = sorted(apart.items(), key=lambda each: -len(each[1]))
-            rows += [
-                (item.question if not i else "", bound, len(values), min(values), max(values))
-                for i, (bound, values) in enumerate(ordered)
-            ]
+            rows += [(item.question, bound, len(values), min(values), max(values)) for bound, values in ordered]
     columns = (
         Column("choice", "choice"),
         Column("bound", "what bounds the old way"),

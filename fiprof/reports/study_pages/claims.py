@@ -78,7 +78,7 @@ def _ranges(study: Study, results: Sequence[Result]) -> View:
         (Column("effect", "median, interval"), lambda item: _effect(item) if item.effect else "–"),
         (Column("least", "least, at"), lambda item: _end(study, item, 0)),
         (Column("most", "most, at"), lambda item: _end(study, item, -1)),
-        (Column("where", "where it holds"), lambda item: _where(study, item) + _at_source(item)),
+        (Column("where", "where it holds", wrap=True), lambda item: _where(study, item) + _at_source(item)),
     ]
     return filled(columns, results, title="Ranges, and what they depend on")
 
@@ -93,9 +93,9 @@ def _end(study: Study, result: Result, index: int) -> str:
 def _sources(results: Sequence[Result]) -> View:
     columns: list[Cell] = [
         (Column("claim", "claim"), lambda item: item.claim.words),
-        (Column("source", "source"), lambda item: item.claim.source),
-        (Column("said_of", "said of"), lambda item: item.claim.said_of),
-        (Column("test", "test"), how),
+        (Column("source", "source", wrap=True), lambda item: item.claim.source),
+        (Column("said_of", "said of", wrap=True), lambda item: item.claim.said_of),
+        (Column("test", "test", wrap=True), how),
     ]
     return filled(columns, results, title="Sources and tests")
 

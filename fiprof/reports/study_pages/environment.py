@@ -155,7 +155,16 @@ def _actions(study: Study) -> list[Section]:
         for action in read_manifest(study.folder / run).actions:
             command = re.sub(r"/\S*/", "", " ".join(action.argv))
             started = action.started.partition("T")[2][:8]
-            rows.append((run, action.step, started, action.duration_s, action.outcome, shorten(command, COMMAND_CELLS)))
+            rows.append(
+                (
+                    run_link(study, run),
+                    action.step,
+                    started,
+                    action.duration_s,
+                    action.outcome,
+                    shorten(command, COMMAND_CELLS),
+                )
+            )
     columns = (
         Column("run", "run"),
         Column("step", "step"),
@@ -164,10 +173,7 @@ def _actions(study: Study) -> list[Section]:
         Column("outcome", "outcome"),
         Column("command", "command", narrow=Narrow.DROP),
     )
-    named = tuple(
-        (run_link(study, row[0]) if not i or rows[i - 1][0] != row[0] else "", *row[1:]) for i, row in enumerate(rows)
-    )
-    return [Section("actions", "Actions log", (Table(View(columns, named), "actions-table"),))] if rows else []
+    return [Section("actions", "Actions log", (Table(View(columns, tuple(rows)), "actions-table"),))] if rows else []
 
 
 def _setting(item: object) -> str:

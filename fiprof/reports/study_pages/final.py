@@ -53,7 +53,7 @@ def _serving(
         if (bounds := choices.by_bound(chosen)).rows:
             blocks += [Text((phrase("choice.by_bound"),)), Table(bounds, "choices-by-bound")]
     if (avoided := kernel_findings.avoid(study)).rows:
-        blocks += [Text((phrase("avoid.lead"),)), Table(avoided, "avoid", appendix=True)]
+        blocks.append(Table(avoided, "avoid", appendix=True))
     return tuple(blocks), _sections(study, findings, Audience.SERVING)
 
 

@@ -120,8 +120,8 @@ def _parameters(study: Study, workload: str) -> tuple[Block, ...]:
     ]
     columns = (
         Column("parameter", "parameter"),
-        Column("decides", "what it decides"),
-        Column("tried", "here"),
+        Column("decides", "what it decides", wrap=True),
+        Column("tried", "here", wrap=True),
         Column("slope", "time for one more"),
     )
     blocks: list[Block] = [Table(View(columns, tuple(rows)), f"parameters-{workload}")]
@@ -226,8 +226,8 @@ def _states(study: Study) -> Section | None:
     columns: list[Cell] = [
         (Column("state", "state"), lambda item: str(item[0])),
         (Column("share", "up to", "%", ".0f"), lambda item: 100 * item[1]),
-        (Column("is", "warps"), lambda item: entry("stall_meaning", item[0])),
-        (Column("helps", "what helps"), lambda item: _helps(item[0])),
+        (Column("is", "warps", wrap=True), lambda item: entry("stall_meaning", item[0])),
+        (Column("helps", "what helps", wrap=True), lambda item: _helps(item[0])),
     ]
     found: list[tuple[str, float]] = sorted(reasons.items(), key=lambda item: -item[1])
     view = filled(columns, found)
@@ -252,7 +252,7 @@ def _change(workloads: Sequence[str]) -> Section:
     if len(known) < len(workloads):
         blocks.append(Text((phrase("study_guide.own_variant"),)))
     loop = bullets(phrase(f"study_loop.{step}") for step in ("before", "one", "after", "again"))
-    return Section("variant", "How to change a kernel", (*blocks, loop))
+    return Section("variant", "How to change a kernel", (*blocks, Text((phrase("study_loop.title"),)), loop))
 
 
 def _checks(study: Study, workloads: Sequence[str]) -> Section:

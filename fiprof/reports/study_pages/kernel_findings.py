@@ -108,7 +108,7 @@ def avoid(study: Study) -> View:
         (Column("high", "to", "", ".2f"), lambda item: item[1].factor.high),
         (Column("measure", "by time"), lambda item: phrase(f"avoid.{item[1].measure}")),
     ]
-    return filled(columns, slower)
+    return filled(columns, slower, title=phrase("avoid.title"))
 
 
 def taken(case: CaseResult, found: Alternative) -> str:

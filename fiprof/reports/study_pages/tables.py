@@ -20,6 +20,7 @@ from fiprof.reports.study_pages.names import (
 )
 from fiprof.reports.study_pages.numbers import half_width, percent
 from fiprof.reports.view import Column, Value, View
+from fiprof.reports.words import phrase
 from fiprof.text import join_words, short_kernel
 
 Rows = Sequence[CaseResult]
@@ -173,7 +174,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 def launches(study: Study, found: Rows) -> View:
     """How the kernels of some cases were launched, in the order of an iteration."""
     items = [
-        (short(study, case) if not i else "", kernel, shares[i] if (shares := kernel_shares(case)) else None)
+        (short(study, case), kernel, shares[i] if (shares := kernel_shares(case)) else None)
         for case in found
         for i, kernel in enumerate(case.kernels)
     ]
@@ -205,7 +206,7 @@ def case_table(study: Study, found: Rows) -> View:
     ]
     if len({case.run for case in found}) > 1:
         columns.append((Column("run", "run"), lambda case: run_link(study, case.run) if case.run else ""))
-    return filled(columns, ordered)
+    return filled(columns, ordered, title=phrase("study_table.cases", workload=found[0].workload))
 
 
 def in_order(study: Study, found: Rows) -> list[CaseResult]:
@@ -236,7 +237,7 @@ def absent(study: Study) -> View:
         (Column("workload", "workload"), lambda item: item[0][0]),
         (Column("cases", "cases"), lambda item: len(item[1])),
         (Column("which", "which"), lambda item: _first_two(study, item[1])),
-        (Column("why", "why"), lambda item: item[0][1]),
+        (Column("why", "why", wrap=True), lambda item: item[0][1]),
     ]
     return filled(columns, groups.items())
 
