@@ -84,7 +84,7 @@ def tree(found: SourceResults, shown: Sequence[str], workload: str = "") -> str:
         for (line, part, name), of in sorted(parts.items()):
             topic = of[0].removeprefix(workload).strip() if len(of) == 1 < len(shown) and part != "choice" else ""
             only = f"  ({topic})" if topic else ""
-            lines.append(f"{'  ' if last else '│ '} {line:>5}  {part:<10}  {name}{only}")
+            lines.append(f"{'  ' if last else '│ '} {line:>4}  {part:<9}  {name}{only}")
     return "\n".join(lines)
 
 
