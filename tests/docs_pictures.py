@@ -1,70 +1,41 @@
-"""The README's pictures: ``make pictures`` takes them anew, in a real browser, from the pages that ``make docs`` builds."""
+"""The README's picture: ``make pictures`` takes it anew, in a real browser, from the page that ``make reports`` builds."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from tests.browser import launched
 
 REPOSITORY = Path(__file__).parents[1]
-PAGES = REPOSITORY / "docs/reports"
-PICTURES = REPOSITORY / "docs/pictures"
-ALL = "20261121-120959-all/report.html"
-MARGIN = 16
-"""Around a part, pixels."""
-STUDY = "study-flashinfer-quick/reports"
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A part of a page, photographed."""
-
-    name: str
-    """Of the PNG file."""
-    page: str
-    """Below docs/reports."""
-    anchor: str = ""
-    """Of the element; the top of the page without."""
-    scheme: Literal["light", "dark"] = "light"
-    width: int = 1180
-    """Of the window, pixels."""
-    height: int = 900
-
-
-TAKEN = (
-    Picture("report", ALL, height=640),
-    Picture("timeline", ALL, "chart-timeline"),
-    Picture("roofline", ALL, "chart-roofline", "dark"),
-    Picture("stalls", ALL, "chart-stalls"),
-    Picture("occupancy", ALL, "chart-occupancy"),
-    Picture("memory", ALL, "chart-memory"),
-    Picture("scaling", f"{STUDY}/analysis.html", "chart-decode-kv_len"),
-)
+PAGE = REPOSITORY / "docs/reports/20261121-120959-all/report.html"
+PICTURE = REPOSITORY / "docs/pictures/report.png"
+WIDTH = 1180
+"""Of the window, pixels."""
+BESIDE = """
+.tools, #charts > h2, #charts figcaption, #charts details, #charts > figure:not(#chart-timeline, #chart-roofline),
+.pilcrow, #answer ~ p, #answer > p:last-child { display: none !important; }
+#charts { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 2rem; align-items: start; }
+#charts h3 { margin-top: 0; }
+main { padding-bottom: 1rem; }
+"""
+"""The answer, and below it timeline and roofline beside each other."""
 
 
 def main() -> None:
-    PICTURES.mkdir(exist_ok=True)
+    PICTURE.parent.mkdir(exist_ok=True)
     with launched() as browser:
-        for picture in TAKEN:
-            window = {"width": picture.width, "height": picture.height}
-            page = browser.new_page(viewport=window, color_scheme=picture.scheme)
-            page.goto((PAGES / picture.page).as_uri())
-            target = PICTURES / f"{picture.name}.png"
-            if picture.anchor:
-                element = page.locator(f"#{picture.anchor}")
-                element.scroll_into_view_if_needed()
-                element.locator("[data-drawn]").first.wait_for()
-                box = element.bounding_box()
-                clip = {"x": box["x"] - MARGIN, "y": box["y"] + page.evaluate("scrollY") - MARGIN}
-                size = {"width": box["width"] + 2 * MARGIN, "height": box["height"] + 2 * MARGIN}
-                page.screenshot(path=target, clip={**clip, **size}, full_page=True)
-            else:
-                page.screenshot(path=target)
-            page.close()
-            sys.stdout.write(f"{target.relative_to(REPOSITORY)}\n")
+        page = browser.new_page(viewport={"width": WIDTH, "height": 900}, device_scale_factor=1.5)
+        page.goto(PAGE.as_uri())
+        page.add_style_tag(content=BESIDE)
+        page.evaluate("for (const what of ['beforeprint', 'resize']) dispatchEvent(new Event(what))")
+        page.locator("#chart-roofline [data-drawn]").wait_for()
+        page.locator("#chart-timeline [data-drawn]").wait_for()
+        page.wait_for_timeout(500)  # charts of another width are laid out again
+        box = page.locator("#charts").bounding_box()
+        height = box["y"] + box["height"] + page.evaluate("scrollY") + 16
+        page.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, full_page=True)
+    sys.stdout.write(f"{PICTURE.relative_to(REPOSITORY)}\n")
 
 
 if __name__ == "__main__":
