@@ -43,6 +43,9 @@ def test_no_gpu_metrics() -> None:
     assert not [word for word in argv if "metrics" in word]
 
 
+VERSIONS: tuple[tuple[int, ...], ...] = ((), (2024, 2, 3), (2025, 3, 1))
+
+
 def test_export_argv() -> None:
     assert nsys.export_argv(Path("nsys"), Path("t.nsys-rep"), Path("t.sqlite")) == (
         "nsys",
@@ -52,6 +55,10 @@ def test_export_argv() -> None:
         "--output=t.sqlite",
         "t.nsys-rep",
     )
+    payloads = {
+        version: nsys.export_argv(Path("nsys"), Path("t"), Path("t.sqlite"), version)[4] for version in VERSIONS
+    }
+    assert payloads == {(): "--output=t.sqlite", (2024, 2, 3): "--output=t.sqlite", (2025, 3, 1): "--include-json=true"}
 
 
 @pytest.mark.fault(

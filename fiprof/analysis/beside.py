@@ -9,6 +9,7 @@ from typing import Any
 
 from fiprof.analysis.samples import Interval
 from fiprof.model.expressions import Row
+from fiprof.model.ranks import rows_by_rank
 from fiprof.model.run import Run
 
 FIPROF_DOMAIN = "fiprof"
@@ -50,9 +51,9 @@ class Beside:
     """Copies and CUDA calls of a case in a phase."""
 
     def __init__(self, run: Run) -> None:
-        self._copies: dict[tuple[Any, Any, Any], list[Row]] = defaultdict(list)
-        for row in run.rows("copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
-            self._copies[row["phase"], row["case"], row["device"]].append(row)
+        self._copies: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+        for row in rows_by_rank(run, "copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case")):
+            self._copies[row["phase"], row["case"], row["rank"], row["device"]].append(row)
         self._calls: dict[tuple[int, int], list[Row]] = defaultdict(list)
         for row in sorted(
             (
@@ -63,27 +64,28 @@ class Beside:
             key=lambda row: row["start_ns"],
         ):
             self._calls[row["pid"], row["tid"]].append(row)
-        ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
-        self._ranges: dict[tuple[Any, Any], list[Row]] = defaultdict(list)
+        ranges = rows_by_rank(run, "ranges", ("domain", "name", "start_ns", "end_ns", "parent", "pid", "tid"))
+        self._ranges: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
         for row in ranges:
             parent = row["parent"]
             if row["domain"] == FIPROF_DOMAIN and parent is not None and row["end_ns"] is not None:
-                self._ranges[ranges[int(parent)]["name"], row["name"]].append(row)
+                self._ranges[ranges[int(parent)]["name"], row["name"], row["rank"]].append(row)
 
-    def copied(self, phase: str | None, case: str | None, device: int | None) -> list[Interval]:
-        """When copies and memory sets of a case in a phase ran on a GPU."""
-        rows = self._copies.get((phase, case, device), ())
+    def copied(self, *of: str | int | None) -> list[Interval]:
+        """When copies and memory sets ran. of: phase, case, rank (None where there is one) and GPU."""
+        rows = self._copies.get(of, ())
         return [(row["start_ns"], row["end_ns"]) for row in rows if None not in (row["start_ns"], row["end_ns"])]
 
-    def copies(self, phase: str | None, case: str | None, device: int | None) -> tuple[Totals, ...]:
-        return _together(self._copies.get((phase, case, device), ()), "kind")
+    def copies(self, *of: str | int | None) -> tuple[Totals, ...]:
+        """Of the same."""
+        return _together(self._copies.get(of, ()), "kind")
 
-    def calls(self, phase: str | None, case: str | None) -> tuple[Totals, ...]:
-        """None outside the fiprof ranges."""
+    def calls(self, *of: str | int | None) -> tuple[Totals, ...]:
+        """None outside the fiprof ranges. of: phase, case and rank."""
         import bisect
 
         inside: list[Row] = []
-        for row in self._ranges.get((phase, case), ()):
+        for row in self._ranges.get(of, ()):
             calls = self._calls.get((row["pid"], row["tid"]), [])
             first = bisect.bisect_left(calls, row["start_ns"], key=lambda call: call["start_ns"])
             last = bisect.bisect_right(calls, row["end_ns"], key=lambda call: call["start_ns"])

@@ -18,8 +18,10 @@ from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
+from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.times import TraceTimes
 
 
 class ShowWarning(StrEnum):
@@ -45,6 +47,8 @@ class LaunchFigures:
     block: str | None = None
     row: Row = field(default_factory=dict)
     """The launch itself, which quantities evaluate on; empty for a kernel that only nsys saw."""
+    rank: int | None = None
+    """Whose times under nsys these are; None in a run of one rank."""
     nsys_duration_us: float | None = None
     """Median duration of this kernel in this case under nsys."""
     nsys_spread: float | None = None
@@ -137,11 +141,14 @@ def _missing(run: Run) -> Iterable[Finding]:
 
 
 def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
-    traced = run.trace.kernels.get((row.case or "", row.kernel))
+    rank = _of_device(run, row.get("device"))
+    trace = run.trace if rank is None else run.trace.ranks.get(rank, run.trace)
+    traced = trace.kernels.get((row.case or "", row.kernel))
     return LaunchFigures(
         **{name: row[name] for name in IDENTITY},
         label=row.label,
         row=row,
+        rank=rank,
         nsys_duration_us=traced.median_us if traced else None,
         nsys_spread=traced.spread if traced else None,
         widths=widths,
@@ -149,12 +156,21 @@ def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
     )
 
 
+def _of_device(run: Run, device: int | None) -> int | None:
+    """The rank on a GPU; None in a run of one, and where there are several."""
+    found = [rank.rank for rank in ranks_of(run).all if rank.device == device]
+    return found[0] if ranks_of(run).several and len(found) == 1 else None
+
+
 def _only_traced(run: Run) -> Iterable[LaunchFigures]:
     """The kernels that ncu did not see."""
     profiled = {(launch.case, launch.kernel) for launch in run.launches}
-    for (case, kernel), times in run.trace.kernels.items():
+    traces: dict[int | None, TraceTimes] = dict(run.trace.ranks.items()) or {None: run.trace}
+    found = [(rank, *key, times) for rank, trace in traces.items() for key, times in trace.kernels.items()]
+    for rank, case, kernel, times in found:
         if (case, kernel) not in profiled:
             yield LaunchFigures(
+                rank=rank,
                 case=case,
                 label=run.labels(case),
                 kernel=kernel,

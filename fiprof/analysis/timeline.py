@@ -18,6 +18,7 @@ from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
 from fiprof.model.quantities import metric
+from fiprof.model.ranks import rows_by_rank
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import summarize
@@ -76,6 +77,8 @@ class KernelSpan:
     case: str | None
     label: str
     """The case in short."""
+    rank: int | None
+    """None in a run of one."""
     device: int | None
     kernel: str
     kernel_full: str | None
@@ -119,6 +122,8 @@ class CasePhase:
     label: str
     device: int | None
     several_devices: bool
+    rank: int | None
+    """None in a run of one."""
     start_us: float
     end_us: float
     """Since the trace began; of a case that came several times, of its longest turn."""
@@ -172,19 +177,19 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
     labels = Labels(run.manifest.cases)
-    rows = [row for row in run.rows("kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
+    rows = [row for row in rows_by_rank(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
     sampled = samples.read(run)
     found = [row for row in rows if phase in ("all", row["phase"])]
     grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in sorted(found, key=lambda row: row["start_ns"]):
-        grouped[row["phase"], row["case"], row["device"]].append(row)
-    several = len({row["device"] for row in rows}) > 1
+        grouped[row["phase"], row["case"], row["rank"], row["device"]].append(row)
+    devices = len({row["device"] for row in rows}) > 1
     kept = {id(row) for kind in _selected(run, found, labels, wanted) for row in kind.rows}
     memory, beside = DeviceMemory(run), Beside(run)
     turns = _turns(rows, run.settings.rounds)
     phases = tuple(
         _case_phase(
-            group, kept, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=several
+            group, kept, labels, sampled.get(group[0]["device"] or 0), memory, beside, cells, turns, several=devices
         )
         for group in grouped.values()
         if any(id(row) in kept for row in group)
@@ -247,9 +252,10 @@ def _turns(rows: Sequence[Row], rounds: int) -> dict[int, int]:
     last: dict[Any, Any] = {}
     counts: dict[Any, int] = defaultdict(int)
     for row in sorted(rows, key=lambda row: row["start_ns"]):
-        key = row["phase"], row["case"], row["device"]
-        if last.get(row["device"]) != key:
-            last[row["device"]] = key
+        place = row["rank"], row["device"]
+        key = row["phase"], row["case"], place
+        if last.get(place) != key:
+            last[place] = key
             counts[key] += 1
         found[id(row)] = counts[key]
     return found
@@ -285,7 +291,7 @@ def _case_phase(
     ran = [samples.Busy(executions) for executions in by_turn.values()]
     lengths = [max(turn.end - turn.start, 1.0) for turn in ran]
     whole = sum(lengths)
-    copied = beside.copied(first["phase"], first["case"], first["device"])
+    copied = beside.copied(first["phase"], first["case"], first["rank"], first["device"])
     work = samples.Busy([*(each for turn in by_turn.values() for each in turn), *copied])
     worked = sum(
         length * float(work.share(np.array([turn.start]), np.array([turn.start + length]))[0])
@@ -297,6 +303,7 @@ def _case_phase(
     return CasePhase(
         phase=first["phase"],
         label=labels(first["case"]),
+        rank=first["rank"],
         device=first["device"],
         several_devices=several,
         start_us=busy.start / 1e3,
@@ -304,8 +311,8 @@ def _case_phase(
         busy=worked / whole,
         spans=tuple(_span(group, gaps[key], labels, sampled, memory) for key, group in groups.items()),
         tracks=tuple(_tracks(busy, edges, sampled)),
-        copies=beside.copies(first["phase"], first["case"], first["device"]),
-        calls=beside.calls(first["phase"], first["case"]),
+        copies=beside.copies(first["phase"], first["case"], first["rank"], first["device"]),
+        calls=beside.calls(first["phase"], first["case"], first["rank"]),
         turns=len(ran),
         length_us=whole / 1e3,
     )
@@ -319,7 +326,7 @@ def _span(
     assert times is not None
     calls = [row["launch_call_ns"] / 1e3 for row in rows if row["launch_call_ns"] is not None]
     return KernelSpan(
-        **{name: first[name] for name in ("phase", "case", "device", "kernel_full", "grid", "block")},
+        **{name: first[name] for name in ("phase", "case", "rank", "device", "kernel_full", "grid", "block")},
         label=labels(first["case"]),
         kernel=first["kernel"] or "",
         count=len(rows),

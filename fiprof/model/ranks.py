@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fiprof.model import tables
 from fiprof.model.expressions import Row
@@ -79,6 +79,16 @@ class Ranks:
             for rank in ranks if "device" in there else ():
                 found[mine & (there["device"] == (NOBODY if rank.device is None else rank.device))] = rank.rank
         return found
+
+
+def rows_by_rank(run: Run, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """A table's rows as :meth:`Run.rows` gives them, each with its ``rank``; None in a run of one rank."""
+    rows = run.rows(table, columns)
+    ranks = ranks_of(run)
+    told = ranks.of(table).tolist() if ranks.several and rows else [None] * len(rows)
+    for row, rank in zip(rows, told, strict=True):
+        row["rank"] = rank
+    return rows
 
 
 def ranks_of(run: Run) -> Ranks:

@@ -248,7 +248,12 @@ class Run:
     @functools.cached_property
     def trace(self) -> TraceTimes:
         """Times under nsys; empty without."""
-        return trace_times(self.table("kernels", TIMED)) if self.has("kernels") else TraceTimes({}, {})
+        from fiprof.model.ranks import ranks_of
+
+        if not self.has("kernels"):
+            return TraceTimes({}, {})
+        ranks = ranks_of(self)
+        return trace_times(self.table("kernels", TIMED), ranks.of("kernels") if ranks.several else None)
 
     # Under ncu
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fiprof.model.unions import Ints
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 COLUMNS = ("phase", "case", "iteration", "kernel", "duration_ns")
 """Of the table ``kernels``, that :func:`trace_times` needs."""
@@ -47,6 +52,9 @@ class TraceTimes:
     kernels: dict[tuple[str, str], Times]
     """(Case id, kernel) -> its executions."""
     cases: dict[str, CaseTimes]
+    ranks: dict[int, TraceTimes] = field(default_factory=dict)
+    """Rank -> its own, where there are several; the others are then those of the slowest rank, by its median: a median
+    over ranks is a time that none of them took."""
 
 
 def summarize(durations_us: Sequence[float]) -> Times | None:
@@ -59,9 +67,23 @@ def summarize(durations_us: Sequence[float]) -> Times | None:
     return Times(len(durations_us), median, p10, p90)
 
 
-def trace_times(kernels: pa.Table) -> TraceTimes:
-    """The kernels' times by kernel and by iteration. kernels: the table's COLUMNS."""
+def trace_times(kernels: pa.Table, ranks: Ints | None = None) -> TraceTimes:
+    """The kernels' times by kernel and by iteration.
+
+    kernels: the table's COLUMNS. ranks: of each row, where there are several; one that is negative is of none.
+    """
+    import pyarrow as pa
     import pyarrow.compute as pc
+
+    if ranks is not None:
+        there = sorted(rank for rank in set(ranks.tolist()) if rank >= 0)
+        by_rank = {rank: trace_times(kernels.filter(pa.array(ranks == rank))) for rank in there}
+        every = list(by_rank.values())
+        return TraceTimes(
+            _slowest([each.kernels for each in every], lambda times: times.median_us),
+            _slowest([each.cases for each in every], lambda times: times.iteration.median_us),
+            by_rank,
+        )
 
     inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
     measured = kernels.filter(inside).unify_dictionaries()
@@ -80,6 +102,16 @@ def trace_times(kernels: pa.Table) -> TraceTimes:
         if (times := summarize(totals_us))
     }
     return TraceTimes(executions, cases)
+
+
+def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:
+    """Of each key the value of the rank that is slowest."""
+    found: dict[K, V] = {}
+    for times in of_ranks:
+        for key, value in times.items():
+            if key not in found or median_us(value) > median_us(found[key]):
+                found[key] = value
+    return found
 
 
 def _iterations(measured: pa.Table) -> dict[str, list[float]]:

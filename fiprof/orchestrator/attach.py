@@ -130,7 +130,7 @@ class Capturing(UnderWay):
                 with self._stopping(stop), session.progress.step(f"{self.duration_s:g} s of {self.name}"):
                     if session.executor.stopping.wait(self.duration_s):
                         raise Interrupted
-                export = nsys.export_argv(self.tool.path, report, sqlite)
+                export = nsys.export_argv(self.tool.path, report, sqlite, self.tool.version)
                 summary = self.trace_tables(self._command("nsys-export", export, makes=(sqlite,)))
                 traced = True
                 if not summary.rows["kernels"]:

@@ -11,6 +11,8 @@ from fiprof.model.settings import ProfileSettings, Settings, tool_words
 
 # 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
 PLURAL_GPU_METRICS = (2024, 5)
+# Seen with this version; 2022.4 knows no such option.
+JSON_PAYLOADS = (2025, 3)
 
 NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
@@ -103,9 +105,18 @@ def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:
     return (f"{switch}=cuda-visible", f"--gpu-metrics-frequency={hz}")
 
 
-def export_argv(nsys: Path, report: Path, sqlite: Path) -> tuple[str, ...]:
-    """``nsys export`` of a report to SQLite."""
-    return (str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={sqlite}", str(report))
+def export_argv(nsys: Path, report: Path, sqlite: Path, version: tuple[int, ...] = ()) -> tuple[str, ...]:
+    """``nsys export`` of a report to SQLite; where the version can, with NVTX payloads: NCCL's bytes, communicators."""
+    payloads = ("--include-json=true",) if version >= JSON_PAYLOADS else ()
+    return (
+        str(nsys),
+        "export",
+        "--type=sqlite",
+        "--force-overwrite=true",
+        *payloads,
+        f"--output={sqlite}",
+        str(report),
+    )
 
 
 def gpu_metrics_refused(log: str) -> bool:

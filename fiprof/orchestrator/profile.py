@@ -106,7 +106,7 @@ class Commands:
 
     def trace_export(self) -> Command:
         sqlite = self.path / NSYS_SQLITE
-        argv = nsys.export_argv(self.tools["nsys"].path, self.path / NSYS_REPORT, sqlite)
+        argv = nsys.export_argv(self.tools["nsys"].path, self.path / NSYS_REPORT, sqlite, self.tools["nsys"].version)
         return self._command("nsys-export", argv, makes=(sqlite,))
 
     def profile(self, choice: Choice, program_s: float, counter: ncu.Counter) -> Command:

@@ -32,6 +32,7 @@ class Section(StrEnum):
 
 
 Group = Alike[LaunchFigures]
+RANK: Cells = (attribute("rank", "rank"),)
 
 
 def document(
@@ -46,7 +47,7 @@ def document(
 
     limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
     """
-    found = longest_first(alike(figures.launches, lambda item: item.duration_us or item.nsys_duration_us))
+    found = longest_first(alike(figures.launches, _time, lambda item: item.rank))
     kept, left_out = bounded(found, most)
     profiled = [group for group in kept if group.shown.launch is not None]
     shown = [*_overview(figures, kept, limits, most)] if overview else []
@@ -67,7 +68,16 @@ def _data(figures: Figures) -> View:
         if case.id not in launched
     ]
     of_case = show_columns.of_cases((*show_columns.CASE_TIMES, *show_columns.CASE_LEAST), figures.run, "case")
-    return filled(for_programs(*show_columns.LAUNCH, *of_case), (*figures.launches, *bare))
+    cells = for_programs(*show_columns.LAUNCH, *(RANK if _by_rank(figures) else ()), *of_case)
+    return filled(cells, (*figures.launches, *bare))
+
+
+def _time(item: LaunchFigures) -> float | None:
+    return item.duration_us or item.nsys_duration_us
+
+
+def _by_rank(figures: Figures) -> bool:
+    return any(item.rank is not None for item in figures.launches)
 
 
 # The overview
@@ -86,6 +96,8 @@ def _overview(
     cells: list[Cell] = [*show_columns.OVERVIEW]
     if any(group.shown.launch is None for group in groups):
         cells.insert(1, show_columns.NSYS)
+    if _by_rank(figures):
+        cells = [*RANK, *cells]
     launches = tuple(group.shown.launch for group in groups if group.shown.launch is not None)
     if limits and launches:
         found = limits(launches)

@@ -56,7 +56,9 @@ def document(what: Timeline, *, most: bool = False) -> Document:
 
     most: only so much as people read, what takes most time.
     """
-    data = filled(_SPANS, (span for part in what.phases for span in part.spans))
+    spans = [span for part in what.phases for span in part.spans]
+    cells = (attribute("rank"), *_SPANS) if any(span.rank is not None for span in spans) else _SPANS
+    data = filled(cells, spans)
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
     kept = [part for part in what.phases if part in longest]
     shown = [view for part in kept for view in (strips(part), _kernels(part, MOST_KERNELS if most else None))]
@@ -73,7 +75,7 @@ def strips(part: CasePhase) -> View:
         "timeline.title",
         label=part.label,
         phase=part.phase or "outside the phases",
-        place=phrase("timeline.place", device=part.device) if part.several_devices else "",
+        place=place(part),
         length=time_words(length_us),
         start_ms=part.start_us / 1e3,
         busy=part.busy,
@@ -82,6 +84,13 @@ def strips(part: CasePhase) -> View:
     header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
     return View(columns, (("", ticks, ""), *map(_track, part.tracks)), title=title)
+
+
+def place(part: CasePhase) -> str:
+    """Which of several ranks, or of several GPUs, it ran on; empty where there is one."""
+    if part.rank is not None:
+        return phrase("timeline.rank", rank=part.rank, device=part.device)
+    return phrase("timeline.place", device=part.device) if part.several_devices else ""
 
 
 def _level(key: str, title: str) -> Cell:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.ranks import COMMUNICATOR, NCCL_DOMAIN, NOBODY, Ranks, payload
 from fiprof.model.run import Run
 
@@ -51,10 +52,6 @@ _NAMES = {
     Op.REDUCE_SCATTER: ("reducescatter",), Op.ALL_TO_ALL: ("alltoall",), Op.BROADCAST: ("broadcast", "bcast"),
     Op.SEND_RECV: ("sendrecv", "ncclsend", "ncclrecv"), Op.REDUCE: ("nccl.*reduce",),
 }  # fmt: skip
-COMMUNICATION = re.compile(
-    r"nccl\w*(kernel|_)|all_?(reduce|gather|to_?all)|reduce_?scatter|cross_device_reduce|nvshmem", re.I
-)
-"""Kernels of NCCL, and of those that communicate past it: vLLM's, TensorRT-LLM's, PyTorch's symmetric memory."""
 
 
 def op_of(name: str) -> Op:
@@ -102,7 +99,7 @@ def communication(run: Run, ranks: Ranks) -> tuple[Kernels, Bools]:
     table = run.table("kernels", ["start_ns", "end_ns", "kernel", "stream", "grid", "correlation"]).unify_dictionaries()
     rank = ranks.of("kernels")
     texts, name = coded(table["kernel"])
-    chosen = np.array([bool(COMMUNICATION.search(text)) for text in texts], bool)[name] & (rank != NOBODY)
+    chosen = np.array([bool(COLLECTIVE.search(text)) for text in texts], bool)[name] & (rank != NOBODY)
     kept = table.filter(pa.array(chosen))
     order = np.argsort(kept["start_ns"].to_numpy(), kind="stable")
     start, end, stream, correlation = (
