@@ -12,11 +12,9 @@ from fiprof.analysis.occupancy import (
     Change,
     Lift,
     Occupancy,
-    OccupancyFinding,
     OccupancyStep,
     Resource,
     findings,
-    grid_finding,
     occupancy,
     register_limit,
     shared_limit,
@@ -89,9 +87,7 @@ def test_decode_is_held_by_its_registers(launches: Launches) -> None:
     }  # fmt: skip
     assert [said.kind for said in findings(found)] == ["limited", "lifted", "for_blocks"]
     assert found.waves is not None
-    assert grid_finding(found.waves).fields() == {
-        "id": "small_grid", "blocks": 1024, "wave_blocks": 1188, "idle_multiprocessors": 0,
-    }  # fmt: skip
+    assert (found.waves.full, found.waves.last_blocks, found.waves.wave_blocks) == (0, 1024, 1188)
 
 
 def test_prefill_fa3_is_held_by_registers_and_shared_memory_alike(launches: Launches) -> None:
@@ -125,8 +121,7 @@ def test_a_full_multiprocessor_has_nothing_to_lift(launches: Launches) -> None:
         {"id": "full", "blocks": 4, "occupancy_pct": 100, "warps_per_block": 16}
     ]
     assert found.waves is not None
-    tail = grid_finding(found.waves)
-    assert (tail.kind, tail.values["waves"], tail.values["blocks"]) == (OccupancyFinding.TAIL, 7, 400)
+    assert (found.waves.full, found.waves.last_blocks) == (7, 400)
 
 
 def test_clusters_that_follow_the_blocks_do_not_bind(launches: Launches) -> None:

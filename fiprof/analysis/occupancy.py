@@ -56,7 +56,7 @@ class Change(StrEnum):
 
 
 class OccupancyFinding(StrEnum):
-    """What holds an occupancy, and how the grid fills the GPU."""
+    """What holds an occupancy."""
 
     FULL = "full"
     LIMITED = "limited"
@@ -66,10 +66,6 @@ class OccupancyFinding(StrEnum):
     THEN = "then"
     FOR_BLOCKS = "for_blocks"
     FOR_WARPS = "for_warps"
-    SMALL_GRID = "small_grid"
-    SMALLEST_GRID = "smallest_grid"
-    NO_TAIL = "no_tail"
-    TAIL = "tail"
 
 
 @dataclass(frozen=True)
@@ -379,16 +375,3 @@ def findings(found: Occupancy) -> tuple[Finding, ...]:
         fits = min(step.blocks for step in found.steps)
         said.append(Finding(kind, {"blocks": fits, "steps": tuple(step.finding for step in found.steps)}))
     return tuple(said)
-
-
-def grid_finding(waves: Waves) -> Finding:
-    """How the grid fills the GPU."""
-    values = {"blocks": waves.last_blocks, "wave_blocks": waves.wave_blocks}
-    if not waves.full:
-        idle = waves.idle_multiprocessors
-        kind = OccupancyFinding.SMALLEST_GRID if idle else OccupancyFinding.SMALL_GRID
-        return Finding(kind, {**values, "idle_multiprocessors": idle})
-    if not waves.last_blocks:
-        return Finding(OccupancyFinding.NO_TAIL, {"waves": waves.full})
-    tail = {"waves": waves.full, "idle_share": waves.idle_share, "loss_share": waves.loss_share}
-    return Finding(OccupancyFinding.TAIL, {**values, **tail})

@@ -169,11 +169,6 @@ without tensor cores has 64%."""
 EMPTY = Threshold(20.0, "%")
 """Empty places for blocks, from which a grid is called small."""
 
-# Two tools
-
-APART = Threshold(1.10, "")
-"""ncu's time over nsys's from which ncu saw another kernel than the loop runs."""
-
 # Fits
 
 FIT_POINTS = Threshold(4.0, "points")

@@ -10,9 +10,6 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.reports.words import phrase, templates_of, worded
 
-RULES_OUT = ("idle_pct", "case_waiting_pct")
-"""Quantities that rule out a verdict where they are below their threshold."""
-
 
 def title(of: Verdict | Bottleneck) -> str:
     """``memory-bound (DRAM)``."""
@@ -71,14 +68,6 @@ def compared(what: str, number: TracedNumber | str, limit: str, origin: Threshol
     return phrase(key, what=what, number=number, limit=limit, origin=origin)
 
 
-def ruled_out(of: Comparison) -> TracedText | None:
-    """``not imbalanced: idle time …``, where a number is evidence for that only."""
-    if of.test is Test.BELOW and of.quantity.key in RULES_OUT:
-        kind = phrase(f"rules_out.{of.quantity.key}")
-        return phrase("evidence.rules_out", kind=kind, evidence=comparison(of))
-    return None
-
-
 def reason(of: Verdict) -> TracedText:
     """The verdict with the number that decided it."""
     if not of.evidence:
@@ -112,12 +101,12 @@ def basis(of: Step) -> str:
     return phrase("step.also", basis=of.basis, rules=rules)
 
 
-def step(of: Step, *, sentences: bool = False) -> TracedText:
-    """``… (saves at most 12% of the launch: …)``, or two sentences."""
+def step(of: Step) -> TracedText:
+    """``… (saves at most 12% of the launch: …)``."""
     bounds = [name for name, pct in (("estimated", of.estimate_pct), ("bound", of.bound_pct)) if pct is not None]
     kind = "measured" if of.measured_pct is not None else "_".join(bounds) or "unbound"
     return phrase(
-        f"step.{kind}{'_sentence' if sentences else ''}",
+        f"step.{kind}",
         action=of.action, bound=of.bound_pct, estimate=of.estimate_pct, measured=of.measured_pct, of=of.of,
         basis=basis(of),
     )  # fmt: skip

@@ -59,6 +59,8 @@ CONFLICT_WAYS = 1.1
 """Passes for each one needed, from which bank conflicts are a row."""
 SCATTERED = 1.05
 """Sectors a request over the ideal, likewise."""
+TAIL_LOSS = 0.05
+"""Of the run time that a partial last wave may cost, likewise."""
 BUSY_SHARED_PCT = 10.0
 """Of the shared memory's data stage: below it, bank conflicts are not worth a row."""
 
@@ -238,6 +240,8 @@ def _waves(found: Occupancy) -> TracedText | None:
 def _occupancy_means(found: Occupancy) -> TracedText | None:
     if found.waves is not None and not found.waves.full:
         return phrase("kernel_means.small_grid", share=found.waves.waves)
+    if found.waves is not None and (found.waves.loss_share or 0.0) >= TAIL_LOSS:
+        return phrase("kernel_means.tail", loss=found.waves.loss_share)
     if found.lift is None:
         return phrase("kernel_means.full") if found.blocks else None
     return phrase("kernel_means.limited", resources=found.lift.resources)
