@@ -14,7 +14,7 @@ import pytest
 
 from fiprof.cli.main import cli
 from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import copied, invoke, parsed
+from tests.recorded_runs import RUNS, copied, invoke, parsed
 
 COMMANDS = cli.list_commands(click.Context(cli))
 
@@ -127,6 +127,28 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     assert "BrokenPipe" not in done.stderr
     assert done.stdout == "{\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("fiprof ver", ["verdict"]),
+        ("fiprof show 20261121-1", [path.name for path in RUNS.values() if path.name.startswith("20261121-1")]),
+        ("fiprof show --kern", ["--kernel"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_runs(words: str, offered: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['fiprof']; from fiprof.cli.main import main; main()"],
+        capture_output=True,
+        text=True,
+        env={
+            "PYTHONPATH": python_path(), "FIPROF_ARTIFACTS": str(RUNS["all"].parent), "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")), "_FIPROF_COMPLETE": "bash_complete",
+        },
+        check=True,
+    )  # fmt: skip
+    assert sorted(line.removeprefix("plain,") for line in done.stdout.splitlines()) == sorted(offered)
 
 
 HEAVY = ("pandas", "pyarrow", "numpy", "sqlalchemy", "torch", "flashinfer", "rich", "altair", "jinja2")

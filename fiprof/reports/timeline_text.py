@@ -1,4 +1,4 @@
-"""``fiprof timeline`` as text: strips of characters, and what ran in sentences."""
+"""``fiprof timeline`` as text: strips of characters, and a table of what ran."""
 
 from __future__ import annotations
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.thresholds import SOME_WAITING, ThresholdOrigin
-from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Test, Verdict, named
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step, StepId
-from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
+from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
 from fiprof.reports.words import phrase, templates_of, worded
 
@@ -44,12 +43,9 @@ def what(quantity: str, of: Part | str | None) -> TracedText:
 
 def limit(of: Comparison) -> str:
     """``at least 80%``; empty where there is none."""
-    return limited(of.test, of.threshold, of.number.unit)
-
-
-def limited(test: Test | None, threshold: float | None, unit: str) -> str:
-    """The same from its parts."""
-    return "" if test is None else phrase("evidence.limit", test=test, threshold=threshold, unit=unit)
+    if of.test is None:
+        return ""
+    return phrase("evidence.limit", test=of.test, threshold=of.threshold, unit=of.number.unit)
 
 
 def origin(of: Comparison) -> str:
@@ -59,13 +55,8 @@ def origin(of: Comparison) -> str:
 
 def comparison(of: Comparison) -> TracedText:
     """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    return compared(what(of.quantity.key, of.of), of.number, limit(of), of.origin)
-
-
-def compared(what: str, number: TracedNumber | str, limit: str, origin: ThresholdOrigin | None) -> TracedText:
-    """The same from its parts."""
-    key = "evidence.compared" if origin else "evidence.alone"
-    return phrase(key, what=what, number=number, limit=limit, origin=origin)
+    key = "evidence.compared" if of.origin else "evidence.alone"
+    return phrase(key, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=of.origin)
 
 
 def reason(of: Verdict) -> TracedText:
@@ -146,13 +137,3 @@ def case_kind(of: CaseVerdict) -> str:
 def case(of: CaseVerdict) -> str:
     """``decode: launch-bound: the GPU waits …``."""
     return phrase("case.named", label=of.label, verdict=of.finding)
-
-
-def waiting(found: Verdicts, least_pct: float = SOME_WAITING.value) -> list[tuple[CaseVerdict, TracedNumber]]:
-    """Cases of whose iteration the GPU waits for at least so many percent, the longest first."""
-    cases = [
-        (case, case.waiting.number.as_(".0f", "%"))
-        for case in found.cases
-        if case.waiting is not None and case.waiting.value >= least_pct
-    ]
-    return sorted(cases, key=lambda pair: -pair[1].value)
