@@ -131,8 +131,9 @@ def nccl_ranges(run: Run) -> list[Row]:
         return []
     columns = [name for name in ("domain", "name", "payload", "pid", "file") if name in _declared("ranges")]
     found = run.table("ranges", columns)
-    ours = pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"]))
-    return [row for row in found.filter(ours).to_pylist() if row["name"].startswith("ncclCommInit")]
+    ours = found.filter(pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"])))
+    rows: list[Row] = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()
+    return rows
 
 
 def payload(text: object) -> dict[str, int]:

@@ -115,16 +115,9 @@ class Activity:
         computing, communicating = joined(start, end), joined(*self.work(rank, communication=True)[:2])
         copying = joined(*self.copies(rank))
         calls, ranges = self._of_thread(self._calls, rank, thread), self._of_thread(self._ranges, rank, thread)
-        bounds = np.unique(
-            np.concatenate(
-                [
-                    *(each for pair in (computing, communicating, copying) for each in pair),
-                    calls.times,
-                    ranges.times,
-                    start,
-                ]
-            )
-        )
+        gpu = (each for pair in (computing, communicating, copying) for each in pair)
+        bounds = np.sort(np.concatenate([*gpu, calls.times, ranges.times, start]))
+        bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
         # Every stretch in pieces between two bounds.
         first, last = np.searchsorted(bounds, begins, side="right"), np.searchsorted(bounds, ends, side="left")
         counts = np.maximum(last - first, 0) + 1
