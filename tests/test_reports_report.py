@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,8 @@ from fiprof.model import tables
 from fiprof.model.manifest import FileEntry
 from fiprof.model.run import Run
 from fiprof.reports.pages import html, markdown
-from fiprof.reports.pages.page import Answer, Bullets, Caution, Chart, Code, Link, Page, Section, Table, Text
+from fiprof.reports.pages.page import Answer, Bullets, Caution, Chart, Link, Page, Section, Table, Text
 from fiprof.reports.report import report
-from fiprof.reports.run_report import again
 from tests.recorded_runs import parsed
 from tests.reports_fixture import case, ended, execution, make_run, record_run, recorded_cases, write_manifest
 
@@ -275,6 +272,31 @@ def test_an_option_is_held_against_the_other_at_each_size() -> None:
     ]
 
 
+def test_cases_over_two_parameters_are_a_map() -> None:
+    first = the(report([parsed("decode")]), "charts").blocks[0]
+    assert isinstance(first, Chart) and first.title == "decode over batch and tensor_cores"
+    assert [line.split() for line in first.text.splitlines()][1:] == [
+        ["false", "9.47", "µs", "16%", "28.2", "µs", "54%", "89.8", "µs", "63%", "327", "µs", "67%"],
+        ["true", "9.09", "µs", "17%", "26.5", "µs", "53%", "67.7", "µs", "81%", "251", "µs", "89%"],
+    ]
+
+
+def test_of_a_sweep_with_an_option_each_size_shows_the_fastest(tmp_path: Path) -> None:
+    rows = [
+        execution(i * 10**6, i * 10**6 + us * 1000, case=f"decode[batch={batch},kv_len={kv},tensor_cores={on}]", iteration=i)
+        for batch, kv, on, us in (
+            (1, 64, "true", 9), (1, 64, "false", 8), (1, 128, "true", 12), (1, 128, "false", 13), (2, 64, "true", 10),
+            (2, 64, "false", 11), (2, 128, "true", 20), (2, 128, "false", 25),
+        )
+        for i in range(3)
+    ]  # fmt: skip
+    cases = [case(each) for each in dict.fromkeys(str(row["case"]) for row in rows)]
+    page = report([make_run(tmp_path / "run", kernels=rows, cases=cases)])
+    first = the(page, "charts").blocks[0]
+    assert isinstance(first, Chart) and first.title == "decode over batch and KV length"
+    assert "false, 8 µs" in first.text and "true, 20 µs" in first.text and "25 µs" not in first.text
+
+
 def test_a_difference_within_the_spread_is_none(tmp_path: Path) -> None:
     rows = [
         execution(i * 10**6, i * 10**6 + ns, case=f"mine[mode={mode}]", iteration=i)
@@ -315,85 +337,3 @@ def test_runs_with_nothing_in_common(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", gpu_us={"mine[rows=8]": [1.0] * 3})
     two = make_run(tmp_path / "two", cases=[case("other[rows=8]")])
     assert any("nothing to compare" in text for text in cautions(report([one, two])))
-
-
-# How to do it again
-
-
-DEFAULTS = {"mine": {"rows": 8, "fast": False}, "other": {"rows": 8}}
-
-
-@pytest.mark.parametrize(
-    ("ids", "commands"),
-    [
-        (["mine[rows=8,fast=false]"], ["fiprof collect --kernel mine"]),
-        (
-            ["mine[rows=8,fast=false]", "mine[rows=8,fast=true]", "mine[rows=1,fast=false]", "mine[rows=1,fast=true]"],
-            ["fiprof collect --kernel mine --rows 8,1 --fast false,true"],
-        ),
-        # Not every combination: one command each, with every parameter said.
-        (
-            ["mine[rows=8,fast=false]", "mine[rows=1,fast=true]"],
-            ["fiprof collect --kernel mine --rows 8 --fast false", "fiprof collect --kernel mine --rows 1 --fast true"],
-        ),
-        (["mine[rows=8,fast=false]", "other[rows=8]"], ["fiprof collect --kernel all"]),
-        # --rows 4 would change the other's too.
-        (
-            ["mine[rows=4,fast=false]", "other[rows=8]"],
-            ["fiprof collect --kernel mine --rows 4", "fiprof collect --kernel other"],
-        ),
-        (["mine[rows=4,fast=false]", "other[rows=4]"], ["fiprof collect --kernel all --rows 4"]),
-        (["unknown[x=1]"], ["fiprof collect --kernel unknown --x 1"]),
-        # Two of three combinations share a command.
-        (
-            [f"unknown[x={x},{two}]" for two in ("y=0,z=0", "y=0,z=1", "y=1,z=0") for x in (1, 2)],
-            [
-                "fiprof collect --kernel unknown --x 1,2 --y 0 --z 0,1",
-                "fiprof collect --kernel unknown --x 1,2 --y 1 --z 0",
-            ],
-        ),
-    ],
-)
-def test_the_command_that_collects_it_again(tmp_path: Path, ids: list[str], commands: list[str]) -> None:
-    run = make_run(tmp_path / "run", cases=list(map(case, ids)), settings={"tools": ["nsys", "ncu"]})
-    found = again.collects(run.manifest, DEFAULTS)
-    assert [" ".join(shlex.split(each.command)) for each in found] == commands
-    assert sorted(each for collect in found for each in collect.cases) == sorted(ids)
-
-
-def test_settings_that_differ_are_options(tmp_path: Path) -> None:
-    settings = {"tools": ["ncu"], "ncu_set": "quick", "iterations": 20, "seed": 7, "check": False, "gpu_metrics_hz": 0}
-    run = make_run(tmp_path / "run", cases=[case("other[rows=8]")], settings=settings)
-    (collect,) = again.collects(run.manifest, DEFAULTS)
-    assert collect.command.partition(" --set ")[2] == "quick --seed 7 --no-check --gpu-metrics-hz 0 --tool ncu"
-
-
-@pytest.mark.parametrize(
-    "word", ["a" * 50 + "," + "b" * 80, "x[y=1]," * 40, "it's " * 30, "$(touch /tmp/x)" * 12, "ü" * 10]
-)
-def test_a_broken_word_is_the_same_to_a_shell(word: str) -> None:
-    text = again.shell([shlex.quote("printf"), shlex.quote("%s"), shlex.quote(word)])
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout == word
-
-
-def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
-    argv = ["/opt/nsys", "profile", "--output=artifacts/.partial-run/nsys/trace.nsys-rep", "/opt/python", "-m", "fiprof.workloads",
-            "run", "--case", "mine[rows=8]", "--seed=0", "--out=artifacts/.partial-run/logs/nsys.jsonl"]  # fmt: skip
-    page = report([make_run(tmp_path / "run", actions=[ended("nsys", argv)])])
-    codes = [block.text for block in the(page, "reproduce").blocks if isinstance(block, Code)]
-    script = codes[-1]
-    done = subprocess.run(
-        ["bash", "-c", script.replace("nsys profile", "printf '%s\\n' profile").replace("mkdir -p", ": mkdir")],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == [
-        "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",
-    ]  # fmt: skip
-
-
-def test_files_have_whole_checksums(tmp_path: Path) -> None:
-    sum_ = "0123456789abcdef" * 4
-    entry = ended("ncu", files=[FileEntry("ncu/raw.csv", 5, sum_)])
-    page = report([make_run(tmp_path / "run", actions=[entry])])
-    assert table_of(page, "actions-files") == [("ncu/raw.csv", 5, sum_)]
