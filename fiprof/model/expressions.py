@@ -176,6 +176,26 @@ class Total(Expression):
 
 
 @dataclass(frozen=True)
+class Largest(Expression):
+    """The largest of what was collected of several; None where nothing was. Its formula is that of the largest."""
+
+    parts: tuple[Expression, ...]
+
+    def chosen(self, row: Row) -> Expression:
+        known = [(value, part) for part in self.parts if (value := part.value(row)) is not None]
+        return max(known, key=lambda item: item[0])[1] if known else self.parts[0]
+
+    def value(self, row: Row) -> float | None:
+        return self.chosen(row).value(row)
+
+    def formula(self, row: Row, names: Names) -> str:
+        return self.chosen(row).formula(row, names)
+
+    def binding(self, row: Row) -> int:
+        return self.chosen(row).binding(row)
+
+
+@dataclass(frozen=True)
 class Bounded(Expression):
     """An expression that is never taken below one number or above another."""
 

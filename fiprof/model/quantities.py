@@ -7,7 +7,7 @@ of ``metrics.csv`` (ncu's name) and, where it is to be shown, one here.
 
 from __future__ import annotations
 
-from fiprof.model.expressions import Bounded, First, Metric, Row
+from fiprof.model.expressions import Bounded, First, Largest, Metric, Row
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantity import Key, Quantity
@@ -37,6 +37,12 @@ L2_ROOF = Quantity(
     "l2_roof_gb_per_s", "GB/s", "Most that L2 can send, at the clock measured during the launch.", L2_PEAK / 1e9, ",.0f"
 )
 L2_SHARE = Quantity("l2_share", "", "L2's bytes a second over its peak, 0 to 1.", L2_BYTES_PER_S / L2_PEAK, ".1%")
+L2_PARTS = ("l2_to_sm_pct", "sm_to_l2_pct", "l2_sectors_pct", "l2_tags_pct")
+"""Not ``l2_throughput_pct``: ncu's figure for the whole of L2 is of a part that its report does not show (see
+``hidden_l2_part``)."""
+L2_USE = Quantity(
+    "l2_use_pct", "%", "Use of L2's busiest part that the report shows.", Largest(tuple(map(Metric, L2_PARTS))), ".1f"
+)
 L1_GB_PER_S = Quantity(
     "l1_gb_per_s",
     "GB/s",

@@ -10,7 +10,7 @@ from fiprof.analysis.verdict.model import Bottleneck, Comparison, Kind, Note, Pa
 from fiprof.model.expressions import Names, Row, number
 from fiprof.model.finding import Finding
 from fiprof.model.floors import DramUse
-from fiprof.model.quantities import metric
+from fiprof.model.quantities import L2_PARTS, metric
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,7 @@ RESOURCES: tuple[Resource, ...] = (
     Resource(Part.UNIFORM_PIPE, Kind.COMPUTE, ("uniform_pct",), _ISSUED),
     Resource(Part.ISSUE_SLOTS, Kind.COMPUTE, ("issue_slot_busy_pct",)),
     Resource(Part.DRAM, Kind.MEMORY, ("dram_throughput_pct",)),
-    # Not l2_throughput_pct: see hidden_l2_part.
-    Resource(Part.L2, Kind.MEMORY, ("l2_to_sm_pct", "sm_to_l2_pct", "l2_sectors_pct", "l2_tags_pct")),
+    Resource(Part.L2, Kind.MEMORY, L2_PARTS),
     Resource(Part.L1_DATA, Kind.MEMORY, ("l1_data_pct",), (Part.LSU_PIPE,)),
     Resource(Part.CONSTANT_CACHE, Kind.MEMORY, ("constant_cache_pct",), (Part.ADU_PIPE,)),
 )

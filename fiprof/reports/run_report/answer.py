@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
-from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
+from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Kind, Part
 from fiprof.analysis.verdict.step import Step, StepId, TimeOf
 from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber, TracedText, sentence
-from fiprof.model.quantities import metric
-from fiprof.model.quantity import Quantity
 from fiprof.model.run import Run
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Answer, AnswerRow, Block, Caution, Link, Section, Text, Use
@@ -27,14 +25,13 @@ MOST_FOLDED = 40
 MOST_NAMED = 3
 """Workloads or kernels that a title names."""
 
-USES: dict[str, Quantity] = {
-    "compute": metric("sm_throughput_pct"),
-    "DRAM": metric("dram_throughput_pct"),
-    "L2": metric("l2_to_sm_pct"),
-    "issue": metric("issue_slot_busy_pct"),
+USES: dict[str, Part | Kind] = {
+    "compute": Kind.COMPUTE,
+    "DRAM": Part.DRAM,
+    "L2": Part.L2,
+    "issue": Part.ISSUE_SLOTS,
 }
-"""Bar of a kernel -> its use in percent of its peak. Of L2 the way to the multiprocessors: ncu's figure for the whole
-of it is of a part that its report does not show."""
+"""Bar of a kernel -> the resource whose use it shows, of a kind the busiest: the numbers that a verdict is made from."""
 
 
 # What the run is
@@ -145,9 +142,10 @@ def _row(entry: Entry, anchors: dict[str, str]) -> AnswerRow:
 
 def uses(entry: Entry) -> Iterable[tuple[str, TracedNumber | None]]:
     """The kernel's bars; none without counters."""
-    if entry.group is not None:
-        row = entry.group.median
-        yield from ((name, row.traced(each, spec=".0f", unit="%")) for name, each in USES.items())
+    if entry.verdict is not None:
+        for name, what in USES.items():
+            found = next((item for item in entry.verdict.resources if what in (item.part, item.kind)), None)
+            yield name, found.comparison.number.as_(".0f", "%") if found and found.comparison else None
 
 
 def time_of(entry: Entry) -> TracedText:

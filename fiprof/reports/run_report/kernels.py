@@ -13,13 +13,14 @@ from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
 from fiprof.analysis.roofline import Basis
 from fiprof.analysis.stalls import LaunchStalls
 from fiprof.analysis.thresholds import BUSY, LEAST_GAIN, SATURATED
-from fiprof.analysis.verdict.model import Doubt
+from fiprof.analysis.verdict.model import Doubt, Part
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.expressions import Row as LaunchRow
 from fiprof.model.expressions import number
+from fiprof.model.floors import DRAM_FLOOR
 from fiprof.model.provenance import TracedNumber, TracedText, join
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
@@ -27,6 +28,7 @@ from fiprof.model.quantities import (
     GLOBAL_LOADS_SECTORS,
     GLOBAL_STORES_SECTORS,
     L2_GB_PER_S,
+    L2_USE,
     OVERHEAD,
     SHARED_LOADS_PASSES,
     SHARED_MEMORY,
@@ -74,7 +76,7 @@ PIPES: dict[str, Quantity] = {
 ISSUE = metric("issue_slot_busy_pct")
 MEMORIES: dict[str, tuple[Quantity, Quantity | None, Quantity | None]] = {
     "DRAM": (metric("dram_throughput_pct"), DRAM_GB_PER_S, None),
-    "L2 to SMs": (metric("l2_to_sm_pct"), L2_GB_PER_S, metric("l2_hit_pct")),
+    "L2": (L2_USE, L2_GB_PER_S, metric("l2_hit_pct")),
     "L1 and shared": (metric("l1_data_pct"), None, metric("l1_hit_pct")),
 }
 """Memory -> its use, its rate, its hit rate."""
@@ -292,11 +294,25 @@ def _memory(entries: Sequence[Entry]) -> Iterator[Row]:
             lambda entry, use=use, rate=rate: _moved(entry, use, rate),  # type: ignore[misc]
             lambda entry, use=use: (use.of(_row_of(entry)) or 0.0) / 100,  # type: ignore[misc]
         )  # fmt: skip
+        if name == "DRAM":
+            yield sides.row(phrase("kernel_row.dram_loop"), entries, _dram_in_loop, _dram_in_loop_share)
         if hits is not None:
             yield _quantity(phrase("kernel_row.hits", name=name.split()[0]), entries, hits, ".0f", of_peak=True)
     yield from _accesses(entries)
     means = {name: use for name, (use, *_) in MEMORIES.items()}
     yield _worded("means", entries, lambda entry: _busiest(entry, means))
+
+
+def _dram_in_loop(entry: Entry) -> TracedNumber | None:
+    """DRAM's use by the least bytes over the time in a loop, where that is more than ncu's one cold launch shows."""
+    found = entry.verdict.resource(Part.DRAM) if entry.verdict else None
+    use = found.comparison if found else None
+    return use.number.as_(".0f", "%") if use and use.quantity is DRAM_FLOOR else None
+
+
+def _dram_in_loop_share(entry: Entry) -> float | None:
+    use = _dram_in_loop(entry)
+    return None if use is None else use.value / 100
 
 
 def _moved(entry: Entry, use: Quantity, rate: Quantity | None) -> Cell:
