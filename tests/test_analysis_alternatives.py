@@ -142,7 +142,8 @@ def test_a_measurement_stands_before_every_bound() -> None:
     fields: list[dict[str, Any]] = [step.fields() for step in item.steps]
     assert (fields[0]["id"], fields[0]["bound_pct"], fields[0]["of"]) == ("use_alternative", None, "iteration")
     assert fields[0]["measured_pct"] == pytest.approx(34.7, abs=0.1)
-    assert fields[0]["changes"] == [{"id": "parameter", "name": "backend", "value": "fa2", "instead": "fa3"}]
+    names = {"instead_name": "fa3", "value_name": "fa2"}
+    assert fields[0]["changes"] == [{"id": "parameter", "name": "backend", "value": "fa2", "instead": "fa3", **names}]
     assert all(each["measured_pct"] is None for each in fields[1:])
     # The merge of decode's split KV is no main kernel.
     launches = verdicts(parsed("decode"), wanted=Selection("batch=32")).launches

@@ -117,7 +117,12 @@ class Change:
     def finding(self) -> Finding:
         """For sentences and JSON."""
         kind = Changed.WORKLOAD if self.name == WORKLOAD else Changed.PARAMETER
-        return Finding(kind, {"name": self.name, "value": self.value, "instead": self.instead})
+        known = knowledge.of_parameter(self.name)
+        names = {
+            "instead_name": known.named(self.name, self.instead),
+            "value_name": known.named(self.name, self.value),
+        }
+        return Finding(kind, {"name": self.name, "value": self.value, "instead": self.instead, **names})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from fiprof.model import packs
 
+Value = bool | int | float | str
+"""Of a parameter."""
+
 
 @dataclass(frozen=True)
 class Knowledge:
@@ -62,6 +65,16 @@ class ParameterName:
     """Another parameter: a value is named by its ratio to that one's, see :attr:`ratios`."""
     ratios: tuple[str, str, str] = ("", "", "")
     """Names of a value that equals the other parameter's, of the value 1, and of those between."""
+
+    def of_value(self, value: Value) -> str:
+        """A value in words; empty where its name is not known."""
+        if isinstance(value, bool):
+            return self.on if value else self.off or (self.on and f"no {self.on}")
+        return self.value.format(f"{value:,}" if isinstance(value, int) else value)
+
+    def named(self, name: str, value: Value) -> str:
+        """A value in words, with the parameter's own name where no pack names it."""
+        return self.of_value(value) or f"{name} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 _merged = functools.cache(packs.merged)

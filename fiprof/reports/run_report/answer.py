@@ -31,7 +31,7 @@ USES: dict[str, Part | Kind] = {
     "L2": Part.L2,
     "issue": Part.ISSUE_SLOTS,
 }
-"""Bar of a kernel -> the resource whose use it shows, of a kind the busiest: the numbers that a verdict is made from."""
+"""Bar of a kernel -> the resource whose use it shows, of a kind the busiest: numbers that a verdict is made from."""
 
 
 # What the run is

@@ -146,11 +146,9 @@ def parameter_word(name: str, value: Value, everything: Params) -> str:
     known = knowledge.of_parameter(name)
     if kind := _ratio_name(known, value, everything):
         return f"{kind} {everything[known.of]}/{value}"
-    if isinstance(value, bool):
-        return (known.on or name) if value else known.off
-    if known.value:
-        return known.value.format(f"{value:,}" if isinstance(value, int) else value)
-    return f"{name}={value}"
+    if value is False:
+        return known.off
+    return known.of_value(value) or (name if value is True else f"{name}={value}")
 
 
 def value_word(name: str, value: Value, params: Params) -> str:
