@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def _transcript(part: str, folder: Path) -> str:
             copied(name, (folder / _recorded(path.name)).parent)
     done = run_fiprof(*arguments, cwd=folder, env={"COLUMNS": COLUMNS})
     assert done.returncode == 0, (command, done.stderr)
-    lines, kept = done.stdout.strip("\n").splitlines(), was.strip("\n").splitlines()
+    lines, kept = done.stdout.replace(sys.executable, "python").strip("\n").splitlines(), was.strip("\n").splitlines()
     if LEFT_OUT in kept:
         first = kept.index(LEFT_OUT)
         last = len(kept) - first - 1

@@ -17,7 +17,7 @@ from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantities import DURATION
+from fiprof.model.quantities import DURATION, L2_USE
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
@@ -74,7 +74,8 @@ class LaunchFigures:
     @property
     def busiest(self) -> str | None:
         """What is nearest to its peak: SM, L1, L2 or DRAM."""
-        shares = {name: number(self.row, f"{name.lower()}_throughput_pct") for name in ("SM", "L1", "L2", "DRAM")}
+        shares = {name: number(self.row, f"{name.lower()}_throughput_pct") for name in ("SM", "L1", "DRAM")}
+        shares["L2"] = L2_USE.of(self.row)
         known = {name: share for name, share in shares.items() if share is not None}
         return max(known, key=known.__getitem__, default=None)
 
