@@ -44,7 +44,8 @@ def parsed(sqlite: Path, out: Path) -> tuple[nsys.NsysSummary, dict[str, list[Ro
         table.validate(full=True)
         assert table.schema.names == tables.schema(name).names
         assert table.num_rows == summary.rows[name]
-    return summary, {name: table.to_pylist() for name, table in found.items()}
+    # What a run of several files alone has.
+    return summary, {name: table.drop_columns([tables.FILE]).to_pylist() for name, table in found.items()}
 
 
 @functools.cache

@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "capture collect comm env expected hotspots jit kernels pack parse profile report roofline runs show stalls "
-        "study timeline top verdict"
+        "capture collect comm env expected hotspots import jit kernels pack parse profile report roofline runs show "
+        "stalls study timeline top verdict"
     )
 
 
@@ -39,7 +39,7 @@ def test_every_command_has_help_and_ends_with_an_example(name: str, fiprof: Fipr
     assert "Example: fiprof" in done.stdout.strip().splitlines()[-1] or "Example: fiprof" in done.stdout[-300:]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("capture", "env", "kernels")])
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("capture", "env", "import", "kernels")])
 def test_the_examples_run(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     copied("all", tmp_path / "artifacts")
     done = fiprof(*shlex.split(epilog(name).removeprefix("Example: fiprof ")))

@@ -352,16 +352,20 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
     ("cell", "ranges"),
     [
         ("", ()),
-        ('7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"', ("measure",)),
+        ('7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"', (("fiprof", "measure"),)),
         (
             '7  "NCCL:a:none:none:RGB:0xff:REGISTERED:a"  "fiprof:iter 3:none:none:RGB:0xff:REGISTERED:iter 3" ',
-            ("iter 3",),
+            (("NCCL", "a"), ("fiprof", "iter 3")),
         ),
-        ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', ("a:b[x=1:2]",)),
+        ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', (("fiprof", "a:b[x=1:2]"),)),
+        (
+            '7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"',
+            (("", "step 1"),),
+        ),
         ('7  "fiprof:cut off', ()),
     ],
 )
-def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[str, ...]) -> None:
+def test_ranges_are_read_from_the_nvtx_column(cell: str, ranges: tuple[tuple[str, str], ...]) -> None:
     assert ranges_of(cell) == ranges
 
 

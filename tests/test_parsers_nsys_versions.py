@@ -94,7 +94,7 @@ def test_a_column_that_is_absent_is_null_and_named(column: str, ours: str, tmp_p
     assert summary.rows["kernels"] == 579
 
 
-NEEDED = {KERNEL: ("start", "end", "globalPid"), RUNTIME: ("start", "end", "globalTid")}
+NEEDED = {KERNEL: ("start", "end"), RUNTIME: ("start", "end", "globalTid")}
 
 
 @pytest.mark.fault("any column of nsys's export renamed, `end` too", "named; every other table is read")
@@ -233,9 +233,35 @@ def test_an_nsys_that_cannot_read_the_ranges_of_this_nvtx_is_named(tmp_path: Pat
     } in found["diagnostics"]
 
 
-def test_graphs_traced_whole_are_named(tmp_path: Path) -> None:
-    statement = "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER)"
-    summary, _ = changed(tmp_path, statement)
+def test_without_processes_kernels_stay_and_belong_to_none(tmp_path: Path) -> None:
+    summary, found = changed(tmp_path, f"ALTER TABLE {KERNEL} DROP COLUMN globalPid")
+    assert f"{KERNEL} has no globalPid: process is unknown" in summary.missing
+    assert {(row["pid"], row["launch_call_ns"]) for row in found["kernels"]} == {(0, None)}
+    assert summary.rows["kernels"] == 184
+
+
+def test_graphs_traced_whole_are_rows_among_the_kernels(tmp_path: Path) -> None:
+    """Two executions of graph 7 by one call each, as nsys 2025.5 exports them: before and after a kernel."""
+    _, recorded = changed(tmp_path)
+    first = recorded["kernels"][0]
+    process = 2063 << 24
+    columns = "start, end, deviceId, streamId, correlationId, globalPid, graphId"
+    table = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+    values = [
+        (first["start_ns"] + shift, first["start_ns"] + shift + 1500, 0, 13, 614, process, 7) for shift in (-9, 9)
+    ]
+    summary, found = changed(
+        tmp_path,
+        f"CREATE TABLE {table} ({columns.replace(',', ' INTEGER,')} INTEGER)",
+        *(f"INSERT INTO {table} ({columns}) VALUES {row}" for row in values),
+    )
+    assert summary.rows["kernels"] == 186
+    assert [(row["kernel"], row["start_ns"] - first["start_ns"]) for row in found["kernels"][:3]] == [
+        ("CUDA graph 7", -9), (first["kernel"], 0), ("CUDA graph 7", 9)
+    ]  # fmt: skip
+    graph = found["kernels"][0]
+    assert (graph["duration_ns"], graph["stream"], graph["graph_node"], graph["grid"]) == (1500, 13, 0, None)
+    assert (graph["launch_call_ns"], graph["phase"], graph["iteration"]) == (7027, "measure", 0)
     assert summary.warnings == (
         "CUDA graphs were traced whole (CUPTI_ACTIVITY_KIND_GRAPH_TRACE), without their kernels:"
         " use nsys --cuda-graph-trace=node",

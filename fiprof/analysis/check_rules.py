@@ -70,6 +70,7 @@ class Outcome(StrEnum):
 class NotChecked(StrEnum):
     """Why a check could not be made."""
 
+    IMPORTED = "imported"
     NO_GPU_STATE = "no_gpu_state"
     NO_REFERENCE = "no_reference"
     NO_PLAIN_TIME = "no_plain_time"
@@ -177,7 +178,7 @@ def other_processes(run: Run) -> Check:
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
-        return _unknown(CheckName.OTHER_PROCESSES, NotChecked.NO_GPU_STATE)
+        return _unknown(CheckName.OTHER_PROCESSES, NotChecked.IMPORTED if run.imported else NotChecked.NO_GPU_STATE)
     others = tuple(sorted({process for processes in known for process in processes}))
     return _judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
 
@@ -189,7 +190,7 @@ def reference(run: Run, case: CaseEntry) -> Check:
     """The result against the float32 reference: the relative error."""
     baseline = run.baseline.get(case.id)
     if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
-        return _unknown(CheckName.REFERENCE, NotChecked.NO_REFERENCE)
+        return _unknown(CheckName.REFERENCE, NotChecked.IMPORTED if run.imported else NotChecked.NO_REFERENCE)
     return _judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
 
 
@@ -200,6 +201,8 @@ def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
     nsys_us, plain_us: the two.
     """
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
+    if run.imported:
+        return _unknown(CheckName.NSYS_VS_PLAIN, NotChecked.IMPORTED)
     if plain is None or traced is None:
         why = NotChecked.NO_PLAIN_TIME if plain is None else NotChecked.NO_NSYS_TIME
         return _unknown(CheckName.NSYS_VS_PLAIN, why)

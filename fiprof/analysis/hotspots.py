@@ -171,7 +171,7 @@ def _table(run: Run) -> pa.Table:
     if table is None or not table.num_rows:
         raise FiprofError(
             f"{run.manifest.name} has no samples by instruction",
-            "fiprof collect … --set full collects them; fiprof stalls shows what each launch waits for as a whole",
+            run.remedy("fiprof collect … --set full collects them; fiprof stalls shows what a launch waits for in all"),
             why=_why_missing(run),
         )
     return table
@@ -181,6 +181,7 @@ class NoSamples(StrEnum):
     """Why a run that ncu profiled has no samples by instruction."""
 
     NOT_IN_SET = "not_in_set"
+    NOT_IN_FILE = "not_in_file"
 
 
 def _why_missing(run: Run) -> Finding:
@@ -188,7 +189,7 @@ def _why_missing(run: Run) -> Finding:
     of_ncu = [action for action in run.manifest.actions if action.step.startswith("ncu")]
     if of_ncu and all(action.outcome == "ok" for action in of_ncu) and chosen not in (None, "full"):
         return Finding(NoSamples.NOT_IN_SET, {"ncu_set": chosen})
-    return run.missing("ncu")
+    return Finding(NoSamples.NOT_IN_FILE) if run.imported and run.launches else run.missing("ncu")
 
 
 # Blocks

@@ -137,7 +137,7 @@ def _missing(run: Run) -> Iterable[Finding]:
         yield Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")})
     if not run.trace.cases:
         yield Finding(ShowWarning.NO_TRACE, {"why": run.missing("nsys")})
-    if not run.plain:
+    if not run.plain and not run.imported:
         yield Finding(ShowWarning.NO_PLAIN_TIMES)
 
 

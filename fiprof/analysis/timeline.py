@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import samples
 from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
+from fiprof.model import tables
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
@@ -46,6 +47,9 @@ class TimelineWarning(StrEnum):
     NO_KERNELS = "no_kernels"
     NO_RANGES = "no_ranges"
     OTHER_RANGES = "other_ranges"
+    UNMARKED = "unmarked"
+    RANGES_UNREADABLE = "ranges_unreadable"
+    NO_CASES = "no_cases"
     NOTHING_IN_PHASE = "nothing_in_phase"
     NO_LEVELS = "no_levels"
     TENSOR_DIFFERS = "tensor_differs"
@@ -178,6 +182,8 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
     """
     labels = Labels(run.manifest.cases)
     rows = [row for row in rows_by_rank(run, "kernels", _COLUMNS) if None not in (row["start_ns"], row["end_ns"])]
+    if run.imported and not any(row["phase"] for row in rows):
+        phase = "all"
     sampled = samples.read(run)
     found = [row for row in rows if phase in ("all", row["phase"])]
     grouped: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
@@ -366,20 +372,25 @@ def _missing(
         yield Finding(TimelineWarning.NO_KERNELS)
         return
     if not any(row["phase"] for row in rows):
-        yield Finding(
-            TimelineWarning.OTHER_RANGES if run.rows("ranges", ("domain",)) else TimelineWarning.NO_RANGES,
-            {"domain": FIPROF_DOMAIN},
-        )
+        yield Finding(_why_no_phases(run), {"domain": FIPROF_DOMAIN})
     if not found:
         yield Finding(TimelineWarning.NOTHING_IN_PHASE, {"phase": phase})
     if not sampled:
         yield Finding(TimelineWarning.NO_LEVELS, {"why": _why_not_sampled(run)})
 
 
+def _why_no_phases(run: Run) -> TimelineWarning:
+    if run.rows("ranges", ("domain",)):
+        return TimelineWarning.NO_CASES if run.imported else TimelineWarning.OTHER_RANGES
+    if any(tables.NVTX_INCOMPATIBLE in (row["text"] or "") for row in run.rows("diagnostics", ("text",))):
+        return TimelineWarning.RANGES_UNREADABLE
+    return TimelineWarning.UNMARKED if run.imported else TimelineWarning.NO_RANGES
+
+
 def _why_not_sampled(run: Run) -> Finding:
     if run.settings.gpu_metrics_hz == 0:
         return Finding(NoLevels.NOT_ASKED)
-    if run.manifest.warnings:
+    if run.manifest.warnings and not run.imported:
         return Finding(NoLevels.WARNED, {"warnings": tuple(run.manifest.warnings)})
     if not run.has("gpu_metrics"):
         return run.missing("nsys")

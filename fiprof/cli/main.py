@@ -34,7 +34,7 @@ class Commands(click.Group):
         return sorted({*_own(), *_brought()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        value = f"fiprof.cli.commands.{cmd_name}:command" if cmd_name in _own() else _brought().get(cmd_name)
+        value = f"fiprof.cli.commands.{_own()[cmd_name]}:command" if cmd_name in _own() else _brought().get(cmd_name)
         if value is None:
             return None
         module, _, attribute = value.partition(":")
@@ -49,10 +49,11 @@ class Commands(click.Group):
         return command
 
 
-def _own() -> list[str]:
-    """fiprof's own commands."""
+def _own() -> dict[str, str]:
+    """fiprof's own commands -> their modules: with ``_`` at its end where Python has the word for itself."""
     files = os.listdir(fiprof.cli.commands.__path__[0])
-    return [name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_"]
+    modules = [name.removesuffix(".py") for name in files if name.endswith(".py") and name[0] != "_"]
+    return {name.rstrip("_"): name for name in modules}
 
 
 def _brought() -> dict[str, str]:

@@ -120,6 +120,9 @@ def _what_it_is(run: Run) -> str:
         for each in settings_of(Settings)
         if each.declared.tool == "ncu" and manifest.settings.get(each.name) is not None
     ]
+    if run.imported:
+        kinds = ", ".join(dict.fromkeys(file.kind for file in manifest.imported))
+        facts.append(f"imported from {manifest.imported[0].source if len(manifest.imported) == 1 else kinds}")
     if manifest.replayed_from:
         facts.append(f"replayed from {manifest.replayed_from}")
     return f"{manifest.name}: {', '.join(filter(None, facts))}"

@@ -18,3 +18,9 @@ NCU_CASES = "logs/ncu.jsonl"
 TABLES = "tables"
 STUDY_FILE = "study.json"
 """The manifest of a study, in its folder."""
+
+
+def numbered(name: str, number: int) -> str:
+    """The n-th file of its kind in an imported run, from 0: ``nsys/trace.sqlite``, ``nsys/trace-1.sqlite``, …"""
+    stem, dot, suffix = name.rpartition(".")
+    return f"{stem}-{number}{dot}{suffix}" if number else name

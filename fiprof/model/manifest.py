@@ -22,6 +22,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Status = Literal["complete", "failed", "interrupted"]
 Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
+FileKind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-raw", "ncu-details", "ncu-source"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Action:
     """A command that the run started."""
 
     step: str
-    """plain, nsys, nsys-export, ncu, ncu-raw, ncu-details, ncu-source or parse."""
+    """plain, nsys, nsys-export, ncu, ncu-raw, ncu-details, ncu-source or import; with ``-1``, … for further files."""
     argv: list[str]
     env: dict[str, str]
     """Environment variables that were set or changed for it."""
@@ -70,7 +71,7 @@ class Action:
 
 @dataclass(frozen=True)
 class CaseEntry:
-    """A case that the run asked for, with its cost model: the least that its algorithm needs."""
+    """A case that the run asked for, with its cost model: the least that its algorithm needs; 0 where not known."""
 
     id: str
     workload: str
@@ -80,6 +81,32 @@ class CaseEntry:
     bytes_written: int
     tokens: int | None = None
     """That an iteration processes; None where the workload knows no tokens."""
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file of nsys or ncu that the run was made of."""
+
+    path: str
+    """Where it lies, or would lie, in the run folder: one name a kind, ``-1``, ``-2``, … for further ones."""
+    kind: FileKind
+    source: str
+    """Absolute path that it was imported from."""
+    bytes: int
+    """Of the file as it was given, as its checksum: the copy of an SQLite is cleared of environments."""
+    sha256: str
+    linked: bool = False
+    """Whether it is read at its source, and no copy was made."""
+    tool: str | None = None
+    """Version of the tool that wrote it; None where the file does not say."""
+
+    @property
+    def tool_name(self) -> str:
+        """nsys or ncu."""
+        return self.kind.partition("-")[0]
+
+    def __post_init__(self) -> None:
+        confined.parts(self.path)
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,10 @@ class Manifest:
     """The run whose raw files were read instead of starting the tools."""
     missing: list[str] = field(default_factory=list)
     """Tables and columns that the tools' output did not have."""
+    imported: list[ImportedFile] = field(default_factory=list)
+    """What the run was made of, where fiprof did not measure it; settings and cases are unknown then."""
+    ranges: list[str] = field(default_factory=list)
+    """NVTX ranges, ``NAME`` or ``DOMAIN@NAME`` (``*`` for any text), declared as cases: each time is an iteration."""
     fiprof: str = ""
     """Version of fiprof that wrote the manifest."""
     schema_version: int = SCHEMA_VERSION

@@ -1,6 +1,8 @@
-"""Raw files stored compressed: FILE.xz stands for FILE, and is read in its place.
+"""Raw files of a run that lie elsewhere than under their name: compressed, or outside the folder.
 
-Profilers' files shrink to a tenth or less; a packed run can be kept for years or committed to a repository.
+FILE.xz stands for FILE, and is read in its place: profilers' files shrink to a tenth or less, and a packed run can be
+kept for years or committed to a repository. An imported file that was linked is read where it lies, and only while it
+has the checksum that ``run.json`` gives: a run of somebody else's can make nobody read a file that he did not have.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import lzma
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +20,7 @@ from typing import BinaryIO
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
-from fiprof.model.manifest import FileEntry, read_manifest
+from fiprof.model.manifest import FileEntry, ImportedFile, read_manifest
 
 SUFFIX = ".xz"
 COPY_BYTES = 1 << 20
@@ -28,11 +31,41 @@ LARGEST_RATIO = 1000
 SMALLEST_LIMIT = 1 << 20
 XZ_MEMORY_BYTES = 256 << 20
 """Most that unpacking may take; ``xz -9`` needs 65 MiB."""
+_LINK_REMEDY = "put it back where it was, or import it again: fiprof import FILE"
 
 
 def exists(folder: Path, name: str) -> bool:
-    """Whether a raw file of a run folder is there, packed or not. Raises FiprofError where it is no regular file."""
+    """Whether a run folder has a raw file, packed or linked too. Raises FiprofError where it is no regular file."""
+    return _inside(folder, name) or _link(folder, name) is not None
+
+
+def _inside(folder: Path, name: str) -> bool:
     return confined.exists(folder, name) or confined.exists(folder, name + SUFFIX)
+
+
+def _link(folder: Path, name: str) -> ImportedFile | None:
+    """What the manifest says of a file that was linked; None where it was not."""
+    with contextlib.suppress(FiprofError):
+        return next((file for file in read_manifest(folder).imported if file.linked and file.path == name), None)
+    return None
+
+
+def _linked(file: ImportedFile) -> Path:
+    """Where a linked file lies. Raises FiprofError where it is gone, no regular file, or not what was imported."""
+    path = Path(file.source)
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(source, "rb") as opened:
+            status = os.fstat(source)
+            if not stat.S_ISREG(status.st_mode) or status.st_size != file.bytes:
+                raise FiprofError(f"{path} is not the file that was imported: its size differs", _LINK_REMEDY)
+            if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                raise FiprofError(f"{path} is not the file that was imported: its checksum differs", _LINK_REMEDY)
+    except OSError as error:
+        raise FiprofError(
+            f"{path}, which the run is linked to, cannot be read: {error.strerror}", _LINK_REMEDY
+        ) from error
+    return path
 
 
 @contextlib.contextmanager
@@ -42,8 +75,12 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
     Raises FiprofError where it is no regular file, the packed one is damaged or holds more than its run made, or the
     disk is too full to unpack it.
     """
-    if confined.exists(folder, name) or not confined.exists(folder, name + SUFFIX):
+    if confined.exists(folder, name):
         yield folder / name
+        return
+    if not confined.exists(folder, name + SUFFIX):
+        link = _link(folder, name)
+        yield _linked(link) if link else folder / name
         return
     with contextlib.ExitStack() as held:
         with file_errors(folder):
@@ -78,6 +115,9 @@ def _copy(folder: Path, name: str, target: Path) -> None:
 def checksum(folder: Path, name: str) -> str:
     """SHA-256 of a raw file's plain content. Raises as :func:`unpacked`, OSError."""
     digest = hashlib.sha256()
+    if link := None if _inside(folder, name) else _link(folder, name):
+        _linked(link)
+        return link.sha256
     if confined.exists(folder, name):
         with confined.open_file(folder, name) as plain:
             return hashlib.file_digest(plain, "sha256").hexdigest()  # type: ignore[arg-type]

@@ -40,6 +40,7 @@ class Missing(StrEnum):
     """Why a run has nothing of a tool."""
 
     NOT_ASKED = "not_asked"
+    NOT_IMPORTED = "not_imported"
     STEP_ENDED = "step_ended"
     STEP_SAID = "step_said"
     NOT_ENDED = "not_ended"
@@ -47,6 +48,8 @@ class Missing(StrEnum):
     NOT_STARTED_BECAUSE = "not_started_because"
     NO_TABLES = "no_tables"
     NO_KERNELS = "no_kernels"
+    NO_CASES = "no_cases"
+    """There are kernels, and nobody said which belong to which case."""
 
 
 class RunWarning(StrEnum):
@@ -299,7 +302,7 @@ class Run:
         if not (self.launches if there is None else there):
             raise FiprofError(
                 f"{self.manifest.name} has no {what}",
-                "fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has",
+                self.remedy("fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has"),
                 why=self.missing("ncu"),
             )
 
@@ -312,12 +315,12 @@ class Run:
     def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.
 
-        None where ncu did not see the case, or one of its launches lacks the quantity.
+        None where ncu did not see the case, or one of its launches lacks the quantity or belongs to no iteration.
         """
         totals: dict[int | None, list[float | None]] = defaultdict(list)
         for launch in self.launches_of(case):
             totals[launch.iteration].append(quantity(launch))
-        if not totals or any(value is None for values in totals.values() for value in values):
+        if not totals or None in totals or any(value is None for values in totals.values() for value in values):
             return None
         return median(sum(value for value in values if value is not None) for values in totals.values())
 
@@ -359,9 +362,22 @@ class Run:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
+    @property
+    def imported(self) -> bool:
+        """Whether it was made of files that fiprof did not measure."""
+        return bool(self.manifest.imported)
+
+    def remedy(self, collected: str) -> str:
+        """How to come by what the run lacks. collected: where fiprof measured it."""
+        if not self.imported:
+            return collected
+        return "profile the program again with it, and import that; fiprof show shows what this run has"
+
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""
         manifest = self.manifest
+        if self.imported and tool not in {file.tool_name for file in manifest.imported}:
+            return Finding(Missing.NOT_IMPORTED, {"tool": tool})
         if tool not in manifest.settings.get("tools", (tool,)):
             return Finding(Missing.NOT_ASKED, {"tool": tool})
         for action in manifest.actions:
@@ -372,9 +388,10 @@ class Run:
             action.step == EXPORTS.get(tool) for action in manifest.actions
         ):
             return Finding(Missing.NOT_ENDED, {"tool": tool, "reason": manifest.reason})
-        if not any(action.step.startswith(tool) for action in manifest.actions):
+        if not self.imported and not any(action.step.startswith(tool) for action in manifest.actions):
             kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
             return Finding(kind, {"tool": tool, "reason": manifest.reason})
         if self.has(FIRST_TABLES.get(tool, "")):
-            return Finding(Missing.NO_KERNELS, {"tool": tool})
+            there = self.imported and self.table(FIRST_TABLES[tool], ["device"]).num_rows
+            return Finding(Missing.NO_CASES if there else Missing.NO_KERNELS, {"tool": tool})
         return Finding(Missing.NO_TABLES, {"tool": tool, "run": str(self.path)})

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # Bytes. Past its limit Parquet writes every row's text in full, and kernel names are long.
 LARGEST_DICTIONARY = 64 << 20
 
+NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
+"""In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
+
 Kind = str
 """int64, int32, float64, string, bool, or category (a string stored once)."""
 
@@ -55,6 +58,8 @@ def _table(name: str, row: str, *columns: tuple[str, Kind, str], open_ended: boo
 
 _CASE = ("case", "category", "case id; null outside the fiprof ranges")
 _ITERATION = ("iteration", "int32", "iteration inside measure; null elsewhere")
+FILE = "file"
+_FILE = (FILE, "int32", "number of its file in a run that was imported from several, from 0; null in others")
 
 TABLES: dict[str, Table] = {
     table.name: table
@@ -74,6 +79,7 @@ TABLES: dict[str, Table] = {
             ("pid", "int32", "profiled process"),
             ("context", "int32", "CUDA context"),
             ("stream", "int32", "CUDA stream"),
+            _FILE,
             ("duration_ns", "float64", "gpu__time_duration.sum"),
             open_ended=True,
         ),
@@ -138,12 +144,17 @@ TABLES: dict[str, Table] = {
             ("block", "category", "threads of a block, e.g. 384x1x1"),
             ("registers", "int32", "registers of a thread"),
             ("shared_bytes", "int64", "static and dynamic shared memory of a block"),
-            ("graph_node", "int64", "CUDA graph node; null outside graphs"),
+            ("graph_node", "int64", "CUDA graph node; 0 for a graph that was traced whole; null outside graphs"),
             ("phase", "category", "setup, warmup or measure; null outside the fiprof ranges"),
             _CASE,
             _ITERATION,
-            ("launch_call_ns", "int64", "duration of the CUDA call that launched it; null where it was not traced"),
+            (
+                "launch_call_ns",
+                "int64",
+                "duration of the CUDA call that launched it; null where not traced, and for further nodes of a graph",
+            ),
             ("correlation", "int64", "of the launch call, unique with pid"),
+            _FILE,
         ),
         _table(
             "ranges",
@@ -158,6 +169,7 @@ TABLES: dict[str, Table] = {
             ("pid", "int32!", "process"),
             ("tid", "int32!", "thread"),
             ("payload", "category", "JSON of what the program gave with it; null where it was not exported"),
+            _FILE,
         ),
         _table(
             "api",
@@ -169,6 +181,7 @@ TABLES: dict[str, Table] = {
             ("tid", "int32!", "thread"),
             ("correlation", "int64", "unique with pid"),
             ("status", "int32", "the call's return value, 0 is success"),
+            _FILE,
         ),
         _table(
             "copies",
@@ -184,6 +197,7 @@ TABLES: dict[str, Table] = {
             _CASE,
             _ITERATION,
             ("correlation", "int64", "of the call, unique with pid"),
+            _FILE,
         ),
         _table(
             "memory",
@@ -195,6 +209,7 @@ TABLES: dict[str, Table] = {
             ("pid", "int32!", "process"),
             ("total_bytes", "int64!", "this process's device memory on this GPU after the event"),
             ("address", "int64", "device address"),
+            _FILE,
         ),
         _table(
             "gpu_metrics",
@@ -203,6 +218,7 @@ TABLES: dict[str, Table] = {
             ("device", "int32", "GPU"),
             ("metric", "category", "nsys's name, e.g. Tensor Active / FP16 Active [Throughput %]"),
             ("value", "float64", "percent, or the unit that the name gives"),
+            _FILE,
         ),
         _table(
             "processes",
@@ -214,6 +230,7 @@ TABLES: dict[str, Table] = {
             ("gpu", "category", "name of the GPU"),
             ("uuid", "category", "of the GPU"),
             ("rank", "int32", "of the process in its job, by its environment; null where that does not say"),
+            _FILE,
         ),
         _table(
             "diagnostics",
@@ -221,6 +238,7 @@ TABLES: dict[str, Table] = {
             ("time_ns", "int64", "since the trace began"),
             ("severity", "category", "Information, Warning or Error"),
             ("text", "string", "its words"),
+            _FILE,
         ),
         _table(
             "checks",
@@ -266,7 +284,7 @@ def table_path(folder: Path, name: str) -> Path:
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
     """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
-    declared = schema(name)
+    declared, table = schema(name), _with_file(name, table)
     missing = [column for column in declared.names if column not in table.column_names]
     extra = [column for column in table.column_names if column not in declared.names]
     if missing or (extra and not TABLES[name].open_ended):
@@ -288,7 +306,16 @@ def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
     """
     declared = schema(name)
     with _parquet(folder, name, declared) as file:
-        yield lambda piece: file.write_table(piece.select(declared.names).cast(declared))
+        yield lambda piece: file.write_table(_with_file(name, piece).select(declared.names).cast(declared))
+
+
+def _with_file(name: str, table: pa.Table) -> pa.Table:
+    """The table with the column FILE where its kind has one."""
+    import pyarrow as pa
+
+    if FILE not in schema(name).names or FILE in table.column_names:
+        return table
+    return table.append_column(FILE, pa.nulls(table.num_rows, pa.int32()))
 
 
 @contextlib.contextmanager

@@ -115,10 +115,11 @@ def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) ->
 
 
 def _iterations(measured: pa.Table) -> dict[str, list[float]]:
-    """Case id -> kernel time of each iteration in µs, in their order."""
+    """Case id -> kernel time of each iteration in µs, in their order; kernels outside of iterations are of none."""
     totals: dict[str, list[tuple[int, float]]] = {}
     for case, iteration, total_ns in _grouped(measured, ["case", "iteration"], "sum"):
-        totals.setdefault(case, []).append((-1 if iteration is None else iteration, total_ns / 1e3))
+        if iteration is not None:
+            totals.setdefault(case, []).append((iteration, total_ns / 1e3))
     return {case: [total_us for _, total_us in sorted(pairs)] for case, pairs in totals.items()}
 
 

@@ -28,7 +28,7 @@ PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
 RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
-TOOL_FILES = frozenset(Path(name).name for name in (NSYS_REPORT, NCU_REPORT))
+TOOL_SUFFIXES = frozenset(Path(name).suffix for name in (NSYS_REPORT, NCU_REPORT))
 """What tools write in formats of their own, and cannot be cleared of an environment."""
 OWNER = ".owner"
 """Locked by the process that fills the folder."""
@@ -182,7 +182,7 @@ def _rename(made: Path, target: Path) -> None:
 
 def file_entry(folder: Path, path: Path) -> FileEntry:
     """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
-    private = path.name in TOOL_FILES and redaction.holds_environment(path)
+    private = path.suffix in TOOL_SUFFIXES and redaction.holds_environment(path)
     if private:
         path.chmod(0o600)
     with open(path, "rb") as file:

@@ -96,6 +96,8 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
     Raises FiprofError when the source is no run.
     """
     archived = read_manifest(source)
+    if archived.imported:
+        raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
     folder = archive.create(archived.name.split("-", 2)[-1])
     journal = Journal(folder)

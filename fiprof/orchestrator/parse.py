@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
+import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +17,9 @@ from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch
 from fiprof.model import packing
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import read_manifest
+from fiprof.parsers import several
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
@@ -25,6 +28,13 @@ if TYPE_CHECKING:
 
 NSYS_TABLES = frozenset({"kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics"})
 NCU_TABLES = frozenset({"launches", "metrics", "stalls", "rules", "hotspots"})
+
+READABLE: tuple[Page, ...] = ("raw", "details")
+"""Pages of ncu that can be read by themselves."""
+PARSED = (".sqlite", ".csv", ".ncu-rep")
+NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
+ALIGNED = "the traces lie on one axis of time by when their sessions began (UTC): between machines, clocks differ"
+NOT_ALIGNED = "the traces' times are each since its own start: not all of them say when their sessions began"
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -43,12 +53,67 @@ class Parsed:
     """A tool whose output could not be read; the other's tables are made all the same."""
 
 
+def numbers(folder: Path, name: str) -> list[int]:
+    """Which files of a kind a run has: 0, and in an imported run further ones."""
+    found = itertools.takewhile(lambda number: packing.exists(folder, numbered(name, number)), itertools.count())
+    return list(found)
+
+
+def declared_ranges(folder: Path) -> list[str]:
+    """NVTX ranges that the run's manifest declares to be cases; none where it cannot be read."""
+    with contextlib.suppress(FiprofError):
+        return read_manifest(folder).ranges
+    return []
+
+
 def parse_nsys(folder: Path, out: Path) -> NsysSummary:
-    """nsys/trace.sqlite -> NSYS_TABLES, into the folder ``out``."""
+    """nsys/trace.sqlite, and what an imported run has beside it -> NSYS_TABLES, into the folder ``out``."""
     from fiprof.parsers import nsys
 
-    with packing.unpacked(folder, NSYS_SQLITE) as sqlite, file_errors(folder / TABLES):
-        return nsys.parse(sqlite, out)
+    declared = declared_ranges(folder)
+
+    def parse(number: int, into: Path) -> NsysSummary:
+        with packing.unpacked(folder, numbered(NSYS_SQLITE, number)) as sqlite, file_errors(folder / TABLES):
+            return nsys.parse(sqlite, into, declared=declared)
+
+    if len(found := numbers(folder, NSYS_SQLITE)) < 2:
+        return parse(0, out)
+    with scratch(out) as parts:
+        summaries = [parse(number, parts / str(number)) for number in found]
+        starts = [summary.session_start_ns for summary in summaries]
+        known = [start for start in starts if start is not None]
+        if twice := next((start for start in known if known.count(start) > 1), None):
+            same = " and ".join(numbered(NSYS_SQLITE, number) for number in found if starts[number] == twice)
+            raise FiprofError(f"{folder}: {same} are the same trace", "import it once")
+        aligned = len(known) == len(starts)
+        shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
+        with file_errors(folder / TABLES):
+            several.join(
+                [several.Part(parts / str(number), shift) for number, shift in zip(found, shifts, strict=True)],
+                sorted(NSYS_TABLES),
+                out,
+            )
+    return dataclasses.replace(
+        summaries[0],
+        rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},
+        missing=_of_files(NSYS_SQLITE, [summary.missing for summary in summaries]),
+        warnings=(
+            *_of_files(NSYS_SQLITE, [summary.warnings for summary in summaries]),
+            ALIGNED if aligned else NOT_ALIGNED,
+        ),
+        session_start_ns=min(known, default=None),
+        nvtx_incompatible=any(summary.nvtx_incompatible for summary in summaries),
+    )
+
+
+def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What is to be said about several files of a kind, each sentence once: with the file unless it holds for all."""
+    every = dict.fromkeys(sentence for of_file in sentences for sentence in of_file)
+    of = {text: [number for number, of_file in enumerate(sentences) if text in of_file] for text in every}
+    return tuple(
+        text if len(files) == len(sentences) else f"{', '.join(numbered(name, number) for number in files)}: {text}"
+        for text, files in of.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -81,16 +146,42 @@ def trace_contents(out: Path) -> TraceContents:
 
 def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
+    if len(found := profiles(folder)) < 2:
+        return _parse_ncu(folder, 0, out)
+    with scratch(out) as parts:
+        summaries = [_parse_ncu(folder, number, parts / str(number)) for number in found]
+        with file_errors(folder / TABLES):
+            several.join([several.Part(parts / str(number)) for number in found], sorted(NCU_TABLES), out)
+    return dataclasses.replace(
+        summaries[0],
+        launches=sum(summary.launches for summary in summaries),
+        metrics=max(summary.metrics for summary in summaries),
+        missing=_of_files("ncu/profile.ncu-rep", [summary.missing for summary in summaries]),
+    )
+
+
+def profiles(folder: Path) -> list[int]:
+    """The numbers of ncu's reports that a run has, in whatever form."""
+    return sorted({number for name in NCU_FORMS for number in numbers(folder, name)})
+
+
+def _parse_ncu(folder: Path, number: int, out: Path) -> NcuSummary:
     from fiprof.parsers import ncu
 
-    if not packing.exists(folder, NCU_PAGES["raw"]):
-        with packing.unpacked(folder, NCU_REPORT) as report, file_errors(folder / TABLES):
-            return ncu.parse_report(report, out)
+    declared = declared_ranges(folder)
     with contextlib.ExitStack() as files:
-        pages = {page: files.enter_context(packing.unpacked(folder, path)) for page, path in NCU_PAGES.items()}
-        optional = {page: pages[page] if pages[page].exists() else None for page in ("details", "source")}
+
+        def file(name: str) -> Path | None:
+            path = numbered(name, number)
+            return files.enter_context(packing.unpacked(folder, path)) if packing.exists(folder, path) else None
+
         with file_errors(folder / TABLES):
-            return ncu.parse(pages["raw"], out, **optional)
+            details, source = file(NCU_PAGES["details"]), file(NCU_PAGES["source"])
+            if raw := file(NCU_PAGES["raw"]):
+                return ncu.parse(raw, out, details=details, source=source, declared=declared)
+            if (report := file(NCU_REPORT)) or not details:
+                return ncu.parse_report(report or folder / NCU_REPORT, out, declared=declared)
+            return ncu.parse_details(details, out, source=source, declared=declared)
 
 
 def parse_checks(folder: Path, out: Path) -> None:
@@ -114,7 +205,7 @@ def parse_all(folder: Path) -> Parsed:
     sources: list[Callable[[Path, Path], NsysSummary | NcuSummary]] = []
     if packing.exists(folder, NSYS_SQLITE):
         sources.append(parse_nsys)
-    if packing.exists(folder, NCU_PAGES["raw"]) or packing.exists(folder, NCU_REPORT):
+    if profiles(folder):
         sources.append(parse_ncu)
     if not has_raw_files(folder):
         raise FiprofError(
@@ -144,8 +235,8 @@ def _changed(folder: Path) -> Iterator[str]:
     with contextlib.suppress(FiprofError):
         actions = read_manifest(folder).actions
         made = {entry.path: entry.sha256 for action in actions for entry in action.files}
-        for name in (NSYS_SQLITE, *NCU_PAGES.values(), NCU_REPORT):
-            if name in made and packing.exists(folder, name):
+        for name in made:
+            if Path(name).suffix in PARSED and packing.exists(folder, name):
                 with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
                     if packing.checksum(folder, name) != made[name]:
                         yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
@@ -156,7 +247,8 @@ def _of_another_run(folder: Path, out: Path) -> Iterator[str]:
     from fiprof.model import tables
 
     with contextlib.suppress(FiprofError):
-        known = {case.id for case in read_manifest(folder).cases}
+        manifest = read_manifest(folder)
+        known = {case.id for case in manifest.cases} | set(manifest.ranges)
         for table, source in (("kernels", NSYS_SQLITE), ("launches", NCU_PAGES["raw"])):
             if tables.table_path(out, table).exists():
                 foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - {None} - known
@@ -168,13 +260,13 @@ def whole(folder: Path) -> bool:
     """Whether a run has the tables of every export that it has, and any at all."""
     there = {path.stem for path in (folder / TABLES).glob("*.parquet")}
     expected = set(NSYS_TABLES if packing.exists(folder, NSYS_SQLITE) else ())
-    expected |= NCU_TABLES if packing.exists(folder, NCU_PAGES["raw"]) else frozenset()
+    expected |= NCU_TABLES if any(packing.exists(folder, NCU_PAGES[page]) for page in READABLE) else frozenset()
     return bool(there) and expected <= there
 
 
 def has_raw_files(folder: Path) -> bool:
     """Whether the run has anything to parse."""
-    return any(packing.exists(folder, path) for path in (NSYS_SQLITE, NCU_PAGES["raw"], NCU_REPORT))
+    return packing.exists(folder, NSYS_SQLITE) or bool(profiles(folder))
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import short_name
-from fiprof.parsers.ncu_details import read_rules
+from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
 from fiprof.parsers.ncu_profile import Profile
 from fiprof.parsers.ncu_raw import read_raw
 from fiprof.parsers.ncu_source import read_hotspots
@@ -34,29 +35,50 @@ class NcuSummary:
     """Sentences about pages, tables and columns of ``metrics.py`` that the report does not have."""
 
 
-def parse(raw: Path, out: Path, *, details: Path | None = None, source: Path | None = None) -> NcuSummary:
+def parse(
+    raw: Path,
+    out: Path,
+    *,
+    details: Path | None = None,
+    source: Path | None = None,
+    declared: Sequence[str] = (),
+) -> NcuSummary:
     """Read ncu's pages, exported as CSV, and write the five tables into the folder ``out``.
 
     raw: ``--page raw --print-units base``. details: ``--page details``. source: ``--page source --print-source sass``.
+    declared: NVTX ranges that are cases.
     A page that is not given, or cannot be read, leaves its table empty and a sentence in ``missing``.
     Raises FiprofError where the raw page cannot be read; then no table is written.
     """
     profile = read_raw(raw)
-    missing = []
-    found = {}
-    for name, page, read in (("rules", details, read_rules), ("hotspots", source, read_hotspots)):
-        found[name] = tables.empty(name)
-        if page is None:
-            missing.append(f"{name}: ncu's {'details' if name == 'rules' else 'source'} page was not exported")
-            continue
-        try:
-            found[name] = read(page, profile)
-        except FiprofError as error:
-            missing.append(f"{name}: {error.message}")
-    return write_tables(profile, out, rules=found["rules"], hotspots=found["hotspots"], missing=missing)
+    missing: list[str] = []
+    rules = _page("rules", details, read_rules, profile, missing)
+    hotspots = _page("hotspots", source, read_hotspots, profile, missing)
+    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=missing, declared=declared)
 
 
-def parse_report(report: Path, out: Path) -> NcuSummary:
+def parse_details(details: Path, out: Path, *, source: Path | None = None, declared: Sequence[str] = ()) -> NcuSummary:
+    """The same tables from a details page alone, the metrics as it shows them. Raises FiprofError as :func:`parse`."""
+    profile, rules = read_details(details)
+    missing = [f"launches: {ROUNDED}"]
+    hotspots = _page("hotspots", source, read_hotspots, profile, missing)
+    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=missing, declared=declared)
+
+
+def _page(
+    table: str, page: Path | None, read: Callable[[Path, Profile], pa.Table], profile: Profile, missing: list[str]
+) -> pa.Table:
+    """The table of a page that may be missing or unreadable: empty then, and a sentence more in ``missing``."""
+    try:
+        if page is not None:
+            return read(page, profile)
+        missing.append(f"{table}: ncu's {'details' if table == 'rules' else 'source'} page was not exported")
+    except FiprofError as error:
+        missing.append(f"{table}: {error.message}")
+    return tables.empty(table)
+
+
+def parse_report(report: Path, out: Path, *, declared: Sequence[str] = ()) -> NcuSummary:
     """The same tables from the ``.ncu-rep`` itself, read by NVIDIA's package ncu-report.
 
     Raises FiprofError where the package is not installed or cannot read the file; then no table is written.
@@ -64,15 +86,17 @@ def parse_report(report: Path, out: Path) -> NcuSummary:
     from fiprof.parsers.ncu_rep import read_report
 
     profile, rules, hotspots = read_report(report)
-    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=[])
+    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=[], declared=declared)
 
 
-def write_tables(profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.Table, missing: list[str]) -> NcuSummary:
+def write_tables(
+    profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.Table, missing: list[str], declared: Sequence[str]
+) -> NcuSummary:
     """Write all five tables. missing: sentences to put before those about the metrics."""
     stalls = stalls_table(profile)
     out.mkdir(parents=True, exist_ok=True)
     for name, table in (
-        ("launches", launches_table(profile)),
+        ("launches", launches_table(profile, declared)),
         ("metrics", metrics_table(profile)),
         ("stalls", stalls),
         ("rules", rules),
@@ -88,17 +112,18 @@ def write_tables(profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.T
     return NcuSummary(launches=len(profile.launches), metrics=len(profile.metrics), missing=tuple(missing))
 
 
-def launches_table(profile: Profile) -> pa.Table:
+def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
     """The table ``launches``: who each launch is, and each metric of ``metrics.py``, null where not collected."""
     import numpy as np
     import pyarrow as pa
 
     launches = profile.launches
+    scopes = [launch.scope(declared) for launch in launches]
     kernels = {name: short_name(name) for name in {launch.kernel_full for launch in launches}}
     columns: dict[str, list[object]] = {
         "launch": [launch.id for launch in launches],
-        "case": [launch.case for launch in launches],
-        "iteration": [launch.iteration for launch in launches],
+        "case": [case for case, _ in scopes],
+        "iteration": [iteration for _, iteration in scopes],
         "kernel": [kernels[launch.kernel_full] for launch in launches],
         "kernel_full": [launch.kernel_full for launch in launches],
         "grid": [launch.grid for launch in launches],

@@ -84,11 +84,11 @@ def numbers_and_texts(columns: Sequence[pa.StringArray]) -> tuple[NDArray[np.flo
         others = pc.indices_nonzero(pc.and_(cells.is_valid(), numbers.is_null()))
         for place, text in zip(others.to_pylist(), cells.take(others).to_pylist(), strict=True):
             column, row = divmod(first * rows + place, rows)
-            number = _number(text)
-            if number is None:
+            value = number(text)
+            if value is None:
                 texts[column][row] = text
             else:
-                values[column, row] = number
+                values[column, row] = value
     return values, texts
 
 
@@ -104,7 +104,7 @@ def _numbers(digits: pa.StringArray) -> pa.DoubleArray:
 
 
 @functools.lru_cache(maxsize=1024)
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
     """A number in a spelling that Arrow does not read, such as ``inf``; None for text."""
     try:
         return float(text.replace(",", ""))

@@ -8,18 +8,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
+from fiprof.parsers.names import short_name
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DOMAIN = "fiprof"
 SAMPLED = "smsp__pcsamp_"
 """How the names of ncu's counts of warp samples begin."""
+DURATION = "gpu__time_duration.sum"
 MEASURE = "measure"
 _ITERATION = re.compile(r"iter (\d{1,9})")
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
 # name once more. It may hold colons itself; that it comes twice says where it ends.
-_RANGE = re.compile(rf"{DOMAIN}:(?P<name>.*)(?::[^:]*){{5}}:(?P=name)", re.DOTALL)
+_RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?::[^:]*){5}:(?P=name)", re.DOTALL)
+DEFAULT_DOMAIN = "<default domain>"
+"""How ncu calls NVTX's own."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +39,8 @@ class Launch:
     """Blocks, e.g. ``132x1x1``."""
     block: str
     """Threads of a block, e.g. ``384x1x1``."""
-    ranges: tuple[str, ...] = ()
-    """Push/pop ranges of the domain ``fiprof`` around it, outermost first."""
+    ranges: tuple[tuple[str, str], ...] = ()
+    """Push/pop ranges around it, domain (empty for the default one) and name, outermost first in each domain."""
     pid: int | None = None
     context: int | None = None
     stream: int | None = None
@@ -43,20 +48,22 @@ class Launch:
     cc: str | None = None
     """Compute capability, e.g. ``9.0``."""
 
-    @property
-    def case(self) -> str | None:
-        """The case: the range inside ``measure``; None outside."""
-        return self._inside_measure[0] if self._inside_measure else None
+    def scope(self, declared: Sequence[str] = ()) -> tuple[str | None, int | None]:
+        """Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range.
 
-    @property
-    def iteration(self) -> int | None:
-        """i of the innermost range ``iter <i>`` inside the case; None where there is none."""
-        found = [int(match[1]) for name in self._inside_measure[1:] if (match := _ITERATION.fullmatch(name))]
-        return found[-1] if found else None
+        ncu does not tell how often a range has been, so that a declared one has no iteration. None where there is none.
+        """
+        for domain, name in reversed(self.ranges):
+            if case := case_of(domain, name, declared):
+                return case, None
+        inside = self._inside_measure
+        found = [int(match[1]) for name in inside[1:] if (match := _ITERATION.fullmatch(name))]
+        return (inside[0] if inside else None), (found[-1] if found else None)
 
     @property
     def _inside_measure(self) -> tuple[str, ...]:
-        return self.ranges[self.ranges.index(MEASURE) + 1 :] if MEASURE in self.ranges else ()
+        own = tuple(name for domain, name in self.ranges if domain == FIPROF_DOMAIN)
+        return own[own.index(MEASURE) + 1 :] if MEASURE in own else ()
 
 
 @dataclass(frozen=True)
@@ -78,19 +85,28 @@ class Profile:
     """What ncu wrote and cannot have measured, a sentence each."""
 
     @classmethod
-    def sound(cls, *, values: NDArray[np.float64], metrics: tuple[str, ...], **others: Any) -> Profile:
-        """A profile without infinities, and without negative or broken counts of samples: those become NaN."""
+    def sound(
+        cls, *, launches: tuple[Launch, ...], values: NDArray[np.float64], metrics: tuple[str, ...], **others: Any
+    ) -> Profile:
+        """A profile without infinities, and without negative or broken counts of samples: those become NaN.
+
+        A launch that ncu failed on has no value but those of its shape and its GPU; it is named.
+        """
         import numpy as np
 
         counts = np.array([name.startswith(SAMPLED) for name in metrics], bool)[:, None]
         with np.errstate(invalid="ignore"):
-            unsound = np.isinf(values) | (counts & ((values < 0) | (values != np.floor(values)) & ~np.isnan(values)))
+            unsound = np.isinf(values) | (counts & ((values < 0) | (np.abs(values - np.rint(values)) > 1e-9 * values)))
             unsound |= counts & (values >= 2.0**63)
         rows = np.flatnonzero(unsound.any(axis=1))
         values[unsound] = np.nan
         names = ", ".join(metrics[row] for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
-        left_out = (f"values that no launch has are left out: {names}",) if len(rows) else ()
-        return cls(values=values, metrics=metrics, left_out=left_out, **others)
+        left_out = [f"values that no launch has are left out: {names}"] if len(rows) else []
+        if DURATION in metrics:
+            untimed = np.flatnonzero(np.isnan(values[metrics.index(DURATION)]))
+            failed = [f"{launches[place].id} ({short_name(launches[place].kernel_full)})" for place in untimed]
+            left_out += [f"ncu failed on launch {each}: it has no duration" for each in failed]
+        return cls(launches=launches, values=values, metrics=metrics, left_out=tuple(left_out), **others)
 
     def of(self, metric: str) -> NDArray[np.float64] | None:
         """A metric's value for each launch; None where the report has no such metric."""
@@ -102,13 +118,17 @@ class Profile:
         return {name: i for i, name in enumerate(self.metrics)}
 
 
-def ranges_of(cell: str) -> tuple[str, ...]:
-    """The ``fiprof`` ranges in a cell of the column for push/pop ranges, outermost first.
+def ranges_of(cell: str) -> tuple[tuple[str, str], ...]:
+    """The ranges in a cell of the column for push/pop ranges, as ``Launch.ranges``.
 
-    ``7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"  "fiprof:iter 0:…:iter 0"`` -> ``("measure", "iter 0")``
+    ``7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"  …`` -> ``(("fiprof", "measure"), …)``
     """
     found = (_RANGE.fullmatch(text) for text in re.findall(r'"(.*?)"(?=\s|$)', cell, re.DOTALL))
-    return tuple(match["name"] for match in found if match)
+    return tuple((plain_domain(match["domain"]), match["name"]) for match in found if match)
+
+
+def plain_domain(name: str) -> str:
+    return "" if name == DEFAULT_DOMAIN else name
 
 
 def dimensions(cell: str) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fiprof.errors import FiprofError
+from fiprof.model.metrics import METRICS
 from fiprof.parsers.ncu_cells import NO_VALUE, numbers_and_texts, text_columns
 from fiprof.parsers.ncu_csv import Page, read_page
 from fiprof.parsers.ncu_profile import Launch, Profile, dimensions, ranges_of
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Made = TypeVar("Made")
+_NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
+_CHECKED_ROWS = 100
+"""Launches in which the format of numbers is looked at: a page has one."""
+_IDENTITY_METRICS = {
+    "Device": "launch__device_id",
+    "Context": "launch__context_id",
+    "Stream": "launch__stream_id",
+}
+"""Column that says which launch a row is -> ncu's metric of the same."""
 
 _HEADER = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
@@ -86,7 +96,10 @@ def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: S
             f"{page.path} has launches and no metrics: the sections or metrics asked for do not exist",
             "ncu --list-sections and --query-metrics name what there is",
         )
-    launches = _launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
+    found_launches = launches(page, {name: column.to_pylist() for name, column in identity.items()}, len(columns[0]))
+    for name, unit in zip(metrics, found, strict=True):
+        if unit or name in _NUMBERS:
+            page.check_numbers(metrics[name].slice(0, _CHECKED_ROWS).to_pylist())
     values, texts = numbers_and_texts(list(metrics.values()))
     bases = [to_base(unit) for unit in found]
     for row, base in zip(values, bases, strict=True):
@@ -94,7 +107,7 @@ def _profile(page: Page, header: Sequence[str], units: Sequence[str], columns: S
             row *= base[1]
     names = tuple(metrics)
     return Profile.sound(
-        launches=launches,
+        launches=found_launches,
         metrics=names,
         units=tuple(unit if base is None else base[0] for unit, base in zip(found, bases, strict=True)),
         values=values,
@@ -107,8 +120,8 @@ def _is_metric(name: str) -> bool:
     return name not in _IDENTITY and " " not in name and ":" not in name
 
 
-def _launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int) -> tuple[Launch, ...]:
-    """columns: those that say which launch a row is. count: how many rows there are."""
+def launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int) -> tuple[Launch, ...]:
+    """The launches of a page. columns: those that say which launch a row is. count: how many rows there are."""
     nothing = [None] * count
 
     def cells(*names: str, made: Callable[[str], Made]) -> list[Made]:
@@ -173,14 +186,39 @@ def _read_transposed(page: Page) -> Profile:
     header, units, columns = [], [], []
     for label, *cells in rows:
         match = _METRIC_ROW.fullmatch(label)
-        header.append(match["name"] if match else label)
+        header.append(match["name"] if match else label.partition(" [")[0])
         units.append(match["unit"] or "" if match else "")
         cells = [cell.partition("{")[0].strip() for cell in cells] if match else cells
         columns.append(pa.array([None if cell in NO_VALUE else cell for cell in cells], pa.string()))
-    if "ID" not in header:
-        header, units = ["ID", *header], ["", *units]
-        columns.insert(0, pa.array(map(str, range(len(columns[0])))))
+    for name, own in _viewers_own(dict(zip(header, columns, strict=True)), len(rows[0]) - 1):
+        header, units, columns = [name, *header], ["", *units], [pa.array(own, pa.string()), *columns]
     return _profile(page, header, units, columns)
+
+
+def _viewers_own(columns: Mapping[str, pa.StringArray], count: int) -> Iterator[tuple[str, list[str | None]]]:
+    """The columns of the tool's page that the viewer has under other names; the launches in order where it has no ID.
+
+    The process is ``[1355440] python3.12``. count: how many launches there are.
+    """
+
+    def cells(name: str) -> list[str | None]:
+        return columns[name].to_pylist() if name in columns else [None] * count
+
+    if "ID" not in columns:
+        yield "ID", [str(number) for number in range(count)]
+    if "Process ID" not in columns:
+        yield (
+            "Process ID",
+            [match and match[1] for match in map(re.compile(r"\[(\d+)\]").match, map(str, cells("Process")))],
+        )
+    for name, metric in _IDENTITY_METRICS.items():
+        if name not in columns:
+            yield name, cells(metric)
+    if "CC" not in columns:
+        parts = zip(
+            *(cells(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")), strict=True
+        )
+        yield "CC", [None if None in (major, minor) else f"{major}.{minor}" for major, minor in parts]
 
 
 def _not_raw(page: Page) -> FiprofError:

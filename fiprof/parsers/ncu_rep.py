@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.ncu_details import Rule, rules_table
-from fiprof.parsers.ncu_profile import DOMAIN, Launch, Profile
+from fiprof.parsers.ncu_profile import Launch, Profile, plain_domain
 from fiprof.parsers.ncu_source import Instruction, hotspots_table
 from fiprof.parsers.ncu_stalls import not_issued_metrics, sampled_metrics
 from fiprof.parsers.ncu_units import to_base
@@ -85,7 +85,8 @@ def _launch(number: int, action: Action) -> Launch:
         return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 31 else None
 
     def dimensions(prefix: str) -> str:
-        return "x".join(str(integer(f"launch__{prefix}_dim_{axis}") or 1) for axis in "xyz")
+        found = [integer(f"launch__{prefix}_dim_{axis}") for axis in "xyz"]
+        return "x".join(map(str, found)) if None not in found else ""
 
     capability = [integer(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
     return Launch(
@@ -101,10 +102,10 @@ def _launch(number: int, action: Action) -> Launch:
     )
 
 
-def _ranges(action: Action) -> tuple[str, ...]:
+def _ranges(action: Action) -> tuple[tuple[str, str], ...]:
     state = action.nvtx_state()
     domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []
-    return next((tuple(domain.push_pop_ranges()) for domain in domains if domain.name() == DOMAIN), ())
+    return tuple((plain_domain(domain.name()), name) for domain in domains for name in domain.push_pop_ranges())
 
 
 def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:

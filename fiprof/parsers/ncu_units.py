@@ -43,7 +43,7 @@ def to_base(unit: str) -> tuple[str, float] | None:
     """The base unit and the factor that brings values to it; None for a unit that is not known.
 
     ``Mbyte`` -> ``("byte", 1e6)``, ``us`` -> ``("ns", 1e3)``, ``Kbyte/s`` -> ``("byte/s", 1e3)``, ``cycle/nsecond`` ->
-    ``("hz", 1e9)``. A count's unit is empty.
+    ``("hz", 1e9)``, ``%/Kbyte`` -> ``("%/byte", 1e3)``. A count's unit is empty.
     """
     if not unit:
         return "", 1.0
@@ -55,7 +55,8 @@ def to_base(unit: str) -> tuple[str, float] | None:
         base = f"{above[0]}/s"
         return ("hz" if base == "cycle/s" else base), above[1] * (1e9 / _TIMES[denominator])
     below = _thing(denominator)
-    return below and (f"{above[0]}/{below[0]}", above[1] / below[1])
+    # ncu prints 5,022 %/byte as 5.022 %/Kbyte: its prefix is the whole value's.
+    return below and (f"{above[0]}/{below[0]}", above[1] * below[1])
 
 
 def _thing(unit: str) -> tuple[str, float] | None:

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.files import scratch
 from fiprof.model import tables
+from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
 from fiprof.parsers.nsys_export import Export, Field, column, in_order
-from fiprof.parsers.nsys_kernels import KERNEL, write_kernels
+from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, write_kernels
 from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
 from fiprof.parsers.nsys_processes import write_processes
-from fiprof.parsers.nsys_ranges import FIPROF_DOMAIN, Range, Scopes, as_table, read_ranges
+from fiprof.parsers.nsys_ranges import Range, Scopes, as_table, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
-NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
 WITHOUT_RANGES = "kernels have no phase, case or iteration"
-GPU_METRICS, GRAPH_TRACE = "GPU_METRICS", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+GPU_METRICS = "GPU_METRICS"
+SESSION_START = "TARGET_INFO_SESSION_START_TIME"
 CONSEQUENCES = {
     KERNEL: "the trace holds no kernels",
     RUNTIME: "kernels have no launch call, phase, case or iteration",
@@ -66,13 +67,16 @@ class NsysSummary:
     """Tables and columns that matter and that the export does not have, a sentence each."""
     warnings: tuple[str, ...]
     """What makes the tables doubtful or short, a sentence each."""
+    session_start_ns: int | None
+    """When the session began, UTC since 1970; None where the export does not say."""
     nvtx_incompatible: bool
     """nsys said that it cannot read this program's NVTX ranges (nsys up to 2024.2 with nvtx 0.2.13 or later)."""
 
 
-def parse(sqlite: Path, out: Path) -> NsysSummary:
+def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSummary:
     """Write the tables into the folder ``out``, all of them or none; empty where the export has nothing.
 
+    declared: NVTX ranges that are cases.
     Raises FiprofError where the file is missing, locked, damaged, cut short or no nsys export.
     """
     import pyarrow as pa
@@ -81,7 +85,7 @@ def parse(sqlite: Path, out: Path) -> NsysSummary:
         out.mkdir(parents=True, exist_ok=True)
         with scratch(out) as folder:
             try:
-                summary = _write_tables(export, folder)
+                summary = _write_tables(export, folder, declared)
             except (pa.ArrowException, OverflowError) as error:  # numbers that no trace has
                 raise export.damaged(error) from error
             for name in summary.rows:
@@ -89,12 +93,12 @@ def parse(sqlite: Path, out: Path) -> NsysSummary:
     return summary
 
 
-def _write_tables(export: Export, folder: Path) -> NsysSummary:
+def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> NsysSummary:
     ranges = read_ranges(export)
     diagnostics = _read_diagnostics(export)
     tables.write(folder, "ranges", as_table(ranges))
     tables.write(folder, "diagnostics", diagnostics)
-    api_rows, calls = write_api(export, folder, Scopes(ranges))
+    api_rows, calls = write_api(export, folder, Scopes(ranges, declared))
     rows = {
         "kernels": write_kernels(export, folder, calls),
         "ranges": len(ranges),
@@ -105,22 +109,27 @@ def _write_tables(export: Export, folder: Path) -> NsysSummary:
         "processes": write_processes(export, folder),
         "diagnostics": diagnostics.num_rows,
     }
-    incompatible = any(NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
+    incompatible = any(tables.NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
     return NsysSummary(
         schema_version=export.schema_version,
         rows=rows,
-        missing=(*_absent_tables(export, ranges), *export.absent_columns),
+        missing=(*_absent_tables(export, ranges, declared), *export.absent_columns),
         warnings=tuple(_warnings(export, incompatible)),
+        session_start_ns=next((start for (start,) in export.rows(SESSION_START, "utcEpochNs")), None),
         nvtx_incompatible=incompatible,
     )
 
 
-def _absent_tables(export: Export, ranges: list[Range]) -> Iterator[str]:
+def _absent_tables(export: Export, ranges: list[Range], declared: Sequence[str]) -> Iterator[str]:
     for table, consequence in CONSEQUENCES.items():
         if not export.has(table):
             yield f"no {table}: {consequence}"
-    if ranges and not any(found.domain == FIPROF_DOMAIN for found in ranges):
+    if ranges and not declared and not any(found.domain == FIPROF_DOMAIN for found in ranges):
         yield f"no NVTX domain {FIPROF_DOMAIN}: {WITHOUT_RANGES}"
+    for name in declared:
+        kinds = {found.kind for found in ranges if case_of(found.domain, found.name, [name])}
+        if kinds and "push_pop" not in kinds:
+            yield f"the range {name} is of start and end, not of push and pop: it belongs to no thread and is no case"
 
 
 def _warnings(export: Export, nvtx_incompatible: bool) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from fiprof.parsers.nsys_export import column
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
+
+
+PROCESS = column("process", "globalPid", required=True, otherwise="0")
 
 
 class Labels:

@@ -52,12 +52,14 @@ class Field:
     """Whether it holds real numbers instead."""
     required: bool = False
     """Whether a row without it says nothing."""
+    otherwise: str = ""
+    """In place of it where the export lacks a source column; empty for null."""
 
 
-def column(name: str, source: str | None = None, *, required: bool = False) -> Field:
+def column(name: str, source: str | None = None, *, required: bool = False, otherwise: str = "") -> Field:
     """A source column as it is."""
     source = source or name
-    return Field(name, f'"{source}"', (source,), required=required)
+    return Field(name, f'"{source}"', (source,), required=required, otherwise=otherwise)
 
 
 class OutOfOrderError(Exception):
@@ -104,11 +106,17 @@ class Export:
     @functools.cached_property
     def schema_version(self) -> str:
         """The version of the export's schema, e.g. 3.20.3; empty where the file does not say."""
-        for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-            for name, value in self.rows(table, "name", "value"):
-                if name == "EXPORT_SCHEMA_VERSION":
-                    return str(value)
-        return ""
+        return self._about.get("EXPORT_SCHEMA_VERSION", "")
+
+    @property
+    def product_version(self) -> str:
+        """The version of the nsys that exported it, e.g. 2025.3.2.0; empty where the file does not say."""
+        return self._about.get("EXPORT_PRODUCT_VERSION", "")
+
+    @functools.cached_property
+    def _about(self) -> dict[str, str]:
+        rows = (row for table in ("EXPORT_META_DATA", "META_DATA_EXPORT") for row in self.rows(table, "name", "value"))
+        return {name: str(value) for name, value in rows}
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
@@ -214,7 +222,7 @@ class Export:
         if name is None:
             return
         required = [field for field in fields if field.required]
-        if not self.require(table, *(source for field in required for source in field.needs)):
+        if not self.require(table, *(source for field in required if not field.otherwise for source in field.needs)):
             return
         select = ", ".join(f"{self._expression(table, field)} AS {field.name}" for field in fields)
         statement = f'SELECT {select} FROM "{name}"'
@@ -237,7 +245,7 @@ class Export:
         if not absent:
             return field.sql
         self._absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
-        return "NULL"
+        return field.otherwise or "NULL"
 
     def _fetch_in_stretches(self, statement: str, name: str, real: frozenset[str]) -> Iterator[pa.RecordBatch]:
         """The rows in the order of their ids, one stretch of ids a piece, read by threads some stretches ahead."""

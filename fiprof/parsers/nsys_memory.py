@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fiprof.model import tables
 from fiprof.parsers.nsys_calls import Calls
-from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id, process_ids
+from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, int32, process_id, process_ids
 from fiprof.parsers.nsys_export import Export, Field, column
 
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -18,7 +18,7 @@ SHARED_FIELDS = (
     column("bytes"),
     column("device", "deviceId"),
     column("stream", "streamId"),
-    column("process", "globalPid", required=True),
+    PROCESS,
     column("correlation", "correlationId"),
 )
 A_MEMSET = -1
@@ -38,7 +38,7 @@ def write_copies(export: Export, folder: Path, calls: Calls) -> int:
     names = export.labels("ENUM_CUDA_MEMCPY_OPER") | {A_MEMSET: "Memset"}
     kinds = Labels(lambda numbers: [names.get(number, f"copyKind {number}") for number in numbers])
     devices = Devices(export)
-    pieces = [tables.empty("copies")]
+    pieces = []
     for source, kind in SOURCES.items():
         for piece in export.scan(source, (*SHARED_FIELDS, kind), order="start_ns", sort=True):
             pids = process_ids(piece["process"])
@@ -52,9 +52,9 @@ def write_copies(export: Export, folder: Path, calls: Calls) -> int:
                 "pid": pids,
                 "correlation": piece["correlation"],
             }
-            columns |= calls.attribute(piece["process"], piece["correlation"])
-            pieces.append(pa.table(columns).select(pieces[0].column_names))
-    copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns")
+            attributed = calls.attribute(piece["process"], piece["correlation"])
+            pieces.append(pa.table(columns | {name: attributed[name] for name in ("phase", "case", "iteration")}))
+    copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns") if pieces else tables.empty("copies")
     tables.write(folder, "copies", copies)
     return int(copies.num_rows)
 

@@ -1,4 +1,4 @@
-"""NVTX ranges, how they nest, and what the ranges of the domain ``fiprof`` say about a moment on a thread."""
+"""NVTX ranges, how they nest, and what those of the domain ``fiprof`` and declared ones say about a moment."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_columns import ID_MASK, process_id
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from fiprof.parsers.nsys_export import Export
 
-FIPROF_DOMAIN = "fiprof"
-PHASES = ("setup", "warmup", "measure")
+MEASURE = "measure"
+PHASES = ("setup", "warmup", MEASURE)
 
 PUSH_POP, START_END, DOMAIN = 59, 60, 75
 """Values of NVTX_EVENTS.eventType."""
@@ -64,7 +65,7 @@ class Scope:
         if self.case is None:
             return Scope(self.phase, name)
         number = re.fullmatch(r"iter (\d{1,9})", name)
-        if self.phase == "measure" and self.iteration is None and number:
+        if self.phase == MEASURE and self.iteration is None and number:
             return Scope(self.phase, self.case, int(number[1]))
         return self
 
@@ -88,21 +89,30 @@ class _Timeline:
 class Scopes:
     """The scopes of a trace, and which one holds when."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them."""
+    def __init__(self, ranges: Sequence[Range], declared: Sequence[str] = ()) -> None:
+        """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them.
+
+        declared: those that are cases besides the runner's; each time, counted in its process, is an iteration.
+        """
         self.all: list[Scope] = []
         """Every scope once; other tables refer to them by position."""
         self._timelines: dict[int, _Timeline] = defaultdict(_Timeline)
         positions: dict[Scope, int] = {}
         of_range: dict[int, Scope | None] = {}
         open_ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        times: dict[tuple[int, str], int] = defaultdict(int)
         for index, found in enumerate(ranges):
-            if found.domain != FIPROF_DOMAIN or found.kind != "push_pop":
+            case = case_of(found.domain, found.name, declared)
+            if found.kind != "push_pop" or not (case or found.domain == FIPROF_DOMAIN):
                 continue
-            if found.parent is None:
+            if case:
+                again = process_id(found.thread), case
+                scope: Scope | None = Scope(MEASURE, case, times[again])
+                times[again] += 1
+            elif found.parent is None:
                 scope = Scope(found.name) if found.name in PHASES else None
             else:
-                around = of_range[found.parent]
+                around = of_range.get(found.parent)
                 scope = around.inside(found.name) if around else None
             of_range[index] = scope
             position = NOWHERE if scope is None else positions.setdefault(scope, len(positions))
@@ -199,4 +209,5 @@ def as_table(ranges: Sequence[Range]) -> pa.Table:
         "tid": [found.thread & ID_MASK for found in ranges],
         "payload": [found.payload for found in ranges],
     }
-    return pa.table(columns).cast(tables.schema("ranges"))
+    types = tables.schema("ranges")
+    return pa.table({name: pa.array(cells, types.field(name).type) for name, cells in columns.items()})

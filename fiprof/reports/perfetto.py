@@ -65,7 +65,7 @@ def write(run: Run, path: Path) -> Written:
     if not run.has("kernels"):
         raise FiprofError(
             f"{run.manifest.name} has no trace",
-            "fiprof collect --tool nsys,ncu collects one",
+            run.remedy("fiprof collect --tool nsys,ncu collects one"),
             why=run.missing("nsys"),
         )
     builder, messages = _package()

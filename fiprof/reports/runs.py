@@ -110,7 +110,7 @@ def _row(path: Path, manifest: Manifest | str) -> RunRow:
         cases=tuple(case.id for case in manifest.cases),
         case_labels=tuple(labels(case.id) for case in manifest.cases),
         gpu=_gpu(manifest),
-        tools=tuple(manifest.settings.get("tools", ())),
+        tools=tuple(manifest.settings.get("tools", dict.fromkeys(file.tool_name for file in manifest.imported))),
         fiprof=manifest.fiprof or None,
         replayed_from=manifest.replayed_from,
     )

@@ -137,7 +137,7 @@ def _compute(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[Vi
         yield _table(groups, show_columns.WORK, "compute", notes=(phrase("show.compute_note"),))
 
 
-def _memory(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+def _memory(figures: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
     if not groups:
         return
     yield _table(groups, show_columns.MEMORY, "memory", notes=(phrase("show.memory_note"),))
@@ -149,7 +149,7 @@ def _memory(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[Vie
     if any(value(group.shown) for group in groups for _, value in show_columns.LOCAL):
         yield _table(groups, show_columns.LOCAL, "local")
     if not accessed:
-        notes.append(phrase("show.no_accesses"))
+        notes.append(phrase("show.no_accesses_imported" if figures.run.imported else "show.no_accesses"))
     if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
         notes.append(phrase("show.no_local"))
     if notes:

@@ -73,8 +73,8 @@ def launches_of(run: Run) -> dict[str, CaseLaunches]:
     times = dict(zip(calls["case"].to_pylist(), calls["launch_call_ns_max_sum"].to_pylist(), strict=True))
     found = {}
     for row in counts.to_pylist():
-        case, iterations = row["case"], max(row["iteration_count_distinct"], 1)
-        total = times.get(case)
+        case, iterations = row["case"], row["iteration_count_distinct"]
+        total = times.get(case) if iterations else None
         found[case] = CaseLaunches(
             graph=row["graph_node_count"] * 2 > row["pid_count"],
             call_us=None if total is None else total / iterations / 1e3,

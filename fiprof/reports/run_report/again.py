@@ -195,7 +195,11 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
             yield _text("guide.rounds", rounds=run.settings.rounds)
     name = shlex.quote(escape_control(manifest.name))
     made = {file.path for action in manifest.actions for file in action.files}
-    if made & {NCU_PAGES["raw"], NSYS_SQLITE}:
+    if manifest.imported:
+        words = ["fiprof", "import", *(word for name in manifest.ranges for word in ("--range", name))]
+        yield _text("guide.imported")
+        yield Code(shell([_quoted(word) for word in (*words, *(file.source for file in manifest.imported))]))
+    elif made & {NCU_PAGES["raw"], NSYS_SQLITE}:
         yield _text("guide.replay")
         yield Code(f"fiprof collect --replay {name}\nfiprof report latest")
     if by_hand := _by_hand(manifest):

@@ -99,8 +99,9 @@ def _lacks(run: Run) -> Iterable[tuple[str, str]]:
     if not run.has("kernels"):
         yield phrase("summary.story"), worded(run.missing("nsys"))
     elif not run.trace.cases:
-        yield phrase("summary.case_times"), phrase(f"summary.{'other_ranges' if run.has('ranges') else 'no_ranges'}")
-    if not run.plain:
+        why = phrase(f"summary.{'other_ranges' if run.has('ranges') else 'no_ranges'}")
+        yield phrase("summary.case_times"), worded(run.missing("nsys")) if run.imported else why
+    if not run.plain and not run.imported:
         yield phrase("summary.plain"), phrase("summary.no_plain")
 
 

@@ -59,8 +59,12 @@ def _environment(run: Run) -> Iterable[tuple[str, str]]:
         return f"{value / scale:,.1f} {unit}" if isinstance(value, int | float) else ""
 
     yield "run", run.manifest.name
-    collected = run.manifest.started[:19].replace("T", " ")
-    yield "collected", phrase("setup.collected", when=collected, seconds=run.manifest.duration_s)
+    began = run.manifest.started[:19].replace("T", " ")
+    done = "imported" if run.imported else "collected"
+    yield done, phrase("setup.collected", when=began, seconds=run.manifest.duration_s)
+    for file in run.manifest.imported:
+        by = f"{file.tool_name} {file.tool}" if file.tool else file.tool_name
+        yield file.path, f"{file.source} ({by}, {file.bytes:,} bytes, sha256 {file.sha256[:16]}…)"
     yield "GPU", of("gpu", "name") or of("gpu_state", "before", "name")
     multiprocessors = of("gpu", "multiprocessors")
     parts = (of("gpu", "compute_capability"), multiprocessors and f"{multiprocessors} multiprocessors")

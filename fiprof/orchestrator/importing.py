@@ -1,0 +1,321 @@
+"""Importing: a run folder of files that nsys and ncu left elsewhere, read as a collected run's are."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from fiprof import confined
+from fiprof.errors import FiprofError, Interrupted
+from fiprof.files import file_errors
+from fiprof.model import packing, tables
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, numbered
+from fiprof.model.manifest import Action, CaseEntry, FileKind, ImportedFile
+from fiprof.model.redaction import secrets
+from fiprof.orchestrator import ncu, nsys, parse, steps
+from fiprof.orchestrator.archive import Archive, Journal, file_entry
+from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.session import Session
+from fiprof.orchestrator.tools import Tool, find_tool
+from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.parsers import facts, nsys_scrub
+from fiprof.parsers.recognize import recognize
+
+COPY_BYTES = 1 << 22
+EXPORT_S = 4 * 3600.0
+"""That a tool may take to export a report: gigabytes take it many minutes."""
+NAMES: dict[FileKind, str] = {
+    "nsys-rep": NSYS_REPORT,
+    "nsys-sqlite": NSYS_SQLITE,
+    "ncu-rep": NCU_REPORT,
+    "ncu-raw": NCU_PAGES["raw"],
+    "ncu-details": NCU_PAGES["details"],
+    "ncu-source": NCU_PAGES["source"],
+}
+"""Kind of a file -> its name in the run folder."""
+SAID = ("Warning", "Error")
+"""Severities of what nsys says that stands in the manifest."""
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """What to import, and what is known of it."""
+
+    files: Sequence[Path]
+    ranges: Sequence[str] = ()
+    """NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration."""
+    name: str = ""
+    """What the folder's name ends in; empty for the first file's."""
+    link: bool = False
+    """Read the files where they lie, instead of copying them."""
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """A file with its place in the run."""
+
+    source: Path
+    kind: FileKind
+    number: int
+    """Traces are counted, and so are the reports of ncu: pages of the same one have one number."""
+
+    @property
+    def path(self) -> str:
+        return numbered(NAMES[self.kind], self.number)
+
+    @property
+    def sqlite(self) -> str:
+        return numbered(NSYS_SQLITE, self.number)
+
+
+def import_files(request: ImportRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
+    """Make a run of files of nsys and ncu, which are left as they are.
+
+    Raises FiprofError before anything is made where a file is none of theirs, or cannot be read here; what goes wrong
+    later stands in the result and in the manifest.
+    """
+    incoming = recognized(request.files)
+    tools = _tools(incoming)
+    folder = archive.create(_label(request.name or request.files[0].stem))
+    journal = Journal(folder)
+    journal.set(ranges=list(request.ranges))
+    journal.save()
+    importing = _Importing(Session(folder.path, supervisor, journal, progress))
+    with importing.ending_in_order():
+        importing.read(incoming, tools, link=request.link)
+    return importing.finish()
+
+
+def recognized(files: Sequence[Path]) -> list[Incoming]:
+    """The files with their places, by what stands in them.
+
+    Pages of ncu go together in the order given: the first raw page with the first details page, the second ones, ….
+    Raises FiprofError for a file that is none of nsys or ncu, or comes twice, and for a source page by itself.
+    """
+    found: list[Incoming] = []
+    for path in files:
+        kind = recognize(path)
+        if any(path.samefile(each.source) for each in found):
+            raise FiprofError(f"{path} is named twice", "name each file once", exit_code=2)
+        alike = ("nsys-rep", "nsys-sqlite") if kind.startswith("nsys") else (kind,)
+        found.append(Incoming(path, kind, sum(each.kind in alike for each in found)))
+    for each in found:
+        if each.kind == "ncu-source" and len(_with(found, each)) == 1:
+            raise FiprofError(
+                f"{each.source} is ncu's source page, which does not say what its launches measured",
+                "import it together with the raw or the details page of the same report",
+            )
+    return found
+
+
+def _with(found: Sequence[Incoming], one: Incoming) -> set[FileKind]:
+    """The kinds of ncu's files that are of the same report as one."""
+    return {each.kind for each in found if each.kind.startswith("ncu") and each.number == one.number}
+
+
+def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
+    """The tools that the reports need. Raises FiprofError where nothing here reads a report."""
+    import importlib.util
+
+    kinds = {each.kind: each.source for each in incoming}
+    tools = {}
+    if source := kinds.get("nsys-rep"):
+        try:
+            tools["nsys"] = find_tool("nsys")
+        except FiprofError as error:
+            raise FiprofError(
+                f"{source} is a report of nsys, which nsys alone reads, and {error.message}",
+                f"{error.remedy}; or import its SQLite, made where nsys is: nsys export --type sqlite REPORT",
+            ) from error
+    if source := kinds.get("ncu-rep"):
+        try:
+            tools["ncu"] = find_tool("ncu")
+        except FiprofError as error:
+            if importlib.util.find_spec("ncu_report") is None:
+                raise FiprofError(
+                    f"{source} is a report of ncu; {error.message}, nor is the package ncu-report installed",
+                    "pip install 'fiprof[ncu-rep]'; or import its page: ncu --import REPORT --csv --page raw",
+                ) from error
+    return tools
+
+
+def _label(text: str) -> str:
+    """A name as the end of a folder's."""
+    words = "".join(char if char.isascii() and (char.isalnum() or char in "._") else "-" for char in text)
+    return words.strip("-._")[:60] or "imported"
+
+
+class _Importing(UnderWay):
+    """An import under way: what goes wrong with one file is noted, and the others are read all the same."""
+
+    def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
+        session, out = self.session, self.session.path / TABLES
+        with self.collecting():
+            for each in incoming:
+                with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
+                    _bring(session, each, link=link)
+            for each in incoming:
+                report = each.source.absolute() if link else session.path / each.path
+                with self.collecting():
+                    if each.kind == "nsys-rep":
+                        _export_trace(session, tools["nsys"], each, report)
+                    elif each.kind == "ncu-rep" and "ncu" in tools:
+                        _export_pages(session, tools["ncu"], each, report, _with(incoming, each))
+            environment: dict[str, Any] = {}
+            if any(packing.exists(session.path, each.sqlite) for each in incoming if each.kind.startswith("nsys")):
+                with self.collecting():
+                    environment |= _trace_tables(session)
+            if parse.profiles(session.path) and not self.interrupted:
+                with self.collecting():
+                    environment = {**_profile_tables(session), **environment}
+            _declare_cases(session)
+            written = {each.tool_name: each.tool for each in session.journal.manifest.imported if each.tool}
+            session.journal.note_environment({**environment, "tools": written})
+        self.check(started=any(out.glob("*.parquet")))
+
+
+def _check_stop(session: Session) -> None:
+    if session.executor.stopping.is_set():
+        raise Interrupted
+
+
+def _bring(session: Session, each: Incoming, *, link: bool) -> None:
+    """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
+
+    Raises FiprofError where it cannot be read or written, Interrupted.
+    """
+    begin, started = time.monotonic(), datetime.now().astimezone().isoformat(timespec="milliseconds")
+    size, digest, copy = 0, hashlib.sha256(), session.path / each.path
+    with contextlib.ExitStack() as held:
+        try:
+            source = held.enter_context(open(each.source, "rb"))
+        except OSError as error:
+            raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
+        whole = os.fstat(source.fileno()).st_size
+        with file_errors(copy):
+            out = None
+            if not link:
+                confined.make_folder(session.path, str(Path(each.path).parent))
+                out = held.enter_context(confined.replacing(session.path, each.path))
+            while block := source.read(COPY_BYTES):
+                _check_stop(session)
+                digest.update(block)
+                size += len(block)
+                if out:
+                    out.write(block)
+                session.progress.detail(each.source.name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
+    if not link and each.kind == "nsys-sqlite":
+        nsys_scrub.scrub(copy, secrets(os.environ))
+    journal = session.journal
+    tool = facts.tool_version(each.source, each.kind)
+    imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest.hexdigest(), link, tool)
+    journal.set(imported=[*journal.manifest.imported, imported])
+    argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
+    files = [] if link else [file_entry(session.path, copy)]
+    journal.add(Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None, files=files))
+
+
+def _export_trace(session: Session, tool: Tool, each: Incoming, report: Path) -> None:
+    """Raises FiprofError where this nsys cannot read the report: one of a later version, or damaged."""
+    sqlite = session.path / each.sqlite
+    try:
+        session.run(
+            _command(
+                session, numbered("nsys-export", each.number), nsys.export_argv(tool.path, report, sqlite), makes=sqlite
+            ),
+            steps.check_trace_export(sqlite),
+        )
+    except Interrupted:
+        raise
+    except FiprofError as error:
+        by = facts.tool_version(each.source, each.kind)
+        raise FiprofError(
+            f"nsys {tool.version_text} cannot export {each.source}"
+            + (f", which nsys {by} wrote" if by else "")
+            + f": {error.message}",
+            "export it where that nsys is, and import the SQLite: nsys export --type sqlite REPORT",
+        ) from error
+
+
+def _export_pages(session: Session, tool: Tool, each: Incoming, report: Path, given: set[FileKind]) -> None:
+    """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
+    for page, name in NCU_PAGES.items():
+        out = session.path / numbered(name, each.number)
+        if f"ncu-{page}" in given:
+            continue
+        try:
+            session.run(
+                _command(
+                    session, numbered(f"ncu-{page}", each.number), ncu.export_argv(tool.path, report, page), stdout=out
+                ),
+                steps.check_made(out),
+            )
+        except Interrupted:
+            raise
+        except FiprofError as error:
+            out.unlink(missing_ok=True)
+            session.journal.warn(f"ncu {tool.version_text} exported no {page} page of {each.source}: {error.message}")
+            if page == "raw":
+                return
+
+
+def _command(
+    session: Session, step: str, argv: Sequence[str], *, makes: Path | None = None, stdout: Path | None = None
+) -> Command:
+    log = session.path / "logs" / f"{step}.log"
+    return Command(step, tuple(argv), log, {}, EXPORT_S, stdout, (makes,) if makes else ())
+
+
+def _trace_tables(session: Session) -> dict[str, Any]:
+    """The tables of nsys. Returns what they tell of the environment."""
+    journal, out = session.journal, session.path / TABLES
+    with session.progress.step("nsys tables"):
+        summary = parse.parse_nsys(session.path, out)
+        journal.note_missing(summary.missing)
+        for sentence in dict.fromkeys((*summary.warnings, *_said(out))):
+            journal.warn(sentence)
+        used = tables.read(out, "kernels", ["device"])["device"].unique().to_pylist()
+        gpus: dict[int, dict[str, Any]] = {}
+        for number in parse.numbers(session.path, NSYS_SQLITE):
+            with packing.unpacked(session.path, numbered(NSYS_SQLITE, number)) as sqlite:
+                gpus |= facts.traced_gpus(sqlite)
+    gpu = facts.used_gpu(gpus, used)
+    return {"gpu": gpu} if gpu else {}
+
+
+def _declare_cases(session: Session) -> None:
+    """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
+    out, found = session.path / TABLES, set()
+    for table in ("kernels", "launches"):
+        if tables.table_path(out, table).exists():
+            found |= set(tables.read(out, table, ["case"])["case"].unique().to_pylist())
+    declared = session.journal.manifest.ranges
+    session.journal.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
+    for name in declared:
+        if name not in found:
+            sentence = f"no kernel was launched in an NVTX range {name}"
+            session.journal.warn(sentence)
+            session.progress.say(f"note: {sentence}")
+
+
+def _said(out: Path) -> Iterator[str]:
+    """What nsys warned of."""
+    for row in tables.read(out, "diagnostics", ["severity", "text"]).to_pylist():
+        if row["severity"] in SAID:
+            yield f"nsys: {row['text']}"
+
+
+def _profile_tables(session: Session) -> dict[str, Any]:
+    """The tables of ncu. Returns what they tell of the environment."""
+    with session.progress.step("ncu tables"):
+        session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
+        gpu = facts.profiled_gpu(session.path / TABLES)
+    return {"gpu": gpu} if gpu else {}

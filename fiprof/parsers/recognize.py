@@ -1,0 +1,115 @@
+"""Which file of nsys or ncu a file is, by what stands in it and never by its name."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from fiprof.errors import FiprofError
+from fiprof.model.manifest import FileKind
+from fiprof.parsers.ncu_csv import as_utf8
+
+HEAD_BYTES = 4 << 20
+"""Looked at; a program may print much before ncu prints its page."""
+NSYS_MAGIC, NCU_MAGIC, SQLITE_MAGIC = b"NVIDIA Tegra Profiler Report", b"NVR\0", b"SQLite format 3\0"
+REMEDY = (
+    "fiprof imports .nsys-rep, its SQLite (nsys export --type sqlite), .ncu-rep and its CSV pages"
+    " (ncu --import REPORT --csv --page raw)"
+)
+_DETAILS = re.compile(rb'^"?ID"?,[^\n]*"?Metric Name"?,[^\n]*"?Metric Value"?', re.MULTILINE)
+_RAW = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
+_SOURCE = re.compile(rb'^"?Kernel Name"?,[^\n]*\n+(?:[^\n]*\n){0,4}?"?Address"?,"?Source"?', re.MULTILINE)
+_TRANSPOSED = re.compile(rb'^"?\w+__[\w.]+(?: \[[^\]\n]*\])?"?,', re.MULTILINE)
+OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
+    (re.compile(pattern, re.MULTILINE), what, remedy)
+    for pattern, what, remedy in (
+        (rb"\Aversion https://git-lfs", "a pointer of Git LFS, not the file itself", "git lfs pull fetches it"),
+        (rb"\A(?:\x1f\x8b|\xfd7zXZ\0|\x28\xb5\x2f\xfd|PK\x03\x04|BZh)", "compressed", "unpack it first"),
+        (rb"\APAR1", "a Parquet file", "import the report or SQLite file that it was made of"),
+        (rb"==\d*=*\s*NVPROF is profiling", "of nvprof, which fiprof does not read", "profile with nsys and ncu"),
+        (
+            rb'^"?Process ID"?,[^\n]*"?Invocations"?,',
+            "ncu's summary by kernel, without its launches",
+            "export it without --print-summary: ncu --import REPORT --csv --page raw",
+        ),
+        (
+            rb'^"?(?:ID|Kernel Name)"?[;\t]',
+            "a CSV file with other separators than commas, as of another locale",
+            "export it again with LC_ALL=C: ncu --import REPORT --csv --page raw",
+        ),
+        (
+            rb'^\s*"?Time ?\(%\)"?,|^"?Start \(ns\)"?,',
+            "a table of nsys stats, without the trace",
+            "import the .nsys-rep or the SQLite file that it was made of",
+        ),
+        (
+            rb'^"?ID"?,"?API Name"?|No kernels were profiled',
+            "of ncu and holds no kernel",
+            "its filters matched nothing, or the program launched nothing",
+        ),
+    )
+)
+"""What a file begins with or contains, what it is then, and what to do; looked for in this order."""
+
+
+def recognize(path: Path) -> FileKind:
+    """The kind of a file. Raises FiprofError for one that cannot be read, is empty, or is of another tool."""
+    try:
+        if path.is_dir():
+            raise FiprofError(f"{path} is a folder", "name the files in it that are to be imported")
+        if not path.is_file():
+            raise FiprofError(f"{path} is no regular file" if path.exists() else f"there is no file {path}", REMEDY)
+        with open(path, "rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
+    if not head.strip():
+        raise FiprofError(f"{path} is empty", REMEDY)
+    if head.startswith(NSYS_MAGIC):
+        return "nsys-rep"
+    if head.startswith(NCU_MAGIC):
+        return "ncu-rep"
+    if head.startswith(SQLITE_MAGIC):
+        return _sqlite(path)
+    text = as_utf8(head)
+    for pattern, kind in _PAGES:
+        if pattern.search(text):
+            return kind
+    for pattern, what, remedy in OTHERS:
+        if pattern.search(head) or pattern.search(text):
+            raise FiprofError(f"{path} is {what}", remedy)
+    if text.lstrip()[:1] in (b"{", b"["):
+        what = "a Chrome trace, as of torch.profiler" if b'"traceEvents"' in text else "JSON"
+        raise FiprofError(f"{path} is {what}, which fiprof does not import", REMEDY)
+    raise FiprofError(f"{path} is no file of nsys or ncu that fiprof knows", REMEDY)
+
+
+_PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
+    (_DETAILS, "ncu-details"),
+    (_RAW, "ncu-raw"),
+    (_SOURCE, "ncu-source"),
+    (_TRANSPOSED, "ncu-raw"),
+)
+
+
+def _sqlite(path: Path) -> FileKind:
+    """Raises FiprofError for an SQLite file of another program. A damaged one is left to its reader."""
+    try:
+        with closing(
+            sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
+        ) as connection:
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    except (sqlite3.Error, UnicodeError):
+        return "nsys-sqlite"
+    if "StringIds" not in names:
+        some = ", ".join(sorted(names)[:3])
+        raise FiprofError(
+            f"{path} is an SQLite file of another program than nsys: it has no table StringIds"
+            + (f", but {json.dumps(some, ensure_ascii=True)[1:-1]}" if names else ""),
+            REMEDY,
+        )
+    return "nsys-sqlite"

@@ -1,0 +1,375 @@
+"""``fiprof import``: foreign files into a run that the reading commands read, and what none of them is."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.errors import FiprofError
+from fiprof.model import tables
+from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.settings import Settings
+from fiprof.orchestrator import nsys
+from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.collect import replay
+from fiprof.orchestrator.importing import ImportRequest, import_files
+from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.under_way import Result
+from fiprof.parsers.recognize import recognize
+from tests.fakes.nsys import record_environment
+from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
+from tests.recorded_runs import invoke
+from tests.test_cli import epilog
+
+NCU = Path(__file__).parent / "data/ncu"
+
+
+class Silent:
+    """Progress that nobody looks at."""
+
+    @contextlib.contextmanager
+    def step(self, name: str, /) -> Iterator[None]:  # noqa: ARG002
+        yield
+
+    def detail(self, name: str, text: str, /) -> None: ...
+
+    def say(self, text: str, /) -> None: ...
+
+    def without_lines(self) -> Silent:
+        return self
+
+
+@pytest.fixture(autouse=True)
+def no_tools(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither nsys nor ncu is installed, but where a test names one."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    for tool in ("NSYS", "NCU"):
+        monkeypatch.setenv(f"FIPROF_{tool}", str(tmp_path / "none"))
+
+
+def importing(folder: Path, *files: Path, ranges: tuple[str, ...] = (), link: bool = False) -> tuple[Result, Manifest]:
+    archive = Archive(folder / "artifacts")
+    result = import_files(ImportRequest(files, ranges, link=link), archive, Silent(), Supervisor())
+    return result, read_manifest(result.path)
+
+
+def rows(run: Path, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.read(run / "tables", table).to_pylist()
+    return found
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def unpacked(folder: Path, name: str) -> Path:
+    """A recorded file of ncu without its ``.xz``."""
+    path = folder / name
+    path.write_bytes(lzma.decompress((NCU / f"{name}.xz").read_bytes()))
+    return path
+
+
+def test_a_trace_becomes_a_run_that_says_where_it_is_from_and_claims_nothing_else(tmp_path: Path) -> None:
+    result, manifest = importing(tmp_path, FIVE_KERNELS)
+    assert (result.status, manifest.status, manifest.cases, manifest.settings) == ("complete", "complete", [], {})
+    (file,) = manifest.imported
+    assert (file.path, file.kind, file.source) == ("nsys/trace.sqlite", "nsys-sqlite", str(FIVE_KERNELS))
+    assert (file.bytes, file.sha256) == (FIVE_KERNELS.stat().st_size, sha256(FIVE_KERNELS))
+    assert (file.linked, file.tool, manifest.environment["tools"]) == (False, "2025.3.2.0", {"nsys": "2025.3.2.0"})
+    assert manifest.environment["gpu"] == {
+        "name": "NVIDIA H200", "uuid": "661d3e91-2159-b4db-99fb-7836e312516d", "multiprocessors": 132,
+        "memory_bytes": 150109880320, "l2_bytes": 62914560, "compute_capability": "9.0",
+    }  # fmt: skip
+    _, expected = parsed(FIVE_KERNELS, tmp_path / "direct")
+    for name, found in expected.items():
+        assert rows(result.path, name) == [{**row, "file": None} for row in found]
+    (action,) = manifest.actions
+    assert [entry.sha256 for entry in action.files] == [sha256(result.path / "nsys/trace.sqlite")]
+
+
+@pytest.mark.fault("secrets in an imported SQLite", "masked in the copy; the original is left as it is")
+def test_secrets_in_an_imported_export_stay_out_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf-SEKRET-1")
+    export = altered(tmp_path)
+    record_environment(export)
+    before = sha256(export)
+    result, _ = importing(tmp_path, export)
+    assert b"SEKRET" in export.read_bytes() and sha256(export) == before
+    assert not [path for path in result.path.rglob("*") if path.is_file() and b"SEKRET" in path.read_bytes()]
+
+
+@pytest.mark.nsys
+def test_a_report_is_exported_by_the_nsys_here(
+    tmp_path: Path, nsys_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", os.defpath)
+    report = tmp_path / "any.nsys-rep"
+    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, ("/bin/true",), Settings(gpu_metrics_hz=0))
+    Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
+    monkeypatch.setenv("FIPROF_NSYS", str(nsys_path))
+    result, manifest = importing(tmp_path, report)
+    assert result.status == "complete"
+    assert [(file.path, file.kind, file.tool) for file in manifest.imported] == [
+        ("nsys/trace.nsys-rep", "nsys-rep", None)
+    ]
+    assert [action.step for action in manifest.actions] == ["import", "nsys-export"]
+    assert rows(result.path, "kernels") == []
+
+
+def test_without_nsys_a_report_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
+    report = tmp_path / "any.nsys-rep"
+    report.write_bytes(b"NVIDIA Tegra Profiler Report 2025@5@2@266-255236693005v0.\n" + bytes(100))
+    with pytest.raises(FiprofError, match="which nsys alone reads") as caught:
+        importing(tmp_path, report)
+    assert "nsys export --type sqlite REPORT" in caught.value.remedy
+    assert not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_the_pages_of_a_report_go_together(tmp_path: Path, link: bool) -> None:
+    pages = [unpacked(tmp_path, f"full.{page}.csv") for page in ("source", "details")]
+    result, manifest = importing(tmp_path, *pages, NCU / "full.raw.csv", link=link)
+    assert [file.path for file in manifest.imported] == ["ncu/source.csv", "ncu/details.csv", "ncu/raw.csv"]
+    assert manifest.environment["gpu"] == {
+        "name": "NVIDIA H200", "multiprocessors": 132, "l2_bytes": 62914560, "compute_capability": "9.0"
+    }  # fmt: skip
+    assert [row["launch"] for row in rows(result.path, "launches")] == [0, 1, 2, 3, 4, 5]
+    assert all(rows(result.path, table) for table in ("rules", "hotspots", "stalls"))
+    assert (result.path / "ncu").exists() != link
+
+
+def test_a_details_page_is_the_raw_page_rounded(tmp_path: Path) -> None:
+    """ncu's default form: every metric that it shows under a label is the raw page's, to the digits that it prints."""
+    result, manifest = importing(tmp_path, unpacked(tmp_path, "full.details.csv"))
+    whole, _ = importing(tmp_path, NCU / "full.raw.csv")
+    found, exact = rows(result.path, "launches"), rows(whole.path, "launches")
+    assert [row["kernel_full"] for row in found] == [row["kernel_full"] for row in exact]
+    known = {name for row in found for name, value in row.items() if isinstance(value, float)}
+    assert len(known) == 41
+    for one, other in zip(found, exact, strict=True):
+        for name in known:
+            assert one[name] == pytest.approx(other[name], rel=6e-3, abs=5.1e-3), name
+    assert found[0]["duration_ns"] == pytest.approx(312_830, abs=5)
+    assert "launches: metrics are those of a details page: rounded, and only what its sections show" in manifest.missing
+    assert rows(result.path, "rules") and rows(result.path, "stalls") == []
+
+
+def test_a_report_is_read_by_the_package_where_there_is_no_ncu(tmp_path: Path) -> None:
+    pytest.importorskip("ncu_report")
+    result, manifest = importing(tmp_path, unpacked(tmp_path, "full.ncu-rep"))
+    assert [(file.kind, file.tool) for file in manifest.imported] == [("ncu-rep", "2025.3.1")]
+    launches = rows(result.path, "launches")
+    assert [(row["kernel"], row["device"], row["case"] is None) for row in launches[:1]] == [
+        ("PrefillWithKVCacheKernel", 0, False)
+    ]
+    assert launches[0]["duration_ns"] == 312832.0
+
+
+def shifted(folder: Path, by_ns: int) -> Path:
+    """The recorded trace of a session that began later."""
+    folder.mkdir()
+    return altered(folder, f"UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + {by_ns}")
+
+
+def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None:
+    result, manifest = importing(tmp_path, FIVE_KERNELS, shifted(tmp_path / "second", 5_000))
+    assert [file.path for file in manifest.imported] == ["nsys/trace.sqlite", "nsys/trace-1.sqlite"]
+    single, _ = importing(tmp_path, FIVE_KERNELS)
+    kernels, alone = rows(result.path, "kernels"), rows(single.path, "kernels")
+    assert Counter(row["file"] for row in kernels) == {0: 184, 1: 184}
+    for number, shift in ((0, 0), (1, 5_000)):
+        mine = [row["start_ns"] - shift for row in kernels if row["file"] == number]
+        assert mine == [row["start_ns"] for row in alone]
+    ranges = rows(result.path, "ranges")
+    for row in ranges:
+        if row["parent"] is not None:
+            around = ranges[row["parent"]]
+            assert (around["file"], around["depth"]) == (row["file"], row["depth"] - 1)
+            assert around["start_ns"] <= row["start_ns"]
+    assert any("on one axis of time by when their sessions began" in text for text in manifest.warnings)
+
+
+@pytest.mark.fault("the same trace imported twice, as SQLite and as its copy", "one line")
+def test_the_same_trace_twice_is_refused(tmp_path: Path) -> None:
+    result, _ = importing(tmp_path, FIVE_KERNELS, shifted(tmp_path / "copy", 0))
+    assert result.status == "failed" and result.problem is not None
+    assert result.problem.message.endswith("nsys/trace.sqlite and nsys/trace-1.sqlite are the same trace")
+
+
+def test_launches_of_further_reports_are_numbered_on(tmp_path: Path) -> None:
+    other = unpacked(tmp_path, "quick.raw.csv")
+    result, manifest = importing(tmp_path, NCU / "full.raw.csv", other)
+    launches = rows(result.path, "launches")
+    assert [file.path for file in manifest.imported] == ["ncu/raw.csv", "ncu/raw-1.csv"]
+    assert [row["launch"] for row in launches] == list(range(len(launches)))
+    assert {row["file"] for row in launches[:6]} == {0} and {row["file"] for row in launches[6:]} == {1}
+    assert {row["launch"] for row in rows(result.path, "stalls")} == {row["launch"] for row in launches}
+
+
+@pytest.mark.fault("a linked file is changed, moved away or replaced by a FIFO", "one line; its tables stay")
+def test_a_linked_file_is_read_only_while_it_is_the_same(tmp_path: Path) -> None:
+    export = altered(tmp_path)
+    result, manifest = importing(tmp_path, export, link=True)
+    assert result.status == "complete" and not (result.path / "nsys").exists()
+    assert manifest.imported[0].linked and manifest.imported[0].sha256 == sha256(export)
+    run = str(result.path)
+    assert invoke("parse", run)[0] == 0
+    data = bytearray(export.read_bytes())
+    data[-1] ^= 1
+    for spoil in (lambda: export.write_bytes(data), lambda: export.write_bytes(b"x"), export.unlink):
+        spoil()
+        assert invoke("parse", run)[0] == 1
+        assert len(rows(result.path, "kernels")) == 184
+
+
+def test_declared_ranges_are_cases_and_each_time_is_an_iteration(tmp_path: Path) -> None:
+    result, manifest = importing(tmp_path, FIVE_KERNELS, ranges=("fiprof@iter *", "CCCL@cub::DeviceRadixSort", "none"))
+    assert [case.id for case in manifest.cases] == ["fiprof@iter *", "CCCL@cub::DeviceRadixSort"]
+    assert "no kernel was launched in an NVTX range none" in manifest.warnings
+    inside = [row for row in rows(result.path, "kernels") if row["case"] == "fiprof@iter *"]
+    # The trace has 100 ranges of that name, one after the other.
+    assert {row["phase"] for row in inside} == {"measure"}
+    assert sorted({row["iteration"] for row in inside}) == list(range(100))
+
+
+def test_the_range_of_a_profile_is_no_iteration(tmp_path: Path) -> None:
+    result, manifest = importing(tmp_path, NCU / "full.raw.csv", ranges=("measure",))
+    assert [case.id for case in manifest.cases] == ["measure"]
+    assert {(row["case"], row["iteration"]) for row in rows(result.path, "launches")} == {("measure", None)}
+
+
+COMMANDS = ("verdict", "show", "stalls", "hotspots", "roofline", "timeline", "expected", "report")
+
+
+@pytest.mark.parametrize(
+    ("files", "answered"),
+    [
+        pytest.param(("nsys",), {"verdict", "show", "timeline", "report"}, id="a trace"),
+        pytest.param(("raw",), {"verdict", "show", "stalls", "roofline", "timeline", "report"}, id="raw"),
+        pytest.param(("details",), {"verdict", "show", "roofline", "timeline", "report"}, id="details"),
+        pytest.param(("nsys", "raw", "details", "source"), set(COMMANDS) - {"expected"}, id="all"),
+    ],
+)
+def test_every_command_reads_what_there_is_and_says_what_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: tuple[str, ...], answered: set[str]
+) -> None:
+    known = {"nsys": FIVE_KERNELS, "raw": NCU / "full.raw.csv"}
+    paths = [known[name] if name in known else unpacked(tmp_path, f"full.{name}.csv") for name in files]
+    result, _ = importing(tmp_path, *paths)
+    statuses = {command: invoke(command, str(result.path)) for command in COMMANDS}
+    assert {command for command, (status, _) in statuses.items() if status == 0} == answered
+    said = "".join(output for _, output in statuses.values()) + capsys.readouterr().err
+    report = (result.path / "report.md").read_text()
+    for text in (said, report):
+        assert "fiprof collect" not in text and "was not started" not in text and "plain run left" not in text
+
+
+def test_an_imported_run_is_not_replayed(tmp_path: Path) -> None:
+    result, _ = importing(tmp_path, NCU / "full.raw.csv")
+    with pytest.raises(FiprofError, match="was imported"):
+        replay(result.path, Archive(tmp_path / "artifacts"), Silent(), Supervisor())
+
+
+# Recognition
+
+
+def test_a_file_is_told_by_its_content(tmp_path: Path) -> None:
+    kinds = {
+        "nsys-sqlite": SCHEMA_3_0, "ncu-raw": NCU / "full.raw.csv", "ncu-rep": unpacked(tmp_path, "full.ncu-rep"),
+        "ncu-details": unpacked(tmp_path, "full.details.csv"), "ncu-source": unpacked(tmp_path, "full.source.csv"),
+    }  # fmt: skip
+    for kind, path in kinds.items():
+        assert recognize(Path(shutil.copy(path, tmp_path / "data.bin"))) == kind
+    utf16 = tmp_path / "powershell.csv"
+    utf16.write_bytes((NCU / "full.raw.csv").read_text().encode("utf-16"))
+    assert recognize(utf16) == "ncu-raw"
+    result, _ = importing(tmp_path, utf16)
+    assert len(rows(result.path, "launches")) == 6
+
+
+SUMMARY = '"Process ID","Kernel Name","Invocations","Section Name","Metric Name","Metric Unit","Minimum"\n'
+
+
+@pytest.mark.fault(
+    "import of an empty file, a picture, a Git LFS pointer, a compressed file, a page with semicolons, a summary by kernel,"
+    " or a file of torch.profiler, nsys stats or nvprof",
+    "one line each, before a run is made",
+)
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (b"", "is empty"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(50), "is no file of nsys or ncu that fiprof knows"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a pointer of Git LFS"),
+        (b"\x1f\x8b\x08\x00abc", "is compressed"),
+        (b'{"schemaVersion": 1, "traceEvents": []}', "is a Chrome trace"),
+        (b"Time (%),Total Time (ns),Instances\n50,1,1\n", "is a table of nsys stats"),
+        (SUMMARY.encode(), "is ncu's summary by kernel, without its launches"),
+        (b'"ID";"Kernel Name";"gpu__time_duration.sum"\n', "other separators than commas"),
+        (b"==42== NVPROF is profiling process 42\n", "is of nvprof"),
+        (b"==WARNING== No kernels were profiled.\n", "is of ncu and holds no kernel"),
+    ],
+)
+def test_a_file_of_another_tool_gets_one_line(tmp_path: Path, content: bytes, line: str) -> None:
+    path = tmp_path / "trace.nsys-rep"
+    path.write_bytes(content)
+    with pytest.raises(FiprofError) as caught:
+        importing(tmp_path, path)
+    assert line in caught.value.message and "\n" not in caught.value.message
+    assert not (tmp_path / "artifacts").exists()
+
+
+@pytest.mark.fault("import of an SQLite file of another program", "one line before a run is made")
+def test_an_sqlite_file_of_another_program(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "any.sqlite")) as connection, connection:
+        connection.execute("CREATE TABLE stage_costs (a INTEGER)")
+    with pytest.raises(FiprofError, match="of another program than nsys: it has no table StringIds, but stage_costs"):
+        importing(tmp_path, tmp_path / "any.sqlite")
+
+
+@pytest.mark.fault("import of a damaged SQLite", "one line; the run is kept as failed, the original as it is")
+def test_a_damaged_export_is_a_failed_run(tmp_path: Path) -> None:
+    export = altered(tmp_path)
+    export.write_bytes(export.read_bytes()[:100_000])
+    result, manifest = importing(tmp_path, export)
+    assert result.status == manifest.status == "failed" and manifest.reason
+    assert "\n" not in manifest.reason
+
+
+def test_a_source_page_alone_or_a_file_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FiprofError, match="which does not say what its launches measured"):
+        importing(tmp_path, unpacked(tmp_path, "full.source.csv"))
+    with pytest.raises(FiprofError, match="is named twice"):
+        importing(tmp_path, FIVE_KERNELS, FIVE_KERNELS)
+    with pytest.raises(FiprofError, match="there is no file"):
+        importing(tmp_path, tmp_path / "none")
+
+
+def test_the_example_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(FIVE_KERNELS, tmp_path / "trace.sqlite")
+    shutil.copy(NCU / "full.raw.csv", tmp_path / "raw.csv")
+    monkeypatch.chdir(tmp_path)
+    assert invoke(*epilog("import").removeprefix("Example: fiprof ").split())[0] == 0
+    (run,) = (tmp_path / "artifacts").iterdir()
+    assert (len(rows(run, "kernels")), len(rows(run, "launches"))) == (184, 6)
+
+
+def test_the_command_prints_the_folder(tmp_path: Path) -> None:
+    status, output = invoke(
+        "import", str(NCU / "full.raw.csv"), "--name", "from a friend", "--artifacts", str(tmp_path / "artifacts")
+    )
+    (run,) = (tmp_path / "artifacts").iterdir()
+    assert (status, output.strip()) == (0, str(run))
+    assert run.name.endswith("-from-a-friend")
+    assert json.loads((run / "run.json").read_text())["imported"][0]["kind"] == "ncu-raw"
