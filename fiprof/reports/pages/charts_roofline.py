@@ -23,8 +23,9 @@ Pair = tuple[float, float]
 HEIGHT = 460
 WIDTHS = {"wide": 800, "narrow": 270}
 """Pixels of a plot for which names look for room: on a desk, on a phone."""
-ASIDE_PX = 10
-"""From a line to the middle of its name."""
+ASIDE_PX, ABOVE_PX, POINT_PX = 10, 26, 9
+"""From a line to the middle of its name; from the highest roof to the top; how much worse than on a line a name lies on
+a point."""
 KEY_PX = 250
 """Width of a column of the key."""
 MOST_NUMBERED = 40
@@ -44,7 +45,8 @@ def figure(placed: Sequence[LaunchRoofline]) -> LayerChart:
     left, right = min(x, default=0.1) / 3, max(x, default=10.0) * 4
     points = [(i, m, at) for i in placed for m in i.memories if (at := i.point(m, left * 1.15))]
     y = [ops / 1e12 for _, _, (_, ops) in points] + [roof / 1e12 for roof in works.values()]
-    bottom, top = min(y, default=0.1) / 3, max(y, default=1.0) * 2
+    bottom, top = min(y, default=0.1) / 3, max(y, default=1.0)
+    top *= (top / bottom) ** (ABOVE_PX / (HEIGHT - ABOVE_PX))
     numbered = len(placed) <= MOST_NUMBERED
     names = _names(placed, numbered)
     drawn = [_point(*point, names) for point in points if numbered or _first(*point[:2])]
@@ -160,7 +162,8 @@ class _Plane:
             lines.append((f"{name} {peak:.2f} TB/s", (first, first * peak), (last, last * peak)))
         for name, peak in works.items():
             first = max(self.left, peak / max(memories.values())) if memories else self.left
-            lines.append((f"{name} {peak:,.1f} TFLOP/s", (first, peak), (self.right, peak)))
+            told = f"{peak:,.1f} TFLOP/s" if self.width > WIDTHS["narrow"] else f"{peak:,.0f}"
+            lines.append((f"{name} {told}", (first, peak), (self.right, peak)))
         made = []
         for name, start, end in lines:
             others = [(self._pixel(*a), self._pixel(*b)) for other, a, b in lines if other != name]
@@ -188,9 +191,9 @@ class _Plane:
         """The share of a line at which its name has most room, and whether above (1) or below it (-1); from then on the
         name takes that place."""
         length = math.dist(start, end) or 1.0
-        half = min((len(name) * vega.CHAR_PX / 2 + 8) / length, 0.45)
+        half = (len(name) * vega.CHAR_PX / 2 + 4) / length
         up = (start[1] - end[1]) / length * ASIDE_PX, (end[0] - start[0]) / length * ASIDE_PX
-        steps = [half * i / 6 for i in range(-6, 7)]
+        steps = [half * i / 8 for i in range(-8, 9)]
 
         def spots(share: float, side: int) -> list[Pair]:
             return [
@@ -203,7 +206,7 @@ class _Plane:
                 distance
                 for spot in spots(*place)
                 for distance in (
-                    *(math.dist(spot, taken) for taken in self.taken),
+                    *(math.dist(spot, taken) - POINT_PX for taken in self.taken),
                     *(_distance(spot, *line) for line in others),
                     HEIGHT - spot[1],
                     spot[0],
@@ -212,7 +215,7 @@ class _Plane:
             ]
             return min(found)
 
-        places = [(half + (1 - 2 * half) * i / 20, side) for side in (1, -1) for i in range(21)]
+        places = [(i / 40, side) for side in (1, -1) for i in range(41)]
         best = max(places, key=lambda place: min(room(place), 24.0))
         self.taken += spots(*best)
         return best

@@ -189,8 +189,12 @@ def rows(items: Sequence[Row], palette: Mapping[str, str], *, title: str, most: 
     fill = keyed("Fill", palette, legend(list(palette)) if len(palette) > 1 else None)
     layers = [
         drawn.mark_rect(tooltip=TIP, x2Offset=-1).encode(x, pixels("c", y), fill, x2="b", y2="d"),
-        named.mark_text(align="left", limit=room).encode(x=alt.value(0), text="name:N", **heading),
-        named.mark_text(align="right").encode(x=alt.value(alt.expr("width")), text="words:N", **heading),
+        named.mark_text(align="left", baseline="alphabetic", limit=room).encode(
+            x=alt.value(0), text="name:N", **heading
+        ),
+        named.mark_text(align="right", baseline="alphabetic").encode(
+            x=alt.value(alt.expr("width")), text="words:N", **heading
+        ),
     ]
     fits = f"(datum.b - datum.a) / {most} * width > {CHAR_PX} * length(datum.words) + 6"
     inside = {"expr": f"{fits} ? datum.words : ''"}
