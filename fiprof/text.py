@@ -107,7 +107,7 @@ def short_kernel(name: str) -> str:
 
 _FUNCTOR = re.compile(
     r"\b(?!(?:Binary|AUnary|BUnary|Unary)Functor)"
-    r"(?:CUDAFunctor\w*_(\w+)|(\w+)Functor|(\w+?)_kernel(?:_cuda|_impl)?(?=\()|(\w+)Ops(?=<))"
+    r"(?:CUDAFunctor\w*_(\w+)|(\w+)Functor|(\w+?)_kernel(?:_cuda|_impl)?(?=\()|(\w+)Ops(?=<)|(\w+)_and_transform)"
 )
 
 
@@ -117,3 +117,12 @@ def functor(kernel_full: str) -> str:
     """
     found = _FUNCTOR.search(kernel_full.partition("<")[2])
     return next(filter(None, found.groups()), "") if found else ""
+
+
+def kernel_identity(kernel: str, kernel_full: str | None) -> str:
+    """What is the same in nsys's and in ncu's name of a kernel, which abbreviate its template arguments differently:
+    the short name, the functor and, where no lambda is among them, the numbers.
+    """
+    arguments = (kernel_full or "").partition(f"{kernel}<")[2].partition(">(")[0]
+    numbers = [] if "lambda" in arguments else re.findall(r"(?<!\w)\d+", arguments)
+    return f"{kernel} {functor(kernel_full or '')} {','.join(numbers)}"

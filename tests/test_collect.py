@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pty
@@ -94,10 +95,15 @@ def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, fakes: dict[str, 
 
 def test_a_workload_of_the_users(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN)
-    done = fiprof("collect", "--workload", "mine.py:mine", "--width", "7,9", env=fakes)
+    # However its path is typed, it is the same workload.
+    typed = ("collect", "--workload", "./mine.py:mine", "--workload", f"{tmp_path}/mine.py:mine", "--width", "7,9")
+    done = fiprof(*typed, env=fakes)
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(tmp_path)
     assert path.name.endswith("-mine")
+    program = manifest["environment"]["program"]
+    assert (program["command"], program["cwd"]) == (["fiprof", *typed], str(tmp_path))
+    assert program["files"] == {"mine.py": hashlib.sha256(USERS_OWN.encode()).hexdigest()}
     assert [(case["id"], case["workload"], case["flops"]) for case in manifest["cases"]] == [
         ("mine[width=7]", "mine.py:mine", 7),
         ("mine[width=9]", "mine.py:mine", 9),

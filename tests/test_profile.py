@@ -106,7 +106,7 @@ def test_the_users_own_words_for_ncu() -> None:
 
 
 def group(name: str, total_ns: int, count: int = 10, grid: str = "1x1x1") -> Group:
-    return Group(name, name, grid, "128x1x1", count, total_ns)
+    return Group(name, name, name, grid, "128x1x1", count, total_ns)
 
 
 def wishes(**changes: Any) -> Wishes:
@@ -317,3 +317,18 @@ def test_what_a_program_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_secrets_in_a_command_are_masked() -> None:
     facts = program_facts(["curl", "--api-key", "sekrit-value-1", "https://me:pw@host/"])
     assert facts["command"] == ["curl", "--api-key", "***", "https://***@host/"]
+
+
+def test_nsys_own_lines_are_not_the_programs() -> None:
+    """In whatever pieces they come."""
+    said = (
+        b"tokens [1, 2]\nCollecting\nCollecting data...\nGenerating '/tmp/nsys-report-7eb3.qdstrm'\n"
+        b"[1/1] [0%          ] t.nsys-rep[1/1] [===100%] t.nsys-rep\nGenerated:\n\t/tmp/t.nsys-rep\nGen"
+    )
+    for size in (1, 7, 1000):
+        passed: list[bytes] = []
+        output = nsys.ProgramOutput(lambda piece, _, to=passed: to.append(piece))  # type: ignore[misc]
+        for at in range(0, len(said), size):
+            output(said[at : at + size], False)
+        output(b"", False)
+        assert b"".join(passed) == b"tokens [1, 2]\nCollecting\nGen"

@@ -16,7 +16,7 @@ from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
-from fiprof.text import functor
+from fiprof.text import functor, kernel_identity
 from tests.recorded_runs import invoke, parsed
 
 Rows = list[dict[str, Any]]
@@ -163,4 +163,9 @@ def test_what_tells_kernels_of_a_name_apart() -> None:
     )
     assert functor(full + "direct_copy_kernel_cuda(at::TensorIteratorBase &)::[lambda()]>>(int)") == "direct_copy"
     assert functor(full + "CUDAFunctorOnSelf_add<c10::BFloat16>>>(int)") == "add"
+    # As nsys and as ncu print it.
+    kernel, before, after = "CatArrayBatchedCopy", "void at::native::<unnamed>::CatArrayBatchedCopy<", "(T1 *)"
+    by_nsys = f"{before}at::native::<unnamed>::OpaqueType<(unsigned int)4>, unsigned int, (int)3, (int)64>{after}"
+    by_ncu = f"{before}<unnamed>::OpaqueType<4>, unsigned int, 3, 64>{after}"
+    assert kernel_identity(kernel, by_nsys) == kernel_identity(kernel, by_ncu) == "CatArrayBatchedCopy  4,3,64"
     assert functor("void gemm<float>(float *)") == functor("mean_kernel") == ""

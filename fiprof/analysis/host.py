@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
-    Ints = npt.NDArray[np.int64]
+    Ints = npt.NDArray[Any]
+    """Of integers, as wide as they need to be."""
 
 NOTHING = -1
 """The label of a moment with no call, or outside every range."""

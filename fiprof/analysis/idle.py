@@ -8,25 +8,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fiprof.analysis.host import NOTHING, Phases, Stretches, by_thread, innermost, nothing, phases, thread_keys
-from fiprof.analysis.launched import calls_of, columns, kernel_calls
-from fiprof.model import tables
+from fiprof.analysis.host import NOTHING, Phases, Stretches, nothing, phases
+from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces
 from fiprof.model.run import Run
 from fiprof.model.unions import union_by
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from fiprof.analysis.host import Ints
 
 LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
 SYNCHRONIZES = re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")
 COPIES = re.compile(r"cu(da)?(Memcpy|Memset)")
-
-
-PIECE = 1 << 19
-"""Gaps that are looked at together: there may be as many as kernels."""
 
 
 class Cause(StrEnum):
@@ -85,17 +77,6 @@ class Activity:
     """Stretches without any work."""
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The kernels, copies and sets of one GPU, by start."""
-
-    device: int
-    starts: Ints
-    ends: Ints
-    rows: Ints
-    """Row in ``kernels``; of a copy -1 - its row in ``copies``."""
-
-
 def activities(run: Run) -> tuple[Activity, ...]:
     """What each GPU did; none without nsys. Raises FiprofError for a table that cannot be read."""
     return tuple(activity for activity, _ in run.once(_measured))
@@ -108,86 +89,116 @@ def idle(run: Run) -> tuple[Idle, ...]:
 
 
 def _measured(run: Run) -> list[tuple[Activity, list[Idle]]]:
-    host = _Host(run)
-    return [_device(run, device, host) for device in _devices(run)]
-
-
-def _devices(run: Run) -> list[int]:
-    """The GPUs that ran kernels."""
     import numpy as np
 
-    found: list[int] = np.unique(columns(run, "kernels", ("device",))[0]).tolist() if run.has("kernels") else []
-    return found
+    host, gpus, at = _Host(run), {}, 0
+    if not run.has("kernels"):
+        return []
+    started_by = kernel_calls(run)
+    for piece in pieces(run, "kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
+        starts, ends, devices, streams, pids = map(numbers, piece.columns)
+        streams = pids << 32 | streams
+        for device in np.unique(devices).tolist():
+            mine = np.flatnonzero(devices == device)
+            if device not in gpus:
+                gpus[device] = _Gpu(device, int(starts[mine[0]]), host)
+            gpus[device].take(starts[mine], ends[mine], streams[mine], started_by[at + mine])
+        at += piece.num_rows
+    return [gpus[device].close() for device in sorted(gpus)]
 
 
-def _work(run: Run, device: int) -> _Work:
-    import numpy as np
+class _Gpu:
+    """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
-    pieces: list[tuple[Ints, Ints, Ints]] = []
-    for name in ("kernels", "copies"):
-        if run.has(name):
-            mine = np.flatnonzero(columns(run, name, ("device",))[0] == device)
-            starts, ends = (column[mine] for column in columns(run, name, ("start_ns", "end_ns")))
-            pieces.append((starts, ends, mine if name == "kernels" else -1 - mine))
-    starts, ends, rows = (np.concatenate(each) if len(pieces[-1][0]) else each[0] for each in zip(*pieces, strict=True))
-    if (starts[1:] < starts[:-1]).any():
+    def __init__(self, device: int, first_ns: int, host: _Host) -> None:
+        import numpy as np
+
+        self.device, self.host = device, host
+        starts, ends, calls = host.copies(device)
+        self.copies = starts, ends, calls
+        self.first_ns = min([first_ns, *starts[:1].tolist()])
+        self.reached = self.kernels_reached = self.first_ns
+        self.kernels_ns = self.idle_ns = self.side_by_side_ns = self.gaps = 0
+        self.copies_ns = _covered(starts, ends, self.first_ns)[0]
+        self.causes: dict[Key, int] = defaultdict(int)
+        self.open = (np.empty(0, np.int64),) * 3
+        """Kernels that were not at their end where the last piece ended: streams, starts and ends."""
+
+    def take(self, starts: Ints, ends: Ints, streams: Ints, calls: Ints) -> None:
+        """The next kernels."""
+        import numpy as np
+
+        covered_ns, self.kernels_reached = _covered(starts, ends, self.kernels_reached)
+        self.kernels_ns += covered_ns
+        self._side_by_side(streams, starts, ends, int(starts[-1]))
+        count = int(np.searchsorted(self.copies[0], starts[-1], side="right"))
+        pairs = zip((starts, ends, calls), self.copies, strict=True)
+        self._work(*(np.concatenate([mine, copies[:count]]) for mine, copies in pairs))
+        self.copies = tuple(each[count:] for each in self.copies)  # type: ignore[assignment]
+
+    def close(self) -> tuple[Activity, list[Idle]]:
+        """What it did in all."""
+        import numpy as np
+
+        self._work(*self.copies)
+        nothing = np.empty(0, np.int64)
+        self._side_by_side(nothing, nothing, nothing, np.iinfo(np.int64).max)
+        window_ns = self.reached - self.first_ns
+        activity = Activity(
+            device=self.device,
+            start_ns=self.first_ns,
+            window_ns=window_ns,
+            kernels_ns=self.kernels_ns,
+            side_by_side_ns=self.side_by_side_ns,
+            copies_ns=self.copies_ns,
+            only_copies_ns=window_ns - self.idle_ns - self.kernels_ns,
+            idle_ns=self.idle_ns,
+            gaps=self.gaps,
+        )
+        return activity, [
+            Idle(self.device, *cause, total_ns=ns, share=ns / window_ns) for cause, ns in self.causes.items() if ns
+        ]
+
+    def _work(self, starts: Ints, ends: Ints, calls: Ints) -> None:
+        """The next kernels and copies: the gaps before them."""
+        import numpy as np
+
+        if not len(starts):
+            return
         order = np.argsort(starts, kind="stable")
-        starts, ends, rows = starts[order], ends[order], rows[order]
-    return _Work(device, starts, ends, rows)
+        starts, ends, calls = starts[order], ends[order], calls[order]
+        reached = np.maximum(np.maximum.accumulate(ends), self.reached)
+        before = np.append(self.reached, reached[:-1])
+        opens = starts > before
+        self.gaps += int(opens.sum())
+        self.idle_ns += int((starts - before)[opens].sum())
+        self.host.causes(before[opens], starts[opens], calls[opens], self.causes)
+        self.reached = int(reached[-1])
+
+    def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
+        """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""
+        import numpy as np
+
+        streams, starts, ends = map(np.concatenate, zip(self.open, (streams, starts, ends), strict=True))
+        later = ends > until
+        self.open = streams[later], np.maximum(starts[later], until), ends[later]
+        if len(streams) and (streams != streams[0]).any():
+            _, starts, ends = union_by(streams, np.minimum(starts, until), np.minimum(ends, until))
+            moments = np.concatenate([starts, ends])
+            order = np.argsort(moments, kind="stable")
+            several = np.cumsum(np.repeat([1, -1], len(starts))[order]) > 1
+            self.side_by_side_ns += int(np.diff(moments[order])[several[:-1]].sum())
 
 
-def _device(run: Run, device: int, host: _Host) -> tuple[Activity, list[Idle]]:
+def _covered(starts: Ints, ends: Ints, reached: int) -> tuple[int, int]:
+    """The time after a moment in which at least one of some intervals, by start, holds; and when the last one ends."""
     import numpy as np
 
-    work = _work(run, device)
-    reached = np.maximum.accumulate(work.ends)
-    opens = np.flatnonzero(work.starts[1:] > reached[:-1]) + 1
-    begins, stops = reached[opens - 1], work.starts[opens]
-    idle_ns = int((stops - begins).sum())
-    first_ns, window_ns, rows = int(work.starts[0]), int(reached[-1] - work.starts[0]), work.rows[opens]
-    kernels_ns, copies_ns = _covered(work, work.rows >= 0), _covered(work, work.rows < 0)
-    del work, reached, opens
-    activity = Activity(
-        device=device,
-        start_ns=first_ns,
-        window_ns=window_ns,
-        kernels_ns=kernels_ns,
-        side_by_side_ns=_side_by_side(run, device),
-        copies_ns=copies_ns,
-        only_copies_ns=window_ns - idle_ns - kernels_ns,
-        idle_ns=idle_ns,
-        gaps=len(rows),
-    )
-    times = host.causes(begins, stops, rows)
-    return activity, [Idle(device, *cause, total_ns=ns, share=ns / window_ns) for cause, ns in times.items() if ns]
-
-
-def _covered(work: _Work, which: npt.NDArray[np.bool_]) -> int:
-    """The time in which at least one of some works runs."""
-    import numpy as np
-
-    starts, ends = (work.starts, work.ends) if which.all() else (work.starts[which], work.ends[which])
     if not len(starts):
-        return 0
-    reached = np.maximum.accumulate(ends)
-    gaps = starts[1:] - reached[:-1]
-    return int(reached[-1] - starts[0] - gaps[gaps > 0].sum())
-
-
-def _side_by_side(run: Run, device: int) -> int:
-    """The time in which kernels of two streams or more of a GPU ran."""
-    import numpy as np
-
-    devices, streams, pids = columns(run, "kernels", ("device", "stream", "pid"))
-    here = devices == device
-    streams = (pids << 32 | streams)[here]
-    if len(np.unique(streams)) < 2:
-        return 0
-    _, starts, ends = union_by(streams, *(each[here] for each in columns(run, "kernels", ("start_ns", "end_ns"))))
-    moments = np.concatenate([starts, ends])
-    order = np.argsort(moments, kind="stable")
-    several = np.cumsum(np.repeat([1, -1], len(starts))[order]) > 1
-    return int(np.diff(moments[order])[several[:-1]].sum())
+        return 0, reached
+    until = np.maximum(np.maximum.accumulate(ends), reached)
+    before = np.append(reached, until[:-1])
+    return int(np.maximum(ends - np.maximum(starts, before), 0).sum()), int(until[-1])
 
 
 Key = tuple[Cause, str | None, str | None]
@@ -200,47 +211,45 @@ class _Host:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.phases: Phases = phases(run)
-        self.names: list[str] = []
-        self.calls: dict[int, Stretches] = {}
-        if run.has("api"):
-            name = tables.read(run.tables_path, "api", ["name"]).unify_dictionaries()["name"].combine_chunks()
-            self.names = name.dictionary.to_pylist()
-            self.starts, self.ends = columns(run, "api", ("start_ns", "end_ns"))
-            self.threads = thread_keys(*columns(run, "api", ("pid", "tid")))
-            grouped = by_thread(self.threads, self.starts, self.ends, name.indices.to_numpy())
-            self.calls = {thread: innermost(*each) for thread, each in grouped}
+        self.calls = calls(run)
+        self.names = list(self.calls.names[0])
+        self.keys = list(self.calls.threads[0])
+        self.stretches: dict[int, Stretches] = self.calls.stretches()
 
-    def causes(self, begins: Ints, stops: Ints, rows: Ints) -> dict[Key, int]:
-        """Why nothing ran between these moments. rows: of the work that then began, see ``_Work``."""
-        found: dict[Key, int] = defaultdict(int)
-        for at in range(0, len(rows), PIECE):
-            piece = slice(at, at + PIECE)
-            self._causes(begins[piece], stops[piece], rows[piece], found)
-        return found
-
-    def _causes(self, begins: Ints, stops: Ints, rows: Ints, found: dict[Key, int]) -> None:
+    def copies(self, device: int) -> tuple[Ints, Ints, Ints]:
+        """Starts, ends and calls of a GPU's copies and memory sets, by start."""
         import numpy as np
 
-        threads, from_, to = (np.full(len(rows), NOTHING) for _ in range(3))
-        for kernels, mine in ((True, rows >= 0), (False, rows < 0)):
-            if self.calls and mine.any():
-                calls = self.run.once(kernel_calls) if kernels else calls_of(self.run, "copies")
-                call = calls[rows[mine] if kernels else -1 - rows[mine]]
-                for each, of_call in ((threads, self.threads), (from_, self.starts), (to, self.ends)):
-                    each[mine] = np.where(call != NOTHING, of_call[call], NOTHING)
+        names = ("start_ns", "end_ns", "device")
+        found = [[*map(numbers, piece.columns)] for piece in pieces(self.run, "copies", names)]
+        if not found:
+            return (np.empty(0, np.int64),) * 3
+        starts, ends, devices = map(np.concatenate, zip(*found, strict=True))
+        mine = np.flatnonzero(devices == device)
+        mine = mine[np.argsort(starts[mine], kind="stable")]
+        return starts[mine], ends[mine], self.calls.of("copies")[mine]
+
+    def causes(self, begins: Ints, stops: Ints, rows: Ints, found: dict[Key, int]) -> None:
+        """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began."""
+        import numpy as np
+
+        known = rows != NOTHING
+        found[Cause.UNKNOWN, None, None] += int((stops - begins)[~known].sum())
+        begins, stops, rows = begins[known], stops[known], rows[known]
+        threads = self.calls.threads[1][rows] if len(rows) else rows
         for thread in np.unique(threads).tolist():
             here = threads == thread
-            if thread == NOTHING:
-                found[Cause.UNKNOWN, None, None] += int((stops - begins)[here].sum())
-            else:
-                self._of_thread(thread, begins[here], stops[here], from_[here], to[here], found)
+            mine = rows[here]
+            self._of_thread(
+                self.keys[thread], begins[here], stops[here], self.calls.starts[mine], self.calls.ends[mine], found
+            )
 
     def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, found: dict[Key, int]) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
         import numpy as np
 
         ranges = self.phases.threads.get(thread, nothing())
-        calls = self.calls.get(thread, nothing())
+        calls = self.stretches.get(thread, nothing())
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         at_begin = calls.at(begins)
         for waited in np.unique(at_begin).tolist():
@@ -265,7 +274,7 @@ class _Host:
             found[Cause.LAUNCH, None, self._path(place)] += ns
 
     def _add_calls(self, labels: Ints, places: Ints, lengths: Ints, found: dict[Key, int]) -> None:
-        for key, ns in _sums(labels * (len(self.phases.paths) + 1) + places + 1, lengths).items():
+        for key, ns in _sums(labels.astype(int) * (len(self.phases.paths) + 1) + places + 1, lengths).items():
             label, place = divmod(key, len(self.phases.paths) + 1)
             call = self.names[label]
             if LAUNCHES.match(call):

@@ -1,22 +1,25 @@
-"""Which CUDA call started each piece of the GPU's work, and in which NVTX range of the program."""
+"""The CUDA calls of a trace, which one started each piece of the GPU's work, and in which NVTX range of the program.
+
+A trace may have tens of millions of each: what is kept of them is kept in the smallest numbers, and tables are read in
+pieces that are not kept at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.host import NOTHING, phases, thread_keys
+from fiprof.analysis.host import NOTHING, Stretches, by_thread, innermost, phases, thread_keys
 from fiprof.model import tables
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
     from fiprof.analysis.host import Ints
 
-    Places = npt.NDArray[np.int32]
+PIECE_ROWS = 1 << 20
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -28,59 +31,133 @@ def numbers(column: pa.ChunkedArray) -> Ints:
     return found
 
 
-def columns(run: Run, table: str, names: Sequence[str]) -> list[Ints]:
-    """Columns of integers, read for this once: a run keeps what it reads, and these are long."""
-    import pyarrow as pa
-
-    found = []
-    for name in names:
-        found.append(numbers(tables.read(run.tables_path, table, [name])[name]))
-        # Arrow keeps what it freed, for the next time.
-        pa.default_memory_pool().release_unused()
-    return found
+def pieces(run: Run, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """A table in pieces; none where the run does not have it."""
+    if run.has(table):
+        yield from tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
 
 
-def calls_of(run: Run, table: str) -> Places:
-    """Of each row of ``kernels`` or ``copies`` the row in ``api`` of the call that started it; NOTHING where it was not
-    traced. Raises FiprofError for a table that cannot be read.
-    """
-    import numpy as np
-
-    work = _identities(run, table)
-    calls = _identities(run, "api") if run.has("api") else work[:0]
-    if not len(calls):
-        return np.full(len(work), NOTHING, np.int32)
-    order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
-    place = np.minimum(np.searchsorted(calls, work, sorter=order), len(calls) - 1).astype(np.int32)
-    place = place if order is None else order[place]
-    place[calls[place] != work] = NOTHING
-    return place
+def rows_of(run: Run, table: str) -> int:
+    return tables.Reader(run.tables_path, table).rows if run.has(table) else 0
 
 
-def _identities(run: Run, table: str) -> Ints:
-    """Process and correlation id in one number."""
-    pids, correlations = columns(run, table, ("pid", "correlation"))
-    return pids << 32 | correlations & 0xFFFFFFFF
+class Calls:
+    """The CUDA calls of a run, by their row in ``api``."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.count = rows_of(run, "api")
+
+    @functools.cached_property
+    def starts(self) -> Ints:
+        """ns since the trace began."""
+        return self._column("start_ns")
+
+    @functools.cached_property
+    def ends(self) -> Ints:
+        return self._column("end_ns")
+
+    @functools.cached_property
+    def threads(self) -> tuple[dict[int, int], Ints]:
+        """Process and thread in one number (``host.thread_keys``) with their places, and the place of each call's."""
+        keys: dict[int, int] = {}
+
+        def codes(piece: pa.Table) -> Ints:
+            import numpy as np
+
+            distinct, of = np.unique(thread_keys(*map(numbers, piece.columns)), return_inverse=True)
+            return np.array([keys.setdefault(key, len(keys)) for key in distinct.tolist()])[of]
+
+        return keys, self._coded(("pid", "tid"), codes)
+
+    @functools.cached_property
+    def names(self) -> tuple[dict[str, int], Ints]:
+        """Names of calls with their places, and the place of each call's."""
+        texts: dict[str, int] = {}
+
+        def codes(piece: pa.Table) -> Ints:
+            import numpy as np
+
+            name = piece["name"].combine_chunks()
+            known = [texts.setdefault(text or "", len(texts)) for text in name.dictionary.to_pylist()]
+            return np.array([*known, texts.setdefault("", len(texts))])[numbers(name.indices)]
+
+        return texts, self._coded(("name",), codes)
+
+    def stretches(self) -> dict[int, Stretches]:
+        """What each thread was in when, innermost."""
+        keys, threads = self.threads
+        found = by_thread(threads, self.starts, self.ends, self.names[1])
+        return {list(keys)[thread]: innermost(*each) for thread, each in found}
+
+    def of(self, table: str) -> Ints:
+        """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
+        import numpy as np
+
+        found = np.full(rows_of(self._run, table), NOTHING, np.int32)
+        if not self.count:
+            return found
+        calls = np.empty(self.count, np.int64)
+        for at, piece in self._identities("api"):
+            calls[at : at + len(piece)] = piece
+        order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
+        for at, work in self._identities(table):
+            place = np.minimum(np.searchsorted(calls, work, sorter=order), self.count - 1).astype(np.int32)
+            place = place if order is None else order[place]
+            found[at : at + len(work)] = np.where(calls[place] == work, place, NOTHING)
+        return found
+
+    def phases_of(self, calls: Ints) -> Ints:
+        """The label in ``host.phases`` of the range that each call was made in; NOTHING outside all."""
+        import numpy as np
+
+        found = np.full(len(calls), NOTHING, np.int32)
+        known = np.flatnonzero(calls != NOTHING)
+        if phases(self._run).threads and len(known):
+            keys, threads = self.threads
+            at = calls[known]
+            found[known] = phases(self._run).at(np.array(list(keys))[threads[at]], self.starts[at])
+        return found
+
+    def _identities(self, table: str) -> Iterator[tuple[int, Ints]]:
+        """Process and correlation id in one number, piece by piece with the row of its first."""
+        at = 0
+        for piece in pieces(self._run, table, ("pid", "correlation")):
+            yield at, numbers(piece["pid"]) << 32 | numbers(piece["correlation"]) & 0xFFFFFFFF
+            at += piece.num_rows
+
+    def _column(self, name: str) -> Ints:
+        import numpy as np
+
+        found, at = np.empty(self.count, np.int64), 0
+        for piece in pieces(self._run, "api", (name,)):
+            found[at : at + piece.num_rows] = numbers(piece[name])
+            at += piece.num_rows
+        return found
+
+    def _coded(self, columns: Sequence[str], codes: Any) -> Ints:
+        import numpy as np
+
+        found, at = np.empty(self.count, np.int16), 0
+        for piece in pieces(self._run, "api", columns):
+            found[at : at + piece.num_rows] = codes(piece)
+            at += piece.num_rows
+        return found
 
 
-def kernel_phases(run: Run) -> Places:
+def calls(run: Run) -> Calls:
+    return run.once(Calls)
+
+
+def kernel_calls(run: Run) -> Ints:
+    """The call that started each kernel. Raises FiprofError for a table that cannot be read."""
+    return run.once(_kernel_calls)
+
+
+def _kernel_calls(run: Run) -> Ints:
+    return calls(run).of("kernels")
+
+
+def kernel_phases(run: Run) -> Ints:
     """The label in ``host.phases`` of the range that each kernel was launched in; NOTHING outside all."""
-    return run.once(_kernel_phases)
-
-
-def _kernel_phases(run: Run) -> Places:
-    import numpy as np
-
-    calls = run.once(kernel_calls)
-    found = np.full(len(calls), NOTHING, np.int32)
-    if phases(run).threads and run.has("api"):
-        known = np.flatnonzero(calls != NOTHING).astype(np.int32)
-        at = calls[known]
-        threads = thread_keys(*columns(run, "api", ("pid", "tid")))[at]
-        found[known] = phases(run).at(threads, columns(run, "api", ("start_ns",))[0][at])
-    return found
-
-
-def kernel_calls(run: Run) -> Places:
-    """``calls_of`` of the kernels."""
-    return calls_of(run, "kernels")
+    return calls(run).phases_of(kernel_calls(run))

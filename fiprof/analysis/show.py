@@ -135,9 +135,9 @@ def _missing(run: Run) -> Iterable[Finding]:
     """What the run lacks and why."""
     if not run.launches:
         yield Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")})
-    if not run.trace.cases:
+    if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
         yield Finding(ShowWarning.NO_TRACE, {"why": run.missing("nsys")})
-    if not run.plain and not run.imported:
+    if not run.plain and run.cases and not run.imported:
         yield Finding(ShowWarning.NO_PLAIN_TIMES)
 
 

@@ -371,7 +371,8 @@ def _missing(
     if not rows:
         yield Finding(TimelineWarning.NO_KERNELS)
         return
-    if not any(row["phase"] for row in rows):
+    # A program of the user's has no cases, and needs no ranges for them.
+    if (run.cases or run.imported) and not any(row["phase"] for row in rows):
         yield Finding(_why_no_phases(run), {"domain": FIPROF_DOMAIN})
     if not found:
         yield Finding(TimelineWarning.NOTHING_IN_PHASE, {"phase": phase})

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.host import phases
 from fiprof.analysis.idle import Activity, Idle, activities, idle
-from fiprof.analysis.launched import kernel_phases, numbers
+from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
-from fiprof.model import tables
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
-from fiprof.text import functor
+from fiprof.text import functor, kernel_identity
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fiprof.analysis.host import Ints
 
-DURATION_BITS = 42
-"""Of a kernel's duration in ns, 73 minutes, beside the number of its group in one integer."""
+DURATION_BITS, NAME_BITS = 38, 18
+"""Of a kernel's duration in ns, 4.6 minutes, and of the number of its name, beside its GPU in one integer."""
+MASK = (1 << DURATION_BITS) - 1
 
 
 class TopWarning(StrEnum):
@@ -119,11 +119,10 @@ def top(run: Run, *, range_: str = "", kernel: str = "") -> Top:
     it was idle, are the whole's.
     Raises FiprofError where the run has no kernels under nsys, or none of these, or a table cannot be read.
     """
-    columns = ["device", "kernel", "kernel_full", "grid", "block", "duration_ns"]
-    if not run.has("kernels") or not (table := tables.read(run.tables_path, "kernels", columns)).num_rows:
+    if not rows_of(run, "kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))
     bound = _bound(run)
-    groups = _Groups(run, table, range_, kernel)
+    groups = _Groups(run, range_, kernel)
     if not groups.rows:
         raise FiprofError(
             f"{run.manifest.name} has no kernel {' '.join(filter(None, (kernel, range_ and f'in a range {range_}')))}",
@@ -142,7 +141,11 @@ def top(run: Run, *, range_: str = "", kernel: str = "") -> Top:
 
 
 Shape = tuple[str, str, str]
-"""Kernel, grid and block."""
+"""``kernel_identity``, grid and block."""
+
+
+def _shape(row: Mapping[str, Any]) -> Shape:
+    return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
 
 
 def _bound(run: Run) -> dict[Shape, tuple[Kind, Part | None]]:
@@ -150,46 +153,60 @@ def _bound(run: Run) -> dict[Shape, tuple[Kind, Part | None]]:
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
-    return {(each.kernel, each.row.grid, each.row.block): (each.kind, each.part) for each in found}
+    return {_shape(each.row): (each.kind, each.part) for each in found}
+
+
+NAMES = ("device", "kernel", "kernel_full", "grid", "block")
 
 
 class _Groups:
     """The kernels of a trace by device, name, grid, block and range: a row each, whatever they count."""
 
-    def __init__(self, run: Run, table: pa.Table, range_: str, kernel: str) -> None:
+    def __init__(self, run: Run, range_: str, kernel: str) -> None:
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        table = table.unify_dictionaries()
-        places = kernel_phases(run)
         self.paths = phases(run).paths
-        self._whole = table
-        if range_ or kernel:
-            wanted = np.ones(len(places), bool)
-            if range_:
-                inside = np.array([range_.lower() in path.lower() for path in self.paths] + [False])
-                wanted &= inside[places]
-            if kernel:
-                names = pc.match_substring(table["kernel_full"].cast("string"), kernel, ignore_case=True)
-                wanted &= names.fill_null(False).to_numpy(zero_copy_only=False)
-            table, places = table.filter(pa.array(wanted)), places[wanted]
-        keyed = table.append_column("place", pa.array(places))
-        names = ["device", "kernel", "kernel_full", "grid", "block", "place"]
-        sums = keyed.group_by(names, use_threads=False).aggregate([("duration_ns", "count"), ("duration_ns", "sum")])
-        self.rows: list[dict[str, Any]] = sums.to_pylist()
-        self._table = table
+        self._inside = np.array([range_.lower() in path.lower() for path in self.paths] + [not range_])
+        self._kernel = kernel.lower()
+        self._full: dict[str, int] = {}
+        """Full names of kernels, numbered."""
+        self._keys: Ints = np.empty(rows_of(run, "kernels"), np.int64)
+        """Of each wanted kernel what it is, and its duration in ns in the low bits."""
+        self._noted = 0
+        found, at = [], 0
+        started_by = kernel_calls(run)
+        for piece in pieces(run, "kernels", (*NAMES, "duration_ns")):
+            places = calls(run).phases_of(started_by[at : at + piece.num_rows])
+            at += piece.num_rows
+            # Which of them are wanted is told later: the shapes are of all.
+            found.append(_sums(piece.append_column("place", pa.array(places)), (*NAMES, "place")))
+            self._note(piece, places)
+        every = _sums(pa.concat_tables(found).unify_dictionaries(), (*NAMES, "place")).to_pylist() if found else []
+        self.shapes: list[dict[str, Any]] = every
+        """Of all kernels of the trace."""
+        self.rows = [row for row in every if self._wanted(row["kernel_full"] or row["kernel"] or "", row["place"])]
         self._of_device: dict[Any, int] = defaultdict(int)
         for row in self.rows:
-            self._of_device[row["device"]] += row["duration_ns_sum"]
+            self._of_device[row["device"]] += row["ns"]
 
-    @functools.cached_property
-    def shapes(self) -> list[dict[str, Any]]:
-        """Device, kernel, grid, block and time of all kernels of the trace."""
-        keys = ["device", "kernel", "grid", "block"]
-        sums = self._whole.group_by(keys, use_threads=False).aggregate([("duration_ns", "sum")])
-        rows: list[dict[str, Any]] = sums.to_pylist()
-        return rows
+    def _wanted(self, full: str, place: int) -> bool:
+        return self._kernel in full.lower() and bool(self._inside[place])
+
+    def _note(self, piece: pa.Table, places: Ints) -> None:
+        """Remember the durations of a piece's kernels, those that are wanted."""
+        import numpy as np
+
+        name = piece["kernel_full"].combine_chunks()
+        texts = [text or "" for text in name.dictionary.to_pylist()]
+        known = np.array([self._full.setdefault(text, len(self._full)) for text in (*texts, "")])
+        named = np.array([self._kernel in text.lower() for text in (*texts, "")])
+        at = numbers(name.indices)
+        keys = (numbers(piece["device"]) + 1) << NAME_BITS | known[at]
+        keys = keys << DURATION_BITS | np.minimum(numbers(piece["duration_ns"]), MASK)
+        wanted = keys[named[at] & self._inside[places]]
+        self._keys[self._noted : self._noted + len(wanted)] = wanted
+        self._noted += len(wanted)
 
     def kernels(self, bound: dict[Shape, tuple[Kind, Part | None]]) -> Iterator[KernelTime]:
         """Each kernel, those with most time first."""
@@ -201,7 +218,7 @@ class _Groups:
             p10, median, p90 = quantiles[device, full]
             time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
             for row in rows:
-                time[bound.get((row["kernel"], row["grid"], row["block"]))] += row["duration_ns_sum"]
+                time[bound.get(_shape(row))] += row["ns"]
             unknown, total = time.pop(None, 0), _total(rows)
             best = max(time, key=time.__getitem__) if time else None
             yield KernelTime(
@@ -209,7 +226,7 @@ class _Groups:
                 kernel=rows[0]["kernel"] or "",
                 detail=functor(full),
                 kernel_full=full,
-                count=sum(row["duration_ns_count"] for row in rows),
+                count=sum(row["count"] for row in rows),
                 total_ns=total,
                 share=total / max(self._of_device[device], 1),
                 median_us=median / 1e3,
@@ -228,11 +245,11 @@ class _Groups:
         for (device, place), rows in sorted(by_range.items(), key=lambda item: -_total(item[1])):
             kernels: dict[str, int] = defaultdict(int)
             for row in rows:
-                kernels[row["kernel"] or ""] += row["duration_ns_sum"]
+                kernels[row["kernel"] or ""] += row["ns"]
             yield RangeTime(
                 device=device,
                 range=self.paths[place] if place >= 0 else None,
-                count=sum(row["duration_ns_count"] for row in rows),
+                count=sum(row["count"] for row in rows),
                 total_ns=_total(rows),
                 share=_total(rows) / max(self._of_device[device], 1),
                 longest=max(kernels, key=kernels.__getitem__),
@@ -242,32 +259,37 @@ class _Groups:
         """Device and kernel -> p10, median and p90 of the durations in ns, interpolated between neighbours."""
         import numpy as np
 
-        table = self._table
-        full = table["kernel_full"].combine_chunks()
-        devices, of_device = np.unique(numbers(table["device"]), return_inverse=True)
-        texts = full.dictionary.to_pylist()
-        code = numbers(full.indices) + 1
-        keys: Ints = (of_device * (len(texts) + 1) + code) << DURATION_BITS
-        keys |= np.minimum(numbers(table["duration_ns"]), (1 << DURATION_BITS) - 1)
+        keys = self._keys[: self._noted]
         keys.sort()
-        groups, first = np.unique(keys >> DURATION_BITS, return_index=True)
-        last = np.append(first[1:], len(keys)) - 1
-        found = [
-            (keys[np.floor(at).astype(int)] & MASK) * (1 - at % 1) + (keys[np.ceil(at).astype(int)] & MASK) * (at % 1)
-            for at in (first + part * (last - first) for part in (0.1, 0.5, 0.9))
-        ]
-        named = ((int(devices[group // (len(texts) + 1)]), group % (len(texts) + 1)) for group in groups.tolist())
-        return {
-            (device if device >= 0 else None, (texts[at - 1] if at else "") or ""): values
-            for (device, at), values in zip(named, zip(*(each.tolist() for each in found), strict=True), strict=True)
-        }
+        texts, found = list(self._full), {}
+        first = 0
+        while first < len(keys):
+            group = int(keys[first]) >> DURATION_BITS
+            after = int(np.searchsorted(keys, (group + 1) << DURATION_BITS))
+            device, text = divmod(group, 1 << NAME_BITS)
+            ends = [first + part * (after - 1 - first) for part in (0.1, 0.5, 0.9)]
+            values = [
+                (int(keys[math.floor(at)]) & MASK) * (1 - at % 1) + (int(keys[math.ceil(at)]) & MASK) * (at % 1)
+                for at in ends
+            ]
+            found[device - 1 if device else None, texts[text]] = (values[0], values[1], values[2])
+            first = after
+        return found
 
 
-MASK = (1 << DURATION_BITS) - 1
+def _sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Count and ns of the kernels by some columns; of sums too."""
+    if "ns" in kernels.column_names:
+        sums = kernels.group_by(list(keys), use_threads=False).aggregate([("count", "sum"), ("ns", "sum")])
+    else:
+        sums = kernels.group_by(list(keys), use_threads=False).aggregate(
+            [("duration_ns", "count"), ("duration_ns", "sum")]
+        )
+    return sums.rename_columns([*keys, "count", "ns"])
 
 
 def _total(rows: Sequence[dict[str, Any]]) -> int:
-    return sum(row["duration_ns_sum"] for row in rows)
+    return sum(row["ns"] for row in rows)
 
 
 def _parts(
@@ -279,9 +301,9 @@ def _parts(
         together = _total(mine) or 1
         spent: dict[Any, float] = defaultdict(float)
         for row in mine:
-            verdict = bound.get((row["kernel"], row["grid"], row["block"]))
+            verdict = bound.get(_shape(row))
             other = Spent.COLLECTIVES if COLLECTIVE.search(row["kernel"] or "") else Spent.NOT_PROFILED
-            spent[verdict or other] += row["duration_ns_sum"] / together * each.kernels_ns
+            spent[verdict or other] += row["ns"] / together * each.kernels_ns
         spent[Spent.COPIES], spent[Spent.IDLE] = each.only_copies_ns, each.idle_ns
         for what, ns in sorted(spent.items(), key=lambda item: -item[1]):
             if ns:
@@ -291,6 +313,6 @@ def _parts(
 
 def _warnings(run: Run, groups: _Groups, bound: dict[Shape, Any]) -> Iterator[Finding]:
     yield from run.status_warning()
-    traced = {(row["kernel"], row["grid"], row["block"]) for row in groups.shapes}
-    if lost := sorted({kernel for kernel, grid, block in bound if (kernel, grid, block) not in traced}):
+    traced = set(map(_shape, groups.shapes))
+    if lost := sorted({shape[0].split()[0] for shape in bound if shape not in traced}):
         yield Finding(TopWarning.NOT_MATCHED, {"kernels": tuple(lost)})

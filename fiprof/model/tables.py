@@ -380,17 +380,35 @@ class Reader:
         wanted = list(columns) if columns is not None else self._names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
-                found = self._file.read(columns=[name for name in new if name in self.columns])
-                for column in TABLES[self.path.stem].columns:
-                    if column.name not in new:
-                        continue
-                    if column.name not in self.columns:
-                        kind = schema(self.path.stem).field(column.name).type
-                        found = found.append_column(column.name, pa.nulls(self._file.metadata.num_rows, kind))
-                    if column.required and (nulls := found[column.name].null_count):
-                        raise ValueError(f"its column {column.name} has no value in {nulls:,} rows")
+                there = self._file.read(columns=[name for name in new if name in self.columns])
+                found = self._with_absent(there, new, self.rows)
                 self._read.update(zip(found.column_names, found.columns, strict=True))
             return pa.table({name: self._read[name] for name in wanted})
+
+    @property
+    def rows(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory."""
+        import pyarrow as pa
+
+        with self._errors():
+            for piece in self._file.iter_batches(rows, columns=[name for name in columns if name in self.columns]):
+                found = self._with_absent(pa.Table.from_batches([piece]), columns, piece.num_rows)
+                yield found.select(list(columns))
+
+    def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
+        """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""
+        import pyarrow as pa
+
+        for column in TABLES[self.path.stem].columns:
+            if column.name in wanted and column.name not in self.columns:
+                kind = schema(self.path.stem).field(column.name).type
+                found = found.append_column(column.name, pa.nulls(rows, kind))
+            if column.name in wanted and column.required and (nulls := found[column.name].null_count):
+                raise ValueError(f"its column {column.name} has no value in {nulls:,} rows")
+        return found
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

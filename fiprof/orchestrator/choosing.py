@@ -20,6 +20,7 @@ class Group:
     """Mangled."""
     kernel: str
     """In short."""
+    kernel_full: str
     grid: str
     block: str
     count: int

@@ -21,6 +21,7 @@ from fiprof.orchestrator.execute import Replay, Started, gate
 from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor, end_orphans
+from fiprof.orchestrator.program import collect_facts
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session, read_log
@@ -80,7 +81,7 @@ def start(
     journal.set(
         cases=cases,
         settings=recorded(request),
-        environment={**run_environment(tools), "gpu_state": {"before": before}},
+        environment={**run_environment(tools, collect_facts(request.cases)), "gpu_state": {"before": before}},
     )
     journal.save()
     if request.gpu_metrics_hz and counters_permitted() is False:

@@ -16,8 +16,8 @@ from fiprof.orchestrator.tools import Tool
 GIT_TIMEOUT_S = 5
 
 
-def run_environment(tools: Mapping[str, Tool]) -> dict[str, Any]:
-    """Tools, host, and the git commit of the folder that collect was started in."""
+def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> dict[str, Any]:
+    """Tools, host and program. program: see ``orchestrator.program``."""
     return {
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
@@ -26,7 +26,8 @@ def run_environment(tools: Mapping[str, Tool]) -> dict[str, Any]:
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
         },
-        "git": git_commit(Path.cwd()),
+        "program": dict(program),
+        "git": program["git"],
     }
 
 

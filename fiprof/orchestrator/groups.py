@@ -9,8 +9,9 @@ from fiprof.model import tables
 from fiprof.model.layout import TABLES
 from fiprof.model.run import Run
 from fiprof.orchestrator.choosing import Group
+from fiprof.text import kernel_identity
 
-KEYS = ["kernel_mangled", "kernel", "grid", "block"]
+KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
 
 
 def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int]:
@@ -36,7 +37,14 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     return [Group(*row.values()) for row in sums.to_pylist() if row["kernel_mangled"]], total_ns
 
 
-def profiled(folder: Path) -> set[tuple[str, str, str]]:
-    """Kernel, grid and block of the launches that ncu profiled."""
-    found = tables.read(folder / TABLES, "launches", ["kernel", "grid", "block"])
-    return {(row["kernel"], row["grid"], row["block"]) for row in found.to_pylist()}
+def profiled(folder: Path) -> list[tuple[str, str, str]]:
+    """What each launch that ncu profiled is: ``kernel_identity``, grid and block."""
+    found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block"])
+    return [
+        (kernel_identity(row["kernel"], row["kernel_full"]), row["grid"], row["block"]) for row in found.to_pylist()
+    ]
+
+
+def identity(group: Group) -> tuple[str, str, str]:
+    """The same of a group."""
+    return kernel_identity(group.kernel, group.kernel_full), group.grid, group.block

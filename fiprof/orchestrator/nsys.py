@@ -8,12 +8,14 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
+from fiprof.orchestrator.relay import PassOn
 
 # 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
 PLURAL_GPU_METRICS = (2024, 5)
 # Seen with this version; 2022.4 knows no such option.
 JSON_PAYLOADS = (2025, 3)
 
+LONGEST_OWN_LINE = 1 << 16
 NO_SAMPLING = ("--sample=none", "--cpuctxsw=none")
 CUDA_DETAIL = ("--cuda-graph-trace=node", "--cuda-memory-usage=true")
 
@@ -152,6 +154,36 @@ def check_contents(*, kernels: int, ranges: int, nvtx_incompatible: bool, nsys: 
             "nsys saw no kernel: the workload launched nothing on a GPU, or CUDA could not be traced",
             "run the plain step's command by hand and look at its log; a driver newer than nsys knows is a known cause",
         )
+
+
+OWN_LINES = re.compile(
+    rb"(?:^|(?<=\n))"
+    rb"(?:Collecting data\.\.\.|Generating '[^\n]*\.qdstrm'|\[\d+/\d+\] \[[^\n]*|Generated:|\t[^\n]*\.nsys-rep)\r?\n"
+)
+"""What nsys says itself, on the program's output."""
+OWN_BEGINS = (b"Collecting data...", b"Generating '", b"[1/1] [", b"Generated:", b"\t/")
+
+
+class ProgramOutput:
+    """Passes a program's output on without nsys's own lines; a ``PassOn``."""
+
+    def __init__(self, pass_on: PassOn) -> None:
+        self._pass_on = pass_on
+        self._held = {False: b"", True: b""}
+        """The begin of a line, by stream, as long as it may be one of nsys's."""
+
+    def __call__(self, piece: bytes, of_stderr: bool) -> None:
+        text = OWN_LINES.sub(b"", self._held[of_stderr] + piece)
+        last = text[text.rfind(b"\n") + 1 :]
+        own = any(begin.startswith(last) or last.startswith(begin) for begin in OWN_BEGINS)
+        held = last if piece and own and len(last) < LONGEST_OWN_LINE else b""
+        self._held[of_stderr] = held
+        self._pass_on(text[: len(text) - len(held)], of_stderr)
+
+
+def last_own_line(log: str) -> str:
+    """The last line of the program's own."""
+    return last_line(OWN_LINES.sub(b"", log.encode()).decode())
 
 
 def last_line(log: str) -> str:

@@ -144,6 +144,14 @@ def trace_contents(out: Path) -> TraceContents:
     )
 
 
+def traced_gpu(out: Path) -> dict[str, str | None]:
+    """Name and UUID of the first GPU that ran kernels, by the tables in ``out``; empty where the trace has none."""
+    from fiprof.model import tables
+
+    processes = tables.read(out, "processes", ["gpu", "uuid"]).slice(0, 1).to_pylist()
+    return {"name": processes[0]["gpu"], "uuid": processes[0]["uuid"]} if processes else {}
+
+
 def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
     if len(found := profiles(folder)) < 2:

@@ -18,9 +18,9 @@ from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.choosing import LAUNCH_S, Choice, Wishes, choose
 from fiprof.orchestrator.environment import run_environment
 from fiprof.orchestrator.gpu import gpu_state, visible_gpus
-from fiprof.orchestrator.groups import profiled, traced_groups
+from fiprof.orchestrator.groups import identity, profiled, traced_groups
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Command, Finished, Supervisor, describe_exit, end_orphans
+from fiprof.orchestrator.process import ENOUGH, Command, Finished, Supervisor, describe_exit, end_orphans
 from fiprof.orchestrator.program import program_facts
 from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.relay import PassOn
@@ -83,8 +83,8 @@ def new_run(
 ) -> Journal:
     """A run in a new folder of the archive, with nothing measured yet. program: see ``program_facts``."""
     journal = Journal(archive.create(request.label))
-    environment = {**run_environment(tools), "git": program["git"], "program": program}
-    journal.set(settings=recorded(request), environment={**environment, "gpu_state": {"before": gpu_state(gpu)}})
+    environment = {**run_environment(tools, program), "gpu_state": {"before": gpu_state(gpu)}}
+    journal.set(settings=recorded(request), environment=environment)
     journal.save()
     return journal
 
@@ -102,7 +102,7 @@ class Commands:
     def trace(self) -> Command:
         tool, report = self.tools["nsys"], self.path / NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
-        return self._command("nsys", argv, makes=(report,), pass_on=self.pass_on)
+        return self._command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
 
     def trace_export(self) -> Command:
         sqlite = self.path / NSYS_SQLITE
@@ -231,7 +231,7 @@ class Profiling(UnderWay):
         pages: tuple[Page, ...] = ("raw", "details", "source") if self.request.ncu_set == "full" else ("raw", "details")
         self.profile_tables(map(self.commands.page, pages))
         met = profiled(session.path)
-        found = [group for group in choice.groups if (group.kernel, group.grid, group.block) in met]
+        found = [group for group in choice.groups if identity(group) in met]
         for group in choice.groups:
             if group not in found:
                 self._warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
@@ -244,7 +244,9 @@ class Profiling(UnderWay):
         except FiprofError as error:
             if not ncu.kept(log, self.session.path / NCU_REPORT):
                 raise
-            self._warn(error.message)
+            # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
+            if finished.message != ENOUGH and finished.exit_status != self.exit_status:
+                self._warn(error.message)
 
     def _warn(self, sentence: str) -> None:
         self.session.journal.warn(sentence)
@@ -256,7 +258,7 @@ def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iter
     what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.names), 'kernel')}"
     program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
     yield (
-        f"ncu: {what} stand for {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
+        f"ncu: {what}, {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
         f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {_long(choice.all_s)}"
     )
     if choice.too_long:
@@ -272,12 +274,13 @@ def no_kernels(folder: Path, exit_status: int) -> FiprofError:
     log = read_log(folder / "logs/nsys.log")
     if exit_status and re.search(NEEDS_TERMINAL, log):
         return FiprofError(
-            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_line(log)}",
+            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
             "it may need a terminal or input: fiprof gives it neither, for it is started twice",
         )
     if exit_status:
         return FiprofError(
-            f"the program {describe_exit(exit_status)} before it used the GPU", "its output stands in logs/nsys.log"
+            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
+            "its output stands in logs/nsys.log",
         )
     return FiprofError(
         "the program started nothing on the GPU while it was traced",

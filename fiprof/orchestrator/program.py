@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fiprof.model.redaction import mask_words, secrets
 from fiprof.orchestrator.environment import git_commit
+from fiprof.workloads.case import Case
+from fiprof.workloads.registry import find
 
 MOST_FILES = 8
 LARGEST_FILE = 64 << 20
@@ -22,15 +26,30 @@ LAUNCHERS = re.compile(
 LONGEST_NAME = 40
 
 
-def program_facts(command: Sequence[str], files: Sequence[Path] = ()) -> dict[str, Any]:
-    """For a manifest's environment, see ``model.environment.Program``. files: the program's, where they are known."""
-    found = list(files) or list(_files(command))
-    folder = found[0].parent if found else Path.cwd()
+def program_facts(command: Sequence[str]) -> dict[str, Any]:
+    """For a manifest's environment, see ``model.environment.Program``."""
+    return _facts(command, {str(path): path for path in _files(command)})
+
+
+def collect_facts(cases: Sequence[Case]) -> dict[str, Any]:
+    """The same of a collect: its own command line, and the files that its workloads are in."""
+    files = {}
+    for case in cases:
+        kind = find(case.workload)
+        path = Path(inspect.getfile(kind))
+        own = ".py:" in case.workload
+        files[case.workload.rpartition(":")[0] if own else f"{kind.__module__.replace('.', '/')}.py"] = path
+    return _facts(["fiprof", *sys.argv[1:]], files)
+
+
+def _facts(command: Sequence[str], files: Mapping[str, Path]) -> dict[str, Any]:
+    """files: as they were named -> where they are, the program's first."""
+    users = [path for name, path in files.items() if not name.startswith("fiprof/")]
     return {
         "command": mask_words(command, secrets(os.environ)),
         "cwd": os.getcwd(),
-        "git": git_commit(folder),
-        "files": {str(path): _hash(path) for path in found},
+        "git": git_commit(users[0].parent if users else Path.cwd()),
+        "files": {name: _hash(path) for name, path in files.items()},
     }
 
 

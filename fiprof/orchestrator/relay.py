@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 PassOn = Callable[[bytes, bool], None]
-"""Takes a piece of output, and whether it is of stderr."""
+"""Takes a piece of output, empty at its end, and whether it is of stderr."""
 
 MOST_BYTES = 4 << 20
 """Of a log's begin, and of its end: what is between is left out. The tools say at either end what went wrong."""
@@ -65,3 +65,4 @@ class Relay:
                     # Cut now and then, not at every piece.
                     if len(self._end) > 2 * MOST_BYTES:
                         del self._end[:-MOST_BYTES]
+            self._pass_on(b"", of_stderr)

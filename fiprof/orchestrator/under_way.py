@@ -82,6 +82,9 @@ class UnderWay:
         session.journal.note_missing(summary.missing)
         for sentence in summary.warnings:
             session.journal.warn(sentence)
+        # A collect's own process says more of it.
+        if "gpu" not in session.journal.manifest.environment and (gpu := parse.traced_gpu(session.path / TABLES)):
+            session.journal.note_environment({"gpu": gpu})
         return summary
 
     def profile_tables(self, pages: Iterable[Command]) -> None:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from importlib.metadata import entry_points
@@ -69,6 +70,12 @@ def find(name: str) -> type[Workload[Any]]:
             exit_code=2,
         )
     return everything[name]
+
+
+def canonical(name: str) -> str:
+    """A workload's name with its file's path as short as it can be written, however it was typed."""
+    path, colon, bare = name.rpartition(":")
+    return f"{os.path.relpath(os.path.realpath(path))}:{bare}" if ".py:" in name else f"{path}{colon}{bare}"
 
 
 def _from_file(spec: str) -> type[Workload[Any]]:

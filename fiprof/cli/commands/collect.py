@@ -143,11 +143,11 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
     """
     from fiprof.workloads.base import parameters
     from fiprof.workloads.case import make_cases
-    from fiprof.workloads.registry import builtin, find
+    from fiprof.workloads.registry import builtin, canonical, find
 
     if not names:
         raise FiprofError("which kernel?", "--kernel prefill, or --kernel all; fiprof kernels lists them", exit_code=2)
-    names = [each for name in names for each in (builtin() if name == ALL else [name])]
+    names = [each for name in names for each in (builtin() if name == ALL else [canonical(name)])]
     known = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
     for word in words:
         if not any(word in has for has in known.values()):

@@ -106,7 +106,9 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
     commands = Commands(request, archive.root / f"DATE-{request.label}", tools, pass_on)
     print_commands((commands.trace(), commands.trace_export()))
     if "ncu" in request.tools:
-        chosen = Choice((Group("CHOSEN", "CHOSEN", "", "", 1, 0),), request.skip or 1, 1, 0.0, 0.0, 0.0, (), 0.0, False)
+        chosen = Choice(
+            (Group("CHOSEN", "CHOSEN", "", "", "", 1, 0),), request.skip or 1, 1, 0.0, 0.0, 0.0, (), 0.0, False
+        )
         print_commands((commands.profile(chosen, 0.0, Counter()), commands.page("raw"), commands.page("details")))
     return 0
 

@@ -22,7 +22,7 @@ PHASES = ("measure", "setup", "warmup", "all")
     epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
 )
 @click.option(
-    "--phase", type=click.Choice(PHASES), default="measure", show_default=True, help="Only kernels launched in it."
+    "--phase", type=click.Choice(PHASES), help="Only kernels launched in it [default: measure; all without cases]."
 )
 @click.option(
     "--perfetto",
@@ -31,7 +31,7 @@ PHASES = ("measure", "setup", "warmup", "all")
     help="Also write the whole trace, every phase, for ui.perfetto.dev.",
 )
 @reading_options
-def command(run: Run, chosen: Chosen, phase: str, perfetto: str | None, format_: Format) -> None:
+def command(run: Run, chosen: Chosen, phase: str | None, perfetto: str | None, format_: Format) -> None:
     """Kernels in order of time, and what the SMs, the tensor cores, DRAM and device memory did meanwhile."""
     from pathlib import Path
 
@@ -42,5 +42,6 @@ def command(run: Run, chosen: Chosen, phase: str, perfetto: str | None, format_:
         from fiprof.reports.perfetto import sentence, write
 
         output.message(sentence(write(run, Path(perfetto))))
+    phase = phase or ("measure" if run.cases else "all")
     what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
     options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)

@@ -98,10 +98,10 @@ def _lacks(run: Run) -> Iterable[tuple[str, str]]:
         yield phrase("summary.counters"), worded(run.missing("ncu"))
     if not run.has("kernels"):
         yield phrase("summary.story"), worded(run.missing("nsys"))
-    elif not run.trace.cases:
+    elif (run.cases or run.imported) and not run.trace.cases:
         why = phrase(f"summary.{'other_ranges' if run.has('ranges') else 'no_ranges'}")
         yield phrase("summary.case_times"), worded(run.missing("nsys")) if run.imported else why
-    if not run.plain and not run.imported:
+    if run.cases and not run.plain and not run.imported:
         yield phrase("summary.plain"), phrase("summary.no_plain")
 
 
