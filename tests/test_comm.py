@@ -12,9 +12,10 @@ import pytest
 
 from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.comm.model import Collective, Comm, CommWarning, Doing
-from fiprof.model import tables
 from fiprof.model.run import Run
-from tests.recorded_runs import invoke, two_ranks
+from fiprof.reports.pages.charts_ranks import ranks_chart
+from tests.nsys_exports import TWO_RANKS, altered
+from tests.recorded_runs import invoke, parsed, two_ranks
 from tests.reports_fixture import add, write_manifest
 
 MS = 1_000_000
@@ -255,7 +256,6 @@ def test_partners_that_nobody_told(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif("file" not in tables.schema("processes").names, reason="several traces are not joined yet")
 def test_clocks_of_two_traces(tmp_path: Path) -> None:
     """A trace each; the second's clock is 5 ms behind: its collectives would end before those of the first begin."""
     near, far = Job(2, files=True), Job(2, files=True)
@@ -271,6 +271,39 @@ def test_clocks_of_two_traces(tmp_path: Path) -> None:
     moved = far.found(tmp_path / "far")
     assert [each.skew_us for each in moved.collectives] == [each.skew_us for each in found.collectives]
     assert (moved.warnings[-1].kind, moved.warnings[-1].values["shift_us"]) == (CommWarning.CLOCK_OFF, 5000)
+
+
+OF_PROCESS = {
+    "globalPid": ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
+    "globalTid": ("CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"),
+}
+
+
+def test_a_trace_a_rank(tmp_path: Path) -> None:
+    """The recorded job as nsys around each rank would have it: the second session began 2 s sooner, on a clock that is
+    30 ms ahead."""
+    files = []
+    for rank, pid in enumerate((3963, 3964)):
+        statements = [f"DELETE FROM TARGET_INFO_CUDA_CONTEXT_INFO WHERE processId != {pid}"]
+        for column, names in OF_PROCESS.items():
+            statements += [f"DELETE FROM {name} WHERE {column} >> 24 & 0xFFFFFF != {pid}" for name in names]
+            statements += [
+                f'UPDATE {name} SET start = start + 2000000000, "end" = "end" + 2000000000' for name in names if rank
+            ]
+        if rank:
+            statements.append("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - 1970000000")
+        (tmp_path / str(rank)).mkdir()
+        files.append(str(altered(tmp_path / str(rank), *statements, source=TWO_RANKS)))
+    assert invoke("import", *files, "--artifacts", str(tmp_path / "runs"))[0] == 0
+    found = comm(Run(next((tmp_path / "runs").glob("2*"))))
+    assert [(rank.rank.rank, rank.rank.file, rank.rank.pid) for rank in found.ranks] == [(0, 0, 3963), (1, 1, 3964)]
+    (warning,) = found.warnings
+    assert (warning.kind, warning.values["file"]) == (CommWarning.CLOCK_OFF, 1)
+    assert (warning.values["shift_us"], warning.values["error_us"]) == (-30000.731, 124.008)
+    assert [(each.number, each.late_rank, round(each.wait_us)) for each in found.worst[:4]] == [
+        (9, 1, 123461), (16, 1, 10342), (26, 1, 10310), (6, 1, 10233),
+    ]  # fmt: skip
+    assert found.worst[0].meanwhile[1].name == "cuLibraryLoadData"
 
 
 def test_communication_beside_compute(tmp_path: Path) -> None:
@@ -289,3 +322,13 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     quiet.kernel(1, 0, 10, "gemm")
     assert [each.kind for each in one.found(tmp_path / "one").warnings] == [CommWarning.ONE_RANK]
     assert [each.kind for each in quiet.found(tmp_path / "quiet").warnings] == [CommWarning.NO_COMMUNICATION]
+
+
+def test_the_chart_of_the_report() -> None:
+    chart = ranks_chart(two_ranks())
+    assert chart is not None
+    # Rank 0 waits for 154.6 of 284.0 ms, 54 %.
+    waits = [(line.count("w"), len(line.split("  ", 1)[1])) for line in chart.text.splitlines()[2:]]
+    assert waits == [(49, 90), (1, 90)]
+    assert chart.caption.startswith("Rank 1 makes the others wait most: 154.573 ms in 16 of 31 collectives.")
+    assert ranks_chart(parsed("decode")) is None

@@ -229,7 +229,10 @@ def _export_trace(session: Session, tool: Tool, each: Incoming, report: Path) ->
     try:
         session.run(
             _command(
-                session, numbered("nsys-export", each.number), nsys.export_argv(tool.path, report, sqlite), makes=sqlite
+                session,
+                numbered("nsys-export", each.number),
+                nsys.export_argv(tool.path, report, sqlite, tool.version),
+                makes=sqlite,
             ),
             steps.check_trace_export(sqlite),
         )

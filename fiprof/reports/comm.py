@@ -143,7 +143,7 @@ def document(what: Comm, *, by: By = "collective", most: int | None = MOST_COLLE
 
 
 def _tables(what: Comm, most: int | None) -> Iterator[View]:
-    yield filled(_RANKS_SHOWN, what.ranks, title=phrase("comm.ranks"), summary=(_summary(what),))
+    yield filled(_RANKS_SHOWN, what.ranks, title=phrase("comm.ranks"), summary=(summary(what),))
     causes = what.causes[: None if most is None else MOST_CAUSES]
     yield filled(_CAUSES_SHOWN, causes, title=phrase("comm.causes"))
     worst = what.worst[:most]
@@ -158,7 +158,8 @@ def _tables(what: Comm, most: int | None) -> Iterator[View]:
         yield _chart(chart, what)
 
 
-def _summary(what: Comm) -> str:
+def summary(what: Comm) -> str:
+    """Which rank makes the others wait most, and what it does meanwhile."""
     latest = max(what.ranks, key=lambda rank: rank.delay_us)
     if not latest.delay_us:
         return phrase("comm.together")
@@ -178,22 +179,28 @@ def _summary(what: Comm) -> str:
 
 def _chart(chart: RankChart, what: Comm) -> View:
     length_us = chart.end_us - chart.start_us
-    header, ticks = axis(length_us, len(chart.tracks[0].compute))
     title = phrase("comm.chart", length=time_words(length_us), start_ms=chart.start_us / 1e3)
     if chart.number is not None:
         item = what.collectives[chart.number]
         title = phrase("comm.chart_worst", op=item.op, number=item.number, start_ms=chart.start_us / 1e3)
-    rows = tuple((phrase("comm.rank", rank=track.rank), _strip(track)) for track in chart.tracks)
+    return strips(chart, title)
+
+
+def strips(chart: RankChart, title: str = "") -> View:
+    """The ranks' time as characters."""
+    header, ticks = axis(chart.end_us - chart.start_us, len(chart.tracks[0].compute))
+    marks = (COMPUTE, TRANSFER, WAIT)
+    rows = tuple(
+        (phrase("comm.rank", rank=track.rank), "".join(IDLE if kind is None else marks[kind] for kind in mostly(track)))
+        for track in chart.tracks
+    )
     return View((Column("", "time"), Column("", header, narrow=Narrow.KEEP)), (("", ticks), *rows), title=title)
 
 
-def _strip(track: RankTrack) -> str:
-    """A character a piece, of what took most of it; what is there at all shows before idling."""
-    found = []
-    for shares in zip(track.compute, track.transfer, track.wait, strict=True):
-        largest = max(shares)
-        found.append((COMPUTE, TRANSFER, WAIT)[shares.index(largest)] if largest > 0 else IDLE)
-    return "".join(found)
+def mostly(track: RankTrack) -> list[int | None]:
+    """What took most of each piece: 0 for compute, 1 for communication, 2 for waiting; None where all is idle."""
+    pieces = zip(track.compute, track.transfer, track.wait, strict=True)
+    return [max(range(3), key=shares.__getitem__) if max(shares) > 0 else None for shares in pieces]
 
 
 def chart_cells(width: int) -> int:

@@ -8,6 +8,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.pages.charts import occupancy_chart, roofline_chart, stalls_chart
+from fiprof.reports.pages.charts_ranks import ranks_chart
 from fiprof.reports.pages.charts_time import gpu_time, gpu_time_chart, memory_chart
 from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section
@@ -52,6 +53,7 @@ def _time_chart(measured: Analyses) -> Chart | None:
 
 CHARTS: tuple[Callable[[Analyses], Chart | None], ...] = (
     timeline_chart,
+    lambda measured: ranks_chart(measured.run),
     _time_chart,
     lambda measured: roofline_chart(measured.roofs),
     lambda measured: stalls_chart(measured.stalls),
