@@ -33,7 +33,7 @@ def main() -> None:
         page.locator("#chart-timeline [data-drawn]").wait_for()
         page.wait_for_timeout(500)  # charts of another width are laid out again
         box = page.locator("#charts").bounding_box()
-        height = box["y"] + box["height"] + page.evaluate("scrollY") + 16
+        height = box["y"] + box["height"] + page.evaluate("scrollY") + 40
         page.screenshot(path=PICTURE, clip={"x": 0, "y": 0, "width": WIDTH, "height": height}, full_page=True)
     sys.stdout.write(f"{PICTURE.relative_to(REPOSITORY)}\n")
 
