@@ -172,6 +172,10 @@ def test_eight_ranks(tmp_path: Path) -> None:
     assert found.ranks[0].lost_share == 400 / 3200
 
 
+@pytest.mark.fault(
+    "a rank lacks collectives that the others have",
+    "each finds its own by its end; `comm` says how many have no partner",
+)
 def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
     """Of five collectives rank 1 has three: each finds its own."""
     job = Job(2)
@@ -279,6 +283,10 @@ OF_PROCESS = {
 }
 
 
+@pytest.mark.fault(
+    "the clocks of two traces differ by 30 ms",
+    "`comm` moves one until no collective ends before it begins, and says how sure that is",
+)
 def test_a_trace_a_rank(tmp_path: Path) -> None:
     """The recorded job as nsys around each rank would have it: the second session began 2 s sooner, on a clock that is
     30 ms ahead."""
