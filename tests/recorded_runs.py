@@ -27,6 +27,9 @@ RUNS = {
 }
 """What a run is called here -> its folder in the repository, without tables."""
 
+PROGRAMS = {"llama": RECORDED / "20261122-111810-llama"}
+"""Runs of ``fiprof profile`` on an H200: tests/programs/llama.py."""
+
 STUDY = RECORDED / "study-flashinfer-quick"
 
 FROM_NSYS = ("kernels", "ranges", "api", "copies", "memory", "gpu_metrics", "processes", "diagnostics")
@@ -40,6 +43,11 @@ def session_folder() -> Path:
 def parsed(name: str) -> Run:
     """A recorded run with all its tables: shared, for reading only."""
     return _parsed(RUNS[name])
+
+
+def profiled(name: str) -> Run:
+    """One of PROGRAMS likewise."""
+    return _parsed(PROGRAMS[name])
 
 
 def study_runs() -> list[Run]:

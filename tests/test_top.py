@@ -17,7 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.text import functor, kernel_identity
-from tests.recorded_runs import invoke, parsed
+from tests.recorded_runs import invoke, parsed, profiled
 
 Rows = list[dict[str, Any]]
 
@@ -145,6 +145,25 @@ def test_the_parts_of_a_recorded_run() -> None:
         ("PrefillWithKVCacheKernel", 23),
         ("BatchQKApplyRotaryKernel", 23),
     ]
+
+
+def test_a_program_on_an_h200() -> None:
+    """The recorded Llama: the host is too slow for the GPU, and 30 launches stand for 80% of the kernels' time."""
+    found = top(profiled("llama"))
+    (activity,) = found.activities
+    assert (activity.window_ns, activity.kernels_ns, activity.idle_ns) == (1_501_940_621, 35_439_710, 1_466_470_607)
+    assert [(each.cause, each.call, each.range, round(each.total_ns / 1e6)) for each in found.idle[:4]] == [
+        (Cause.HOST, None, "decode", 914),
+        (Cause.HOST, None, "prefill", 148),
+        (Cause.LAUNCH, None, "decode", 96),
+        (Cause.CALL, "cuLibraryLoadData", "prefill", 88),
+    ]
+    assert [(each.range, each.count) for each in found.ranges] == [
+        ("decode", 9168), ("prefill", 366), ("load", 131), (None, 2),
+    ]  # fmt: skip
+    assert found.warnings == ()
+    profiled_ns = sum(each.total_ns * each.profiled for each in found.kernels)
+    assert round(profiled_ns / sum(each.total_ns for each in found.kernels), 4) == 0.8027
 
 
 def test_every_table_as_data() -> None:

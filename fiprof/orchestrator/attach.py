@@ -67,7 +67,9 @@ def serve(
     write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
     argv = nsys.launch_argv(nsys_tool.path, name, request.program, request.nsys_args)
     try:
-        started = supervisor.start(Command("session", argv, record.with_suffix(".log"), pass_on=pass_on))
+        started = supervisor.start(
+            Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
+        )
         finished = started.wait(lambda _: meanwhile())
     finally:
         record.unlink(missing_ok=True)
