@@ -338,7 +338,7 @@ def test_output_cut_short_is_a_failure(collected: Path, target: str, message: st
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500)),
             check=False,
         )
     assert done.returncode == 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import psutil
@@ -129,10 +131,29 @@ def test_the_log_is_told_as_it_grows(tmp_path: Path) -> None:
     assert "first\n" in seen
 
 
+@pytest.mark.fault("a program prints tokens and secrets of its environment", "its log has ***; the program keeps them")
 def test_a_program_keeps_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "needed")
-    Supervisor().start(command(tmp_path, "import os; print(os.environ['HF_TOKEN'])")).wait()
-    assert (tmp_path / "logs/step.log").read_text() == "needed\n"
+    code = "import os; print(len(os.environ['HF_TOKEN']), os.environ['HF_TOKEN'], 'http://me:word@host')"
+    Supervisor().start(command(tmp_path, code)).wait()
+    assert (tmp_path / "logs/step.log").read_text() == "6 *** http://***@host\n"
+
+
+@pytest.mark.fault("a program prints 1 GB", "the log has its first and last MB, without secrets; memory stays small")
+def test_a_log_of_a_gigabyte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", secret := "0123456789abcdef" * 8)
+    line = f"step 1 with {secret}, which is long; "
+    # No line breaks; both cuts are in a secret somewhere, as the lines are of no round length.
+    code = f"import os\nblock = b'first ' + b{line!r} * 100_000\nfor _ in range(60): os.write(1, block)\nprint('last')"
+    tracemalloc.start()
+    Supervisor().start(command(tmp_path, code)).wait()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    log = (tmp_path / "logs/step.log").read_text()
+    assert peak < 64 << 20
+    assert log.startswith("first step 1 with ***, which") and log.endswith("long; last\n")
+    assert 100_000 < len(log) < 2 << 20 and not re.search("[0-9a-f]{16}", log)
+    assert re.search(r"\[fiprof: \d{9} bytes left out\]", log)
 
 
 @pytest.mark.parametrize(

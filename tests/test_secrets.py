@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import lzma
+import shutil
 import sqlite3
 import subprocess
 import zipfile
@@ -17,6 +18,7 @@ from fiprof.model.redaction import mask, mask_words, secrets
 from fiprof.parsers.nsys_scrub import DROPPED, EXPORTED_BY, scrub
 from tests.conftest import REPOSITORY, Fiprof
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, SCHEMA_3_0, altered, parsed, query
+from tests.recorded_runs import RUNS
 
 HUSH = {
     "HF_TOKEN": "hf-SEKRET-1", "MYSQL_PWD": "SEKRET 2 with blanks", "OPENAI_KEY": "SEKRET-3", "GH_PAT": "SEKRET-4",
@@ -39,8 +41,8 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: 
     done = fiprof("collect", "--kernel", "all", "--python", str(said), env={**fakes, **HUSH})
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "artifacts").iterdir()
-    # The program's own output is its own affair.
-    assert [name for name in holding(run) if not name.startswith("logs/")] == ["nsys/trace.nsys-rep"]
+    assert holding(run) == ["nsys/trace.nsys-rep"]
+    assert "token=***" in (run / "logs/plain.log").read_text()
     assert holding(run, "HOME=/") == ["nsys/trace.nsys-rep"]
     assert (run / "nsys/trace.nsys-rep").stat().st_mode & 0o777 == 0o600
     manifest = json.loads((run / "run.json").read_text())
@@ -67,14 +69,24 @@ def test_a_run_holds_no_secret(fiprof: Fiprof, fakes: dict[str, str], tmp_path: 
     assert (run / "nsys/trace.nsys-rep.xz").stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.fault("a program prints a token as it fails", "the message and run.json have ***")
+@pytest.mark.fault("a program prints a token as it fails", "the message, run.json and its log have ***")
 def test_last_words_are_masked(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     said = Path(fakes["FIPROF_PYTHON"])
     said.write_text("#!/bin/sh\necho cannot log in with $HF_TOKEN at $DATABASE_URL\nexit 3\n")
     done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, **HUSH})
     assert done.returncode == 1
     assert done.stderr.count("cannot log in with *** at ***") == 1 and "SEKRET" not in done.stdout + done.stderr
-    assert [path.rpartition("/")[2] for path in holding(tmp_path / "artifacts")] == ["plain.log"]
+    assert holding(tmp_path / "artifacts") == []
+
+
+@pytest.mark.fault("fiprof is killed when a program has printed a token", "the next command masks the log")
+def test_the_log_of_a_killed_run_is_masked(fiprof: Fiprof, tmp_path: Path) -> None:
+    run = tmp_path / "artifacts" / RUNS["decode"].name
+    partial = Path(shutil.copytree(RUNS["decode"], run.with_name(f".partial-{run.name}")))
+    (partial / "logs").mkdir(exist_ok=True)
+    (partial / "logs/plain.log").write_text("login with api_key=0123456789 as SEKRET-1")
+    assert fiprof("runs", env={"HF_TOKEN": "SEKRET-1"}).returncode == 0
+    assert (run / "logs/plain.log").read_text() == "login with api_key=*** as ***"
 
 
 @pytest.mark.parametrize("export", [FIVE_KERNELS, CUDA_GRAPHS, SCHEMA_3_0])

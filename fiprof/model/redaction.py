@@ -56,9 +56,10 @@ def mask(text: str, values: Sequence[str]) -> str:
     return TOKENS.sub(MASK, text)
 
 
-def masked_log(text: str) -> str:
-    """A log without this process's secrets, for what is told of it."""
-    return mask(text, secrets(os.environ))
+def mask_log(text: bytes) -> bytes:
+    """What a program printed, without this process's secrets."""
+    masked = mask(text.decode(errors="surrogateescape"), secrets(os.environ))
+    return masked.encode(errors="surrogateescape")
 
 
 def mask_words(argv: Sequence[str], values: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ class Command:
     """Name of the step, as the manifest has it."""
     argv: tuple[str, ...]
     log: Path
-    """Takes stdout and stderr."""
+    """Takes stdout and stderr: of much output begin and end, without secrets."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables to set."""
     timeout_s: float | None = None
@@ -60,7 +60,7 @@ class Command:
     keeps_at_limit: bool = False
     """Whether what it made until its time limit is of use."""
     pass_on: PassOn | None = None
-    """Told what a program of the user's prints, which may be without end: the log leaves its middle out."""
+    """Told what a program of the user's prints."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Process:
         self._popen: subprocess.Popen[bytes] | None = None
         with contextlib.ExitStack() as files:
             with file_errors(command.stdout or command.log):
-                log = files.enter_context(open(command.log, "ab"))
-                out = files.enter_context(open(command.stdout, "wb")) if command.stdout else log
+                log = open(command.log, "ab", buffering=0)  # noqa: SIM115 - the relay closes it
+                out = files.enter_context(open(command.stdout, "wb")) if command.stdout else subprocess.PIPE
             # The guard ends its processes when nobody holds the other end of the first.
             its_control, self._control = os.pipe()
             self._report, its_report = os.pipe()
@@ -103,17 +103,17 @@ class Process:
                 self._popen = subprocess.Popen(
                     guarded,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if command.pass_on else out,
-                    stderr=subprocess.PIPE if command.pass_on else log,
+                    stdout=out,
+                    # Two pipes only where they are told apart: one keeps the order.
+                    stderr=subprocess.PIPE if command.pass_on or command.stdout else subprocess.STDOUT,
                     env={**os.environ, **command.env, TOKEN_VARIABLE: self._token},
                     start_new_session=True,
                     pass_fds=(its_control, its_report),
                 )
             except OSError as error:
                 self._error = _not_started(command, error.errno)
-        self._relay: Relay | None = None
-        if command.pass_on and self._popen and self._popen.stdout and self._popen.stderr:
-            self._relay = Relay(command.log, self._popen.stdout, self._popen.stderr, command.pass_on)
+            else:
+                self._relay = Relay(log, self._popen.stdout, self._popen.stderr, command.pass_on)
 
     def wait(self, on_output: Callable[[str], object] | None = None) -> Finished:
         """Wait for the end, the time limit or the supervisor's stop; every child is gone when this returns.
@@ -134,7 +134,7 @@ class Process:
                 if time.monotonic() > deadline:
                     outcome, message = "timeout", f"no end after {self.command.timeout_s:g} s"
                     break
-                if on_output is not None and on_output(self._log_tail()) is True:
+                if on_output is not None and on_output(self._relay.tail(TERMINAL_TAIL_BYTES)) is True:
                     message = ENOUGH
                     break
                 with contextlib.suppress(subprocess.TimeoutExpired):
@@ -162,17 +162,8 @@ class Process:
         found: dict[str, Any] = json.loads(said) if said else {}
         if not said:
             _kill(_carrying(lambda token: token == self._token))
-        if self._relay is not None:
-            self._relay.close()
+        self._relay.close()
         return found
-
-    def _log_tail(self) -> str:
-        if self._relay is not None:
-            return self._relay.tail(TERMINAL_TAIL_BYTES)
-        with contextlib.suppress(OSError), open(self.command.log, "rb") as log:
-            log.seek(max(0, os.fstat(log.fileno()).st_size - TERMINAL_TAIL_BYTES))
-            return log.read().decode(errors="replace")
-        return ""
 
 
 class Supervisor:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fiprof import confined, files
 from fiprof.errors import FiprofError
+from fiprof.model import redaction
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES
 from fiprof.model.manifest import FILE_NAME, read_manifest
 from fiprof.orchestrator import parse
@@ -98,5 +99,11 @@ def _finish(partial: Path) -> Path:
     for name in (RESERVE, OWNER, "logs/.gate"):
         with contextlib.suppress(FileNotFoundError):
             confined.remove(partial, name)
+    for log in partial.glob("logs/*.log"):
+        name = f"logs/{log.name}"
+        with contextlib.suppress(FiprofError):
+            data = redaction.mask_log(confined.read_bytes(partial, name))
+            with confined.replacing(partial, name) as out:
+                out.write(data)
     folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX))
     return folder.finish(dataclasses.replace(manifest, status="interrupted", reason=KILLED, warnings=warnings))

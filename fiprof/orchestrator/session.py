@@ -10,7 +10,6 @@ from pathlib import Path
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model.manifest import Action
-from fiprof.model.redaction import masked_log
 from fiprof.orchestrator.archive import Journal, file_entry
 from fiprof.orchestrator.execute import Executor, Started
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished
@@ -69,7 +68,7 @@ class Session:
             )
         if finished.exit_status is None:
             raise FiprofError(f"{command.step}: {finished.message}", "fiprof env shows what is installed")
-        check(finished, masked_log(read_log(command.log)))
+        check(finished, read_log(command.log))
 
     def _action(self, command: Command, finished: Finished, problem: FiprofError | None) -> Action:
         outcome = finished.outcome
