@@ -165,7 +165,7 @@ def _read(run: Run) -> dict[int, Samples]:
 
     if not run.has("gpu_metrics"):
         return {}
-    table = run.table("gpu_metrics").unify_dictionaries()
+    table = run.table("gpu_metrics", ["time_ns", "device", "metric", "value"]).unify_dictionaries()
     found: dict[int, dict[str, tuple[Floats, Floats]]] = {}
     for name in pc.unique(table["metric"]).to_pylist():
         if name is None or (key := key_of(name)) is None:
