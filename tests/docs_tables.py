@@ -19,6 +19,7 @@ HEAD = """# Run folder and tables
 | `baseline.jsonl` | the plain run: each case's reference error and timings without a profiler |
 | `nsys/trace.nsys-rep`, `trace.sqlite` | what nsys recorded, and its export |
 | `ncu/profile.ncu-rep`, `raw.csv`, `details.csv`, `source.csv` | what ncu recorded, and its pages |
+| `nsys/trace-1.sqlite`, `ncu/raw-1.csv`, … | further files of an imported run, which `imported` in `run.json` names |
 | `logs/*.log` | output of each command |
 | `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
 | `report.md`, `report.html` | made by `fiprof report RUN` |

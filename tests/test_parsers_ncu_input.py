@@ -181,6 +181,96 @@ def test_the_viewers_export_has_a_row_a_metric(tmp_path: Path) -> None:
     assert [row["stall_samples"] for row in launches] == [30.0, 7.0]
 
 
+def test_what_the_viewer_calls_otherwise_is_the_launchs(tmp_path: Path) -> None:
+    """Rows of an export of ncu-ui 2025.4 of a launch on an H800; thousands of cells are per kilobyte there."""
+    page = text(
+        [
+            ["Demangled Name", "kernel_cutlass"],
+            ["Process", "[1355440] python3.12"],
+            ["Grid Size", "16384,    2,    1"],
+            ["Block Size [block]", "  256,    1,    1"],
+            ["launch__device_id", "1"],
+            ["launch__stream_id", "7"],
+            ["device__attribute_compute_capability_major", "9"],
+            ["device__attribute_compute_capability_minor", "0"],
+            ["derived__pct_occupancy_per_shared_mem_size [%/Kbyte]", "7.19 {456}"],
+            ["smsp__pcsamp_buffer_size_bytes [Mbyte]", "33.55"],
+        ]
+    )
+    parse("\ufeff" + page.replace("\n", "\r\n"), tmp_path)
+    (launch,) = read(tmp_path, "launches")
+    found = tuple(launch[name] for name in ("grid", "block", "pid", "device", "stream", "cc", "kernel"))
+    assert found == ("16384x2x1", "256x1x1", 1355440, 1, 7, "9.0", "kernel_cutlass")
+    metrics = {row["metric"]: (row["value"], row["unit"]) for row in read(tmp_path, "metrics")}
+    assert metrics["derived__pct_occupancy_per_shared_mem_size"] == (7190.0, "%/byte")
+    assert metrics["smsp__pcsamp_buffer_size_bytes"] == (pytest.approx(33_550_000), "byte")
+
+
+@pytest.mark.fault("numbers of another locale in ncu's page: 1.234.567, 0,25, 1 234", "refused in one line")
+@pytest.mark.parametrize("cell", ["1.234.567", "0,25", "12,5", "1.234,5", "1 234 567", "1\u202f234", "1'234"])
+def test_a_number_of_another_locale_is_refused_and_not_misread(tmp_path: Path, cell: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse(text(replaced("gpu__time_duration.sum", "1,000", cell)), tmp_path)
+    assert caught.value.message.endswith(f"has numbers in another locale's format: {cell}")
+    assert caught.value.remedy.startswith("export it again: LC_ALL=C ncu --import REPORT")
+
+
+def test_a_launch_that_ncu_failed_on_is_named(tmp_path: Path) -> None:
+    summary = parse(text(replaced("gpu__time_duration.sum", "1,000", "nan", "2,000")), tmp_path)
+    assert "launches: ncu failed on launch 1 (BatchDecodeWithPagedKVCacheKernel): it has no duration" in summary.missing
+    assert [row["duration_ns"] for row in read(tmp_path, "launches")] == [1000.0, None, 2000.0]
+
+
+DETAILS_PAGE = [
+    ["ID", "Process ID", "Kernel Name", "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name",
+     "Metric Unit", "Metric Value", "Rule Name", "Rule Type", "Rule Description"],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "GPU Speed Of Light Throughput", "Duration", "us",
+     "6.75", ""],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "Command line profiler metrics",
+     "dram__bytes_read.sum", "Mbyte", "2.33", ""],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "Command line profiler metrics",
+     "flop_count_sp.sum", "", "n/a", ""],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "Memory Workload Analysis", "Memory Throughput",
+     "Gbyte/s", "345.14", ""],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "Memory Workload Analysis", "Mem Busy", "%", "8.59",
+     ""],
+    ["0", "5", "f(int)", "(256, 1, 1)", "(96, 1, 1)", "0", "8.9", "SpeedOfLight", "", "", "", "SOLBottleneck", "OPT",
+     "grid too small"],
+]  # fmt: skip
+
+
+def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "details.csv").write_text(text(DETAILS_PAGE)[:-1])
+    summary = ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+    (launch,) = read(tmp_path, "launches")
+    found = tuple(launch[name] for name in ("pid", "grid", "block", "cc", "duration_ns", "dram_read_bytes"))
+    assert found == (5, "96x1x1", "256x1x1", "8.9", 6750.0, 2_330_000.0)
+    assert launch["dram_bytes_per_second"] == pytest.approx(345.14e9)
+    metrics = {row["metric"]: row["value"] for row in read(tmp_path, "metrics")}
+    assert metrics["Memory Workload Analysis/Mem Busy"] == 8.59 and "flop_count_sp.sum" not in metrics
+    assert [row["rule"] for row in read(tmp_path, "rules")] == ["SOLBottleneck"]
+    assert summary.launches == 1
+
+
+@pytest.mark.fault(
+    "a details page cut short, of several pages, or with a metric twice", "one line; no table is written"
+)
+@pytest.mark.parametrize(
+    ("page", "problem"),
+    [
+        (text(DETAILS_PAGE[:2])[:-9], "is cut short"),
+        (text([*DETAILS_PAGE, *DETAILS_PAGE]), "holds several pages"),
+        (text(DETAILS_PAGE[:1]), "has a header and no launches"),
+        (text([*DETAILS_PAGE[:3], [*DETAILS_PAGE[2][:10], "9", ""]]), "of launch 0 twice, with different values"),
+    ],
+)
+def test_a_details_page_that_is_none(tmp_path: Path, page: str, problem: str) -> None:
+    (tmp_path / "details.csv").write_text(page)
+    with pytest.raises(FiprofError, match=problem):
+        ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()
+
+
 def twice(cells: Sequence[str]) -> Rows:
     """The recorded rows with the duration a second time."""
     rows = recorded()
