@@ -174,6 +174,13 @@ def test_every_table_as_data() -> None:
         assert (status, column in rows[0], len(rows) > 2) == (0, True, True)
 
 
+def test_a_verdict_has_its_part_for_programs() -> None:
+    _, printed = invoke("top", str(profiled("llama").path), "--table", "time", "--format", "csv")
+    lines = [line.split(",") for line in printed.splitlines()]
+    assert lines[0] == ["device", "what", "part", "total_ms", "share"]
+    assert [line[1:3] for line in lines[1:4]] == [["idle", ""], ["imbalance", "too_few_blocks"], ["latency", ""]]
+
+
 def test_what_tells_kernels_of_a_name_apart() -> None:
     full = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::"
     assert (

@@ -8,8 +8,9 @@ from typing import TypeVar
 
 from fiprof.analysis.idle import Activity, Idle
 from fiprof.analysis.top import KernelTime, RangeTime, Spent, TimePart, Top
+from fiprof.analysis.verdict.model import Part
 from fiprof.model.finding import Finding
-from fiprof.reports.columns import Cell, Cells, attribute, filled
+from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase
@@ -35,10 +36,17 @@ def _kernel(item: KernelTime) -> str:
     return f"{short_kernel(item.kernel)}{f' ({item.detail})' if item.detail else ''}"
 
 
+def _part(verdict: object) -> str | None:
+    """The resource that binds, for programs."""
+    part = verdict.values.get("part") if isinstance(verdict, Finding) else None
+    return part.value if isinstance(part, Part) else None
+
+
 _DEVICE = attribute("device", "GPU")
 _TIME: Cells = (
     _DEVICE,
     (Column("what", "what"), lambda item: item.what),
+    (Column("part"), lambda item: _part(item.what)),
     (Column("total_ms", "time", "ms", ",.3f"), lambda item: item.ns / 1e6),
     (Column("", "share", bar=True), lambda item: item.share),
     attribute("share", "share", spec=".1%"),
@@ -64,6 +72,7 @@ _KERNELS: Cells = (
     attribute("spread", "spread", spec=".0%"),
     attribute("shapes"),
     attribute("verdict", "verdict"),
+    (Column("part"), lambda item: _part(item.verdict)),
     attribute("profiled", "profiled", spec=".0%"),
 )
 _RANGES: Cells = (
@@ -84,7 +93,7 @@ def document(what: Top, *, table: Table = Table.KERNELS, most: int | None = None
     cells, items = _tables(what)[table]
     several = len(what.activities) > 1
     return Document(
-        programs=filled(cells, items),
+        programs=filled(for_programs(*cells), items),
         shown=tuple(_shown(what, most, several)),
         warnings=what.warnings,
     )
