@@ -26,6 +26,9 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("nsys_spread", "", "(p90 - p10) / median of them."),
     ("case_kernels", "", "Kernels that an iteration of the case runs."),
     ("iteration_share", "", "The launch's part of its iteration's kernel time under ncu, 0 to 1."),
+    ("program_count", "", "Of a program: executions under nsys that the launch stands for (kernel, grid and block)."),
+    ("program_us", "µs", "Their time in all."),
+    ("program_share", "", "Their part of the time of all kernels, 0 to 1."),
     # Roofline
     (
         "basis",

@@ -17,7 +17,8 @@ from fiprof.reports.words import phrase
 _DATA = tuple(
     Column(key)
     for key in (
-        "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share", "kind", "part",
+        "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
+        "program_count", "program_us", "program_share", "kind", "part",
         "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
     )
 )  # fmt: skip
@@ -32,6 +33,11 @@ _SUMMARY: Cells = (
         Column("step", "next step", narrow=Narrow.BELOW),
         lambda item: words.short_step(item.steps[0]) if item.steps else None,
     ),
+)
+
+_PROGRAM: Cells = (
+    attribute("program_count", "runs", spec=",.0f", of="stands_for.count"),
+    attribute("program_share", "of kernels", spec=".1%", of="stands_for.share"),
 )
 
 _EVIDENCE = (
@@ -66,8 +72,11 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     steps, ncu's rules and the cases.
     """
     groups = longest_first(found.groups or alike(found.launches, also=lambda item: (item.kind, item.part)))
+    if of_program := any(group.shown.stands_for for group in groups):
+        groups.sort(key=lambda group: -sum(item.stands_for.total_us for item in group.items if item.stands_for))
     kept, left_out = bounded(groups, most)
-    shown = [filled(grouped(_SUMMARY, kept), kept, notes=left_out)] if kept else []
+    columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if of_program else _SUMMARY, kept)
+    shown = [filled(columns, kept, notes=left_out)] if kept else []
     if detailed:
         shown += [_launch_view(group) for group in kept]
         if found.cases:
@@ -136,6 +145,7 @@ def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
     of = item.row
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
+        *((stands.count, stands.total_us, stands.share) if (stands := item.stands_for) else (None, None, None)),
         item.kind.value, item.part.value if item.part else None,
         tuple(each.fields() for each in item.causes),
         tuple(each.fields() for each in item.evidence),

@@ -10,6 +10,7 @@ from enum import StrEnum
 from fiprof.analysis import alternatives, checks, concurrency, instructions
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.program import StandIns, StandsFor
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BESIDE, DOMINANT_STALL
 from fiprof.analysis.verdict import measured, quoted_rules
@@ -42,6 +43,8 @@ class LaunchVerdict(OfLaunch, Verdict):
 
     iteration_share: float | None
     """Of the time of its iteration's kernels under ncu, 0 to 1; None without a case."""
+    stands_for: StandsFor | None
+    """Of a program's trace; None for a run with cases, or without a trace."""
     confidence: Confidence
     doubts: tuple[Finding, ...]
     """Why it is not surer."""
@@ -108,6 +111,7 @@ class _Judge:
         """Case, or launch -> the checks about it that failed."""
         for check in failed:
             self.failed[check.case if check.launch is None else check.launch].append(check)
+        self.stand_ins = run.once(StandIns)
         self.rules = quoted_rules.by_launch(run)
         self.code = instructions.by_launch(run)
         self.floors = {case.id: floor(run, case.id) for case in run.cases}
@@ -155,6 +159,7 @@ class _Judge:
             **vars(found),
             row=launch,
             iteration_share=self._share(launch),
+            stands_for=self.stand_ins.get(launch.launch),
             confidence=confidence(found, why),
             doubts=why,
             steps=steps,

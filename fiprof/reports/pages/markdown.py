@@ -158,7 +158,8 @@ def _answer(answer: Answer) -> list[str]:
 
 
 def _answer_name(row: AnswerRow, cells: int) -> str:
-    return shorten(" · ".join(dict.fromkeys((escape_control(row.kernel), escape_control(row.case)))), cells)
+    names = dict.fromkeys(filter(None, (escape_control(row.kernel), escape_control(row.case))))
+    return shorten(" · ".join(names), cells)
 
 
 def _answer_lines(row: AnswerRow) -> Iterable[str]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
+from fiprof.analysis.idle import activities
+from fiprof.analysis.thresholds import WAITING
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Kind, Part
 from fiprof.analysis.verdict.step import Step, StepId, TimeOf
 from fiprof.model import packs
@@ -89,7 +91,15 @@ def doubts(runs: Sequence[Analyses]) -> Iterable[str]:
     """What makes a report doubtful as a whole: how its runs ended, and what they have nothing of."""
     for measured in runs:
         yield from map(worded, measured.run.status_warning())
+        yield from _idle(measured.run)
         yield from (phrase("summary.lacks", what=what, why=why) for what, why in _lacks(measured.run))
+
+
+def _idle(run: Run) -> Iterable[str]:
+    """Of a program, the GPUs that mostly had nothing to do: no faster kernel helps much there."""
+    for each in activities(run) if run.has("kernels") and not run.cases else ():
+        if each.idle_ns >= WAITING.share * each.window_ns:
+            yield phrase("summary.idle", gpu=each.device, idle=each.idle_ns / each.window_ns, run=run.manifest.name)
 
 
 def _lacks(run: Run) -> Iterable[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fiprof.analysis.analyses import Analyses, Group
+from fiprof.analysis.program import StandIns, StandsFor
 from fiprof.analysis.timeline import KernelSpan
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
@@ -35,10 +36,14 @@ class Entry:
     """(p90 - p10) / median of nsys's executions."""
     count: int
     """Executions in an iteration; outside of cases all of them."""
+    stands_for: StandsFor | None = None
+    """Of a program's trace."""
 
     @property
     def total_us(self) -> float:
-        """In an iteration."""
+        """In an iteration; outside of cases in all."""
+        if self.stands_for is not None:
+            return self.stands_for.total_us
         return self.time.value * self.count if self.time else 0.0
 
     @property
@@ -81,7 +86,11 @@ def _of_run(number: int, measured: Analyses) -> Iterable[Entry]:
             traced = kernel_median(run, case, kernel) if alone else None
             count = len(group.launches) // max(measured.iterations(group), 1)
             time = rounded(traced or group.median.traced(DURATION))
-            yield Entry(number, measured, case, kernel, group, time, _spread(run, case, kernel, alone=alone), count)
+            spread = _spread(run, case, kernel, alone=alone)
+            if stands := _stands_for(measured, group):
+                yield Entry(number, measured, case, kernel, group, time, spread, round(stands.count), stands)
+            else:
+                yield Entry(number, measured, case, kernel, group, time, spread, count)
     for (case, kernel), times in run.trace.kernels.items():
         if (case, kernel) not in groups:
             whole = run.trace.cases.get(case)
@@ -94,6 +103,14 @@ def _of_run(number: int, measured: Analyses) -> Iterable[Entry]:
             time = rounded(of_span(span, span.median_us, "median(duration_ns) / 1000", ",.2f", " µs"))
             spread = of_span(span, span.spread, "spread(duration_ns)", ".1%")
             yield Entry(number, measured, span.case or "", span.kernel, None, time, spread, span.count)
+
+
+def _stands_for(measured: Analyses, group: Group) -> StandsFor | None:
+    """What the launches of a group stand for in all."""
+    found = [stands for each in group.launches if (stands := measured.run.once(StandIns).get(each.launch))]
+    if not found:
+        return None
+    return StandsFor(*(sum(getattr(each, name) for each in found) for name in ("count", "total_us", "share")))
 
 
 def rounded(time: TracedNumber | None) -> TracedNumber | None:
