@@ -82,4 +82,5 @@ class Relay:
                     # Cut now and then, not at every piece.
                     if len(self._end) > 2 * MOST_BYTES:
                         del self._end[:-MOST_BYTES]
-            self._pass_on(b"", of_stderr)
+            if self._pass_on:
+                self._pass_on(b"", of_stderr)
