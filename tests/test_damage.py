@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import lzma
 import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +21,12 @@ from click.testing import CliRunner
 from fiprof.analysis import study
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
+from fiprof.flashinfer.jit import cache as jit_cache
 from fiprof.model import records
 from fiprof.model.manifest import read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study.folder import read_study
+from tests.fakes import jit as fake_jit
 from tests.recorded_runs import RUNS, STUDY, copied
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
@@ -101,6 +105,58 @@ def test_json_is_read_or_refused(source: Path, name: str, read: Callable[[Path],
             lines.append(error.message)
     assert len(lines) > 50
     assert all(str(folder) in line and "\n" not in line for line in lines)
+
+
+@pytest.mark.fault("any byte or type in results of jit changed", "`jit --read` shows it or says one line; no controls")
+def test_results_of_jit_are_shown_or_refused(tmp_path: Path) -> None:
+    whole, seed = (STUDY / "results/jit_analysis.json").read_bytes(), random.Random(10)
+    formats = ("table", "md", "json", "csv")
+    refused = 0
+    for turn in range(160):
+        (tmp_path / "jit.json").write_bytes((flipped, other_type)[turn % 2](whole, seed))
+        printed = ends_well("jit", "--read", str(tmp_path / "jit.json"), "--format", formats[turn // 2 % 4])
+        refused += printed.startswith(str(tmp_path))
+        assert printed.replace("\n", "").isprintable()
+    assert 40 < refused < 140
+
+
+@pytest.mark.fault("any byte of FlashInfer's cache changed: ninja's logs and build files", "read, or one line")
+def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
+    fake_jit.fill(tmp_path, "rope")
+    paths, seed = sorted(path for path in tmp_path.rglob("*") if path.is_file()), random.Random(10)
+    for turn in range(120):
+        path = paths[turn % len(paths)]
+        whole = path.read_bytes()
+        path.write_bytes(flipped(whole, seed) if turn % 5 else whole.replace(b"1", b"9" * 5000))
+        with contextlib.suppress(FiprofError):
+            _ = (jit_cache.modules(tmp_path), jit_cache.builds(tmp_path), jit_cache.said(tmp_path))
+        path.write_bytes(whole)
+
+
+@pytest.mark.fault("markup and controls in every text of a study's results", "escaped in its documents")
+def test_documents_escape_what_results_say(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(STUDY, tmp_path / "study"))
+    hostile = "<script>alert(1)</script>\x1b[31m\x07"
+
+    def planted(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: planted(each) if key not in ("study", "name") else each for key, each in value.items()}
+        if isinstance(value, list):
+            return [planted(each) for each in value]
+        return value + hostile if isinstance(value, str) else value
+
+    for name in ("jit_analysis.json", "sources.json"):
+        path = folder / "results" / name
+        path.write_text(json.dumps(planted(json.loads(path.read_text()))))
+    printed = ends_well("study", "flashinfer", "--quick", "--results-only", "--out", str(folder))
+    documents = {path.name: path.read_text() for path in (folder / "reports").rglob("*.[hm][td]*")}
+    assert "final-report.html" in documents and "kernel-dev-guide.md" in documents, printed
+    for name, text in documents.items():
+        # What stands in code is shown as it is.
+        bare = re.sub(r"(?ms)^(`{3,}).*?^\1|`[^`]*`", "", text) if name.endswith(".md") else text
+        assert "<script>alert" not in bare, name
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text), name
+    assert "&lt;script&gt;alert" in documents["final-report.html"]
 
 
 @pytest.mark.parametrize(

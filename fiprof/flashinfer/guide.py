@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Sequence
 
 from fiprof.analysis.study import Study, main_kernel, size
@@ -53,7 +55,10 @@ def drawings(study: Study, workload: str) -> list[Block]:
     made: list[Block] = []
     for each in data("diagrams").get(workload, ()):
         values = _planned(study, workload) if each.get("plan") else _values(study, workload, each.get("kernel", ""))
-        if values is not None:
+        if values is None:
+            continue
+        # Another version's templates may have other parameters.
+        with contextlib.suppress(KeyError):
             text, caption = (each[key].strip("\n").format(**values) for key in ("text", "caption"))
             made.append(Diagram(f"drawing-{each['name']}", each["title"], text, caption))
     return made
@@ -67,13 +72,12 @@ def _values(study: Study, workload: str, name: str) -> dict[str, int] | None:
     found = sources.load(study)
     if not ran or found is None:
         return None
-    told_by = {each.kernel: each.value for each in found.tunables if each.name == "bdy"}
-    kernel = max(ran, key=lambda item: (int(told_by.get(item[1].kernel_full) or 0), size(item[0])))[1]
-    told = {
-        each.name: int(each.value)
-        for each in found.tunables
-        if each.kernel == kernel.kernel_full and each.value is not None and each.value.isdigit()
-    }
+    told_by: dict[str, dict[str, int]] = {each.kernel_full: {} for _, each in ran}
+    for each in found.tunables:
+        if each.kernel in told_by and re.fullmatch("[0-9]{1,9}", each.value or ""):
+            told_by[each.kernel][each.name] = int(each.value or "")
+    kernel = max(ran, key=lambda item: (told_by[item[1].kernel_full].get("bdy", 0), size(item[0])))[1]
+    told = told_by[kernel.kernel_full]
     derived: dict[str, Callable[[], int]] = {
         "KV_TILE": lambda: 16 * told["NUM_MMA_KV"] * told["NUM_WARPS_KV"],
         "HEAD": lambda: 16 * told["NUM_MMA_D_QK"] if "NUM_MMA_D_QK" in told else told["bdx"] * told["vec_size"],
@@ -87,10 +91,8 @@ def _values(study: Study, workload: str, name: str) -> dict[str, int] | None:
     }
     values = dict(told)
     for key, value in derived.items():
-        try:
+        with contextlib.suppress(KeyError):
             values[key] = value()
-        except KeyError:
-            continue
     return values
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fiprof.model.decode import SCHEMA
+from fiprof.model.environment import Gpu
+
 JIT = "jit_analysis.json"
 SOURCES = "sources.json"
 JIT_SCHEMA = 1
@@ -73,6 +76,19 @@ class JitCall:
 
 
 @dataclass(frozen=True)
+class JitEnvironment:
+    """What the times depend on; what else stands there is not looked at."""
+
+    packages: dict[str, str | None] | None = None
+    gpu: Gpu | None = None
+    nvcc: str | None = None
+    """Version of the CUDA compiler."""
+    cores: int | None = None
+    max_jobs: str | None = None
+    """Value of MAX_JOBS."""
+
+
+@dataclass(frozen=True)
 class JitResults:
     """``jit_analysis.json``."""
 
@@ -84,8 +100,7 @@ class JitResults:
     cache_bytes: int
     warm_up: list[str]
     """Commands that fill the cache before a server starts."""
-    environment: dict[str, Any]
-    """packages, compiler, cores: what the times depend on."""
+    environment: dict[str, Any] = field(metadata={SCHEMA: JitEnvironment})
     warnings: list[str] = field(default_factory=list)
     warm_up_s: float | None = None
     """The commands of warm_up in an empty cache, the interpreter's start and imports too; None where not measured."""

@@ -63,7 +63,7 @@ def read_builds(log: Path) -> tuple[Build, ...]:
         return ()
     except OSError as error:
         raise FiprofError(f"{log} cannot be read: {error.strerror}") from error
-    found = re.fullmatch(r"# ninja log v(\d+)", lines[0]) if lines else None
+    found = re.fullmatch(r"# ninja log v([0-9]{1,9})", lines[0]) if lines else None
     if found is None or int(found.group(1)) not in READABLE_LOGS:
         raise FiprofError(
             f"{log} is no ninja log that fiprof reads: it begins {lines[0][:40]!r}" if lines else f"{log} is empty",
@@ -72,7 +72,7 @@ def read_builds(log: Path) -> tuple[Build, ...]:
     found_builds: dict[str, Build] = {}
     for line in lines[1:]:
         fields = line.split("\t")
-        if len(fields) != 5 or not (fields[0].isdigit() and fields[1].isdigit()):
+        if len(fields) != 5 or not all(re.fullmatch("[0-9]{1,18}", field) for field in fields[:2]):
             continue
         found_builds[fields[3]] = Build(fields[3], int(fields[0]) * MS, int(fields[1]) * MS)
     return tuple(sorted(found_builds.values(), key=lambda build: build.begin_s))
