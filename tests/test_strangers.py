@@ -17,6 +17,7 @@ import pytest
 
 from fiprof import confined
 from fiprof.model import packing
+from fiprof.orchestrator.environment import git_commit
 from tests.conftest import Fiprof, fake_programs
 from tests.recorded_runs import RUNS, STUDY, copied
 
@@ -231,6 +232,56 @@ def test_what_the_report_prints_for_a_shell(fiprof: Fiprof, run: Path, tmp_path:
 
 
 # Code in the current folder
+
+
+def git(folder: Path, *words: str) -> str:
+    user = ("-c", "user.name=x", "-c", "user.email=x@x", "-c", "protocol.file.allow=always", "-c", "core.fsmonitor=")
+    return subprocess.run(["git", *user, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.mark.fault("a checkout whose included configuration names a monitor and filters to git", "none of them runs")
+@pytest.mark.fault(
+    "a checkout with a submodule that names a monitor, or with a conditional include", "none of them runs"
+)
+@pytest.mark.fault("a partial clone that lacks an object, whose remote names a program", "git fetches nothing")
+@pytest.mark.parametrize("plant", ["include.path", "includeIf.onbranch:*.path", "submodule", "promisor"])
+def test_git_runs_nothing_of_a_checkout(plant: str, tmp_path: Path) -> None:
+    evil, ran = tmp_path / "evil", tmp_path / "ran"
+    evil.write_text(f"#!/bin/sh\necho ran >> {ran}\n")
+    evil.chmod(0o755)
+    for folder in (tmp_path / "inner", checkout := tmp_path / "outer"):
+        folder.mkdir()
+        git(folder, "init", "-q")
+        (folder / "file").write_text("one")
+        (folder / ".gitattributes").write_text("file filter=a\n")
+        git(folder, "add", ".")
+        git(folder, "commit", "-qm", "x")
+    planted = f'[core]\n fsmonitor = "{evil}"\n[filter "a"]\n clean = "{evil}"\n'
+    config = checkout / ".git/config"
+    if plant == "submodule":
+        git(checkout, "submodule", "-q", "add", str(tmp_path / "inner"), "sub")
+        git(checkout, "commit", "-qam", "sub")
+        config = checkout / ".git/modules/sub/config"
+        (checkout / "sub/file").write_text("two")
+    elif plant == "promisor":
+        planted = (
+            '[core]\n repositoryformatversion = 1\n[extensions]\n partialClone = evil\n[remote "evil"]\n url = .\n'
+        )
+        planted += f' promisor = true\n uploadpack = "{evil}"\n[protocol]\n allow = always\n'
+        tree = git(checkout, "rev-parse", "HEAD^{tree}")
+        (checkout / ".git/objects" / tree[:2] / tree[2:]).unlink()
+    else:
+        git(checkout, "config", plant, str(tmp_path / "included"))
+        config = tmp_path / "included"
+    with open(config, "a") as file:
+        file.write(planted)
+    (checkout / "file").write_text("two")
+    if plant != "submodule":
+        subprocess.run(["git", "status"], cwd=checkout, capture_output=True, check=False)
+        assert ran.exists(), "git itself runs it"
+        ran.unlink()
+    assert len((git_commit(checkout) or "").removesuffix("-dirty")) == 12
+    assert not ran.exists()
 
 
 @pytest.mark.fault("json.py and torch.py, a checkout that names programs to git", "none of them runs")

@@ -67,6 +67,7 @@ def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str
         errors="surrogateescape",
         timeout=GIT_TIMEOUT_S,
         check=False,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
+        # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", **(env or {})},
     )
     return done.stdout if done.returncode == 0 else ""
