@@ -10,10 +10,10 @@ import pytest
 from fiprof.analysis.intervals import interval, times
 
 
-@pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61])
+@pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61, 1026, 5000])
 def test_the_interval_is_that_of_scipys_quantile_test(count: int) -> None:
     stats = pytest.importorskip("scipy.stats")
-    values = random.Random(count).sample(range(1000), count)
+    values = random.Random(count).sample(range(10_000), count)
     low, high, confidence = interval([float(value) for value in values])
     theirs = stats.quantile_test(values, p=0.5).confidence_interval(confidence_level=0.95)
     assert confidence >= 0.95

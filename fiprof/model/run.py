@@ -189,7 +189,10 @@ class Run:
             return []
         there = [column for column in columns if column in self._reader(table).columns]
         absent = dict.fromkeys(column for column in columns if column not in there)
-        return [{**absent, **row} for row in finite_rows(self.table(table, there))]
+        rows = finite_rows(self.table(table, there))
+        for row in rows if absent else ():
+            row.update(absent)
+        return rows
 
     def by_launch(
         self, table: str, columns: Sequence[str], make: Callable[[dict[str, Any]], T]
