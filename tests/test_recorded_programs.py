@@ -1,0 +1,53 @@
+"""What ``fiprof top`` and ``comm`` say of the programs in tests/programs, recorded on H200s."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.recorded_runs import invoke, profiled
+
+
+def rows(*arguments: str) -> list[dict[str, Any]]:
+    status, text = invoke(*arguments, "--format", "json")
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(text)["rows"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "launches", "kernel", "count", "total_ms", "idle_pct"),
+    [
+        ("llama", 30, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 768, 5.636, 97.6),
+        ("vectors", 4, "polynomial", 50, 13.474, 27.4),
+        ("graph", 2, "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT", 1338, 5.061, 95.2),
+        ("ranks", 1, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 31, 371.505, 73.7),
+        ("server", 0, "nvjet_sm90_hsh_64x32_64x16_2x1_v_bz_splitK_NNT", 704, 5.554, 98.2),
+        ("server again", 0, "nvjet_sm90_hsh_64x32_64x16_2x1_v_bz_splitK_NNT", 712, 5.620, 98.2),
+    ],
+)
+def test_programs(program: str, launches: int, kernel: str, count: int, total_ms: float, idle_pct: float) -> None:
+    """The longest kernel, the launches under ncu, and the idle time of the first GPU."""
+    run = profiled(program)
+    first = rows("top", str(run.path))[0]
+    idle = next(row for row in rows("top", str(run.path), "--table", "time") if row["what"] == "idle")
+    assert (len(run.launches), first["kernel"], first["count"]) == (launches, kernel, count)
+    assert (round(first["total_ms"], 3), round(100 * idle["share"], 1)) == (total_ms, idle_pct)
+
+
+def test_the_slow_rank() -> None:
+    """The program sleeps and loads a module in rank 1."""
+    run = str(profiled("ranks").path)
+    late = next(row for row in rows("comm", run, "--by", "rank") if row["rank"] == 1)
+    assert (late["late_collectives"], round(late["delay_us"], 1)) == (27, 367285.0)
+    cause = rows("comm", run, "--by", "cause")[0]
+    assert (cause["rank"], cause["doing"], cause["range"]) == (1, "host", "first use")
+
+
+def test_two_traces_on_one_clock() -> None:
+    """One nsys a rank, imported together: NCCL's payload has the sizes, and the bus reaches what nccl-tests shows."""
+    longest = max(rows("comm", str(profiled("tworanks").path)), key=lambda row: row["wait_us"])
+    assert (longest["op"], longest["message_bytes"], longest["late_rank"]) == ("all_reduce", 33554432, 0)
+    assert (round(longest["wait_us"]), round(longest["bus_gbps"], 1)) == (31952, 251.3)
