@@ -18,15 +18,20 @@ What `--help` prints. RUN is a path, a name, the beginning of one, or `latest`.
 """
 
 
+def context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
+    """In which a command's help is written, with the names of the program's help option."""
+    names = cli.context_settings["help_option_names"]
+    return click.Context(command, parent, name, terminal_width=WIDTH, max_content_width=WIDTH, help_option_names=names)
+
+
 def page() -> str:
     """The page as the commands have it."""
-    top = click.Context(cli, info_name="fiprof", terminal_width=WIDTH, max_content_width=WIDTH)
+    top = context(cli, "fiprof", None)
     parts = [HEAD, f"```text\n{cli.get_help(top)}\n```\n"]
     for name in sorted(cli.list_commands(top)):
         command = cli.get_command(top, name)
         assert command is not None
-        context = click.Context(command, parent=top, info_name=name, terminal_width=WIDTH, max_content_width=WIDTH)
-        parts.append(f"## fiprof {name}\n\n```text\n{command.get_help(context)}\n```\n")
+        parts.append(f"## fiprof {name}\n\n```text\n{command.get_help(context(command, name, top))}\n```\n")
     return "\n".join(parts)
 
 

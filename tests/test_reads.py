@@ -32,6 +32,8 @@ def test_each_table_is_opened_once_and_no_column_is_read_twice(
             whole: Any = self._file
 
             class File:
+                metadata = whole.metadata
+
                 def read(self, columns: Sequence[str]) -> Any:
                     read.update((name, column) for column in columns)
                     return whole.read(columns=columns)

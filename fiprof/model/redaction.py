@@ -28,7 +28,7 @@ PUBLIC_NAMES = frozenset({"PWD", "OLDPWD", "NO_PROXY", "no_proxy"})
 SHORTEST_SECRET = 6
 """Characters; shorter values, such as ``true`` and ``8080``, occur in any text."""
 SHORTEST_UNNAMED = 16
-"""Of a value without blanks and slashes that mixes letters and digits: a token, whatever its variable is called."""
+"""Of a value without blanks, slashes and commas that mixes letters and digits: a token, whatever its variable is called."""
 TOKENS = re.compile(
     r"(?<=://)[^\s/@]*:[^\s/@]+(?=@)"  # user and password in a URL
     r"|\b(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[\w-]{12,}"
@@ -98,7 +98,7 @@ def holds_environment(path: Path) -> bool:
 def _secret(name: str, value: str) -> bool:
     if len(value) < SHORTEST_SECRET or name in PUBLIC_NAMES:
         return False
-    mixed = re.search("[A-Za-z]", value) and re.search("[0-9]", value) and not re.search(r"[\s/]", value)
+    mixed = re.search("[A-Za-z]", value) and re.search("[0-9]", value) and not re.search(r"[\s/,]", value)
     return bool(SECRET_NAME.search(name) or (mixed and len(value) >= SHORTEST_UNNAMED))
 
 
