@@ -30,7 +30,7 @@ from click.testing import CliRunner
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
-from tests.recorded_runs import RUNS, parsed
+from tests.recorded_runs import PROGRAMS, RUNS, parsed
 from tests.test_study_resume import STUDY
 
 MOMENTS = int(os.environ.get("FIPROF_SOAK", "1"))
@@ -82,6 +82,12 @@ def plain(folder: Path) -> None:
     (folder / "run/run.json").write_text(json.dumps(manifest))
 
 
+def foreign(folder: Path) -> None:
+    """Files of nsys and ncu."""
+    for name in ("nsys/trace.sqlite", "ncu/raw.csv"):
+        (folder / Path(name).name).write_bytes(lzma.decompress((PROGRAMS["llama"] / f"{name}.xz").read_bytes()))
+
+
 def study(folder: Path) -> None:
     (folder / "small.toml").write_text(STUDY)
 
@@ -94,6 +100,7 @@ SCENARIOS = {
         (*COLLECT, "--gpu-metrics-hz", "0"), ("runs",), nothing, real_nsys=True, longest_s=5
     ),
     "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
+    "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "pack": Scenario(("pack", "run"), ("show", "run"), plain),

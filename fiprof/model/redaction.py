@@ -28,7 +28,7 @@ PUBLIC_NAMES = frozenset({"PWD", "OLDPWD", "NO_PROXY", "no_proxy"})
 SHORTEST_SECRET = 6
 """Characters; shorter values, such as ``true`` and ``8080``, occur in any text."""
 SHORTEST_UNNAMED = 16
-"""Of a value without blanks, slashes and commas that mixes letters and digits: a token, whatever its variable is called."""
+"""Of a value without blanks, slashes and commas that mixes letters and digits: a token, whatever its name."""
 TOKENS = re.compile(
     r"(?<=://)[^\s/@]*:[^\s/@]+(?=@)"  # user and password in a URL
     r"|\b(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-|xox[abp]-|AKIA)[\w-]{12,}"
