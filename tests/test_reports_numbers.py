@@ -53,7 +53,7 @@ def test_every_number_that_names_its_source(reported: tuple[Page, RawRun]) -> No
 def in_text(number: str, text: str) -> bool:
     """Whether a number stands in a text; its line of a cell may end before its unit, which then stands below."""
     value, *unit = map(re.escape, number.split())
-    return re.search(rf"{value}(\s.*?)?{'.*?'.join(unit)}", text, re.DOTALL) is not None
+    return re.search(rf"(?<![\d.,]){value}" + "".join(rf"\s(?:.*\n.*)?{each}" for each in unit), text) is not None
 
 
 def test_every_number_of_the_first_screen_names_its_source(reported: tuple[Page, RawRun]) -> None:

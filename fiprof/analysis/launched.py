@@ -37,6 +37,17 @@ def pieces(run: Run, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
         yield from tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
 
 
+def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Count and ns of the kernels by some columns; of sums too."""
+    if "ns" in kernels.column_names:
+        sums = kernels.group_by(list(keys), use_threads=False).aggregate([("count", "sum"), ("ns", "sum")])
+    else:
+        sums = kernels.group_by(list(keys), use_threads=False).aggregate(
+            [("duration_ns", "count"), ("duration_ns", "sum")]
+        )
+    return sums.rename_columns([*keys, "count", "ns"])
+
+
 def rows_of(run: Run, table: str) -> int:
     return tables.Reader(run.tables_path, table).rows if run.has(table) else 0
 

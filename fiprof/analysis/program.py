@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fiprof.analysis.launched import pieces
+from fiprof.analysis.launched import pieces, sums
 from fiprof.model.run import Run
 from fiprof.text import kernel_identity
 
@@ -43,11 +43,10 @@ class StandIns(dict[int, StandsFor]):
         keys = ["kernel", "kernel_full", "grid", "block"]
         traced: dict[Shape, list[int]] = defaultdict(lambda: [0, 0])
         for piece in pieces(run, "kernels", (*keys, "duration_ns")):
-            sums = piece.group_by(keys, use_threads=False).aggregate([("duration_ns", "count"), ("duration_ns", "sum")])
-            for row in sums.to_pylist():
+            for row in sums(piece, keys).to_pylist():
                 found = traced[shape(row)]
-                found[0] += row["duration_ns_count"]
-                found[1] += row["duration_ns_sum"]
+                found[0] += row["count"]
+                found[1] += row["ns"]
         whole = sum(ns for _, ns in traced.values())
         alike: dict[Shape, list[int]] = defaultdict(list)
         for launch in run.launches:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.host import phases
 from fiprof.analysis.idle import Activity, Idle, activities, idle
-from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of
+from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of, sums
+from fiprof.analysis.program import Shape, shape
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
-from fiprof.text import functor, kernel_identity
+from fiprof.text import functor
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,20 +141,12 @@ def top(run: Run, *, range_: str = "", kernel: str = "") -> Top:
     )
 
 
-Shape = tuple[str, str, str]
-"""``kernel_identity``, grid and block."""
-
-
-def _shape(row: Mapping[str, Any]) -> Shape:
-    return kernel_identity(row["kernel"] or "", row["kernel_full"]), row["grid"], row["block"]
-
-
 def _bound(run: Run) -> dict[Shape, tuple[Kind, Part | None]]:
     """What binds the kernels that ncu profiled; of launches of one shape the longest."""
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
-    return {_shape(each.row): (each.kind, each.part) for each in found}
+    return {shape(each.row): (each.kind, each.part) for each in found}
 
 
 NAMES = ("device", "kernel", "kernel_full", "grid", "block")
@@ -180,9 +173,9 @@ class _Groups:
             places = calls(run).phases_of(started_by[at : at + piece.num_rows])
             at += piece.num_rows
             # Which of them are wanted is told later: the shapes are of all.
-            found.append(_sums(piece.append_column("place", pa.array(places)), (*NAMES, "place")))
+            found.append(sums(piece.append_column("place", pa.array(places)), (*NAMES, "place")))
             self._note(piece, places)
-        every = _sums(pa.concat_tables(found).unify_dictionaries(), (*NAMES, "place")).to_pylist() if found else []
+        every = sums(pa.concat_tables(found).unify_dictionaries(), (*NAMES, "place")).to_pylist() if found else []
         self.shapes: list[dict[str, Any]] = every
         """Of all kernels of the trace."""
         self.rows = [row for row in every if self._wanted(row["kernel_full"] or row["kernel"] or "", row["place"])]
@@ -218,7 +211,7 @@ class _Groups:
             p10, median, p90 = quantiles[device, full]
             time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
             for row in rows:
-                time[bound.get(_shape(row))] += row["ns"]
+                time[bound.get(shape(row))] += row["ns"]
             unknown, total = time.pop(None, 0), _total(rows)
             best = max(time, key=time.__getitem__) if time else None
             yield KernelTime(
@@ -277,17 +270,6 @@ class _Groups:
         return found
 
 
-def _sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Count and ns of the kernels by some columns; of sums too."""
-    if "ns" in kernels.column_names:
-        sums = kernels.group_by(list(keys), use_threads=False).aggregate([("count", "sum"), ("ns", "sum")])
-    else:
-        sums = kernels.group_by(list(keys), use_threads=False).aggregate(
-            [("duration_ns", "count"), ("duration_ns", "sum")]
-        )
-    return sums.rename_columns([*keys, "count", "ns"])
-
-
 def _total(rows: Sequence[dict[str, Any]]) -> int:
     return sum(row["ns"] for row in rows)
 
@@ -301,7 +283,7 @@ def _parts(
         together = _total(mine) or 1
         spent: dict[Any, float] = defaultdict(float)
         for row in mine:
-            verdict = bound.get(_shape(row))
+            verdict = bound.get(shape(row))
             other = Spent.COLLECTIVES if COLLECTIVE.search(row["kernel"] or "") else Spent.NOT_PROFILED
             spent[verdict or other] += row["ns"] / together * each.kernels_ns
         spent[Spent.COPIES], spent[Spent.IDLE] = each.only_copies_ns, each.idle_ns
@@ -313,6 +295,6 @@ def _parts(
 
 def _warnings(run: Run, groups: _Groups, bound: dict[Shape, Any]) -> Iterator[Finding]:
     yield from run.status_warning()
-    traced = set(map(_shape, groups.shapes))
+    traced = set(map(shape, groups.shapes))
     if lost := sorted({shape[0].split()[0] for shape in bound if shape not in traced}):
         yield Finding(TopWarning.NOT_MATCHED, {"kernels": tuple(lost)})

@@ -104,7 +104,7 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
         )
     ),
     # Stalls
-    ("reason", "", "Why warps did not issue, e.g. long_scoreboard."),
+    ("reason", "", "Why warps did not issue, e.g. long_scoreboard; of a run, why its status is not complete."),
     ("stall_share", "", "Of the warps' time by ncu's counters, 0 to 1."),
     ("warps_per_issue", "", "Warps in this state per issued instruction: its cycles in a warp's latency."),
     ("samples", "", "Warp samples of the row."),
@@ -245,7 +245,6 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("case_labels", "", "The same in short."),
     ("tools", "", "What was asked for."),
     ("replayed_from", "", "The run whose raw files were read instead of starting the tools."),
-    ("reason", "", "Why the status is not complete."),
     ("path", "", "The run folder."),
     # Environment and workloads
     ("what", "", "What a collect needs."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fiprof.analysis.program import Shape, shape
 from fiprof.model import tables
 from fiprof.model.layout import TABLES
 from fiprof.model.run import Run
@@ -37,14 +38,12 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     return [Group(*row.values()) for row in sums.to_pylist() if row["kernel_mangled"]], total_ns
 
 
-def profiled(folder: Path) -> list[tuple[str, str, str]]:
+def profiled(folder: Path) -> list[Shape]:
     """What each launch that ncu profiled is: ``kernel_identity``, grid and block."""
     found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block"])
-    return [
-        (kernel_identity(row["kernel"], row["kernel_full"]), row["grid"], row["block"]) for row in found.to_pylist()
-    ]
+    return [shape(row) for row in found.to_pylist()]
 
 
-def identity(group: Group) -> tuple[str, str, str]:
+def identity(group: Group) -> Shape:
     """The same of a group."""
     return kernel_identity(group.kernel, group.kernel_full), group.grid, group.block

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-FIELDS = (
+WHEN_AND_WHERE = (
     column("start_ns", "start", required=True),
     column("end_ns", "end", required=True),
     column("device", "deviceId"),
     column("stream", "streamId"),
     PROCESS,
+)
+FIELDS = (
+    *WHEN_AND_WHERE,
     column("name", "demangledName"),
     column("mangled", "mangledName"),
     Field("grid", packed_dimensions("grid"), ("gridX", "gridY", "gridZ")),
@@ -37,11 +40,7 @@ FIELDS = (
 
 GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 GRAPH_FIELDS = (
-    column("start_ns", "start", required=True),
-    column("end_ns", "end", required=True),
-    column("device", "deviceId"),
-    column("stream", "streamId"),
-    PROCESS,
+    *WHEN_AND_WHERE,
     column("graph", "graphId"),
     column("correlation", "correlationId"),
 )
