@@ -304,6 +304,8 @@ def test_a_session_is_captured_twice(fiprof: Fiprof, nsys_path: Path, tmp_path: 
     for _ in range(2):
         done = fiprof("capture", name, "--duration", "0.5", env=env)
         assert "the program started nothing on the GPU while it was traced" in done.stderr
+    mistyped = fiprof("capture", f"{name}x", env=env)
+    assert mistyped.returncode == 2 and f"running: {name}\n" in mistyped.stderr
     assert serving.wait(30) == 4
     runs = sorted(tmp_path.glob("artifacts/*/run.json"))
     assert len(runs) == 2

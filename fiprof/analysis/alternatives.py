@@ -162,10 +162,6 @@ class Alternative:
         return 100 * (1 - 1 / self.factor.value)
 
     @property
-    def saving_us(self) -> float:
-        return self.time.value - self.instead_time.value
-
-    @property
     def traced_factor(self) -> TracedNumber:
         return self.time / self.instead_time
 

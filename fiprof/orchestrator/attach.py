@@ -95,8 +95,11 @@ def capture(
     """
     served = _alive(name)
     if served is None:
+        others = sorted(path.stem for path in _record(name).parent.glob("*.json") if _alive(path.stem))
         raise FiprofError(
-            f"there is no session {name}", "fiprof profile --session NAME -- COMMAND … begins one", exit_code=2
+            f"there is no session {name}",
+            f"running: {', '.join(others)}" if others else "fiprof profile --session NAME -- COMMAND … begins one",
+            exit_code=2,
         )
     asked = request or ProfileRequest(program=served.program)
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
@@ -106,11 +109,6 @@ def capture(
     capturing = Capturing(session, name, tool, duration_s)
     capturing.measure()
     return capturing.finish()
-
-
-def running() -> list[str]:
-    """The sessions there are, by name."""
-    return sorted(path.stem for path in _record("x").parent.glob("*.json") if _alive(path.stem))
 
 
 class Capturing(UnderWay):

@@ -41,8 +41,6 @@ WIDTH = 100
 """Columns."""
 APPENDIX_ROWS = 10
 """Of a table in the appendix."""
-NARROWEST_NAME = 20
-"""Cells that a name keeps in a table before the table is split."""
 LONGEST_WORD = 90
 """Cells of a word in running text; longer ones are kernels' names, whose middle is left out."""
 BAR_CELLS = 8
