@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fiprof.model.metrics import METRICS
-from fiprof.model.tables import TABLES
+from fiprof.model.schemas import TABLES
 
 PAGE = Path(__file__).parents[1] / "docs/run-folder.md"
 

@@ -13,7 +13,7 @@ import pytest
 
 from fiprof.analysis import checks
 from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, Check, NotChecked
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.reports.words import worded
@@ -24,7 +24,7 @@ ID = "mine[rows=8]"
 
 def test_the_recorded_run(five_kernels: Run) -> None:
     table = checks.compute(five_kernels)
-    assert table.schema == tables.schema("checks")
+    assert table.schema == schemas.schema("checks")
     rows = table.to_pylist()
     assert len(rows) == len(RUN_CHECKS) + 5 * len(CASE_CHECKS) + 6 * len(LAUNCH_CHECKS)
     assert [(row["check"], row["launch"]) for row in rows if row["passed"] is False] == [("stall_sum", 2)]

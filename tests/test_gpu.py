@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.model.tables import TABLES
+from fiprof.model.schemas import TABLES
 from fiprof.orchestrator.gpu import count_gpus
 from fiprof.orchestrator.tools import find_tool
 from fiprof.workloads.registry import builtin

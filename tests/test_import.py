@@ -16,9 +16,15 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.host import phases
+from fiprof.analysis.idle import idle
+from fiprof.analysis.launched import kernel_phases
+from fiprof.analysis.timeline import timeline
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.ranks import ranks_of
+from fiprof.model.run import Run
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.archive import Archive
@@ -198,6 +204,39 @@ def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None
             assert (around["file"], around["depth"]) == (row["file"], row["depth"] - 1)
             assert around["start_ns"] <= row["start_ns"]
     assert any("on one axis of time by when their sessions began" in text for text in manifest.warnings)
+
+
+@pytest.mark.fault(
+    "traces of two containers with the same process numbers, of two machines' GPU 0", "two ranks, nothing mixed"
+)
+@pytest.mark.parametrize("other_gpu", [True, False])
+def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_path: Path) -> None:
+    """A container beside the first on its GPU, or on another machine."""
+    export = shifted(tmp_path / "second", 5_000)
+    if other_gpu:
+        with contextlib.closing(sqlite3.connect(export)) as connection, connection:
+            connection.execute("UPDATE TARGET_INFO_GPU SET uuid = 'another'")
+    both, alone = (Run(importing(tmp_path, *files)[0].path) for files in ((FIVE_KERNELS, export), (FIVE_KERNELS,)))
+    (one,) = ranks_of(alone).all
+    ranks = ranks_of(both)
+    assert [(rank.rank, rank.file, rank.own_pid) for rank in ranks.all] == [(0, 0, one.pid), (1, 1, one.pid)]
+    assert [rank.device for rank in ranks.all] == [0, int(other_gpu)]
+    for table in ("kernels", "copies", "ranges", "api"):
+        assert Counter(ranks.of(table).tolist()) == dict.fromkeys((0, 1), alone.table(table).num_rows)
+    label = dict(enumerate(phases(alone).paths)).get
+    of_alone = list(map(label, kernel_phases(alone).tolist()))
+    of_both, of_rank = list(map(label, kernel_phases(both).tolist())), ranks.of("kernels").tolist()
+    for rank in (0, 1):
+        assert [range_ for range_, of in zip(of_both, of_rank, strict=True) if of == rank] == of_alone
+    if other_gpu:
+        once = [(each.cause, each.call, each.range, each.total_ns) for each in idle(alone)]
+        for device in (0, 1):
+            assert sorted(map(str, once)) == sorted(
+                str((each.cause, each.call, each.range, each.total_ns)) for each in idle(both) if each.device == device
+            )
+    calls = [(part.label, part.calls, part.copies) for part in timeline(alone).phases]
+    for rank in (0, 1):
+        assert [(part.label, part.calls, part.copies) for part in timeline(both).phases if part.rank == rank] == calls
 
 
 @pytest.mark.fault("the same trace imported twice, as SQLite and as its copy", "one line")

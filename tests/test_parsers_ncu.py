@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.model import metrics, tables
+from fiprof.model import metrics, schemas, tables
 from fiprof.model.traffic import DRAM_BYTES
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
@@ -72,7 +72,7 @@ def raw_cells() -> tuple[list[str], list[str], list[list[str]]]:
 def test_all_tables_are_written_as_declared(full: Path) -> None:
     for name in TABLES:
         schema = tables.read(full, name).schema
-        assert schema.names[: len(tables.schema(name))] == tables.schema(name).names
+        assert schema.names[: len(schemas.schema(name))] == schemas.schema(name).names
     assert set(tables.read(full, "launches").column_names) >= set(metrics.COLUMNS)
 
 

@@ -22,7 +22,7 @@ from fiprof.analysis.check_rules import (
     Timed,
 )
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import schemas
 from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.lazy import finite_rows
 from fiprof.model.run import Run
@@ -64,7 +64,7 @@ def compute(run: Run) -> pa.Table:
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
         for check in evaluate(run)
     ]
-    return pa.Table.from_pylist(rows, schema=tables.schema("checks"))
+    return pa.Table.from_pylist(rows, schema=schemas.schema("checks"))
 
 
 def evaluate(run: Run) -> list[Check]:

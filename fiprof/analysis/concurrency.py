@@ -11,8 +11,8 @@ from fiprof.model.unions import union_by
 if TYPE_CHECKING:
     from fiprof.model.unions import Ints
 
-DEVICE_BITS, STREAM_BITS = 8, 31
-"""Of the number that names a stream of a GPU of a process, whose id has 24."""
+DEVICE_BITS, STREAM_BITS = 8, 24
+"""Of the number that names a stream of a GPU of a process, which has 31."""
 
 
 def beside(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
@@ -46,7 +46,7 @@ def _overlap_shares(run: Run) -> dict[tuple[str | None, str], float]:
     starts, ends = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
     pid, device, stream = (table[name].fill_null(0).to_numpy().astype(np.int64) for name in ("pid", "device", "stream"))
     gpu = pid << DEVICE_BITS | device
-    shared = _side_by_side(gpu, gpu << STREAM_BITS | stream, starts, ends)
+    shared = _side_by_side(gpu, gpu << STREAM_BITS | stream & (1 << STREAM_BITS) - 1, starts, ends)
     counted = table.append_column("shared_ns", [shared]).append_column("duration_ns", [ends - starts])
     ignored = pc.or_(pc.equal(table["phase"], "setup"), pc.equal(table["phase"], "warmup"))
     counted = counted.filter(pc.invert(pc.fill_null(ignored, False))).unify_dictionaries()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import samples
 from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
-from fiprof.model import tables
+from fiprof.model import schemas
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
@@ -383,7 +383,7 @@ def _missing(
 def _why_no_phases(run: Run) -> TimelineWarning:
     if run.rows("ranges", ("domain",)):
         return TimelineWarning.NO_CASES if run.imported else TimelineWarning.OTHER_RANGES
-    if any(tables.NVTX_INCOMPATIBLE in (row["text"] or "") for row in run.rows("diagnostics", ("text",))):
+    if any(schemas.NVTX_INCOMPATIBLE in (row["text"] or "") for row in run.rows("diagnostics", ("text",))):
         return TimelineWarning.RANGES_UNREADABLE
     return TimelineWarning.UNMARKED if run.imported else TimelineWarning.NO_RANGES
 

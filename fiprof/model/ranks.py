@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fiprof.model import tables
+from fiprof.model import schemas
 from fiprof.model.expressions import Row
 from fiprof.model.run import Run
 
@@ -33,6 +33,7 @@ class Rank:
     """In its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs."""
     file: int | None
     pid: int
+    """As the tables have it, see ``schemas.PID_BITS``."""
     process: str | None
     """Name of its program."""
     host: str | None
@@ -41,6 +42,11 @@ class Rank:
     gpu: str | None
     """Its name."""
     uuid: str | None
+
+    @property
+    def own_pid(self) -> int:
+        """As its machine counts it."""
+        return schemas.own_pid(self.pid)
 
 
 class Ranks:
@@ -58,22 +64,20 @@ class Ranks:
 
     def of(self, table: str) -> Ints:
         """The rank of each row of one of nsys's tables, or NOBODY."""
-        found = self._run.table(table, [name for name in ("pid", "device", "file") if name in _declared(table)])
+        found = self._run.table(table, [name for name in ("pid", "device") if name in _declared(table)])
         return self.of_rows(found)
 
     def of_rows(self, rows: pa.Table) -> Ints:
-        """The same of rows with a column pid, and device and file where they have them."""
+        """The same of rows with a column pid, and device where they have it."""
         import numpy as np
 
         there = {name: rows[name].fill_null(NOBODY).to_numpy() for name in rows.column_names}
         found = np.full(rows.num_rows, NOBODY, np.int64)
-        of_process: dict[tuple[int, int | None], list[Rank]] = defaultdict(list)
+        of_process: dict[int, list[Rank]] = defaultdict(list)
         for rank in self.all:
-            of_process[rank.pid, rank.file].append(rank)
-        for (pid, file), ranks in of_process.items():
+            of_process[rank.pid].append(rank)
+        for pid, ranks in of_process.items():
             mine = there["pid"] == pid
-            if file is not None and "file" in there:
-                mine &= there["file"] == file
             if "device" not in there and len(ranks) == 1:
                 found[mine] = ranks[0].rank
             for rank in ranks if "device" in there else ():
@@ -103,7 +107,7 @@ def _ranks(run: Run) -> Ranks:
     )
     found = [Rank(**{**dict.fromkeys(_WHO), **row}) for row in rows]
     by_nccl = _by_nccl(run) if len(found) > 1 else {}
-    for claims in ([by_nccl.get((rank.file, rank.pid)) for rank in found], [row["rank"] for row in rows]):
+    for claims in ([by_nccl.get(rank.pid) for rank in found], [row["rank"] for row in rows]):
         if None not in claims and len(set(claims)) == len(claims):
             break
     else:
@@ -112,15 +116,14 @@ def _ranks(run: Run) -> Ranks:
     return Ranks(run, sorted(numbered, key=lambda rank: rank.rank))
 
 
-def _by_nccl(run: Run) -> dict[tuple[int | None, int], int]:
-    """(File, process) -> its rank in the largest communicator that it is in, by what NCCL says in NVTX."""
-    found: dict[tuple[int | None, int], tuple[int, int]] = {}
+def _by_nccl(run: Run) -> dict[int, int]:
+    """Process -> its rank in the largest communicator that it is in, by what NCCL says in NVTX."""
+    found: dict[int, tuple[int, int]] = {}
     for row in nccl_ranges(run):
         said = payload(row["payload"])
         if {RANKS, RANK} <= said.keys():
-            process = row.get("file"), row["pid"]
-            found[process] = max(found.get(process, (0, 0)), (said[RANKS], -said[RANK]))
-    return {process: -rank for process, (_, rank) in found.items()}
+            found[row["pid"]] = max(found.get(row["pid"], (0, 0)), (said[RANKS], -said[RANK]))
+    return {pid: -rank for pid, (_, rank) in found.items()}
 
 
 def nccl_ranges(run: Run) -> list[Row]:
@@ -129,8 +132,7 @@ def nccl_ranges(run: Run) -> list[Row]:
 
     if not run.has("ranges"):
         return []
-    columns = [name for name in ("domain", "name", "payload", "pid", "file") if name in _declared("ranges")]
-    found = run.table("ranges", columns)
+    found = run.table("ranges", ["domain", "name", "payload", "pid"])
     ours = found.filter(pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"])))
     rows: list[Row] = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()
     return rows
@@ -146,5 +148,5 @@ def payload(text: object) -> dict[str, int]:
 
 
 def _declared(table: str) -> list[str]:
-    names: list[str] = tables.schema(table).names
+    names: list[str] = schemas.schema(table).names
     return names

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
@@ -134,7 +134,7 @@ def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
         "context": [launch.context for launch in launches],
         "stream": [launch.stream for launch in launches],
     }
-    schema = tables.schema("launches")
+    schema = schemas.schema("launches")
     arrays = {name: pa.array(cells, schema.field(name).type) for name, cells in columns.items()}
     nothing = np.full(len(launches), np.nan)
     for metric in METRICS:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.model import tables
+from fiprof.model import schemas
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_csv import Page, read_page
 from fiprof.parsers.ncu_stalls import sampled_metrics, source_reason
@@ -263,7 +263,7 @@ def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
         for launch, listing in instructions.items()
         for instruction in listing
     ]
-    schema = tables.schema("hotspots")
+    schema = schemas.schema("hotspots")
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     return pa.Table.from_arrays(
         [pa.array(cells, field.type) for field, cells in zip(schema, columns, strict=True)], schema=schema

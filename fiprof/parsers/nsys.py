@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.files import scratch
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
@@ -109,7 +109,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "processes": write_processes(export, folder),
         "diagnostics": diagnostics.num_rows,
     }
-    incompatible = any(tables.NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
+    incompatible = any(schemas.NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
     return NsysSummary(
         schema_version=export.schema_version,
         rows=rows,
@@ -157,7 +157,7 @@ def _read_diagnostics(export: Export) -> pa.Table:
         {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
         for time_ns, severity, text in sorted(events, key=lambda event: event[0] or 0)
     ]
-    return pa.Table.from_pylist(rows, tables.schema("diagnostics"))
+    return pa.Table.from_pylist(rows, schemas.schema("diagnostics"))
 
 
 def _write_gpu_metrics(export: Export, folder: Path) -> int:

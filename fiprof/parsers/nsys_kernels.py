@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.parsers.names import short_name
 from fiprof.parsers.nsys_calls import Calls, call_keys
 from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, dimensions, int32, packed_dimensions, process_ids
@@ -92,8 +92,8 @@ def _graphs(export: Export, calls: Calls) -> pa.Table:
             "correlation": piece["correlation"],
             **calls.attribute(piece["process"], piece["correlation"]),
         }
-        nothing = {field.name: pa.nulls(piece.num_rows, field.type) for field in tables.schema("kernels")}
-        pieces.append(pa.table(nothing | found).cast(tables.schema("kernels")))
+        nothing = {field.name: pa.nulls(piece.num_rows, field.type) for field in schemas.schema("kernels")}
+        pieces.append(pa.table(nothing | found).cast(schemas.schema("kernels")))
     return pa.concat_tables(pieces).unify_dictionaries()
 
 

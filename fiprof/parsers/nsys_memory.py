@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.parsers.nsys_calls import Calls
 from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, int32, process_id, process_ids
 from fiprof.parsers.nsys_export import Export, Field, column
@@ -87,5 +87,5 @@ def write_memory(export: Export, folder: Path) -> int:
                 "address": address,
             }
         )
-    tables.write(folder, "memory", pa.Table.from_pylist(events, tables.schema("memory")))
+    tables.write(folder, "memory", pa.Table.from_pylist(events, schemas.schema("memory")))
     return len(events)

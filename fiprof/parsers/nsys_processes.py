@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from fiprof.model import tables
+from fiprof.model import schemas, tables
 from fiprof.parsers.nsys_columns import ID_BITS, ID_MASK, Devices, process_id
 from fiprof.parsers.nsys_export import Export
 
@@ -116,5 +116,5 @@ def write_processes(export: Export, folder: Path) -> int:
                 "rank": process and process.rank,
             }
         )
-    tables.write(folder, "processes", pa.Table.from_pylist(rows, tables.schema("processes")))
+    tables.write(folder, "processes", pa.Table.from_pylist(rows, schemas.schema("processes")))
     return len(rows)

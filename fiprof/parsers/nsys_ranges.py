@@ -195,7 +195,7 @@ def as_table(ranges: Sequence[Range]) -> pa.Table:
     """The table ``ranges``."""
     import pyarrow as pa
 
-    from fiprof.model import tables
+    from fiprof.model import schemas
 
     columns = {
         "domain": [found.domain for found in ranges],
@@ -209,5 +209,5 @@ def as_table(ranges: Sequence[Range]) -> pa.Table:
         "tid": [found.thread & ID_MASK for found in ranges],
         "payload": [found.payload for found in ranges],
     }
-    types = tables.schema("ranges")
+    types = schemas.schema("ranges")
     return pa.table({name: pa.array(cells, types.field(name).type) for name, cells in columns.items()})

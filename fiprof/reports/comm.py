@@ -57,7 +57,7 @@ def _told(item: Collective) -> tuple[Record, ...]:
 _RANK: Cells = tuple(
     attribute(key, of=of)
     for key, of in (
-        ("rank", "rank.rank"), ("file", "rank.file"), ("pid", "rank.pid"), ("process", "rank.process"),
+        ("rank", "rank.rank"), ("file", "rank.file"), ("pid", "rank.own_pid"), ("process", "rank.process"),
         ("host", "rank.host"), ("device", "rank.device"), ("gpu", "rank.gpu"), ("uuid", "rank.uuid"),
         ("collectives", ""), ("late_collectives", "late"), ("delay_us", ""), ("wait_us", ""), ("communication_us", ""),
         ("overlap_share", "overlap"), ("compute_us", ""), ("lost_share", ""),

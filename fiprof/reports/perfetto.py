@@ -18,6 +18,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, file_errors
 from fiprof.model.expressions import Row
 from fiprof.model.run import Run
+from fiprof.model.schemas import own_pid
 from fiprof.reports.words import phrase
 
 EXTRA = "pip install 'fiprof[perfetto]'"
@@ -129,7 +130,7 @@ class _Trace:
     def process(self, pid: int) -> int:
         with self._new_track() as descriptor:
             descriptor.process.pid = pid
-            descriptor.process.process_name = f"process {pid}"
+            descriptor.process.process_name = f"process {own_pid(pid)}"
         return self._tracks
 
     def thread(self, pid: int, tid: int, process: int) -> int:
@@ -294,7 +295,7 @@ def _fill(trace: _Trace, run: Run) -> dict[str, int]:
         item = _launched(row, ends, *what)
         streams[row["device"] or 0, row["stream"], row["pid"]].append(item)
     for (device, stream, pid), slices in sorted(streams.items(), key=lambda item: tuple(n or 0 for n in item[0])):
-        name = f"stream {stream}" + (f" of process {pid}" if len(pids) > 1 else "")
+        name = f"stream {stream}" + (f" of process {own_pid(pid)}" if len(pids) > 1 else "")
         # A kernel inside another one's time is not part of it.
         trace.slices(name, gpus(device), slices, nested=False)
     return {
@@ -381,7 +382,7 @@ def _write_counters(
     for row in sorted(memory, key=lambda row: row["time_ns"]):
         device, pid = owner = row["device"] or 0, row["pid"]
         if owner not in held:
-            name = "device memory" + (f" of process {pid}" if several else "")
+            name = "device memory" + (f" of process {own_pid(pid)}" if several else "")
             held[owner] = trace.counter(name, gpu(device), percent=False), -1
         track, last = held[owner]
         if last != row["total_bytes"]:

@@ -54,10 +54,10 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
 
 def _local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
     """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
-    of_process = {(rank.file, rank.pid): rank.rank for rank in ranks.all}
+    of_process = {rank.pid: rank.rank for rank in ranks.all}
     found = {}
     for row in nccl_ranges(run):
-        said, rank = payload(row["payload"]), of_process.get((row.get("file"), row["pid"]))
+        said, rank = payload(row["payload"]), of_process.get(row["pid"])
         if rank is not None and {COMMUNICATOR, RANK} <= said.keys():
             found[rank, said[COMMUNICATOR] & (1 << 62) - 1] = said[RANK]
     return found

@@ -29,8 +29,8 @@ BYTES, PEER = "Message size [bytes]", "Peer rank"
 UNKNOWN = -1
 """In place of bytes, of a communicator, and of a time."""
 FOREVER, LARGEST = 1 << 62, (1 << 62) - 1
-ID_BITS = 24
-"""Of a process and of a thread in nsys."""
+TID_BITS = 24
+"""Of a thread in nsys."""
 
 
 class Op(StrEnum):
@@ -145,19 +145,16 @@ def _blocks(grid: str) -> int:
 
 
 def processes(run: Run, table: str) -> Ints:
-    """A number for the process of each row of a table: its id, and its trace where there are several."""
+    """The process of each row of a table."""
     import numpy as np
 
-    columns = run.table(table, [name for name in ("pid", "file") if name in run.columns(table)])
-    found: Ints = columns["pid"].to_numpy().astype(np.int64)
-    if "file" in columns.column_names:
-        found |= columns["file"].fill_null(0).to_numpy().astype(np.int64) << ID_BITS
+    found: Ints = run.table(table, ["pid"])["pid"].to_numpy().astype(np.int64)
     return found
 
 
 def threads(run: Run, table: str) -> Ints:
     """A number for the thread of each row of a table."""
-    found: Ints = processes(run, table) << ID_BITS | run.table(table, ["tid"])["tid"].to_numpy()
+    found: Ints = processes(run, table) << TID_BITS | run.table(table, ["tid"])["tid"].to_numpy()
     return found
 
 

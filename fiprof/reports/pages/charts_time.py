@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.model.run import Run
+from fiprof.model.schemas import own_pid
 from fiprof.reports import timeline_text
 from fiprof.reports.pages import colours, plot, vega
 from fiprof.reports.pages.charts import MOST_BARS
@@ -134,7 +135,8 @@ def memory_chart(run: Run) -> Chart | None:
     if frame.empty:
         return None
     lines = {
-        f"GPU {device}, process {pid}": group for (device, pid), group in frame.groupby(["device", "pid"], dropna=False)
+        f"GPU {device}, process {own_pid(group['pid'].iloc[0])}": group
+        for (device, _), group in frame.groupby(["device", "pid"], dropna=False)
     }
     start, end = float(frame["time_ns"].min()), float(frame["time_ns"].max())
     return Chart(
