@@ -178,3 +178,18 @@ nothing could show that the times bend."""
 OFF_FIT = Threshold(10.0, "%")
 """Largest distance of a measured time from the fit, of that time, up to which the fit describes the times. Rounds of
 one case differ by less; what is farther off bends."""
+
+# Comparisons of two sides
+
+FALSE_ALARMS = Threshold(2.0, "%")
+"""Comparisons of a thing with itself in which any case may come out as different: five processes a side have 252
+relabellings, so no test of theirs is below 0.8%."""
+
+LEAST_CHANGE = Threshold(1.0, "%")
+"""A smaller difference is not called slower or faster: two boards of a kind differ by as much."""
+
+SAME_WITHIN = Threshold(2.0, "%")
+"""An interval of the difference that lies within it on either side is called the same."""
+
+PROCESS_SPREAD = Threshold(0.1, "%")
+"""Spread between processes that is added to the observed: a smaller one, seen in five processes, is luck."""

@@ -1,0 +1,1 @@
+"""Two sides of a comparison: what was measured of each, and what the difference is worth."""

@@ -1,0 +1,126 @@
+"""What ``fiprof compare --measure`` measured: ``result.json`` of its run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences
+from fiprof.model import versioned
+from fiprof.model.decode import SCHEMA
+from fiprof.model.environment import Environment
+from fiprof.model.layout import COMPARISON
+
+SCHEMA_VERSION = 1
+
+
+class Mismatch(StrEnum):
+    """What processes of one comparison must have in common."""
+
+    GPU = "gpu"
+    """The board, by its UUID: two of a kind differ by about 1%."""
+    DRIVER = "driver"
+    CLOCKS = "clocks"
+    """The multiprocessors' clock of the idle GPU."""
+    SETTINGS = "settings"
+    ITERATIONS = "iterations"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Two values of what must be one."""
+
+    mismatch: Mismatch
+    values: tuple[str, ...]
+    """Each once, in the order of the processes."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: what was asked for, and what its processes found."""
+
+    spec: str
+    """As typed."""
+    commit: str | None = None
+    """That its ``git:`` means."""
+    environment: dict[str, Any] = field(default_factory=dict, metadata={SCHEMA: Environment})
+    """Of its first process: packages, gpu."""
+
+
+@dataclass(frozen=True)
+class ComparedCase:
+    """One case of both sides."""
+
+    a: str
+    """Case id on side A, and likewise B; a range's name, or ``wall``, of a program."""
+    b: str
+    a_us: tuple[float, ...]
+    """Median time of each process of A in the order of time: of its rounds, each of which is the median of its
+    launches."""
+    b_us: tuple[float, ...]
+    difference: Difference
+    slow_clock_rounds: int = 0
+    """Of all processes, rounds that count although the clock was not back: repeating did not help."""
+
+
+@dataclass(frozen=True)
+class MeasuredComparison:
+    """The whole of ``result.json``."""
+
+    a: Side
+    b: Side
+    cases: tuple[ComparedCase, ...]
+    schedule: str
+    """The processes in the order of time, ``ABBAABBAAB``; of processes that were kept warm, in the first round. Each
+    further round turns it round."""
+    rounds: int
+    """Of each process; one of a program, which is not kept warm."""
+    iterations: int
+    """Launches timed in a round, of each case."""
+    repeated_rounds: int
+    """Rounds that were measured again, each by all processes, because the clock was not back in one."""
+    kept_warm: bool
+    """Whether processes were set up before the first round, and waited in between."""
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def processes(self) -> int:
+        """A side."""
+        return len(self.schedule) // 2
+
+    def cases_of(self, outcome: Outcome) -> tuple[ComparedCase, ...]:
+        return tuple(case for case in self.cases if case.difference.outcome is outcome)
+
+
+def compared(
+    names: Iterable[tuple[str, str]], a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
+) -> tuple[ComparedCase, ...]:
+    """The cases with their differences.
+
+    names: case ids of both sides. a, b: of each process the time of every case, µs; LEAST_PROCESSES at least.
+    """
+    if min(len(a), len(b)) < LEAST_PROCESSES:
+        raise ValueError(f"{len(a)} and {len(b)} processes tell nothing apart")
+    columns = zip(names, zip(*a, strict=True), zip(*b, strict=True), differences(a, b), strict=True)
+    return tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
+
+
+def refusals(found: Iterable[tuple[Mismatch, Sequence[str]]]) -> tuple[Refusal, ...]:
+    """What has more than one value. found: the values of all processes."""
+    unique = ((what, tuple(dict.fromkeys(values))) for what, values in found)
+    return tuple(Refusal(what, values) for what, values in unique if len(values) > 1)
+
+
+def read_comparison(folder: Path) -> MeasuredComparison:
+    """The result of a comparison's run folder. Raises FiprofError where there is none."""
+    return versioned.read(
+        folder / COMPARISON,
+        MeasuredComparison,
+        newest=SCHEMA_VERSION,
+        makes="fiprof compare --measure A B makes one",
+        damaged="is damaged or not fiprof's",
+        remedy="fiprof parse makes it again from measurements.jsonl",
+    )
