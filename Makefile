@@ -55,6 +55,7 @@ check: lint types test ## Everything that must pass before a commit
 bench: setup ## The benchmarks that need no GPU, side by side
 	$(BIN)/python benchmarks/parse.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/pack.py
 
 docs: reports ## Build the documentation site into docs/_build, with the reports of the recorded runs
 	$(BIN)/python -m sphinx -W -q -t reports -b html -d docs/_build/trees docs docs/_build/html

@@ -24,7 +24,8 @@ HEAD = """# Run folder and tables
 | `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
 | `report.md`, `report.html` | made by `fiprof report RUN` |
 
-`fiprof pack RUN` compresses the raw files in place (`.xz`); they are read as before. `fiprof.open(RUN).frame("launches")` gives
+The raw files are packed with zstd when a run is made (`.zst`), and read as plain ones are; `fiprof pack RUN --undo` gives
+plain files back, and `--small` packs them with xz, for a run that is kept for years. `fiprof.open(RUN).frame("launches")` gives
 a table as a DataFrame; any reader of Parquet will do.
 """
 

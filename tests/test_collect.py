@@ -23,6 +23,7 @@ import pytest
 
 from fiprof.model.schemas import TABLES
 from tests.conftest import Completed, Fiprof, catches, fake_programs, python_path, run_fiprof
+from tests.fakes.recorded import recorded_bytes
 from tests.test_workloads_case import USERS_OWN
 
 STEPS = ["plain", "nsys", "nsys-export", "ncu", "ncu-raw", "ncu-details", "ncu-source"]
@@ -61,7 +62,9 @@ def test_a_whole_run(whole: tuple[Path, Completed]) -> None:
     assert {action["outcome"] for action in manifest["actions"]} == {"ok"}
     for action in manifest["actions"]:
         for made in action["files"]:
-            assert (path / made["path"]).stat().st_size == made["bytes"]
+            data = recorded_bytes(path / made["path"])
+            assert (len(data), hashlib.sha256(data).hexdigest()) == (made["bytes"], made["sha256"])
+    assert {raw.suffix for raw in path.glob("n*/*")} == {".zst", ".nsys-rep"}
     rows = {table: pq.read_metadata(path / f"tables/{table}.parquet").num_rows for table in TABLES}
     assert not [table for table, count in rows.items() if count == 0]
     assert not list(path.rglob(".*"))
@@ -445,20 +448,17 @@ def test_a_replay_gives_the_same_tables(fiprof: Fiprof, recorded: Path, tmp_path
 
 def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, collected: Path) -> None:
     path = collected
-    # Compressing the trace takes half a minute.
+    # Compressing the trace with xz takes half a minute.
     shutil.rmtree(path / "nsys")
     before = pq.read_table(path / "tables/metrics.parquet")
-    packed = fiprof("pack", "latest")
-    assert packed.returncode == 0, packed.stderr
-    assert sorted(p.name for p in (path / "ncu").iterdir()) == [
-        "details.csv.xz",
-        "profile.ncu-rep.xz",
-        "raw.csv.xz",
-        "source.csv.xz",
-    ]
-    shutil.rmtree(path / "tables")
-    assert fiprof("parse", "latest").returncode == 0
-    assert pq.read_table(path / "tables/metrics.parquet").equals(before)
+    names = ["details.csv", "profile.ncu-rep", "raw.csv", "source.csv"]
+    for option, suffix in (("", ".zst"), ("--undo", ""), ("", ".zst"), ("--small", ".xz"), ("", ".xz")):
+        packed = fiprof("pack", "latest", *filter(None, [option]))
+        assert packed.returncode == 0, packed.stderr
+        assert sorted(p.name for p in (path / "ncu").iterdir()) == [f"{name}{suffix}" for name in names]
+        shutil.rmtree(path / "tables")
+        assert fiprof("parse", "latest").returncode == 0
+        assert pq.read_table(path / "tables/metrics.parquet").equals(before)
 
 
 def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
 
 
 def test_a_replay_of_a_run_without_a_raw_file_names_it(fiprof: Fiprof, collected: Path) -> None:
-    (collected / "ncu/raw.csv").unlink()
+    (collected / "ncu/raw.csv.zst").unlink()
     done = fiprof("collect", "--replay", "latest")
     assert done.returncode == 1
     assert "has no ncu/raw.csv, which its run made" in done.stderr

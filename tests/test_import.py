@@ -21,7 +21,7 @@ from fiprof.analysis.idle import idle
 from fiprof.analysis.launched import kernel_phases
 from fiprof.analysis.timeline import timeline
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import packing, tables
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
@@ -101,7 +101,7 @@ def test_a_trace_becomes_a_run_that_says_where_it_is_from_and_claims_nothing_els
     for name, found in expected.items():
         assert rows(result.path, name) == [{**row, "file": None} for row in found]
     (action,) = manifest.actions
-    assert [entry.sha256 for entry in action.files] == [sha256(result.path / "nsys/trace.sqlite")]
+    assert [entry.sha256 for entry in action.files] == [packing.checksum(result.path, "nsys/trace.sqlite")]
 
 
 @pytest.mark.fault("secrets in an imported SQLite", "masked in the copy; the original is left as it is")

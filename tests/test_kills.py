@@ -30,6 +30,7 @@ from click.testing import CliRunner
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
+from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import PROGRAMS, RUNS, parsed
 from tests.test_study_resume import STUDY
 
@@ -68,7 +69,7 @@ def made(folder: Path) -> None:
 
 
 def plain(folder: Path) -> None:
-    """A run whose raw files are not packed; without the trace, which takes half a minute to pack."""
+    """A run whose raw files are not packed; without the trace, which xz takes half a minute for."""
     packed(folder)
     manifest = json.loads((folder / "run/run.json").read_text())
     shutil.rmtree(folder / "run/nsys")
@@ -103,7 +104,7 @@ SCENARIOS = {
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
-    "pack": Scenario(("pack", "run"), ("show", "run"), plain),
+    "pack": Scenario(("pack", "run", "--small"), ("show", "run"), plain),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }
 
@@ -200,7 +201,7 @@ def check(
         if kill.status > 1:
             assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
         for entry in (entry for action in manifest["actions"] for entry in action["files"]):
-            data = (folder / "artifacts" / manifest["name"] / entry["path"]).read_bytes()
+            data = recorded_bytes(folder / "artifacts" / manifest["name"] / entry["path"])
             assert sha256(data).hexdigest() == entry["sha256"]
         shown = follow(("show", manifest["name"]), folder, env)
         assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
@@ -222,9 +223,8 @@ def raw_files(folder: Path) -> dict[str, str]:
     """Raw files of the folder's run -> checksum of what they hold, packed or not."""
     found = {}
     for path in (path for name in ("nsys", "ncu") for path in folder.glob(f"run/{name}/*")):
-        data = path.read_bytes()
-        plain_name = str(path.relative_to(folder)).removesuffix(".xz")
-        found[plain_name] = sha256(lzma.decompress(data) if path.suffix == ".xz" else data).hexdigest()
+        plain = path.with_suffix("") if path.suffix in (".xz", ".zst") else path
+        found[str(plain.relative_to(folder))] = sha256(recorded_bytes(plain)).hexdigest()
     return found
 
 

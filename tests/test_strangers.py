@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from fiprof import confined
@@ -143,16 +144,21 @@ def test_a_run_that_seems_killed(name: str, fiprof: Fiprof, run: Path, tmp_path:
 
 
 @pytest.mark.fault("64 MiB of zeros in a packed file of 10 kB", "one line; what was unpacked of it is removed")
-def test_what_is_unpacked_is_bounded(fiprof: Fiprof, run: Path) -> None:
+@pytest.mark.parametrize(
+    ("suffix", "compress"), [(".xz", lzma.compress), (".zst", lambda data: pa.compress(data, "zstd"))]
+)
+def test_what_is_unpacked_is_bounded(
+    suffix: str, compress: Callable[[bytes], bytes], fiprof: Fiprof, run: Path
+) -> None:
     """64 MiB of zeros in 10 kB: against what run.json records, and against what 10 kB can hold of a profiler's file."""
-    bomb = lzma.compress(bytes(1 << 26))
-    (run / "ncu/raw.csv.xz").write_bytes(bomb)
+    (run / "ncu/raw.csv.xz").unlink()
+    (run / f"ncu/raw.csv{suffix}").write_bytes(compress(bytes(1 << 26)))
     done = fiprof("parse", "latest")
     assert done.returncode == 1
-    assert "raw.csv.xz holds more than its run made of ncu/raw.csv" in done.stderr
+    assert f"raw.csv{suffix} holds more than its run made of ncu/raw.csv" in done.stderr
     name_file(run, "ncu/raw.csv", bytes(1 << 26))
     done = fiprof("parse", "latest")
-    assert "raw.csv.xz holds more than" in done.stderr
+    assert f"raw.csv{suffix} holds more than" in done.stderr
     assert not list(run.glob(".fiprof-*"))
 
 
@@ -199,8 +205,8 @@ def test_two_packs_at_once(run: Path) -> None:
     argv = [sys.executable, "-m", "fiprof", "pack", str(run)]
     both = [subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     assert [each.communicate()[1] for each in both if each.wait(120)] == []
-    there = sorted(path.name for path in run.rglob("*.[xz]*") if path.suffix in (".xz", ".csv", ".sqlite"))
-    assert there == ["details.csv.xz", "profile.ncu-rep.xz", "raw.csv.xz", "trace.sqlite.xz"]
+    there = sorted(path.name for name in ("nsys", "ncu") for path in (run / name).iterdir())
+    assert there == ["details.csv.zst", "profile.ncu-rep.xz", "raw.csv.zst", "trace.sqlite.xz"]
     for action in json.loads((run / "run.json").read_text())["actions"]:
         for file in action["files"]:
             if packing.exists(run, file["path"]):

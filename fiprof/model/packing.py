@@ -1,7 +1,8 @@
 """Raw files of a run that lie elsewhere than under their name: compressed, or outside the folder.
 
-FILE.xz stands for FILE, and is read in its place: profilers' files shrink to a tenth or less, and a packed run can be
-kept for years or committed to a repository. An imported file that was linked is read where it lies, and only while it
+FILE.zst or FILE.xz stands for FILE, and is read in its place. A run is packed with zstd when it is made: the recorded
+ones shrink to an eighth within a second. xz makes them a twentieth in minutes, for one that is kept for years or
+committed to a repository. An imported file that was linked is read where it lies, and only while it
 has the checksum that ``run.json`` gives: a run of somebody else's can make nobody read a file that he did not have.
 """
 
@@ -13,16 +14,26 @@ import lzma
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.model.manifest import FileEntry, ImportedFile, read_manifest
 
-SUFFIX = ".xz"
+
+class Codec(StrEnum):
+    """How a file is packed: what stands behind its name."""
+
+    ZSTD = ".zst"
+    XZ = ".xz"
+
+
+LEFT_PLAIN = {Codec.ZSTD: (".jsonl", ".nsys-rep"), Codec.XZ: (".jsonl",)}
+"""What is not packed: it is small, or its tool made it small (zstd leaves 65 % of a .nsys-rep, 7 % of a .ncu-rep)."""
 COPY_BYTES = 1 << 20
 UNRECORDED_BYTES = 1 << 30
 """Most that a packed file may hold of which the manifest says nothing."""
@@ -40,7 +51,17 @@ def exists(folder: Path, name: str) -> bool:
 
 
 def _inside(folder: Path, name: str) -> bool:
-    return confined.exists(folder, name) or confined.exists(folder, name + SUFFIX)
+    return confined.exists(folder, name) or _codec(folder, name) is not None
+
+
+def _codec(folder: Path, name: str) -> Codec | None:
+    """How a file is packed; None where it is not there packed."""
+    return next((codec for codec in Codec if confined.exists(folder, name + codec)), None)
+
+
+def plain_name(name: str) -> str:
+    """The name of the file that a packed one stands for."""
+    return name.removesuffix(Codec.ZSTD).removesuffix(Codec.XZ)
 
 
 def _link(folder: Path, name: str) -> ImportedFile | None:
@@ -78,7 +99,8 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
     if confined.exists(folder, name):
         yield folder / name
         return
-    if not confined.exists(folder, name + SUFFIX):
+    codec = _codec(folder, name)
+    if codec is None:
         link = _link(folder, name)
         yield _linked(link) if link else folder / name
         return
@@ -90,7 +112,7 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
             yield temporary / name
         except FiprofError as error:
             # What is wrong with the copy is wrong with the file, which is still there to look at.
-            error.message = error.message.replace(str(temporary / name), str(folder / (name + SUFFIX)))
+            error.message = error.message.replace(str(temporary / name), str(folder / (name + codec)))
             raise
 
 
@@ -126,51 +148,77 @@ def checksum(folder: Path, name: str) -> str:
     return digest.hexdigest()
 
 
-def pack(folder: Path) -> list[Path]:
-    """Compress the files of a run that its actions made. Returns those that were; a packed one is left alone.
+def pack(folder: Path, codec: Codec = Codec.ZSTD, stopped: Callable[[], bool] = lambda: False) -> list[Path]:
+    """Compress the files of a run that its actions made. Returns those that were: XZ takes the place of ZSTD too.
 
-    Each is read back and compared with the manifest's checksum before the plain file goes. Two at once do no harm.
+    Each is read back and compared with the manifest's checksum before the other goes. Two at once do no harm.
+    stopped: whether to leave the rest as it is.
     Raises FiprofError when a file differs from its checksum or there is no room; the plain file stays then.
     """
     packed = []
     for entry in (entry for action in read_manifest(folder).actions for entry in action.files):
-        if not entry.path.endswith(".jsonl") and _pack_file(folder, entry):
-            packed.append(folder / (entry.path + SUFFIX))
+        if not stopped() and not entry.path.endswith(LEFT_PLAIN[codec]) and _pack_file(folder, entry, codec):
+            packed.append(folder / (entry.path + codec))
     return packed
 
 
-def _pack_file(folder: Path, entry: FileEntry) -> bool:
-    """Returns whether the file was there."""
+def unpack(folder: Path) -> list[Path]:
+    """Replace the packed files of a run by plain ones, for the tools' own viewers. Returns those. Raises as
+    :func:`unpacked`."""
+    plain = []
+    for entry in (entry for action in read_manifest(folder).actions for entry in action.files):
+        if not confined.exists(folder, entry.path) and (codec := _codec(folder, entry.path)):
+            copy_out(folder, entry.path, folder)
+            confined.remove(folder, entry.path + codec)
+            plain.append(folder / entry.path)
+    return plain
+
+
+def _pack_file(folder: Path, entry: FileEntry, codec: Codec) -> bool:
+    """Returns whether there was something to do."""
     path = folder / entry.path
+    before = None if confined.exists(folder, entry.path) else _codec(folder, entry.path)
+    if before in (codec, Codec.XZ):
+        return False
     try:
-        source = confined.open_file(folder, entry.path)
+        source = confined.open_file(folder, entry.path + (before or ""))
     except FileNotFoundError:
         return False
     with file_errors(path), source:
         mode = os.fstat(source.fileno()).st_mode & 0o666
-        with confined.replacing(folder, entry.path + SUFFIX, mode) as out:
-            with lzma.open(out, "wb") as compressed:
-                shutil.copyfileobj(source, compressed, COPY_BYTES)
+        with confined.replacing(folder, entry.path + codec, mode) as out:
+            with _compressing(out, codec) as compressed:
+                for block in _unpack(folder, entry.path) if before else _blocks(source):
+                    compressed.write(block)
             out.seek(0)
-            with lzma.open(out) as back:
-                if _digest(back) != entry.sha256:
-                    raise FiprofError(
-                        f"{path} is not the file that its run made: the checksum in run.json differs",
-                        "it was changed after the run, and is left as it is",
-                    )
+            digest = hashlib.sha256()
+            for block in _decompressed(out, codec):
+                digest.update(block)
+            if digest.hexdigest() != entry.sha256:
+                raise FiprofError(
+                    f"{path} is not the file that its run made: the checksum in run.json differs",
+                    "it was changed after the run, and is left as it is",
+                )
         # Another one that packs may have removed it.
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, entry.path)
+            confined.remove(folder, entry.path + (before or ""))
     return True
+
+
+def _blocks(source: BinaryIO) -> Iterator[bytes]:
+    while block := source.read(COPY_BYTES):
+        yield block
 
 
 def _unpack(folder: Path, name: str) -> Iterator[bytes]:
     """The content of a packed file, block by block."""
-    path = folder / (name + SUFFIX)
-    with confined.open_file(folder, name + SUFFIX) as source:
+    codec = _codec(folder, name)
+    assert codec is not None
+    path = folder / (name + codec)
+    with confined.open_file(folder, name + codec) as source:
         left = _limit(folder, name, os.fstat(source.fileno()).st_size)
         try:
-            for block in _decompressed(source):
+            for block in _decompressed(source, codec):
                 left -= len(block)
                 if left < 0:
                     raise FiprofError(
@@ -191,8 +239,28 @@ def _limit(folder: Path, name: str, packed_bytes: int) -> int:
     return min(recorded, max(SMALLEST_LIMIT, packed_bytes * LARGEST_RATIO))
 
 
-def _decompressed(source: BinaryIO) -> Iterator[bytes]:
-    """As lzma.open reads it, with a limit to the memory. Raises LZMAError, EOFError."""
+@contextlib.contextmanager
+def _compressing(out: BinaryIO, codec: Codec) -> Iterator[Any]:
+    """What packs into a file whatever is written to it; the file stays open."""
+    if codec == Codec.XZ:
+        with lzma.open(out, "wb") as compressed:
+            yield compressed
+        return
+    import pyarrow as pa
+
+    # Arrow closes what it writes to. Its level of zstd is 1.
+    with (
+        open(os.dup(out.fileno()), "wb", buffering=0) as sink,
+        pa.CompressedOutputStream(pa.PythonFile(sink), "zstd") as compressed,
+    ):
+        yield compressed
+
+
+def _decompressed(source: BinaryIO, codec: Codec) -> Iterator[bytes]:
+    """The plain content, block by block, with a limit to the memory. Raises LZMAError, EOFError."""
+    if codec == Codec.ZSTD:
+        yield from _decompressed_zstd(source)
+        return
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_BYTES)
     while not decompressor.eof:
         data = source.read(COPY_BYTES) if decompressor.needs_input else b""
@@ -201,8 +269,22 @@ def _decompressed(source: BinaryIO) -> Iterator[bytes]:
         yield decompressor.decompress(data, COPY_BYTES)
 
 
-def _digest(file: lzma.LZMAFile) -> str:
-    digest = hashlib.sha256()
-    while block := file.read(COPY_BYTES):
-        digest.update(block)
-    return digest.hexdigest()
+def _decompressed_zstd(source: BinaryIO) -> Iterator[bytes]:
+    """As zstd does it, which refuses by itself what needs more than 128 MiB."""
+    import pyarrow as pa
+
+    if not os.fstat(source.fileno()).st_size:
+        raise EOFError("it is empty")
+    with (
+        open(os.dup(source.fileno()), "rb", buffering=0) as raw,
+        pa.CompressedInputStream(pa.PythonFile(raw), "zstd") as plain,
+    ):
+        raw.seek(0)
+        while True:
+            try:
+                block = plain.read(COPY_BYTES)
+            except OSError as error:
+                raise EOFError(str(error)) from error
+            if not block:
+                return
+            yield block

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fiprof import confined, files
 from fiprof.errors import FiprofError
-from fiprof.model import redaction
+from fiprof.model import packing, redaction
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES
 from fiprof.model.manifest import FILE_NAME, read_manifest
 from fiprof.orchestrator import parse
@@ -83,7 +83,7 @@ def _finish(partial: Path) -> Path:
     folders = [partial / name for name in RAW_FOLDERS if not (partial / name).is_symlink()]
     for path in [path for folder in folders for path in folder.glob("*")]:
         name = str(path.relative_to(partial))
-        if name in made:
+        if name in made or packing.plain_name(name) in made:
             continue
         if name in (NSYS_REPORT, NCU_REPORT) and not manifest.replayed_from:
             kept = confined.make_folder(partial, UNFINISHED) / path.name

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError, Interrupted
+from fiprof.model import packing
 from fiprof.model.layout import TABLES
 from fiprof.model.manifest import Status
 from fiprof.orchestrator import parse, steps
@@ -127,8 +128,19 @@ class UnderWay:
         problems = self._problems
         problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
         journal = self.session.journal
-        path = journal.finish(status, problem.message if problem else "")
+        try:
+            if status != "interrupted":
+                self._pack()
+        finally:
+            path = journal.finish(status, problem.message if problem else "")
         if problem is not None:
             settled = journal.folder.settled
             problem.message, problem.remedy = settled(problem.message), settled(problem.remedy)
         return Result(path, status, problem)
+
+    def _pack(self) -> None:
+        """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""
+        session = self.session
+        with session.progress.step("pack"), contextlib.suppress(FiprofError):
+            session.journal.save()
+            packing.pack(session.path, stopped=session.executor.stopping.is_set)
