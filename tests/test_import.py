@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.checks import failed
+from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.host import phases
 from fiprof.analysis.idle import idle
 from fiprof.analysis.launched import kernel_phases
 from fiprof.analysis.timeline import timeline
+from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.manifest import Manifest, read_manifest
@@ -32,6 +35,7 @@ from fiprof.orchestrator.collect import replay
 from fiprof.orchestrator.importing import ImportRequest, import_files
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.under_way import Result
+from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment
 from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
@@ -203,7 +207,31 @@ def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None
             around = ranges[row["parent"]]
             assert (around["file"], around["depth"]) == (row["file"], row["depth"] - 1)
             assert around["start_ns"] <= row["start_ns"]
-    assert any("on one axis of time by when their sessions began" in text for text in manifest.warnings)
+
+
+@pytest.mark.fault("traces hours apart, of two machines, or without a session start imported together", "a warning")
+@pytest.mark.parametrize(
+    ("by_ns", "statements", "told"),
+    [
+        (5_000, (), {}),
+        (3_600_000_000_000, (), {"trace_gap": (3599.5, 0, "s")}),
+        (5_000, ("UPDATE FIPROF_PROCESSES SET value = 'other'",), {"trace_hosts": (2, 1, "hosts")}),
+        (0, ("DROP TABLE TARGET_INFO_SESSION_START_TIME",), {"trace_starts": (1, 0, "traces")}),
+    ],
+)
+def test_traces_that_are_not_on_one_clock(
+    by_ns: int, statements: tuple[str, ...], told: dict[str, Any], tmp_path: Path
+) -> None:
+    export = shifted(tmp_path / "second", by_ns)
+    scrub(export, ())
+    with contextlib.closing(sqlite3.connect(export)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+    run = Run(importing(tmp_path, FIVE_KERNELS, export)[0].path)
+    found = {str(check.check): (round(check.value or 0, 1), check.high, check.unit) for check in failed(run)}
+    assert found == told
+    for said in (timeline(run).warnings, verdicts(run).warnings, comm(run).warnings):
+        assert told.keys() <= {warning.kind for warning in said}
 
 
 @pytest.mark.fault(

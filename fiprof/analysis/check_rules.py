@@ -55,6 +55,10 @@ class CheckName(StrEnum):
     SAMPLE_SUM = "sample_sum"
     DROPPED_SAMPLES = "dropped_samples"
     SM_CLOCK = "sm_clock"
+    TRACE_STARTS = "trace_starts"
+    TRACE_GAP = "trace_gap"
+    TRACE_HOSTS = "trace_hosts"
+    TRACE_CLOCKS = "trace_clocks"
 
 
 class Outcome(StrEnum):
@@ -87,6 +91,8 @@ class NotChecked(StrEnum):
     NO_STALLS = "no_stalls"
     NOT_SAMPLED = "not_sampled"
     NO_CLOCK = "no_clock"
+    NO_SESSION_START = "no_session_start"
+    NO_COLLECTIVES = "no_collectives"
 
 
 class Operations(StrEnum):
@@ -153,7 +159,7 @@ class Check:
         return Finding(self.check, {**{name: value for name, value in own.items() if value is not None}, **self.values})
 
 
-def _judge(
+def judge(
     check: CheckName,
     value: float,
     *,
@@ -166,7 +172,7 @@ def _judge(
     return Check(check, passed, value, low, high, unit, values=values)
 
 
-def _unknown(check: CheckName, why: NotChecked) -> Check:
+def unknown(check: CheckName, why: NotChecked) -> Check:
     return Check(check, values={"why": why})
 
 
@@ -178,9 +184,9 @@ def other_processes(run: Run) -> Check:
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
-        return _unknown(CheckName.OTHER_PROCESSES, NotChecked.IMPORTED if run.imported else NotChecked.NO_GPU_STATE)
+        return unknown(CheckName.OTHER_PROCESSES, NotChecked.IMPORTED if run.imported else NotChecked.NO_GPU_STATE)
     others = tuple(sorted({process for processes in known for process in processes}))
-    return _judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
+    return judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
 
 
 # About a case
@@ -190,8 +196,8 @@ def reference(run: Run, case: CaseEntry) -> Check:
     """The result against the float32 reference: the relative error."""
     baseline = run.baseline.get(case.id)
     if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
-        return _unknown(CheckName.REFERENCE, NotChecked.IMPORTED if run.imported else NotChecked.NO_REFERENCE)
-    return _judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
+        return unknown(CheckName.REFERENCE, NotChecked.IMPORTED if run.imported else NotChecked.NO_REFERENCE)
+    return judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
 
 
 def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
@@ -202,12 +208,12 @@ def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
     """
     plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
     if run.imported:
-        return _unknown(CheckName.NSYS_VS_PLAIN, NotChecked.IMPORTED)
+        return unknown(CheckName.NSYS_VS_PLAIN, NotChecked.IMPORTED)
     if plain is None or traced is None:
         why = NotChecked.NO_PLAIN_TIME if plain is None else NotChecked.NO_NSYS_TIME
-        return _unknown(CheckName.NSYS_VS_PLAIN, why)
+        return unknown(CheckName.NSYS_VS_PLAIN, why)
     gap = max(PLAIN_TOLERANCE, PLAIN_OVERHEAD_US * max(traced.executions, 1.0) / plain.median_us)
-    return _judge(
+    return judge(
         CheckName.NSYS_VS_PLAIN,
         traced.iteration.median_us / plain.median_us,
         low=1 - gap,
@@ -222,8 +228,8 @@ def spread(run: Run, case: CaseEntry) -> Check:
     traced = run.trace.cases.get(case.id)
     times = traced.iteration if traced else run.plain.get(case.id)
     if times is None or times.count < 3:
-        return _unknown(CheckName.SPREAD, NotChecked.FEW_ITERATIONS)
-    return _judge(
+        return unknown(CheckName.SPREAD, NotChecked.FEW_ITERATIONS)
+    return judge(
         CheckName.SPREAD,
         times.spread,
         high=max(SPREAD_HIGH, SPREAD_ALLOWANCE_US / times.median_us),
@@ -235,29 +241,29 @@ def spread(run: Run, case: CaseEntry) -> Check:
 def profiled(run: Run, case: CaseEntry) -> Check:
     """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
     if not run.launches:
-        return _unknown(CheckName.PROFILED, NotChecked.NOTHING_PROFILED)
-    return _judge(CheckName.PROFILED, len(run.launches_of(case.id)), low=1, unit="launches")
+        return unknown(CheckName.PROFILED, NotChecked.NOTHING_PROFILED)
+    return judge(CheckName.PROFILED, len(run.launches_of(case.id)), low=1, unit="launches")
 
 
 def flops(run: Run, case: CaseEntry) -> Check:
     """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
     if not run.launches_of(case.id):
-        return _unknown(CheckName.FLOPS, NotChecked.CASE_NOT_PROFILED)
+        return unknown(CheckName.FLOPS, NotChecked.CASE_NOT_PROFILED)
     counted, tensor = counted_ops(run, case)
     if counted is None or not case.flops:
-        return _unknown(CheckName.FLOPS, NotChecked.NO_OPERATIONS)
+        return unknown(CheckName.FLOPS, NotChecked.NO_OPERATIONS)
     operations = Operations.TENSOR if tensor else Operations.OTHER
-    return _judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
+    return judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
 
 
 def dram_reads(run: Run, case: CaseEntry) -> Check:
     """Bytes read from DRAM over the input bytes."""
     read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
     if read is None or not case.bytes_read:
-        return _unknown(CheckName.DRAM_READS, NotChecked.NO_DRAM_READS)
+        return unknown(CheckName.DRAM_READS, NotChecked.NO_DRAM_READS)
     flushed = run.settings.cache_control == "all"
     caches = Caches.FLUSHED if flushed else Caches.KEPT
-    return _judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
+    return judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
 
 
 def dram_writes(run: Run, case: CaseEntry) -> Check:
@@ -265,12 +271,12 @@ def dram_writes(run: Run, case: CaseEntry) -> Check:
     written = run.per_iteration(case.id, lambda row: number(row, "dram_write_bytes"))
     l2_bytes = run.environment("gpu", "l2_bytes")
     if written is None or not case.bytes_written:
-        return _unknown(CheckName.DRAM_WRITES, NotChecked.NO_DRAM_WRITES)
+        return unknown(CheckName.DRAM_WRITES, NotChecked.NO_DRAM_WRITES)
     if not isinstance(l2_bytes, int | float):
-        return _unknown(CheckName.DRAM_WRITES, NotChecked.NO_L2_SIZE)
+        return unknown(CheckName.DRAM_WRITES, NotChecked.NO_L2_SIZE)
     if case.bytes_written * DRAM_LOW <= l2_bytes:
-        return _unknown(CheckName.DRAM_WRITES, NotChecked.FITS_IN_L2)
-    return _judge(CheckName.DRAM_WRITES, written / case.bytes_written, low=DRAM_LOW - l2_bytes / case.bytes_written)
+        return unknown(CheckName.DRAM_WRITES, NotChecked.FITS_IN_L2)
+    return judge(CheckName.DRAM_WRITES, written / case.bytes_written, low=DRAM_LOW - l2_bytes / case.bytes_written)
 
 
 # About a launch
@@ -280,10 +286,10 @@ def ncu_against_nsys(run: Run, launch: Row) -> Check:
     """ncu's duration over nsys's median of the same kernel in the same case. ncu_us, nsys_us: the two."""
     traced, ncu_us = run.trace.kernels.get((launch["case"], launch["kernel"])), DURATION.of(launch)
     if traced is None or ncu_us is None or not traced.median_us:
-        return _unknown(CheckName.NCU_VS_NSYS, NotChecked.NO_KERNEL_TIME)
+        return unknown(CheckName.NCU_VS_NSYS, NotChecked.NO_KERNEL_TIME)
     nsys_us, settings = traced.median_us, run.manifest.settings
     allowance = NCU_ALLOWANCE_US / nsys_us
-    return _judge(
+    return judge(
         CheckName.NCU_VS_NSYS,
         ncu_us / nsys_us,
         low=min(NCU_LOW, 1 - allowance),
@@ -304,8 +310,8 @@ def stall_sum(run: Run, launch: Row) -> Check:
     known = [ratio for ratio in ratios if ratio is not None]
     latency = launch["warp_latency_cycles"]
     if not known or not latency:
-        return _unknown(CheckName.STALL_SUM, NotChecked.NO_STALLS)
-    return _judge(
+        return unknown(CheckName.STALL_SUM, NotChecked.NO_STALLS)
+    return judge(
         CheckName.STALL_SUM,
         sum(known) / latency,
         low=1 - LATENCY_TOLERANCE,
@@ -320,16 +326,16 @@ def sample_sum(run: Run, launch: Row) -> Check:
     samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
     expected = launch["stall_samples"]
     if not samples or expected is None:
-        return _unknown(CheckName.SAMPLE_SUM, NotChecked.NOT_SAMPLED)
-    return _judge(CheckName.SAMPLE_SUM, sum(samples), low=expected, high=expected, unit="samples")
+        return unknown(CheckName.SAMPLE_SUM, NotChecked.NOT_SAMPLED)
+    return judge(CheckName.SAMPLE_SUM, sum(samples), low=expected, high=expected, unit="samples")
 
 
 def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
     """Samples that ncu lost because its buffer was full."""
     dropped = launch["stall_dropped_bytes"]
     if dropped is None:
-        return _unknown(CheckName.DROPPED_SAMPLES, NotChecked.NOT_SAMPLED)
-    return _judge(CheckName.DROPPED_SAMPLES, dropped, high=0, unit="bytes")
+        return unknown(CheckName.DROPPED_SAMPLES, NotChecked.NOT_SAMPLED)
+    return judge(CheckName.DROPPED_SAMPLES, dropped, high=0, unit="bytes")
 
 
 def sm_clock(run: Run, launch: Row) -> Check:
@@ -337,8 +343,8 @@ def sm_clock(run: Run, launch: Row) -> Check:
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
     clock_hz = SM_HZ.value(launch)
     if not isinstance(highest, int | float) or not highest or clock_hz is None:
-        return _unknown(CheckName.SM_CLOCK, NotChecked.NO_CLOCK)
-    return _judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
+        return unknown(CheckName.SM_CLOCK, NotChecked.NO_CLOCK)
+    return judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
 
 
 RUN_CHECKS = (other_processes,)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis import samples
 from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
+from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model import schemas
 from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
@@ -205,6 +206,7 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
         period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
         warnings=(
             *run.status_warning(),
+            *trace_doubts(run),
             *_missing(run, rows, found, phase, sampled),
             *_doubts(run, phases, sampled),
         ),

@@ -220,6 +220,7 @@ TABLES: dict[str, Table] = {
             ("gpu", "category", "name of the GPU"),
             ("uuid", "category", "of the GPU"),
             ("rank", "int32", "of the process in its job, by its environment; null where that does not say"),
+            ("session_start_ns", "int64", "when its trace began, UTC since 1970; null where the trace does not say"),
             _FILE,
         ),
         _table(

@@ -33,8 +33,6 @@ READABLE: tuple[Page, ...] = ("raw", "details")
 """Pages of ncu that can be read by themselves."""
 PARSED = (".sqlite", ".csv", ".ncu-rep")
 NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
-ALIGNED = "the traces lie on one axis of time by when their sessions began (UTC): between machines, clocks differ"
-NOT_ALIGNED = "the traces' times are each since its own start: not all of them say when their sessions began"
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -97,10 +95,7 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         summaries[0],
         rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},
         missing=_of_files(NSYS_SQLITE, [summary.missing for summary in summaries]),
-        warnings=(
-            *_of_files(NSYS_SQLITE, [summary.warnings for summary in summaries]),
-            ALIGNED if aligned else NOT_ALIGNED,
-        ),
+        warnings=_of_files(NSYS_SQLITE, [summary.warnings for summary in summaries]),
         session_start_ns=min(known, default=None),
         nvtx_incompatible=any(summary.nvtx_incompatible for summary in summaries),
     )

@@ -95,6 +95,7 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
 
 def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> NsysSummary:
     ranges = read_ranges(export)
+    session_start_ns = next((start for (start,) in export.rows(SESSION_START, "utcEpochNs")), None)
     diagnostics = _read_diagnostics(export)
     tables.write(folder, "ranges", as_table(ranges))
     tables.write(folder, "diagnostics", diagnostics)
@@ -106,7 +107,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "copies": write_copies(export, folder, calls),
         "memory": write_memory(export, folder),
         "gpu_metrics": _write_gpu_metrics(export, folder),
-        "processes": write_processes(export, folder),
+        "processes": write_processes(export, folder, session_start_ns),
         "diagnostics": diagnostics.num_rows,
     }
     incompatible = any(schemas.NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
@@ -115,7 +116,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         rows=rows,
         missing=(*_absent_tables(export, ranges, declared), *export.absent_columns),
         warnings=tuple(_warnings(export, incompatible)),
-        session_start_ns=next((start for (start,) in export.rows(SESSION_START, "utcEpochNs")), None),
+        session_start_ns=session_start_ns,
         nvtx_incompatible=incompatible,
     )
 

@@ -94,7 +94,7 @@ def _workers(export: Export) -> Iterator[tuple[int, int | None]]:
             yield pid, ordinal
 
 
-def write_processes(export: Export, folder: Path) -> int:
+def write_processes(export: Export, folder: Path, session_start_ns: int | None) -> int:
     """Write the table ``processes``. Returns its rows."""
     import pyarrow as pa
 
@@ -114,6 +114,7 @@ def write_processes(export: Export, folder: Path) -> int:
                 "gpu": name,
                 "uuid": uuid,
                 "rank": process and process.rank,
+                "session_start_ns": session_start_ns,
             }
         )
     tables.write(folder, "processes", pa.Table.from_pylist(rows, schemas.schema("processes")))

@@ -6,14 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from fiprof.analysis.comm.clocks import Clock, local_ranks, shifted, trace_clocks
 from fiprof.analysis.comm.kernels import OPS, UNKNOWN, communication
-from fiprof.analysis.comm.matching import Clock, Matched, clocks, match, shifted
+from fiprof.analysis.comm.matching import Matched, match
 from fiprof.analysis.comm.meanwhile import Activity, busiest_thread
 from fiprof.analysis.comm.model import Arrival, Cause, Collective, Comm, CommWarning, Doing, RankTotals, Spell
 from fiprof.analysis.comm.shares import Shares, charts
 from fiprof.analysis.comm.steps import Steps
+from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model.finding import Finding
-from fiprof.model.ranks import COMMUNICATOR, RANK, Rank, Ranks, nccl_ranges, payload, ranks_of
+from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -33,9 +35,9 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
             else Finding(CommWarning.NO_TRACE, {"why": run.missing("nsys")})
         )
         return Comm((), (), (), (), (*run.status_warning(), missing))
-    kernels, communicating = communication(run, ranks)
-    local = _local_ranks(run, ranks)
-    found = clocks(match(kernels, ranks, local), ranks)
+    kernels, communicating = communication(run)
+    local = local_ranks(run, ranks)
+    found = trace_clocks(run)
     kernels, added = shifted(kernels, ranks, found)
     matched = match(kernels, ranks, local)
     activity = Activity(run, ranks, communicating, added)
@@ -48,19 +50,8 @@ def comm(run: Run, *, cells: int = CELLS) -> Comm:
         causes=tuple(sorted(_causes(collectives), key=lambda cause: -cause.us)),
         collectives=collectives,
         charts=tuple(charts(collectives, matched, shares, ranks, cells)),
-        warnings=(*run.status_warning(), *_warnings(matched, collectives, found)),
+        warnings=(*run.status_warning(), *trace_doubts(run), *_warnings(matched, collectives, found)),
     )
-
-
-def _local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
-    """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
-    of_process = {rank.pid: rank.rank for rank in ranks.all}
-    found = {}
-    for row in nccl_ranges(run):
-        said, rank = payload(row["payload"]), of_process.get(row["pid"])
-        if rank is not None and {COMMUNICATOR, RANK} <= said.keys():
-            found[rank, said[COMMUNICATOR] & (1 << 62) - 1] = said[RANK]
-    return found
 
 
 def _collectives(

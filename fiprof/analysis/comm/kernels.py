@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.model.collectives import COLLECTIVE
-from fiprof.model.ranks import COMMUNICATOR, NCCL_DOMAIN, NOBODY, Ranks, payload
+from fiprof.model.ranks import COMMUNICATOR, NCCL_DOMAIN, NOBODY, payload, ranks_of
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -91,11 +91,16 @@ class Kernels:
         return len(self.start)
 
 
-def communication(run: Run, ranks: Ranks) -> tuple[Kernels, Bools]:
+def communication(run: Run) -> tuple[Kernels, Bools]:
     """The communication kernels of the ranks, and which rows of the table ``kernels`` they are."""
+    return run.once(_communication)
+
+
+def _communication(run: Run) -> tuple[Kernels, Bools]:
     import numpy as np
     import pyarrow as pa
 
+    ranks = ranks_of(run)
     table = run.table("kernels", ["start_ns", "end_ns", "kernel", "stream", "grid", "correlation"]).unify_dictionaries()
     rank = ranks.of("kernels")
     texts, name = coded(table["kernel"])

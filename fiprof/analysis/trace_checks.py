@@ -1,0 +1,93 @@
+"""Whether the traces of a run lie on one axis of time: checks of a run that was imported from several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fiprof.analysis.check_rules import Check, CheckName, NotChecked, judge, unknown
+from fiprof.analysis.comm.clocks import trace_clocks
+from fiprof.analysis.launched import pieces
+from fiprof.model.finding import Finding
+from fiprof.model.run import Run
+
+CLOCK_HIGH_US = 1000.0
+"""What a trace's clock may be off. Session starts of one H200 machine lay 0.1 ms apart; NTP holds machines to 1 ms."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace with kernels."""
+
+    file: int
+    host: str | None
+    dated: bool
+    """Whether it says when its session began, by which it is placed."""
+    first_ns: int
+    last_ns: int
+    """Of its kernels, on the run's axis."""
+
+
+def traces(run: Run) -> tuple[Trace, ...]:
+    """Those of a run of several, by their files; none of one."""
+    return run.once(_traces)
+
+
+def _traces(run: Run) -> tuple[Trace, ...]:
+    said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
+    if len(said) < 2:
+        return ()
+    spans: dict[int, tuple[int, int]] = {}
+    for piece in pieces(run, "kernels", ("file", "start_ns", "end_ns")):
+        of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
+        for row in of_files.to_pylist():
+            first, last = spans.get(row["file"], (row["start_ns_min"], row["end_ns_max"]))
+            spans[row["file"]] = min(first, row["start_ns_min"]), max(last, row["end_ns_max"])
+    return tuple(
+        Trace(file, row["host"], row["session_start_ns"] is not None, *spans[file])
+        for file, row in sorted(said.items())
+        if file in spans
+    )
+
+
+def trace_starts(run: Run) -> Check:
+    """Traces that do not say when their session began: with one of them the times of all are since their own start."""
+    undated = tuple(trace.file for trace in traces(run) if not trace.dated)
+    return judge(CheckName.TRACE_STARTS, len(undated), high=0, unit="traces", files=undated)
+
+
+def trace_gap(run: Run) -> Check:
+    """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
+    found = sorted(traces(run), key=lambda trace: trace.first_ns)
+    if not all(trace.dated for trace in found):
+        return unknown(CheckName.TRACE_GAP, NotChecked.NO_SESSION_START)
+    gap_ns, reached = 0, found[0].last_ns
+    for trace in found[1:]:
+        gap_ns = max(gap_ns, trace.first_ns - reached)
+        reached = max(reached, trace.last_ns)
+    return judge(CheckName.TRACE_GAP, gap_ns / 1e9, high=0, unit="s")
+
+
+def trace_hosts(run: Run) -> Check:
+    """Machines whose clocks no collective ties together. hosts: all machines."""
+    tied = {traces(run)[0].file, *(clock.file for clock in trace_clocks(run))}
+    hosts = {trace.host for trace in traces(run)}
+    together = {trace.host for trace in traces(run) if trace.file in tied}
+    names = tuple(sorted(host for host in hosts if host is not None))
+    return judge(CheckName.TRACE_HOSTS, 1 + len(hosts - together), high=1, unit="hosts", hosts=names)
+
+
+def trace_clocks_agree(run: Run) -> Check:
+    """How far the times of the traces may be off one another, by their collectives."""
+    off_ns = [abs(clock.shift_ns) + clock.error_ns for clock in trace_clocks(run)]
+    if not off_ns:
+        return unknown(CheckName.TRACE_CLOCKS, NotChecked.NO_COLLECTIVES)
+    return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=CLOCK_HIGH_US, unit="µs")
+
+
+def trace_doubts(run: Run) -> tuple[Finding, ...]:
+    """The findings of those that failed, TRACE_CLOCKS aside, which ``fiprof comm`` sets right."""
+    made = [check(run) for check in (trace_starts, trace_gap, trace_hosts)] if traces(run) else []
+    return tuple(check.finding for check in made if check.passed is False)
+
+
+TRACE_CHECKS = (trace_starts, trace_gap, trace_hosts, trace_clocks_agree)
