@@ -25,7 +25,7 @@ FORGET = f"DROP TABLE {NOTED}"
 
 def test_the_processes_of_a_recorded_job() -> None:
     """Two ranks that torchrun started; the export was scrubbed."""
-    of_all = {"process": "python3", "host": "vm", "gpu": "NVIDIA H200"}
+    of_all = {"process": "python3", "host": "vm", "gpu": "NVIDIA H200", "session_start_ns": 1795343010463413017}
     assert recorded(TWO_RANKS)[1]["processes"] == [
         {**of_all, "pid": 3963, "device": 0, "uuid": "83704ace-5869-c848-9257-b3d3351a7964", "rank": 0},
         {**of_all, "pid": 3964, "device": 1, "uuid": "f415f8cd-8fc6-3c0c-74c9-3f6b32b7ae78", "rank": 1},
