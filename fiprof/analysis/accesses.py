@@ -40,6 +40,11 @@ class GlobalWidths:
         """None without SASS."""
         return _ideal(self.loads)
 
+    @property
+    def ideal_stores(self) -> IdealSectors | None:
+        """None without SASS."""
+        return _ideal(self.stores)
+
 
 def widths_by_launch(run: Run) -> dict[int, GlobalWidths]:
     """Launch -> the widths of its kernel's accesses, as its SASS has them; empty without SASS.
