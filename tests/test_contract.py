@@ -30,7 +30,10 @@ def read_all() -> Outputs:
         found["comm", by] = invoke("comm", str(two_ranks().path), "--by", by, "--format", "json")
     archive = str(session_folder())
     others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
-    return {**found, **others, ("runs", ""): invoke("runs", "--artifacts", archive, "--format", "json")}
+    kept = {
+        (command, ""): invoke(command, "--artifacts", archive, "--format", "json") for command in ("runs", "verify")
+    }
+    return {**found, **others, **kept}
 
 
 @pytest.fixture(scope="module")

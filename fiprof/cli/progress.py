@@ -7,7 +7,7 @@ import copy
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -92,12 +92,12 @@ class TerminalProgress:
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
-    """A line with the time that it takes, on a terminal, for the length of a block."""
+def working(what: str) -> Iterator[Callable[[str], None]]:
+    """A line with the time that it takes, on a terminal, for the length of a block; gives what tells how far it is."""
     progress = TerminalProgress()
     progress.detail(what, "")
     with progress.shown():
-        yield
+        yield lambda text: progress.detail(what, text)
 
 
 @contextmanager

@@ -246,6 +246,11 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("tools", "", "What was asked for."),
     ("replayed_from", "", "The run whose raw files were read instead of starting the tools."),
     ("path", "", "The run folder."),
+    ("intact", "", "Whether the run is as it was made, or as fiprof changed it since."),
+    ("files", "", "Files that its run.json names."),
+    ("bytes", "bytes", "Of the run folder on disk."),
+    ("tables", "", "whole, rebuildable (missing or damaged, raw files intact), lost, or none."),
+    ("files_found", "", "Files not as made: missing, changed, damaged, planted, extra, withheld, pruned, leftover."),
     # Environment and workloads
     ("what", "", "What a collect needs."),
     ("state", "", "ok, warning or missing."),

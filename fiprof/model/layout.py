@@ -16,6 +16,8 @@ NSYS_CASES = "logs/nsys.jsonl"
 """The runner's records under nsys."""
 NCU_CASES = "logs/ncu.jsonl"
 TABLES = "tables"
+RAW_FOLDERS = ("nsys", "ncu")
+"""What the tools wrote."""
 COMPARISON = "result.json"
 """Of a run folder in which two sides were measured beside each other."""
 MEASUREMENTS = "measurements.jsonl"

@@ -110,6 +110,21 @@ class ImportedFile:
 
 
 @dataclass(frozen=True)
+class PrunedFile:
+    """A raw file that ``fiprof prune`` removed, or is about to."""
+
+    path: str
+    """As in the action that made it."""
+    bytes: int
+    """That it took on disk, packed or not."""
+    when: str
+    """ISO 8601 with offset."""
+
+    def __post_init__(self) -> None:
+        confined.parts(self.path)
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The whole of ``run.json``."""
 
@@ -135,9 +150,16 @@ class Manifest:
     """What the run was made of, where fiprof did not measure it; settings and cases are unknown then."""
     ranges: list[str] = field(default_factory=list)
     """NVTX ranges, ``NAME`` or ``DOMAIN@NAME`` (``*`` for any text), declared as cases: each time is an iteration."""
+    pruned: list[PrunedFile] = field(default_factory=list)
+    """Raw files that are gone; the tables made of them stay, and cannot be made again."""
     fiprof: str = ""
     """Version of fiprof that wrote the manifest."""
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def files(self) -> dict[str, FileEntry]:
+        """Path -> the file as the last action that made it left it."""
+        return {entry.path: entry for action in self.actions for entry in action.files}
 
     def to_json(self) -> bytes:
         return versioned.encode(self)

@@ -51,12 +51,23 @@ def exists(folder: Path, name: str) -> bool:
 
 
 def _inside(folder: Path, name: str) -> bool:
-    return confined.exists(folder, name) or _codec(folder, name) is not None
+    return stored(folder, name) is not None
 
 
 def _codec(folder: Path, name: str) -> Codec | None:
     """How a file is packed; None where it is not there packed."""
     return next((codec for codec in Codec if confined.exists(folder, name + codec)), None)
+
+
+def stored(folder: Path, name: str) -> str | None:
+    """The name under which a raw file lies in its run folder, packed or not; None where it is not there.
+
+    Raises as :func:`exists`.
+    """
+    if confined.exists(folder, name):
+        return name
+    codec = _codec(folder, name)
+    return None if codec is None else name + codec
 
 
 def plain_name(name: str) -> str:
@@ -117,7 +128,10 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
 
 
 def copy_out(folder: Path, name: str, target: Path) -> None:
-    """Copy a raw file, packed or not, to a plain one of the same name in another folder. Raises as :func:`unpacked`."""
+    """Copy a raw file, packed or not, to a plain one of the same name and permissions in another folder.
+
+    Raises as :func:`unpacked`.
+    """
     with file_errors(target / name):
         _copy(folder, name, target)
 
@@ -125,8 +139,10 @@ def copy_out(folder: Path, name: str, target: Path) -> None:
 def _copy(folder: Path, name: str, target: Path) -> None:
     if "/" in name:
         confined.make_folder(target, name.rpartition("/")[0])
-    with confined.replacing(target, name) as out:
-        if confined.exists(folder, name):
+    there = stored(folder, name)
+    mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
+    with confined.replacing(target, name, mode) as out:
+        if there == name:
             with confined.open_file(folder, name) as plain:
                 shutil.copyfileobj(plain, out, COPY_BYTES)
             return
@@ -156,7 +172,7 @@ def pack(folder: Path, codec: Codec = Codec.ZSTD, stopped: Callable[[], bool] = 
     Raises FiprofError when a file differs from its checksum or there is no room; the plain file stays then.
     """
     packed = []
-    for entry in (entry for action in read_manifest(folder).actions for entry in action.files):
+    for entry in read_manifest(folder).files.values():
         if not stopped() and not entry.path.endswith(LEFT_PLAIN[codec]) and _pack_file(folder, entry, codec):
             packed.append(folder / (entry.path + codec))
     return packed
@@ -166,11 +182,11 @@ def unpack(folder: Path) -> list[Path]:
     """Replace the packed files of a run by plain ones, for the tools' own viewers. Returns those. Raises as
     :func:`unpacked`."""
     plain = []
-    for entry in (entry for action in read_manifest(folder).actions for entry in action.files):
-        if not confined.exists(folder, entry.path) and (codec := _codec(folder, entry.path)):
-            copy_out(folder, entry.path, folder)
-            confined.remove(folder, entry.path + codec)
-            plain.append(folder / entry.path)
+    for name in read_manifest(folder).files:
+        if (there := stored(folder, name)) not in (None, name):
+            copy_out(folder, name, folder)
+            confined.remove(folder, str(there))
+            plain.append(folder / name)
     return plain
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -259,11 +259,11 @@ def _of_another_run(folder: Path, out: Path) -> Iterator[str]:
                     yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
 
 
-def whole(folder: Path) -> bool:
-    """Whether a run has the tables of every export that it has, and any at all."""
+def whole(folder: Path, gone: Collection[str] = ()) -> bool:
+    """Whether a run has the tables of every export that it has, and any at all. gone: exports that it had."""
     there = {path.stem for path in (folder / TABLES).glob("*.parquet")}
-    expected = set(NSYS_TABLES if packing.exists(folder, NSYS_SQLITE) else ())
-    expected |= NCU_TABLES if any(packing.exists(folder, NCU_PAGES[page]) for page in READABLE) else frozenset()
+    had = {name for name in (NSYS_SQLITE, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
+    expected = {*(NSYS_TABLES if NSYS_SQLITE in had else ()), *(NCU_TABLES if had - {NSYS_SQLITE} else ())}
     return bool(there) and expected <= there
 
 

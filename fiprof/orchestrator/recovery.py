@@ -13,7 +13,7 @@ from pathlib import Path
 from fiprof import confined, files
 from fiprof.errors import FiprofError
 from fiprof.model import packing, redaction
-from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, RAW_FOLDERS, TABLES
 from fiprof.model.manifest import FILE_NAME, read_manifest
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.archive import OWNER, PARTIAL_PREFIX, RESERVE, Archive, RunFolder
@@ -21,7 +21,6 @@ from fiprof.orchestrator.archive import OWNER, PARTIAL_PREFIX, RESERVE, Archive,
 KILLED = "fiprof was killed"
 UNFINISHED = "unfinished"
 """Folder for reports that a killed tool may not have written to their end."""
-RAW_FOLDERS = ("nsys", "ncu")
 
 
 def recover(archive: Archive) -> list[str]:

@@ -1,0 +1,42 @@
+"""``fiprof verify``: whether runs are what they were when they were made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli.options import Command, archive_option, format_option, run_names, show
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    cls=Command, short_help="Hold runs against their checksums.", epilog="Example: fiprof verify latest --format json"
+)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=run_names)
+@format_option
+@archive_option
+def command(archive: Archive, run: str | None, format_: Format) -> None:
+    """Hold every file of a run, or of all runs of the archive, against the checksums in its run.json.
+
+    Missing, changed, damaged and planted files, and tables that can neither be read nor made again, are wrong: exit
+    status 1. What was pruned or left out on purpose is said.
+    """
+    from fiprof.cli.progress import working
+    from fiprof.orchestrator.verify import verify
+    from fiprof.reports.verify import verified
+
+    folders = [archive.find(run)] if run else [archive.root / name for name in archive.by_time()]
+    found = []
+    with working("verify") as told:
+        for number, folder in enumerate(folders, 1):
+            told(f"{number:,} of {len(folders):,}: {folder.name}")
+            found.append(verify(folder))
+    show(verified(found), format_)
+    if wrong := [each for each in found if not each.intact]:
+        names = ", ".join(each.name for each in wrong[:3]) + (f" and {len(wrong) - 3} more" if wrong[3:] else "")
+        raise FiprofError(f"not as made: {names}", "restore what is wrong from a copy, if there is one")

@@ -1,0 +1,121 @@
+"""Whether a run folder is what its manifest says: every file's checksum, tables that can be read or made again."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fiprof.errors import FiprofError
+from fiprof.model import packing, tables
+from fiprof.model.finding import Finding
+from fiprof.model.layout import RAW_FOLDERS, TABLES
+from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.schemas import TABLES as KNOWN_TABLES
+from fiprof.model.verified import HARMLESS, FileState, TablesState, Verified
+from fiprof.orchestrator import parse
+from fiprof.orchestrator.recovery import UNFINISHED, clear_run
+
+OWN_FILES = frozenset({FILE_NAME, "annotations.json", "report.md", "report.html"})
+PAGES = (".sqlite", ".csv")
+OWN_FOLDERS = ("logs", UNFINISHED)
+
+
+def verify(folder: Path) -> Verified:
+    """Hold a run folder against its manifest: reads every byte of it, and changes nothing but temporaries."""
+    clear_run(folder)
+    name = folder.resolve().name
+    there = dict(_walk(folder))
+    size = sum(status.st_size for status in there.values())
+    try:
+        manifest = read_manifest(folder)
+    except FiprofError as error:
+        damaged = Finding(FileState.DAMAGED, {"run": name, "file": FILE_NAME, "reason": error.message})
+        return Verified(name, str(folder), 0, size, TablesState.NONE, (damaged,))
+    of_tables = list(_damaged_tables(folder))
+    of_raw = [*_made(folder, manifest), *_linked(folder, manifest), *_others(manifest, there)]
+    state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
+    found = (Finding(each.kind, {"run": name, **each.values}) for each in (*of_raw, *of_tables))
+    return Verified(name, str(folder), len(manifest.files), size, state, tuple(found))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Every file below a folder by its name in it, and every link, which is not followed."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from ((f"{entry.name}/{name}", status) for name, status in _walk(Path(entry.path)))
+            else:
+                yield entry.name, entry.stat(follow_symlinks=False)
+
+
+def _made(folder: Path, manifest: Manifest) -> Iterator[Finding]:
+    """What is to be said of the files that the run's actions made."""
+    pruned = {each.path: each.when for each in manifest.pruned}
+    for name, entry in manifest.files.items():
+        try:
+            if packing.stored(folder, name) is None:
+                gone = FileState.WITHHELD if entry.private else FileState.MISSING
+                when = pruned.get(name)
+                yield Finding(FileState.PRUNED, {"file": name, "when": when}) if when else Finding(gone, {"file": name})
+            elif name in pruned:
+                yield Finding(FileState.LEFTOVER, {"file": name})
+            elif packing.checksum(folder, name) != entry.sha256:
+                yield Finding(FileState.CHANGED, {"file": name})
+        except (FiprofError, OSError) as error:
+            yield _damaged(name, error)
+
+
+def _linked(folder: Path, manifest: Manifest) -> Iterator[Finding]:
+    """What is to be said of imported files that were not copied."""
+    for name in [file.path for file in manifest.imported if file.linked]:
+        try:
+            packing.checksum(folder, name)
+        except (FiprofError, OSError) as error:
+            yield _damaged(name, error)
+
+
+def _damaged(name: str, error: FiprofError | OSError) -> Finding:
+    reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
+    return Finding(FileState.DAMAGED, {"file": name, "reason": reason})
+
+
+def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
+    """What lies in the folder that its run did not make."""
+    for name, status in sorted(there.items()):
+        head, _, last = name.partition("/")
+        known = (
+            packing.plain_name(name) in manifest.files
+            or name in OWN_FILES
+            or head in OWN_FOLDERS
+            or (head == TABLES and last.removesuffix(".parquet") in KNOWN_TABLES)
+        )
+        regular = stat.S_ISREG(status.st_mode)
+        if not (known and regular):
+            harmful = head in RAW_FOLDERS or not regular
+            yield Finding(FileState.PLANTED if harmful else FileState.EXTRA, {"file": name})
+
+
+def _damaged_tables(folder: Path) -> Iterator[Finding]:
+    """The tables that cannot be read to their ends."""
+    for name in KNOWN_TABLES:
+        try:
+            if tables.table_path(folder / TABLES, name).exists():
+                tables.read(folder / TABLES, name)
+        except FiprofError as error:
+            yield _damaged(f"{TABLES}/{name}.parquet", error)
+
+
+def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:
+    """of_raw: what was found of raw files. damaged: whether a table is."""
+    pruned = {each.path for each in manifest.pruned}
+    gone = [each.values["file"] for each in of_raw if each.kind == FileState.PRUNED or each.kind not in HARMLESS]
+    # ncu's report is read where it has no page.
+    parsed = PAGES if any(name.endswith(".csv") for name in manifest.files) else parse.PARSED
+    raw_intact = not any(str(name).endswith(parsed) for name in gone)
+    if parse.whole(folder, pruned) and not damaged:
+        return TablesState.WHOLE
+    if not pruned and raw_intact and not parse.has_raw_files(folder):
+        return TablesState.NONE
+    return TablesState.REBUILDABLE if raw_intact else TablesState.LOST
