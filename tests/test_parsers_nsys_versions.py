@@ -9,7 +9,7 @@ import pytest
 
 from fiprof.model import tables
 from fiprof.parsers import nsys, nsys_export
-from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, changed, parsed, recorded
+from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, KERNEL, RUNTIME, altered, changed, parsed, recorded
 
 
 def rebuilt(table: str, columns: str = "*", order: str = "rowid") -> tuple[str, ...]:
@@ -71,7 +71,8 @@ def test_another_way_of_writing_the_same(statements: tuple[str, ...], tmp_path: 
 
 def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, original = recorded(CUDA_GRAPHS)
-    monkeypatch.setattr(nsys_export, "PIECE_ROWS", 10)
+    monkeypatch.setattr(nsys_export, "PIECE_BYTES", 1)
+    monkeypatch.setattr(nsys_export, "FETCHED_ROWS", 10)
     _, lying = parsed(CUDA_GRAPHS, tmp_path / "lying")
     _, in_order = changed(tmp_path, *rebuilt(KERNEL, order="start DESC"), source=CUDA_GRAPHS)
     assert lying == original
@@ -79,9 +80,26 @@ def test_reading_in_many_pieces_gives_the_same(tmp_path: Path, monkeypatch: pyte
 
 
 def test_rows_out_of_order_between_pieces_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys_export, "PIECE_ROWS", 92)
-    _, found = changed(tmp_path, *rebuilt(KERNEL, order="rowid > 92 DESC, rowid"))
+    monkeypatch.setattr(nsys_export, "PIECE_BYTES", 1)
+    a_page = 53
+    _, found = changed(tmp_path, *rebuilt(KERNEL, order=f"rowid > {184 - a_page} DESC, rowid"))
     assert found["kernels"] == recorded(FIVE_KERNELS)[1]["kernels"]
+
+
+@pytest.mark.fault("columns added to nsys's tables later, a log of SQLite beside the export", "the same tables")
+def test_what_only_sqlite_can_read_is_read_by_sqlite(tmp_path: Path) -> None:
+    _, original = recorded(FIVE_KERNELS)
+    later = f"ALTER TABLE {KERNEL} ADD COLUMN more DEFAULT 7"
+    moved = f"UPDATE {KERNEL} SET more = printf('%2000d', 1) WHERE rowid > 150"
+    assert changed(tmp_path, later, moved)[1]["kernels"] == original["kernels"]
+    (tmp_path / "logged").mkdir()
+    sqlite = altered(tmp_path / "logged")
+    writer = sqlite3.connect(sqlite)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.execute(f"UPDATE {KERNEL} SET registersPerThread = 77")
+    writer.commit()
+    assert {row["registers"] for row in parsed(sqlite, tmp_path / "logged/tables")[1]["kernels"]} == {77}
+    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fiprof.files import scratch
 from fiprof.model import schemas, tables
 from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_calls import RUNTIME, write_api
 from fiprof.parsers.nsys_columns import Labels, int32
-from fiprof.parsers.nsys_export import Export, Field, column, in_order
+from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_fields import Field, column, in_order
 from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, write_kernels
 from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
 from fiprof.parsers.nsys_processes import write_processes
@@ -44,14 +45,17 @@ TYPE_MASK = 0xFFFFFFFF
 METRIC_BITS = 31
 METRIC_MASK = (1 << METRIC_BITS) - 1
 HIGHEST_CLOCK_MHZ = 1e5
+
+
+def _metric_key(kind: Any, metric: Any) -> Any:
+    """A metric of a GPU, which typeId and metricId name, in one integer; or many in an array."""
+    return (kind & TYPE_MASK) << METRIC_BITS | metric & METRIC_MASK
+
+
 METRIC_FIELDS = (
     column("time_ns", "timestamp"),
-    Field(
-        "metric",
-        f'(("typeId" & {TYPE_MASK}) << {METRIC_BITS}) | ("metricId" & {METRIC_MASK})',
-        ("typeId", "metricId"),
-    ),
-    Field("value", 'CAST("value" AS REAL)', ("value",), real=True),
+    Field("metric", ("typeId", "metricId"), _metric_key),
+    Field("value", ("value",), real=True),
 )
 
 
@@ -194,8 +198,3 @@ def _in_megahertz(values: pa.Array, clocks: pa.Array) -> pa.Array:
 
     hertz = pc.and_(clocks, pc.greater(values, HIGHEST_CLOCK_MHZ))
     return pc.if_else(hertz, pc.divide(values, 1e6), values)
-
-
-def _metric_key(kind: int, metric: int) -> int:
-    """What METRIC_FIELDS makes of a typeId and a metricId: a metric of a GPU in one integer."""
-    return ((kind & TYPE_MASK) << METRIC_BITS) | (metric & METRIC_MASK)

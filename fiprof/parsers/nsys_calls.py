@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from fiprof.model import tables
 from fiprof.parsers.nsys_columns import ID_BITS, ID_MASK, Labels, int32, numbers, process_ids, thread_ids
-from fiprof.parsers.nsys_export import Export, column, in_order
+from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_fields import column, in_order
 from fiprof.parsers.nsys_ranges import NOWHERE, Scopes
 
 if TYPE_CHECKING:

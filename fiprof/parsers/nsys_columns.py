@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fiprof.parsers.nsys_export import column
+from fiprof.parsers.nsys_fields import column
 
 if TYPE_CHECKING:
     import numpy as np
@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
     from fiprof.parsers.nsys_export import Export
 
+    Ints = npt.NDArray[np.int64]
+
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
 
 
-PROCESS = column("process", "globalPid", required=True, otherwise="0")
+PROCESS = column("process", "globalPid", required=True, otherwise=0)
 
 
 class Labels:
@@ -44,13 +46,13 @@ class Labels:
 
 
 def dimensions(packed: Sequence[int]) -> list[str]:
-    """Grids or blocks as ``XxYxZ``, from integers made by :func:`packed_dimensions`."""
+    """Grids or blocks as ``XxYxZ``, from integers made by :func:`pack_dimensions`."""
     return [f"{value & 0x7FFFFFFF}x{value >> 31 & 0xFFFF}x{value >> 47 & 0xFFFF}" for value in packed]
 
 
-def packed_dimensions(name: str) -> str:
-    """SQL for gridX, gridY and gridZ (or block…) in one integer: CUDA allows 2^31 - 1, 2^16 - 1 and 2^16 - 1."""
-    return f'"{name}X" | ("{name}Y" << 31) | ("{name}Z" << 47)'
+def pack_dimensions(x: Ints, y: Ints, z: Ints) -> Ints:
+    """The dimensions of a grid or block in one integer: CUDA allows 2^31 - 1, 2^16 - 1 and 2^16 - 1."""
+    return x | y << 31 | z << 47
 
 
 def process_id(serialized: int) -> int:
@@ -79,11 +81,11 @@ def int32(values: pa.Array) -> pa.Array:
     return pc.cast(values, "int32", safe=False)
 
 
-def numbers(values: pa.Array, missing: int = 0) -> npt.NDArray[np.int64]:
+def numbers(values: pa.Array, missing: int = 0) -> Ints:
     """Integers as a NumPy array, ``missing`` in place of null."""
     import pyarrow.compute as pc
 
-    found: npt.NDArray[np.int64] = pc.fill_null(values, missing).to_numpy(zero_copy_only=False)
+    found: Ints = pc.fill_null(values, missing).to_numpy(zero_copy_only=False)
     return found
 
 

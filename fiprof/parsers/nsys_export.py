@@ -1,4 +1,4 @@
-"""An nsys SQLite export, open for reading: small questions through SQLAlchemy, millions of rows through ADBC.
+"""An nsys SQLite export, open for reading: small questions through SQLAlchemy, millions of rows from the file's pages.
 
 Somebody else wrote the file. Tables and columns may be absent, named with a version, or damaged; whatever goes wrong
 in here is a FiprofError that says how to make the file again.
@@ -12,69 +12,29 @@ import os
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.names import printable
+from fiprof.parsers.nsys_fields import Field, batch, last_in_order, sound
+from fiprof.parsers.sqlite_pages import NotPlainError, Pages, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import sqlalchemy as sa
 
-Result = TypeVar("Result")
-
 MAGIC = b"SQLite format 3\0"
 TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
 
-PIECE_ROWS = 1 << 18
-# A file may claim any row ids: more pieces than this are never made of them.
-MOST_PIECES = 1 << 12
+PIECE_BYTES = 16 << 20
+"""Of a table's pages that are read at once."""
+FETCHED_ROWS = 1 << 16
 READERS = 2
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column to read in bulk: integers, or null where the export lacks what they are made of."""
-
-    name: str
-    """Its name in the result."""
-    sql: str
-    """An SQL expression over the source columns."""
-    needs: tuple[str, ...]
-    """The source columns."""
-    real: bool = False
-    """Whether it holds real numbers instead."""
-    required: bool = False
-    """Whether a row without it says nothing."""
-    otherwise: str = ""
-    """In place of it where the export lacks a source column; empty for null."""
-
-
-def column(name: str, source: str | None = None, *, required: bool = False, otherwise: str = "") -> Field:
-    """A source column as it is."""
-    source = source or name
-    return Field(name, f'"{source}"', (source,), required=required, otherwise=otherwise)
-
-
-class OutOfOrderError(Exception):
-    """Rows were not in ascending order."""
-
-
-def in_order(read: Callable[[bool], Result]) -> Result:
-    """``read(False)``, which takes rows as they lie; ``read(True)``, which sorts them, if they were not in order.
-
-    nsys promises no order but keeps one, and to have SQLite sort millions of rows doubles the time.
-    """
-    try:
-        return read(False)
-    except OutOfOrderError:
-        return read(True)
 
 
 class Export:
@@ -218,75 +178,84 @@ class Export:
         Rows that lack a required field are left out; all of them where the table has no such column.
         sort: have SQLite sort. Without it rows are taken as they lie, and OutOfOrderError says that they lie otherwise.
         """
-        name = self._tables.get(table)
-        if name is None:
-            return
         required = [field for field in fields if field.required]
-        if not self.require(table, *(source for field in required if not field.otherwise for source in field.needs)):
+        needed = (source for field in required if field.otherwise is None for source in field.needs)
+        if not self.has(table) or not self.require(table, *needed):
             return
-        select = ", ".join(f"{self._expression(table, field)} AS {field.name}" for field in fields)
-        statement = f'SELECT {select} FROM "{name}"'
-        real = frozenset(field.name for field in fields if field.real)
-        if sort:
-            pieces = self._fetch(f"{statement} ORDER BY {order}, rowid", real)
-        else:
-            pieces = self._fetch_in_stretches(statement, name, real)
+        there = self.columns(table)
+        reals: dict[str, bool] = {}
+        for field in fields:
+            if absent := [name for name in field.needs if name not in there]:
+                self._absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
+            reals.update((name, field.real) for name in field.needs if name in there)
         last, left_out = None, 0
-        for piece in pieces:
-            kept = _sound(piece, [field.name for field in required])
-            left_out += piece.num_rows - kept.num_rows
-            last = last if sort else _last_in_order(kept[order], last)
+        by = ", ".join(_quoted(name) for field in fields if field.name == order for name in field.needs)
+        for found in self._fetch(table, reals, f"{by}, rowid") if sort else self._as_they_lie(table, reals):
+            rows = len(next(iter(found.values())).numbers)
+            kept = sound(batch(fields, found, rows), [field.name for field in required])
+            left_out += rows - kept.num_rows
+            last = last if sort else last_in_order(kept[order], last)
             yield kept
         if left_out:
             self._left_out[table] = left_out
 
-    def _expression(self, table: str, field: Field) -> str:
-        absent = [name for name in field.needs if name not in self.columns(table)]
-        if not absent:
-            return field.sql
-        self._absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
-        return field.otherwise or "NULL"
+    def _as_they_lie(self, table: str, reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
+        """Columns in the order of the rows' ids, a piece at a time. reals: column -> whether it is of real numbers."""
+        rows = 0
+        try:
+            for piece in self._decode(table, reals):
+                yield piece
+                rows += len(next(iter(piece.values())).numbers)
+        except NotPlainError:
+            yield from self._fetch(table, reals, "rowid", skip=rows)
 
-    def _fetch_in_stretches(self, statement: str, name: str, real: frozenset[str]) -> Iterator[pa.RecordBatch]:
-        """The rows in the order of their ids, one stretch of ids a piece, read by threads some stretches ahead."""
+    def _decode(self, table: str, reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
+        """The same from the file's pages, by threads some pieces ahead. Raises NotPlainError."""
         import sqlalchemy as sa
 
+        name = self._tables[table]
         with self._readable():
-            first, last = self._connection.execute(sa.text(f'SELECT min(rowid), max(rowid) FROM "{name}"')).one()
-        if first is None:
-            return
-        step = max(PIECE_ROWS, (last - first) // MOST_PIECES + 1)
-        with ThreadPoolExecutor(READERS) as readers:
-            ahead: deque[Future[list[pa.RecordBatch]]] = deque()
-            for begin in range(first, last + 1, step):
-                stretch = f"{statement} WHERE rowid BETWEEN {begin} AND {begin + step - 1}"
-                ahead.append(readers.submit(lambda query: list(self._fetch(query, real)), stretch))
-                if len(ahead) > READERS:
-                    yield from ahead.popleft().result()
-            while ahead:
-                yield from ahead.popleft().result()
+            found = sa.text("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = :name")
+            root = self._connection.execute(found, {"name": name}).scalar()
+            columns = self._connection.execute(sa.text(f"PRAGMA table_info({_quoted(name)})")).all()
+            names = [column[1] for column in columns]
+            # A column that is the row's id does not stand in the row; a log stands beside the file.
+            if not root or any(column[5] and column[1] in reals for column in columns) or self._log_bytes():
+                raise NotPlainError
+            wanted = {names.index(source): real for source, real in reals.items()}
+            with contextlib.closing(Pages(self.path)) as pages, ThreadPoolExecutor(READERS) as readers:
+                leaves = pages.leaves(root)
+                step = max(1, PIECE_BYTES // pages.page_bytes)
+                ahead: deque[Future[dict[int, Values]]] = deque()
+                for begin in range(0, len(leaves), step):
+                    ahead.append(readers.submit(pages.read, leaves[begin : begin + step], len(names), wanted))
+                    if len(ahead) > READERS:
+                        yield {names[place]: values for place, values in ahead.popleft().result().items()}
+                for each in ahead:
+                    yield {names[place]: values for place, values in each.result().items()}
 
-    def _fetch(self, statement: str, real: frozenset[str]) -> Iterator[pa.RecordBatch]:
-        """The result of a statement, PIECE_ROWS rows at a time. real: the columns that are not integers."""
-        import adbc_driver_manager as adbc
-        import adbc_driver_sqlite
+    def _fetch(
+        self, table: str, reals: Mapping[str, bool], order: str, *, skip: int = 0
+    ) -> Iterator[dict[str, Values]]:
+        """The same by SQLite, in some order, without so many rows at the beginning."""
         import pyarrow as pa
+        import sqlalchemy as sa
 
-        with (
-            self._readable(),
-            adbc_driver_sqlite.connect(self._uri) as database,
-            adbc.AdbcConnection(database) as connection,
-            adbc.AdbcStatement(connection) as query,
-        ):
-            query.set_options(**{adbc_driver_sqlite.StatementOptions.BATCH_ROWS.value: str(PIECE_ROWS)})
-            query.set_sql_query(statement)
-            stream, _ = query.execute_query()
-            with pa.RecordBatchReader._import_from_c(stream.address) as reader:
-                names = reader.schema.names
-                types = [pa.float64() if name in real else pa.int64() for name in names]
-                for batch in reader:
-                    columns = [values.cast(kind) for values, kind in zip(batch.columns, types, strict=True)]
-                    yield pa.RecordBatch.from_arrays(columns, names=names)
+        select = ", ".join(f"CAST({_quoted(name)} AS REAL)" if real else _quoted(name) for name, real in reals.items())
+        query = f"SELECT {select} FROM {_quoted(self._tables[table])} ORDER BY {order} LIMIT -1 OFFSET {skip}"
+        with self._readable():
+            for rows in self._connection.execute(sa.text(query)).partitions(FETCHED_ROWS):
+                found = {}
+                for (name, real), cells in zip(reals.items(), zip(*rows, strict=True), strict=True):
+                    array = pa.array(cells, pa.float64() if real else pa.int64())
+                    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+                    found[name] = Values(array.fill_null(0).to_numpy(zero_copy_only=False), nulls)
+                yield found
+
+    def _log_bytes(self) -> int:
+        """Of changes that SQLite has not written into the file."""
+        log = self.path.with_name(self.path.name + "-wal")
+        return log.stat().st_size if log.exists() else 0
 
     @functools.cached_property
     def _uri(self) -> str:
@@ -343,7 +312,6 @@ class Export:
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
         """Whatever the libraries raise for a file that cannot be read, as a FiprofError."""
-        import adbc_driver_manager as adbc
         import pyarrow as pa
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -355,12 +323,16 @@ class Export:
             ) from None
         except PermissionError as error:
             raise FiprofError(f"{self.path} cannot be read: {error.strerror}") from error
-        except (sqlite3.Error, SQLAlchemyError, adbc.Error, pa.ArrowException, OSError, UnicodeError) as error:
+        except (sqlite3.Error, SQLAlchemyError, pa.ArrowException, OSError, UnicodeError) as error:
             if "database is locked" in str(error):
                 raise FiprofError(
                     f"{self.path} is locked: another program is writing it", "wait until nsys has finished exporting"
                 ) from error
             raise self.damaged(error) from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _expected_bytes(header: bytes) -> int:
@@ -370,28 +342,3 @@ def _expected_bytes(header: bytes) -> int:
     page_bytes, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
     counted = header[24:28] == header[92:96]
     return pages * (65536 if page_bytes == 1 else page_bytes) if counted else 100
-
-
-def _sound(piece: pa.RecordBatch, required: Sequence[str]) -> pa.RecordBatch:
-    """The rows that have a value in each of these columns and end no sooner than they begin."""
-    import pyarrow.compute as pc
-
-    for name in required:
-        if piece[name].null_count:
-            piece = piece.filter(piece[name].is_valid())
-    if {"start_ns", "end_ns"} <= set(required):
-        whole = pc.less_equal(piece["start_ns"], piece["end_ns"])
-        return piece if pc.all(whole).as_py() is not False else piece.filter(whole)
-    return piece
-
-
-def _last_in_order(values: pa.Array, last: int | None) -> int | None:
-    """The last of the values. Raises OutOfOrderError where they do not ascend from ``last``, or one is null."""
-    import numpy as np
-
-    if not len(values):
-        return last
-    numbers = values.to_numpy(zero_copy_only=False)
-    if values.null_count or (last is not None and numbers[0] < last) or not np.all(numbers[:-1] <= numbers[1:]):
-        raise OutOfOrderError
-    return int(numbers[-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 from fiprof.model import schemas, tables
 from fiprof.parsers.names import short_name
 from fiprof.parsers.nsys_calls import Calls, call_keys
-from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, dimensions, int32, packed_dimensions, process_ids
-from fiprof.parsers.nsys_export import Export, Field, column, in_order
+from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, dimensions, int32, pack_dimensions, process_ids
+from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_fields import Field, column, in_order
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,12 +29,10 @@ FIELDS = (
     *WHEN_AND_WHERE,
     column("name", "demangledName"),
     column("mangled", "mangledName"),
-    Field("grid", packed_dimensions("grid"), ("gridX", "gridY", "gridZ")),
-    Field("block", packed_dimensions("block"), ("blockX", "blockY", "blockZ")),
+    Field("grid", ("gridX", "gridY", "gridZ"), pack_dimensions),
+    Field("block", ("blockX", "blockY", "blockZ"), pack_dimensions),
     column("registers", "registersPerThread"),
-    Field(
-        "shared_bytes", '"staticSharedMemory" + "dynamicSharedMemory"', ("staticSharedMemory", "dynamicSharedMemory")
-    ),
+    Field("shared_bytes", ("staticSharedMemory", "dynamicSharedMemory"), operator.add),
     column("graph_node", "graphNodeId"),
     column("correlation", "correlationId"),
 )

@@ -8,7 +8,8 @@ from pathlib import Path
 from fiprof.model import schemas, tables
 from fiprof.parsers.nsys_calls import Calls
 from fiprof.parsers.nsys_columns import PROCESS, Devices, Labels, int32, process_id, process_ids
-from fiprof.parsers.nsys_export import Export, Field, column
+from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_fields import column
 
 MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
@@ -23,7 +24,7 @@ SHARED_FIELDS = (
 )
 A_MEMSET = -1
 """In place of a kind of copy."""
-SOURCES = {MEMCPY: column("kind", "copyKind"), MEMSET: Field("kind", str(A_MEMSET), ())}
+KIND = column("kind", "copyKind")
 HOST_MEMORY = (0, 1)
 """CUDA_GPU_MEMORY_USAGE_EVENTS.memKind of pageable and of pinned memory."""
 OPERATIONS = {0: "Allocation", 1: "Deallocation"}
@@ -39,14 +40,14 @@ def write_copies(export: Export, folder: Path, calls: Calls) -> int:
     kinds = Labels(lambda numbers: [names.get(number, f"copyKind {number}") for number in numbers])
     devices = Devices(export)
     pieces = []
-    for source, kind in SOURCES.items():
-        for piece in export.scan(source, (*SHARED_FIELDS, kind), order="start_ns", sort=True):
+    for source, kind in {MEMCPY: (KIND,), MEMSET: ()}.items():
+        for piece in export.scan(source, (*SHARED_FIELDS, *kind), order="start_ns", sort=True):
             pids = process_ids(piece["process"])
             columns = {
                 "start_ns": piece["start_ns"],
                 "end_ns": piece["end_ns"],
                 "bytes": piece["bytes"],
-                "kind": kinds.encode(piece["kind"]),
+                "kind": kinds.encode(piece["kind"] if kind else pa.repeat(A_MEMSET, piece.num_rows)),
                 "device": devices.gpus(pids, piece["device"]),
                 "stream": int32(piece["stream"]),
                 "pid": pids,
