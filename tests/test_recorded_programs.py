@@ -46,6 +46,18 @@ def test_the_slow_rank() -> None:
     assert (cause["rank"], cause["doing"], cause["range"]) == (1, "host", "first use")
 
 
+def test_kernels_by_rank_and_range() -> None:
+    """The all-reduce on the rank that waits and on the one that it waits for, in the range that launched it."""
+    run = str(profiled("ranks").path)
+    found = rows("top", run, "--kernel", "AllReduce", "--by", "range")
+    assert [
+        (row["rank"], row["device"], row["range"], row["count"], round(row["median_us"], 1)) for row in found[:3]
+    ] == [(0, 0, "step > all-reduce", 30, 208.2), (1, 1, "step > all-reduce", 30, 134.8), (0, 0, None, 1, 288.3)]
+    alone = rows("top", run, "--kernel", "AllReduce", "--rank", "1")
+    assert [(row["rank"], row["range"], row["count"], round(row["share"], 3)) for row in alone] == [(1, None, 31, 1.0)]
+    assert {row["rank"] for row in rows("top", run, "--table", "idle")} == {0, 1}
+
+
 def test_two_traces_on_one_clock() -> None:
     """One nsys a rank, imported together: NCCL's payload has the sizes, and the bus reaches what nccl-tests shows."""
     longest = max(rows("comm", str(profiled("tworanks").path)), key=lambda row: row["wait_us"])

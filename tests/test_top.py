@@ -125,6 +125,11 @@ def test_kernels_and_ranges_by_time(tmp_path: Path) -> None:
     ]
     assert {part.what for part in found.parts} == {Spent.COLLECTIVES, Spent.NOT_PROFILED, Spent.IDLE}
     assert [each.count for each in top(run, range_="FIRST").kernels] == [3]
+    split = [
+        (each.range, each.count, each.total_ns, each.median_us, each.p90_us)
+        for each in top(run, kernel="a<", by_range=True).kernels
+    ]
+    assert split == [(None, 2, 90_000, 45.0, 49.0), ("first", 3, 60_000, 20.0, 28.0)]
     with pytest.raises(FiprofError, match="made has no kernel gemm"):
         top(run, kernel="gemm")
 
@@ -177,8 +182,8 @@ def test_every_table_as_data() -> None:
 def test_a_verdict_has_its_part_for_programs() -> None:
     _, printed = invoke("top", str(profiled("llama").path), "--table", "time", "--format", "csv")
     lines = [line.split(",") for line in printed.splitlines()]
-    assert lines[0] == ["device", "what", "part", "total_ms", "share"]
-    assert [line[1:3] for line in lines[1:4]] == [["idle", ""], ["imbalance", "too_few_blocks"], ["latency", ""]]
+    assert lines[0] == ["rank", "device", "what", "part", "total_ms", "share"]
+    assert [line[2:4] for line in lines[1:4]] == [["idle", ""], ["imbalance", "too_few_blocks"], ["latency", ""]]
 
 
 def test_what_tells_kernels_of_a_name_apart() -> None:

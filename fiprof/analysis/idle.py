@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fiprof.analysis.host import NOTHING, Phases, Stretches, nothing, phases
 from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces
+from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.unions import union_by
 
@@ -46,6 +47,8 @@ class Cause(StrEnum):
 class Idle:
     """Time in which a GPU ran nothing, of one cause."""
 
+    rank: int | None
+    """Of the GPU; None in a run of one rank, and where several ran on it."""
     device: int
     cause: Cause
     call: str | None
@@ -61,6 +64,8 @@ class Idle:
 class Activity:
     """What a GPU did from its first work to its last."""
 
+    rank: int | None
+    """As in Idle."""
     device: int
     start_ns: int
     window_ns: int
@@ -101,7 +106,7 @@ def _measured(run: Run) -> list[tuple[Activity, list[Idle]]]:
         for device in np.unique(devices).tolist():
             mine = np.flatnonzero(devices == device)
             if device not in gpus:
-                gpus[device] = _Gpu(device, int(starts[mine[0]]), host)
+                gpus[device] = _Gpu(ranks_of(run).on(device), device, int(starts[mine[0]]), host)
             gpus[device].take(starts[mine], ends[mine], streams[mine], started_by[at + mine])
         at += piece.num_rows
     return [gpus[device].close() for device in sorted(gpus)]
@@ -110,10 +115,10 @@ def _measured(run: Run) -> list[tuple[Activity, list[Idle]]]:
 class _Gpu:
     """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
-    def __init__(self, device: int, first_ns: int, host: _Host) -> None:
+    def __init__(self, rank: int | None, device: int, first_ns: int, host: _Host) -> None:
         import numpy as np
 
-        self.device, self.host = device, host
+        self.rank, self.device, self.host = rank, device, host
         starts, ends, calls = host.copies(device)
         self.copies = starts, ends, calls
         self.first_ns = min([first_ns, *starts[:1].tolist()])
@@ -145,6 +150,7 @@ class _Gpu:
         self._side_by_side(nothing, nothing, nothing, np.iinfo(np.int64).max)
         window_ns = self.reached - self.first_ns
         activity = Activity(
+            rank=self.rank,
             device=self.device,
             start_ns=self.first_ns,
             window_ns=window_ns,
@@ -156,7 +162,9 @@ class _Gpu:
             gaps=self.gaps,
         )
         return activity, [
-            Idle(self.device, *cause, total_ns=ns, share=ns / window_ns) for cause, ns in self.causes.items() if ns
+            Idle(self.rank, self.device, *cause, total_ns=ns, share=ns / window_ns)
+            for cause, ns in self.causes.items()
+            if ns
         ]
 
     def _work(self, starts: Ints, ends: Ints, calls: Ints) -> None:

@@ -159,8 +159,7 @@ def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
 
 def _of_device(run: Run, device: int | None) -> int | None:
     """The rank on a GPU; None in a run of one, and where there are several."""
-    found = [rank.rank for rank in ranks_of(run).all if rank.device == device]
-    return found[0] if ranks_of(run).several and len(found) == 1 else None
+    return ranks_of(run).on(device)
 
 
 def _only_traced(run: Run) -> Iterable[LaunchFigures]:

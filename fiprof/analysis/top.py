@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.host import phases
+from fiprof.analysis.host import NOTHING, phases
 from fiprof.analysis.idle import Activity, Idle, activities, idle
 from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of, sums
 from fiprof.analysis.program import Shape, shape
@@ -18,6 +18,7 @@ from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding
+from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
 from fiprof.text import functor
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.host import Ints
 
 DURATION_BITS, NAME_BITS = 38, 18
-"""Of a kernel's duration in ns, 4.6 minutes, and of the number of its name, beside its GPU in one integer."""
+"""Of a kernel's duration in ns, 4.6 minutes, and of the number of its name, beside its GPU or rank in one integer."""
 MASK = (1 << DURATION_BITS) - 1
 
 
@@ -51,9 +52,13 @@ class Spent(StrEnum):
 
 @dataclass(frozen=True)
 class KernelTime:
-    """All executions of a kernel on a GPU."""
+    """All executions of a kernel by a rank, or where asked those in one NVTX range."""
 
+    rank: int | None
+    """None in a run of one."""
     device: int | None
+    range: str | None
+    """Outermost first; None where that was not asked, and outside all."""
     kernel: str
     detail: str
     """What tells it from others of its name: the functor among its template arguments; empty for none."""
@@ -61,7 +66,7 @@ class KernelTime:
     count: int
     total_ns: int
     share: float
-    """Of the time of all kernels of its GPU."""
+    """Of the time of all kernels of its rank."""
     median_us: float
     p90_us: float
     spread: float
@@ -78,13 +83,15 @@ class KernelTime:
 class RangeTime:
     """The kernels launched in an NVTX range, without those of the ranges in it."""
 
+    rank: int | None
+    """None in a run of one."""
     device: int | None
     range: str | None
     """Outermost first; None outside all."""
     count: int
     total_ns: int
     share: float
-    """Of the time of all kernels of its GPU."""
+    """Of the time of all kernels of its rank."""
     longest: str
     """The kernel that takes most of it."""
 
@@ -93,6 +100,8 @@ class RangeTime:
 class TimePart:
     """A part of a GPU's time from its first work to its last."""
 
+    rank: int | None
+    """As in Activity."""
     device: int
     what: Finding | Spent
     """A verdict, or where there is none what it was."""
@@ -113,21 +122,21 @@ class Top:
     warnings: tuple[Finding, ...]
 
 
-def top(run: Run, *, range_: str = "", kernel: str = "") -> Top:
+def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None, by_range: bool = False) -> Top:
     """Where the time of a run's trace went.
 
-    range_, kernel: only kernels launched in ranges, or with names, that have this in them; the GPU's own time, and why
-    it was idle, are the whole's.
+    range_, kernel: only kernels launched in ranges, or with names, that have this in them. rank: only this one's. The
+    GPU's own time, and why it was idle, are the whole's. by_range: a kernel in each range by itself.
     Raises FiprofError where the run has no kernels under nsys, or none of these, or a table cannot be read.
     """
     if not rows_of(run, "kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))
     bound = _bound(run)
-    groups = _Groups(run, range_, kernel)
+    groups = _Groups(run, range_, kernel, rank, by_range)
     if not groups.rows:
+        asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         raise FiprofError(
-            f"{run.manifest.name} has no kernel {' '.join(filter(None, (kernel, range_ and f'in a range {range_}')))}",
-            "fiprof top shows those it has",
+            f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
         )
     kernels = tuple(groups.kernels(bound))
     active = activities(run)
@@ -152,76 +161,116 @@ def _bound(run: Run) -> dict[Shape, tuple[Kind, Part | None]]:
 NAMES = ("device", "kernel", "kernel_full", "grid", "block")
 
 
-class _Groups:
-    """The kernels of a trace by device, name, grid, block and range: a row each, whatever they count."""
+Place = tuple[int | None, int | None]
+"""Rank and GPU; of a run of one no rank."""
 
-    def __init__(self, run: Run, range_: str, kernel: str) -> None:
+
+class _Places:
+    """The ranks of a run, of a run of one its GPUs, numbered."""
+
+    def __init__(self, run: Run) -> None:
+        self._ranks = ranks_of(run)
+        self.columns = ("device", "pid") if self._ranks.several else ("device",)
+
+    def of(self, piece: pa.Table) -> Ints:
+        """The number of each kernel's."""
+        import numpy as np
+
+        if not self._ranks.several:
+            return numbers(piece["device"]) + 1
+        known = [rank.rank for rank in self._ranks.all]
+        found = self._ranks.of_rows(piece.select(list(self.columns)))
+        return np.where(found == NOBODY, len(known), np.searchsorted(known, found))
+
+    def __getitem__(self, number: int) -> Place:
+        if not self._ranks.several:
+            return None, number - 1 if number else None
+        known = self._ranks.all
+        return (known[number].rank, known[number].device) if number < len(known) else (None, None)
+
+
+class _Groups:
+    """The kernels of a trace by rank, device, name, grid, block and range: a row each, whatever they count."""
+
+    def __init__(self, run: Run, range_: str, kernel: str, rank: int | None, by_range: bool) -> None:
         import numpy as np
         import pyarrow as pa
 
         self.paths = phases(run).paths
+        self._places, self._rank, self._by_range = _Places(run), rank, by_range
         self._inside = np.array([range_.lower() in path.lower() for path in self.paths] + [not range_])
         self._kernel = kernel.lower()
-        self._full: dict[str, int] = {}
-        """Full names of kernels, numbered."""
+        self._full: dict[tuple[str, int], int] = {}
+        """Full names of kernels, by range with that, numbered."""
         self._keys: Ints = np.empty(rows_of(run, "kernels"), np.int64)
         """Of each wanted kernel what it is, and its duration in ns in the low bits."""
         self._noted = 0
         found, at = [], 0
         started_by = kernel_calls(run)
-        for piece in pieces(run, "kernels", (*NAMES, "duration_ns")):
-            places = calls(run).phases_of(started_by[at : at + piece.num_rows])
+        keys = (*NAMES, "place", "range")
+        for piece in pieces(run, "kernels", (*dict.fromkeys((*NAMES, *self._places.columns)), "duration_ns")):
+            ranges = calls(run).phases_of(started_by[at : at + piece.num_rows])
+            places = self._places.of(piece)
             at += piece.num_rows
             # Which of them are wanted is told later: the shapes are of all.
-            found.append(sums(piece.append_column("place", pa.array(places)), (*NAMES, "place")))
-            self._note(piece, places)
-        every = sums(pa.concat_tables(found).unify_dictionaries(), (*NAMES, "place")).to_pylist() if found else []
+            placed = piece.append_column("place", pa.array(places)).append_column("range", pa.array(ranges))
+            found.append(sums(placed, keys))
+            self._note(piece, places, ranges)
+        every = sums(pa.concat_tables(found).unify_dictionaries(), keys).to_pylist() if found else []
         self.shapes: list[dict[str, Any]] = every
         """Of all kernels of the trace."""
-        self.rows = [row for row in every if self._wanted(row["kernel_full"] or row["kernel"] or "", row["place"])]
-        self._of_device: dict[Any, int] = defaultdict(int)
+        self.rows = [row for row in every if self._wanted(row)]
+        self._of_place: dict[int, int] = defaultdict(int)
         for row in self.rows:
-            self._of_device[row["device"]] += row["ns"]
+            self._of_place[row["place"]] += row["ns"]
 
-    def _wanted(self, full: str, place: int) -> bool:
-        return self._kernel in full.lower() and bool(self._inside[place])
+    def _wanted(self, row: dict[str, Any]) -> bool:
+        named = self._kernel in (row["kernel_full"] or row["kernel"] or "").lower()
+        return named and self._rank in (None, self._places[row["place"]][0]) and bool(self._inside[row["range"]])
 
-    def _note(self, piece: pa.Table, places: Ints) -> None:
+    def _note(self, piece: pa.Table, places: Ints, ranges: Ints) -> None:
         """Remember the durations of a piece's kernels, those that are wanted."""
         import numpy as np
 
         name = piece["kernel_full"].combine_chunks()
-        texts = [text or "" for text in name.dictionary.to_pylist()]
-        known = np.array([self._full.setdefault(text, len(self._full)) for text in (*texts, "")])
-        named = np.array([self._kernel in text.lower() for text in (*texts, "")])
-        at = numbers(name.indices)
-        keys = (numbers(piece["device"]) + 1) << NAME_BITS | known[at]
-        keys = keys << DURATION_BITS | np.minimum(numbers(piece["duration_ns"]), MASK)
-        wanted = keys[named[at] & self._inside[places]]
-        self._keys[self._noted : self._noted + len(wanted)] = wanted
-        self._noted += len(wanted)
+        texts = [*(text or "" for text in name.dictionary.to_pylist()), ""]
+        at, wanted = numbers(name.indices), self._inside[ranges]
+        wanted &= np.array([self._kernel in text.lower() for text in texts])[at]
+        durations, at, ranges = numbers(piece["duration_ns"])[wanted], at[wanted], ranges[wanted]
+        if self._by_range:
+            distinct, which = np.unique(at % len(texts) * (len(self.paths) + 1) + ranges + 1, return_inverse=True)
+            pairs = [divmod(each, len(self.paths) + 1) for each in distinct.tolist()]
+        else:
+            which, pairs = at, [(number, 0) for number in range(len(texts))]
+        known = [self._full.setdefault((texts[text], range_ - 1), len(self._full)) for text, range_ in pairs]
+        keys = places[wanted] << NAME_BITS | np.array(known, np.int64)[which]
+        keys = keys << DURATION_BITS | np.minimum(durations, MASK)
+        self._keys[self._noted : self._noted + len(keys)] = keys
+        self._noted += len(keys)
 
     def kernels(self, bound: dict[Shape, tuple[Kind, Part | None]]) -> Iterator[KernelTime]:
         """Each kernel, those with most time first."""
-        by_kernel: dict[tuple[Any, str], list[dict[str, Any]]] = defaultdict(list)
+        by_kernel: dict[tuple[int, str, int], list[dict[str, Any]]] = defaultdict(list)
         for row in self.rows:
-            by_kernel[row["device"], row["kernel_full"] or row["kernel"] or ""].append(row)
+            range_ = row["range"] if self._by_range else NOTHING
+            by_kernel[row["place"], row["kernel_full"] or row["kernel"] or "", range_].append(row)
         quantiles = self._quantiles()
-        for (device, full), rows in sorted(by_kernel.items(), key=lambda item: -_total(item[1])):
-            p10, median, p90 = quantiles[device, full]
+        for (place, full, range_), rows in sorted(by_kernel.items(), key=lambda item: -_total(item[1])):
+            p10, median, p90 = quantiles[place, full, range_]
             time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
             for row in rows:
                 time[bound.get(shape(row))] += row["ns"]
             unknown, total = time.pop(None, 0), _total(rows)
             best = max(time, key=time.__getitem__) if time else None
             yield KernelTime(
-                device=device,
+                *self._places[place],
+                range=self._path(range_),
                 kernel=rows[0]["kernel"] or "",
                 detail=functor(full),
                 kernel_full=full,
                 count=sum(row["count"] for row in rows),
                 total_ns=total,
-                share=total / max(self._of_device[device], 1),
+                share=total / max(self._of_place[place], 1),
                 median_us=median / 1e3,
                 p90_us=p90 / 1e3,
                 spread=(p90 - p10) / median if median else 0.0,
@@ -232,24 +281,27 @@ class _Groups:
 
     def ranges(self) -> Iterator[RangeTime]:
         """Each range in which kernels were launched, those with most time first."""
-        by_range: dict[tuple[Any, int], list[dict[str, Any]]] = defaultdict(list)
+        by_range: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
         for row in self.rows:
-            by_range[row["device"], row["place"]].append(row)
-        for (device, place), rows in sorted(by_range.items(), key=lambda item: -_total(item[1])):
+            by_range[row["place"], row["range"]].append(row)
+        for (place, range_), rows in sorted(by_range.items(), key=lambda item: -_total(item[1])):
             kernels: dict[str, int] = defaultdict(int)
             for row in rows:
                 kernels[row["kernel"] or ""] += row["ns"]
             yield RangeTime(
-                device=device,
-                range=self.paths[place] if place >= 0 else None,
+                *self._places[place],
+                range=self._path(range_),
                 count=sum(row["count"] for row in rows),
                 total_ns=_total(rows),
-                share=_total(rows) / max(self._of_device[device], 1),
+                share=_total(rows) / max(self._of_place[place], 1),
                 longest=max(kernels, key=kernels.__getitem__),
             )
 
-    def _quantiles(self) -> dict[tuple[Any, str], tuple[float, float, float]]:
-        """Device and kernel -> p10, median and p90 of the durations in ns, interpolated between neighbours."""
+    def _path(self, range_: int) -> str | None:
+        return None if range_ == NOTHING else self.paths[range_]
+
+    def _quantiles(self) -> dict[tuple[int, str, int], tuple[float, float, float]]:
+        """Place, kernel and range -> p10, median and p90 of the durations in ns, interpolated between neighbours."""
         import numpy as np
 
         keys = self._keys[: self._noted]
@@ -259,13 +311,13 @@ class _Groups:
         while first < len(keys):
             group = int(keys[first]) >> DURATION_BITS
             after = int(np.searchsorted(keys, (group + 1) << DURATION_BITS))
-            device, text = divmod(group, 1 << NAME_BITS)
+            place, text = divmod(group, 1 << NAME_BITS)
             ends = [first + part * (after - 1 - first) for part in (0.1, 0.5, 0.9)]
             values = [
                 (int(keys[math.floor(at)]) & MASK) * (1 - at % 1) + (int(keys[math.ceil(at)]) & MASK) * (at % 1)
                 for at in ends
             ]
-            found[device - 1 if device else None, texts[text]] = (values[0], values[1], values[2])
+            found[place, *texts[text]] = (values[0], values[1], values[2])
             first = after
         return found
 
@@ -290,7 +342,7 @@ def _parts(
         for what, ns in sorted(spent.items(), key=lambda item: -item[1]):
             if ns:
                 finding = what if isinstance(what, Spent) else named(*what)
-                yield TimePart(each.device, finding, ns, ns / each.window_ns)
+                yield TimePart(each.rank, each.device, finding, ns, ns / each.window_ns)
 
 
 def _warnings(run: Run, groups: _Groups, bound: dict[Shape, Any]) -> Iterator[Finding]:

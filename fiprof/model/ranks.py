@@ -58,6 +58,11 @@ class Ranks:
         self.files = {rank.rank: rank.file or 0 for rank in all_}
         """Rank -> number of the trace that it is from."""
 
+    def on(self, device: int | None) -> int | None:
+        """The rank of a GPU; None where it has several, and in a run of one."""
+        here = [rank.rank for rank in self.all if rank.device == device]
+        return here[0] if self.several and len(here) == 1 else None
+
     @property
     def several(self) -> bool:
         return len(self.all) > 1

@@ -42,8 +42,10 @@ def _part(verdict: object) -> str | None:
     return part.value if isinstance(part, Part) else None
 
 
-_DEVICE = attribute("device", "GPU")
+_RANK, _DEVICE = attribute("rank", "rank"), attribute("device", "GPU")
+_BY_RANGE = attribute("range", "range", narrow=Narrow.BELOW)
 _TIME: Cells = (
+    _RANK,
     _DEVICE,
     (Column("what", "what"), lambda item: item.what),
     (Column("part"), lambda item: _part(item.what)),
@@ -52,6 +54,7 @@ _TIME: Cells = (
     attribute("share", "share", spec=".1%"),
 )
 _IDLE: Cells = (
+    _RANK,
     _DEVICE,
     attribute("cause", "cause"),
     attribute("call", "call"),
@@ -60,10 +63,12 @@ _IDLE: Cells = (
     attribute("share", "share", spec=".1%"),
 )
 _KERNELS: Cells = (
+    _RANK,
     _DEVICE,
     (Column("", "kernel", narrow=Narrow.ABOVE), _kernel),
     attribute("kernel"),
     attribute("kernel_full"),
+    _BY_RANGE,
     attribute("count", "x", spec=",d"),
     _ms("total_ms", "time"),
     attribute("share", "share", spec=".1%"),
@@ -76,6 +81,7 @@ _KERNELS: Cells = (
     attribute("profiled", "profiled", spec=".0%"),
 )
 _RANGES: Cells = (
+    _RANK,
     _DEVICE,
     (Column("range", "range", narrow=Narrow.ABOVE), lambda item: item.range),
     attribute("count", "kernels", spec=",d"),
@@ -91,10 +97,9 @@ def document(what: Top, *, table: Table = Table.KERNELS, most: int | None = None
     most: rows of a table that people are shown; None for all.
     """
     cells, items = _tables(what)[table]
-    several = len(what.activities) > 1
     return Document(
         programs=filled(for_programs(*cells), items),
-        shown=tuple(_shown(what, most, several)),
+        shown=tuple(_shown(what, most)),
         warnings=what.warnings,
     )
 
@@ -108,11 +113,16 @@ def _tables(what: Top) -> dict[Table, tuple[Cells, Sequence[object]]]:
     }
 
 
-def _shown(what: Top, most: int | None, several: bool) -> list[View]:
-    """The tables for people, of several GPUs with the column that names each."""
+def _shown(what: Top, most: int | None) -> list[View]:
+    """The tables for people, with the columns that tell ranks, GPUs and ranges apart where there are several."""
+    unneeded = [
+        *([] if any(each.rank is not None for each in what.kernels) else [_RANK]),
+        *([] if len(what.activities) > 1 else [_DEVICE]),
+        *([] if any(each.range is not None for each in what.kernels) else [_BY_RANGE]),
+    ]
 
     def columns(cells: Cells) -> Cells:
-        return cells if several else [cell for cell in cells if cell is not _DEVICE]
+        return [cell for cell in cells if cell not in unneeded]
 
     times = filled(
         columns(_TIME),
@@ -122,13 +132,15 @@ def _shown(what: Top, most: int | None, several: bool) -> list[View]:
         notes=(_profiled(what.parts),) if any(isinstance(part.what, Finding) for part in what.parts) else (),
     )
     kept, rest = _first(what.idle, most, lambda each: each.share)
-    notes = (phrase("top.more_causes", count=len(what.idle) - len(kept), share=rest),) if rest else ()
+    notes = (
+        (phrase("top.more_causes", count=len(what.idle) - len(kept), share=rest / len(what.activities)),)
+        if rest
+        else ()
+    )
     idle = filled(columns(_IDLE), kept, title=phrase("top.idle"), notes=(*notes, phrase("top.idle_note")))
     kernels, rest = _first(what.kernels, most, lambda each: each.share)
-    left_out = len(what.kernels) - len(kernels)
-    notes = (
-        (phrase("top.more", count=left_out, share=rest / _devices(what), all=len(what.kernels)),) if left_out else ()
-    )
+    left_out, rest = len(what.kernels) - len(kernels), rest / _places(what.kernels)
+    notes = (phrase("top.more", count=left_out, share=rest, all=len(what.kernels)),) if left_out else ()
     by_kernel = filled(
         columns(_KERNELS), kernels, title=phrase("top.kernels"), notes=(*notes, phrase("top.spread_note"))
     )
@@ -136,13 +148,14 @@ def _shown(what: Top, most: int | None, several: bool) -> list[View]:
     if any(each.range is not None for each in what.ranges):
         ranges, rest = _first(what.ranges, most, lambda each: each.share)
         left_out = len(what.ranges) - len(ranges)
-        notes = (phrase("top.more_ranges", count=left_out, share=rest / _devices(what)),) if left_out else ()
+        notes = (phrase("top.more_ranges", count=left_out, share=rest / _places(what.ranges)),) if left_out else ()
         views.append(filled(columns(_RANGES), ranges, title=phrase("top.ranges"), notes=notes))
     return views
 
 
-def _devices(what: Top) -> int:
-    return max(len(what.activities), 1)
+def _places(items: Sequence[KernelTime] | Sequence[RangeTime]) -> int:
+    """Ranks or GPUs, each with shares of its own."""
+    return max(len({(each.rank, each.device) for each in items}), 1)
 
 
 def _first(items: Sequence[T], most: int | None, share: Callable[[T], float]) -> tuple[Sequence[T], float]:
@@ -156,6 +169,7 @@ def _activity(each: Activity) -> str:
     together = each.side_by_side_ns / max(each.kernels_ns, 1)
     return phrase(
         "top.time_summary",
+        rank="" if each.rank is None else phrase("top.rank", rank=each.rank),
         device=each.device,
         busy=1 - each.idle_ns / each.window_ns,
         window=time_words(each.window_ns / 1e3),

@@ -22,15 +22,27 @@ TABLES = ("kernels", "ranges", "idle", "time")
 )
 @click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
+@click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")
+@click.option("--by", type=click.Choice(["range"]), help="Split each kernel by the NVTX range that launched it.")
 @click.option("--top", "most", type=click.IntRange(1), default=15, show_default=True, help="Rows of each table.")
 @click.option("--all", "every", is_flag=True, help="All rows.")
 @click.option("--table", type=click.Choice(TABLES), default="kernels", show_default=True, help="Which as JSON and CSV.")
 @format_option
 @run_argument
-def command(run: Run, range_: str, kernel: str, most: int, every: bool, table: str, format_: Format) -> None:
+def command(
+    run: Run,
+    range_: str,
+    kernel: str,
+    rank: int | None,
+    by: str | None,
+    most: int,
+    every: bool,
+    table: str,
+    format_: Format,
+) -> None:
     """Kernels by time, what binds them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
     from fiprof.analysis.top import top
     from fiprof.reports.top import Table, document
 
-    found = top(run, range_=range_, kernel=kernel)
+    found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None)
     options.show(document(found, table=Table(table), most=None if every else most), format_, run=run)
