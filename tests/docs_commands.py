@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -31,8 +32,16 @@ def page() -> str:
     for name in sorted(cli.list_commands(top)):
         command = cli.get_command(top, name)
         assert command is not None
-        parts.append(f"## fiprof {name}\n\n```text\n{command.get_help(context(command, name, top))}\n```\n")
+        parts += _sections(command, context(command, name, top), "##")
     return "\n".join(parts)
+
+
+def _sections(command: click.Command, ctx: click.Context, level: str) -> Iterator[str]:
+    """What a command's help says, and that of its subcommands below it."""
+    yield f"{level} {ctx.command_path}\n\n```text\n{command.get_help(ctx)}\n```\n"
+    if isinstance(command, click.Group):
+        for name, each in command.commands.items():
+            yield from _sections(each, context(each, name, ctx), f"{level}#")
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "capture collect comm env expected hotspots import jit kernels pack parse profile report roofline runs show "
-        "stalls study timeline top verdict verify"
+        "baseline capture collect comm env expected hotspots import jit kernels pack parse profile report roofline "
+        "runs show stalls study timeline top verdict verify"
     )
 
 
@@ -132,7 +132,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("fiprof ver", ["verdict"]),
+        ("fiprof verd", ["verdict"]),
         ("fiprof show 20261121-1", [path.name for path in RUNS.values() if path.name.startswith("20261121-1")]),
         ("fiprof show --kern", ["--kernel"]),
     ],

@@ -71,12 +71,16 @@ def archive_option(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
+def archive_folder(ctx: click.Context) -> str:
+    """The archive that a command line means while it is being typed."""
+    return ctx.params.get("artifacts") or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER
+
+
 def run_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """The runs that a shell offers: ``latest``, and those of the archive."""
     from pathlib import Path
 
-    archive = ctx.params.get("artifacts") or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER
-    names = sorted(path.name for path in Path(archive).glob("[!.]*") if (path / "run.json").exists())
+    names = sorted(path.name for path in Path(archive_folder(ctx)).glob("[!.]*") if (path / "run.json").exists())
     return [name for name in ("latest", *names) if name.startswith(incomplete)]
 
 
@@ -346,7 +350,7 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     about = None
     if format_ == "json":
         about = view.About(
-            schema=f"{click.get_current_context().info_name}/{JSON_VERSION}",
+            schema=f"{_command_name(click.get_current_context())}/{JSON_VERSION}",
             run=run.manifest.name if run else None,
             gpu=run.environment("gpu", "name") if run else None,
         )
@@ -355,3 +359,10 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     if format_ == "csv":
         for text in view.warnings(what):
             output.message(f"warning: {text}")
+
+
+def _command_name(ctx: click.Context) -> str | None:
+    """As it stands behind ``fiprof``, of a subcommand too."""
+    while ctx.parent and ctx.parent.parent:
+        ctx = ctx.parent
+    return ctx.info_name

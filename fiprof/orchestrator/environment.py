@@ -14,6 +14,8 @@ from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.tools import Tool
 
 GIT_TIMEOUT_S = 5
+DIRTY = "-dirty"
+"""Behind a commit that its tree differs from."""
 
 
 def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +54,15 @@ def git_commit(folder: Path) -> str | None:
         # A submodule is asked under a configuration of its own.
         changes = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all")
         dirty = commit and _git(folder, *changes, env=none)
-        return f"{commit}-dirty" if dirty else commit or None
+        return f"{commit}{DIRTY}" if dirty else commit or None
+    return None
+
+
+def full_commit(folder: Path, ref: str) -> str | None:
+    """The whole name of a commit of the checkout around a folder; None where git does not know it."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        return _git(folder, *words).strip() or None
     return None
 
 

@@ -1,0 +1,114 @@
+"""Whether the present tree is slower than a baseline by more than what is allowed, case by case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fiprof.analysis.comparison.measured import ComparedCase, MeasuredComparison
+from fiprof.analysis.comparison.statistics import Difference, Outcome, processes_for
+from fiprof.model.baselines import NamedBaseline
+
+
+class Decision(StrEnum):
+    """What is said of a case, the gravest first."""
+
+    FAILED = "failed"
+    """The present tree cannot run it, the baseline's can."""
+    SLOWER = "slower"
+    """By the limit or more, and by more than the noise."""
+    GONE = "gone"
+    """The present tree does not have it."""
+    CANNOT_TELL = "cannot_tell"
+    """The noise leaves room for more than the limit."""
+    NEW = "new"
+    """The baseline's tree does not have it."""
+    WITHIN = "within"
+    """Slower by more than the noise and less than the limit."""
+    FASTER = "faster"
+    PASSED = "passed"
+    """No difference was found, and the limit lies outside its interval."""
+
+
+DOUBTS = (Decision.GONE, Decision.CANNOT_TELL)
+"""What passes with a warning, and fails a strict gate."""
+
+
+@dataclass(frozen=True)
+class GatedCase:
+    """One case of either side."""
+
+    case: str
+    """Its id in the present tree; in the baseline's where it is gone."""
+    decision: Decision
+    compared: ComparedCase | None = None
+    """None where a side does not have it."""
+    processes_needed: int | None = None
+    """A side, to decide a case that CANNOT_TELL, if difference and spread stay what they are."""
+    reason: str = ""
+    """Why it FAILED or is GONE, in one line."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a gate measured and decided."""
+
+    baseline: NamedBaseline
+    max_slowdown_pct: float
+    strict: bool
+    comparison: MeasuredComparison
+    cases: tuple[GatedCase, ...]
+    """The gravest first, of one decision the slowest first."""
+
+    def of(self, *decisions: Decision) -> tuple[GatedCase, ...]:
+        return tuple(case for case in self.cases if case.decision in decisions)
+
+    @property
+    def failing(self) -> tuple[Decision, ...]:
+        """The decisions that fail it."""
+        return (Decision.FAILED, Decision.SLOWER, *(DOUBTS if self.strict else ()))
+
+
+def decide(difference: Difference, max_slowdown_pct: float) -> Decision:
+    """What a case's difference means against a limit, in percent of the baseline's time.
+
+    SLOWER takes both: the test finds a difference (of comparisons without any, at most FALSE_ALARMS in a hundred), and
+    the estimate reaches the limit. The lower end of the interval may lie below the limit: were it asked to lie above,
+    a case that is slower by 5% would pass a limit of 3% wherever the noise is 2%.
+    """
+    if difference.outcome is Outcome.SLOWER:
+        return Decision.SLOWER if difference.difference_pct >= max_slowdown_pct else Decision.WITHIN
+    if difference.outcome is Outcome.FASTER:
+        return Decision.FASTER
+    return Decision.PASSED if difference.high_pct < max_slowdown_pct else Decision.CANNOT_TELL
+
+
+def gate(
+    baseline: NamedBaseline,
+    comparison: MeasuredComparison,
+    *,
+    max_slowdown_pct: float,
+    strict: bool,
+    others: Iterable[GatedCase] = (),
+) -> Gate:
+    """The decisions on a comparison of a baseline (A) with the present tree (B). others: cases of one side."""
+    compared = [_gated(case, max_slowdown_pct, comparison.processes) for case in comparison.cases]
+    order = list(Decision)
+    cases = sorted((*compared, *others), key=lambda case: (order.index(case.decision), -_difference_pct(case)))
+    return Gate(baseline, max_slowdown_pct, strict, comparison, tuple(cases))
+
+
+def _gated(compared: ComparedCase, limit_pct: float, processes: int) -> GatedCase:
+    difference = compared.difference
+    decision = decide(difference, limit_pct)
+    needed = None
+    if decision is Decision.CANNOT_TELL:
+        # Half of the interval has to become smaller than the difference, or than its distance to the limit.
+        wanted_pct = max(difference.difference_pct, limit_pct - difference.difference_pct)
+        needed = max(processes + 1, processes_for(wanted_pct, difference.tells_pct, processes))
+    return GatedCase(compared.b, decision, compared, needed)
+
+
+def _difference_pct(case: GatedCase) -> float:
+    return case.compared.difference.difference_pct if case.compared else 0.0

@@ -1,0 +1,128 @@
+"""Baselines: runs of an archive that later trees are held against, ``baselines/NAME.json`` each."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fiprof import confined
+from fiprof.errors import FiprofError
+from fiprof.files import file_errors
+from fiprof.model import versioned
+from fiprof.model.layout import STUDY_FILE
+from fiprof.model.manifest import FILE_NAME
+
+SCHEMA_VERSION = 1
+FOLDER = "baselines"
+SUFFIX = ".json"
+SHORT_COMMIT = 12
+"""Digits that people are shown."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
+_TAKEN = {Path(name).stem for name in (FILE_NAME, STUDY_FILE)}
+"""Names of files that make a folder a run or a study."""
+
+
+@dataclass(frozen=True)
+class NamedBaseline:
+    """The whole of its file.
+
+    It names nothing that is executed but a commit, which is looked for in the user's own checkout.
+    """
+
+    name: str
+    run: str
+    """Name of a run of the same archive: its cases and settings are those that are measured."""
+    commit: str | None
+    """What is measured beside the present tree; None where the run's tree is in no commit."""
+    set_at: str
+    """ISO 8601 with offset."""
+    set_by: str
+    """user@host."""
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        if not _valid(self.name):
+            raise ValueError(f"{self.name!r} is no name of a baseline")
+        if len(confined.parts(self.run)) > 1:
+            raise ValueError(f"{self.run!r} is no name of a run")
+        if self.commit is not None and not _COMMIT.fullmatch(self.commit):
+            raise ValueError(f"{self.commit!r} is no commit")
+
+    @property
+    def short_commit(self) -> str | None:
+        return self.commit and self.commit[:SHORT_COMMIT]
+
+
+def require_name(name: str) -> None:
+    """Raises FiprofError (exit status 2) for what is no name of a baseline."""
+    if not _valid(name):
+        raise FiprofError(
+            f"{name!r} is no name of a baseline",
+            f"letters, digits, _, . and -, at most 64, a letter or digit first; not {' or '.join(sorted(_TAKEN))}",
+            exit_code=2,
+        )
+
+
+def _valid(name: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and name not in _TAKEN
+
+
+def names(root: Path) -> list[str]:
+    """The baselines of an archive by name. Raises OSError where their folder cannot be read."""
+    found = (root / FOLDER).glob(f"*{SUFFIX}")
+    return sorted(filter(_valid, (path.stem for path in found)))
+
+
+def baselines(root: Path) -> tuple[NamedBaseline, ...]:
+    """All baselines of an archive, by name. Raises FiprofError where one cannot be read."""
+    return tuple(read_baseline(root, name) for name in names(root))
+
+
+def read_baseline(root: Path, name: str) -> NamedBaseline:
+    """Raises FiprofError where there is none of that name (exit status 2), or its file is damaged or a link."""
+    try:
+        path = confined.path(root, f"{FOLDER}/{name}{SUFFIX}") if _valid(name) else None
+    except FileNotFoundError:
+        path = None
+    if path is None:
+        raise _missing(root, name)
+    found = versioned.read(
+        path,
+        NamedBaseline,
+        newest=SCHEMA_VERSION,
+        makes="fiprof baseline set makes one",
+        damaged="is damaged or not fiprof's",
+        remedy=f"fiprof baseline remove {name}, then set it again",
+    )
+    if found.name != name:
+        raise FiprofError(f"{path} is of the baseline {found.name}", "rename it, or remove it")
+    return found
+
+
+def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
+    """Write a baseline, whole or not at all, in the place of another of its name. Raises FiprofError."""
+    name = f"{FOLDER}/{baseline.name}{SUFFIX}"
+    with file_errors(root / FOLDER):
+        confined.make_folder(root, FOLDER)
+        with confined.replacing(root, name) as file:
+            file.write(versioned.encode(baseline))
+    return root / name
+
+
+def remove_baseline(root: Path, name: str) -> None:
+    """Remove a baseline's file, also a damaged one; its run stays. Raises FiprofError."""
+    if not _valid(name) or not os.path.lexists(root / FOLDER / f"{name}{SUFFIX}"):
+        raise _missing(root, name)
+    with file_errors(root / FOLDER):
+        confined.remove(root, f"{FOLDER}/{name}{SUFFIX}")
+
+
+def _missing(root: Path, name: str) -> FiprofError:
+    there = ", ".join(names(root)) or "none yet"
+    return FiprofError(
+        f"there is no baseline {name!r} in {root}; there are: {there}", "fiprof baseline set NAME RUN", exit_code=2
+    )

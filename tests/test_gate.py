@@ -1,0 +1,191 @@
+"""Baselines, and what a gate decides: slower than the limit and than the noise, and nothing else, fails."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.analysis.comparison.gate import Decision, Gate, GatedCase, gate
+from fiprof.analysis.comparison.measured import MeasuredComparison, Side, compared
+from fiprof.cli.commands import baseline as baseline_command
+from fiprof.errors import FiprofError
+from fiprof.model import baselines
+from fiprof.model.baselines import NamedBaseline, read_baseline, write_baseline
+from tests.conftest import Fiprof
+from tests.recorded_runs import RUNS, copied
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MAIN = NamedBaseline("main", "20261121-121126-decode", COMMIT, "2026-11-22T10:00:00+00:00", "ada@h200")
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """An archive with one run, in a checkout with one commit."""
+    copied("decode", tmp_path / "artifacts")
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "first")
+    return tmp_path / "artifacts"
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=fiprof", "-c", "user.email=fiprof@example.org")
+    return subprocess.run(["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+
+
+# Baselines
+
+
+def test_a_baseline_is_set_shown_replaced_and_removed(archive: Path, fiprof: Fiprof) -> None:
+    first = fiprof("baseline", "set", "main", "latest")
+    assert (first.returncode, first.stdout) == (0, "artifacts/baselines/main.json\n")
+    assert "names no commit" in first.stderr
+    assert fiprof("baseline", "set", "main", RUNS["decode"].name, "--commit", "HEAD").returncode == 0
+    (row,) = json.loads(fiprof("baseline", "list", "--format", "json").stdout)["rows"]
+    assert (row["baseline"], row["run"], row["commit"], len(row["cases"])) == (
+        "main", RUNS["decode"].name, git(archive.parent, "rev-parse", "HEAD"), 8,
+    )  # fmt: skip
+    for command in baseline_command.command.commands.values():
+        assert fiprof(*shlex.split(str(command.epilog))[2:]).returncode == 0, command.name
+    assert fiprof("baseline", "show", "main").returncode == 2
+    assert (archive / RUNS["decode"].name / "run.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("git_state", "said"),
+    [("0123456789ab-dirty", "changes that are in no commit"), ("0123456789ab", None)],
+)
+def test_the_commit_is_that_of_the_run(archive: Path, fiprof: Fiprof, git_state: str, said: str | None) -> None:
+    path = archive / RUNS["decode"].name / "run.json"
+    manifest = json.loads(path.read_text())
+    manifest["environment"]["git"] = git_state
+    path.write_text(json.dumps(manifest))
+    done = fiprof("baseline", "set", "main", "latest")
+    assert (done.returncode, said or "") == (1 if said else 0, said if said and said in done.stderr else "")
+    assert said or read_baseline(archive, "main").commit == git_state
+
+
+@given(st.text(max_size=70) | st.sampled_from(["../x", "a/b", "run", "study", "-x", ".x", "a" * 65, "a\n", "main-1.2"]))
+def test_a_name_makes_a_file_of_the_folder_or_is_refused(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
+    root = tmp_path_factory.mktemp("archive")
+    try:
+        baselines.require_name(name)
+    except FiprofError:
+        with pytest.raises(FiprofError):
+            read_baseline(root, name)
+        with pytest.raises(ValueError, match="is no name of a baseline"):
+            replace(MAIN, name=name)
+    else:
+        assert write_baseline(root, replace(MAIN, name=name)).parent == root / "baselines"
+        assert baselines.baselines(root) == (replace(MAIN, name=name),)
+
+
+@pytest.mark.fault("a link has the name of a baseline or of their folder", "no command follows it, exit status 1")
+@pytest.mark.parametrize("link", ["baselines/main.json", "baselines"])
+def test_links_are_not_followed(archive: Path, fiprof: Fiprof, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (archive / link).parent.mkdir(exist_ok=True)
+    target = outside if link == "baselines" else outside / "main.json"
+    write_baseline(outside, MAIN)
+    (outside / "baselines/main.json").rename(outside / "main.json")
+    (archive / link).symlink_to(target)
+    before = (outside / "main.json").read_bytes()
+    assert fiprof("baseline", "set", "main", "latest").returncode == 1
+    assert fiprof("baseline", "show", "main").returncode == 1
+    fiprof("baseline", "remove", "main")
+    assert (outside / "main.json").read_bytes() == before
+
+
+@pytest.mark.fault(
+    "a baseline's file is damaged, or names a path or an option where a run or a commit stands",
+    "one line with the way out, exit status 1",
+)
+@pytest.mark.parametrize(
+    "change",
+    [{"run": "../../home"}, {"commit": "--output=x"}, {"name": "other"}, {"schema_version": 99}, {"run": None}],
+)
+def test_a_strangers_baseline(archive: Path, fiprof: Fiprof, change: dict[str, object]) -> None:
+    path = write_baseline(archive, MAIN)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    done = fiprof("baseline", "show", "main")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+    assert fiprof("baseline", "remove", "main").returncode == 0
+
+
+# Decisions
+
+
+def comparison(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> MeasuredComparison:
+    """Of cases ``case0``, ``case1``, …: times of each process."""
+    names = [(f"case{index}", f"case{index}") for index in range(len(a[0]))]
+    sides = Side(f"git:{COMMIT}", COMMIT), Side("here")
+    return MeasuredComparison(*sides, compared(names, a, b), "ABBAABBAAB", 6, 20, 0, True)
+
+
+def gated(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], *, limit: float = 3.0, strict: bool = False
+) -> Gate:
+    return gate(MAIN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
+
+
+STEADY = ((100.0,), (100.1,), (99.9,), (100.05,), (99.95,))
+
+
+def times(factor: float, spread: float = 1.0) -> tuple[tuple[float], ...]:
+    return tuple((100 * factor + (each[0] - 100) * spread,) for each in STEADY)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "limit", "expected"),
+    [
+        pytest.param(STEADY, times(1.05), 3.0, Decision.SLOWER, id="slower than limit and noise"),
+        pytest.param(STEADY, times(1.20), 3.0, Decision.SLOWER, id="20 %"),
+        pytest.param(STEADY, times(1.02), 3.0, Decision.WITHIN, id="slower than the noise alone"),
+        pytest.param(STEADY, times(1.03), 3.0, Decision.SLOWER, id="the limit itself"),
+        pytest.param(times(1, 40), times(1.05, 40), 3.0, Decision.CANNOT_TELL, id="slower than the limit alone"),
+        pytest.param(times(1, 40), times(1.05, 40), 20.0, Decision.PASSED, id="a limit beyond the noise"),
+        pytest.param(STEADY, times(1.001), 3.0, Decision.PASSED, id="the same"),
+        pytest.param(STEADY, times(0.9), 3.0, Decision.FASTER, id="faster"),
+        pytest.param(times(1, 40), times(0.99, 40), 3.0, Decision.CANNOT_TELL, id="noise around nothing"),
+    ],
+)
+def test_decisions(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], limit: float, expected: Decision
+) -> None:
+    (case,) = gated(a, b, limit=limit).cases
+    assert case.decision is expected
+    assert (case.processes_needed is not None) == (expected is Decision.CANNOT_TELL)
+
+
+def test_a_flaky_pair_does_not_fail_it_and_a_slower_one_does() -> None:
+    """Times drawn: 40 comparisons of eight cases with processes 2% apart, and the same with one case 5% slower in
+    processes .2% apart."""
+    rng = np.random.default_rng(13)
+    alarms = found = 0
+    for _ in range(40):
+        flaky = np.exp(rng.normal(0, 0.02, (2, 5, 8)))
+        alarms += bool(gated(*flaky.tolist()).of(Decision.SLOWER))
+        steady = np.exp(rng.normal(0, 0.002, (2, 5, 8)))
+        steady[1, :, 3] *= 1.05
+        found += [case.case for case in gated(*steady.tolist()).of(Decision.SLOWER)] == ["case3"]
+    assert alarms <= 2
+    assert found == 40
+
+
+def test_the_gravest_stand_first_and_strict_fails_doubts() -> None:
+    a = [(100.0 + noise, 100 + noise, 100 + 20 * noise) for noise in (-0.2, -0.1, 0, 0.1, 0.2)]
+    b = [(one * 1.05, two * 1.2, three * 1.01) for one, two, three in reversed(a)]
+    others = [GatedCase("old", Decision.GONE), GatedCase("more", Decision.NEW), GatedCase("bad", Decision.FAILED)]
+    found = gate(MAIN, comparison(a, b), max_slowdown_pct=3.0, strict=True, others=others)
+    assert [case.case for case in found.cases] == ["bad", "case1", "case0", "old", "case2", "more"]
+    assert {case.decision for case in found.of(*found.failing)} == set(list(Decision)[:4])
+    assert set(gate(MAIN, comparison(a, b), max_slowdown_pct=3.0, strict=False).failing) == set(list(Decision)[:2])
