@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "baseline capture collect comm env expected hotspots import jit kernels pack parse profile report roofline "
-        "runs show stalls study timeline top verdict verify"
+        "baseline capture collect comm compare env expected hotspots import jit kernels pack parse profile report "
+        "roofline runs show stalls study timeline top verdict verify"
     )
 
 
@@ -39,13 +39,21 @@ def test_every_command_has_help_and_ends_with_an_example(name: str, fiprof: Fipr
     assert "Example: fiprof" in done.stdout.strip().splitlines()[-1] or "Example: fiprof" in done.stdout[-300:]
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("capture", "env", "import", "kernels")])
+@pytest.mark.parametrize(
+    "name", [name for name in COMMANDS if name not in ("capture", "compare", "env", "import", "kernels")]
+)
 def test_the_examples_run(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     copied("all", tmp_path / "artifacts")
     done = fiprof(*shlex.split(epilog(name).removeprefix("Example: fiprof ")))
     assert done.returncode == 0, done.stderr
     # The recorded run is packed already.
     assert done.stdout or name == "pack"
+
+
+def test_the_example_of_compare(fiprof: Fiprof, tmp_path: Path) -> None:
+    copied("decode", tmp_path / "artifacts")
+    done = fiprof(*shlex.split(epilog("compare").removeprefix("Example: fiprof ")))
+    assert done.stdout.startswith("decode batch=32: B took 70.24 µs instead of 92.78 µs")
 
 
 def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:

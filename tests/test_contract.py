@@ -28,6 +28,8 @@ def read_all() -> Outputs:
     }
     for by in ("collective", "rank", "cause"):
         found["comm", by] = invoke("comm", str(two_ranks().path), "--by", by, "--format", "json")
+    sides = [f"{parsed('decode').path}:tensor_cores={value}" for value in ("false", "true")]
+    found["compare", ""] = invoke("compare", *sides, "--format", "json")
     archive = str(session_folder())
     others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
     kept = {

@@ -168,6 +168,23 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("remarks", "", "What limits the comparison: id and its numbers. Not compared: the figures, what for, and why."),
     ("source", "", "Who states the figures."),
     ("source_gpu", "", "The GPU that they are of."),
+    # Compare
+    ("level", "", "What the row is about: case, outside_kernels, kernel, verdict, factor, counter, stall or hot_code."),
+    (
+        "match",
+        "",
+        "How the kernel was found on the other side: same, renamed (other template arguments), replaced, new or gone.",
+    ),
+    (
+        "item",
+        "",
+        "What a and b are: key of a quantity, kind of a factor, a stall reason, or a place in the code.",
+    ),
+    ("a", "", "On side A, in the row's unit; null where it was not measured."),
+    ("b", "", "On side B."),
+    ("change", "", "b - a."),
+    ("accounts_us", "µs", "How much longer side B takes for it; negative where it takes less."),
+    ("by", "", "Whose time that is a part of: plain, nsys or ncu."),
     # Timeline
     ("executions", "", "Executions under nsys."),
     ("start_us", "µs", "The first one's start, since the trace began."),

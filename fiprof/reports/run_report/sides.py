@@ -98,13 +98,13 @@ def _marked(cells: Sequence[Cell], place: int, first: Sequence[int]) -> Cell:
     numbers = list(zip(numbers_of(cell), numbers_of(base), strict=False))
     if not numbers:
         return cell if str(cell) == str(base) else phrase("sides.other", cell=cell)
-    changes = [change for pair in numbers if (change := _change(*pair))]
+    changes = [found for pair in numbers if (found := change(*pair))]
     if isinstance(cell, TracedNumber) and changes:
         return phrase("sides.differs", cell=cell, change=changes[0])
     return phrase("sides.other", cell=cell) if changes else cell
 
 
-def _change(number: TracedNumber, base: TracedNumber) -> str:
+def change(number: TracedNumber, base: TracedNumber) -> str:
     """How much a number differs: in points of a percentage, in percent of others; empty where that is negligible."""
     share = number.spec.endswith("%")
     if share or number.unit == "%":

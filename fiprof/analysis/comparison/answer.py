@@ -1,0 +1,126 @@
+"""The short answer of a comparison: what accounts for most of a change, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from enum import StrEnum
+
+from fiprof.analysis.comparison.conditions import Of
+from fiprof.analysis.comparison.factors import Factor, FactorKind
+from fiprof.analysis.comparison.kernels import KernelChange
+from fiprof.analysis.comparison.pairing import Match
+from fiprof.analysis.comparison.runs import CaseChange, RunComparison
+from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT
+from fiprof.analysis.verdict.model import named
+from fiprof.model.finding import Finding, Value
+from fiprof.text import short_kernel
+
+LEADS = 0.1
+"""Share of a change, from which a part of it is worth a word."""
+
+
+class Change(StrEnum):
+    """How the time of a case changed."""
+
+    SAME_NUMBERS = "same_numbers"
+    LONGER = "longer"
+    SHORTER = "shorter"
+    UNKNOWN = "unknown"
+    """No tool timed it on both sides."""
+
+
+class Why(StrEnum):
+    """What accounts for most of a change."""
+
+    SAME = "same"
+    """The same kernel, for the reason in ``factor``, where one is known."""
+    RENAMED = "renamed"
+    REPLACED = "replaced"
+    NEW = "new"
+    GONE = "gone"
+    OUTSIDE = "outside"
+    """The time between the kernels, before and after."""
+    VERDICT = "verdict"
+    """What binds it, where that changed."""
+
+
+class FactorChange(StrEnum):
+    """A factor that accounts for most of what a launch changed by."""
+
+    MORE_INSTRUCTIONS = "more_instructions"
+    FEWER_INSTRUCTIONS = "fewer_instructions"
+    STALL = "stall"
+    WARPS = "warps"
+    ACTIVE = "active"
+    CLOCK = "clock"
+
+
+class Sure(StrEnum):
+    """How sure a comparison is."""
+
+    SAME_RUN = "same_run"
+    ONE_PROCESS = "one_process"
+    """One process a side: noise and change cannot be told apart."""
+    ONE_PROCESS_TWO_BOARDS = "one_process_two_boards"
+
+
+def change_of(case: CaseChange) -> Finding:
+    """How its time changed, with the times."""
+    time = case.time
+    if time is None or time.a is None or time.b is None or time.change is None:
+        return Finding(Change.UNKNOWN, {"case": case.label})
+    kind = Change.LONGER if time.change > 0 else Change.SHORTER if time.change < 0 else Change.SAME_NUMBERS
+    pct = math.nan if time.share is None else 100 * time.share
+    by = time.quantity.key
+    return Finding(kind, {"case": case.label, "a": time.a, "b": time.b, "change_us": time.change, "pct": pct, "by": by})
+
+
+def reasons(case: CaseChange) -> Iterator[Finding]:
+    """What accounts for most of the change, the most of it first: at most one part of the case."""
+    time = case.time
+    if time is None or not time.change:
+        return
+    outside = case.outside_us or 0.0
+    for kernel in case.kernels[:1]:
+        if kernel.us * time.change > 0 and abs(kernel.us) >= max(abs(outside), LEADS * abs(time.change)):
+            values: dict[str, Value] = {"kernel": short_kernel(kernel.shown.kernel), "us": kernel.us}
+            if kernel.match is Match.REPLACED and kernel.a:
+                values["before"] = short_kernel(kernel.a.kernel)
+            yield Finding(Why(kernel.match), values)
+            yield from launch_reasons(kernel)
+            return
+    if outside * time.change > 0 and abs(outside) >= LEADS * abs(time.change):
+        yield Finding(Why.OUTSIDE, {"us": outside})
+
+
+def launch_reasons(kernel: KernelChange) -> Iterator[Finding]:
+    """Why the launch that stands for a kernel takes longer or shorter: its largest factor in that direction, and what
+    binds it where that changed."""
+    launch_us = kernel.launch_us or 0.0
+    # Of another sign than the kernel's change the counters explain something else.
+    if launch_us * kernel.us > 0:
+        found = next((each for each in kernel.factors if each.us * launch_us > 0), None)
+        if found and found.kind is not FactorKind.REST:
+            yield _factor(found)
+    a, b = (each and named(each.verdict.kind, each.verdict.part) for each in kernel.evidence)
+    if a and b and a != b:
+        yield Finding(Why.VERDICT, {"a": a, "b": b})
+
+
+def _factor(factor: Factor) -> Finding:
+    assert factor.a is not None and factor.b is not None
+    values: dict[str, Value] = {"a": factor.a, "b": factor.b, "us": factor.us}
+    if factor.kind is FactorKind.INSTRUCTIONS:
+        kind = FactorChange.MORE_INSTRUCTIONS if factor.us > 0 else FactorChange.FEWER_INSTRUCTIONS
+        return Finding(kind, {**values, "pct": 100 * abs(factor.b / factor.a - 1)})
+    return Finding(FactorChange(factor.kind), {**values, "reason": factor.reason})
+
+
+def sure(found: RunComparison) -> Finding:
+    """How sure the differences are."""
+    if found.same_run:
+        return Finding(Sure.SAME_RUN)
+    boards = any(each.of is Of.BOARD for each in found.conditions)
+    kind = Sure.ONE_PROCESS_TWO_BOARDS if boards else Sure.ONE_PROCESS
+    return Finding(kind, {"processes_pct": PROCESSES_DRIFT.value, "boards_pct": BOARDS_DIFFER.value})

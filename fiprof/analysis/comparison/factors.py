@@ -1,0 +1,125 @@
+"""Why a launch takes another time than its counterpart: an exact split of the difference into what its time is made of.
+
+A launch's time is a product: instructions of a scheduler, times cycles between two of them, over the share of the
+launch in which multiprocessors work, over the clock. The cycles between two instructions are the cycles that a warp
+takes for one, a sum over stall reasons, over the warps of a scheduler. The difference of two products is split by the
+logarithmic mean (LMDI-I; Ang, Energy Policy 33, 2005): the parts sum to the difference, whatever its size, and those of
+B against A are those of A against B with the other sign.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fiprof.model.expressions import Expression, Metric
+from fiprof.model.quantities import DURATION
+from fiprof.model.rates import SM_CYCLES
+from fiprof.model.run import Launch, Run, StallReason
+
+SCHEDULERS = 4
+"""Of a multiprocessor, since compute capability 7.0."""
+
+
+class FactorKind(StrEnum):
+    """What a launch's time is made of."""
+
+    INSTRUCTIONS = "instructions"
+    """Of a scheduler: more of them take more time."""
+    STALL = "stall"
+    """Cycles that a warp spends in a stall reason for each instruction."""
+    WARPS = "warps"
+    """Of a scheduler, while it has any: the more, the more of their cycles overlap."""
+    ACTIVE = "active"
+    """Share of the launch in which the average multiprocessor has a warp."""
+    CLOCK = "clock"
+    """Of the multiprocessors."""
+    REST = "rest"
+    """What the counters, each of another replay, do not add up to."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A part of the difference between two launches under ncu."""
+
+    kind: FactorKind
+    reason: str | None
+    """Of a stall."""
+    a: float | None
+    b: float | None
+    """Instructions or warps of a scheduler, cycles an instruction, a share 0 to 1, GHz; None of the rest."""
+    us: float
+    """How much longer the launch takes for it; negative where it takes less."""
+
+
+_ISSUED = Metric("issue_active_pct") / 100 * Metric("sm_active_cycles")
+_INSTRUCTIONS: Expression = Metric("instructions") / Metric("multiprocessors") / SCHEDULERS
+_GHZ = SM_CYCLES / Metric("duration_ns")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A launch's time as a product; cycles, warps and instructions are a scheduler's."""
+
+    us: float
+    instructions: float
+    cycles: Mapping[str, float]
+    """Stall reason -> cycles of a warp for each instruction."""
+    warps: float
+    active: float
+    ghz: float
+
+    @property
+    def latency(self) -> float:
+        return sum(self.cycles.values())
+
+    @property
+    def log_rest(self) -> float:
+        """Logarithm of the time over the product."""
+        return math.log(self.us * 1e3 * self.ghz * self.active * self.warps / self.instructions / self.latency)
+
+
+def _parts(launch: Launch, reasons: Sequence[StallReason]) -> _Parts | None:
+    """None where a counter that it needs was not collected, or a launch had no work."""
+    us, ghz, instructions = DURATION.of(launch), _GHZ.value(launch), _INSTRUCTIONS.value(launch)
+    active = (Metric("sm_active_cycles") / SM_CYCLES).value(launch)
+    warps = Metric("active_warps_per_scheduler").value(launch)
+    cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
+    # Without the count: those that were issued, which replays of an instruction may make a few more.
+    found = us, instructions or _ISSUED.value(launch), cycles, warps, active, ghz
+    return _Parts(*found) if all(found) else None  # type: ignore[arg-type]
+
+
+def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> tuple[Factor, ...]:
+    """What makes launch b take another time than launch a, the most of it first; empty without the counters.
+
+    The parts sum to the difference of their durations.
+    """
+    before, after = (_parts(launch, run.stall_reasons.get(launch.launch, ())) for run, launch in (a, b))
+    if before is None or after is None:
+        return ()
+    time = log_mean(before.us, after.us)
+    per_cycle = time / log_mean(before.latency, after.latency)
+
+    def part(kind: FactorKind, x: float, y: float, *, divides: bool = True) -> Factor:
+        return Factor(kind, None, x, y, time * math.log(x / y if divides else y / x))
+
+    found = [
+        part(FactorKind.INSTRUCTIONS, before.instructions, after.instructions, divides=False),
+        part(FactorKind.WARPS, before.warps, after.warps),
+        part(FactorKind.ACTIVE, before.active, after.active),
+        part(FactorKind.CLOCK, before.ghz, after.ghz),
+        Factor(FactorKind.REST, None, None, None, time * (after.log_rest - before.log_rest)),
+    ]
+    for reason in {**before.cycles, **after.cycles}:
+        x, y = before.cycles.get(reason, 0.0), after.cycles.get(reason, 0.0)
+        found.append(Factor(FactorKind.STALL, reason, x, y, per_cycle * (y - x)))
+    return tuple(sorted(found, key=lambda each: (-abs(each.us), each.kind, each.reason or "")))
+
+
+def log_mean(x: float, y: float) -> float:
+    """The logarithmic mean of two positive numbers: (x - y) / ln(x / y), and x where they are equal."""
+    # Near 1 the quotient loses its digits; there the arithmetic mean is as good (its error is of second order).
+    return (x + y) / 2 if abs(x - y) <= 1e-6 * x else (x - y) / math.log(x / y)
