@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,6 +57,15 @@ def test_kernels_by_rank_and_range() -> None:
     alone = rows("top", run, "--kernel", "AllReduce", "--rank", "1")
     assert [(row["rank"], row["range"], row["count"], round(row["share"], 3)) for row in alone] == [(1, None, 31, 1.0)]
     assert {row["rank"] for row in rows("top", run, "--table", "idle")} == {0, 1}
+
+
+def test_a_report_is_of_a_program(tmp_path: Path) -> None:
+    for program, title in (
+        ("vectors", "# vectors 50 on NVIDIA H200: polynomial, reduce and add"),
+        ("ranks", "# ranks.py 30 on NVIDIA H200: nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
+    ):
+        assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
+        assert (tmp_path / "report.md").read_text().splitlines()[0] == title
 
 
 def test_two_traces_on_one_clock() -> None:

@@ -17,7 +17,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.notebook import VEGALITE, OpenedRun
-from fiprof.reports.pages import charts, charts_scaling, charts_time, charts_timeline, colours, plot
+from fiprof.reports.pages import charts, charts_ranks, charts_scaling, charts_time, charts_timeline, colours, plot
 from fiprof.text import cell_width
 from tests import pages
 from tests.pages import drawn
@@ -204,6 +204,8 @@ def test_a_stall_reason_and_a_kernel_family_have_colours_of_their_own() -> None:
     assert len({*families, *colours.UNITS.values()}) == len(families) + len(colours.UNITS)
     assert colours.kernel("BatchPrefillWithPagedKVCacheKernel")[0] == "prefill"
     assert colours.kernel("FusedAddRMSNormKernel") == colours.kernel("RMSNormKernel")
+    nccl = colours.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
+    assert nccl == ("communication", charts_ranks.PALETTE["communicates"])
     assert colours.kernel("my_kernel") == ("my_kernel", colours.kernel("my_kernel")[1])
 
 

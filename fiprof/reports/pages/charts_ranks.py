@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FINER = 4
 """Pieces of a rank's time in the picture for one in the text."""
-PALETTE = {"computes": colours.COLOURS[8], "communicates": colours.COLOURS[0], "waits": colours.COLOURS[9]}
+PALETTE = {"computes": colours.COLOURS[8], "communicates": colours.COMMUNICATION, "waits": colours.COLOURS[9]}
 
 
 def ranks_chart(run: Run) -> Chart | None:

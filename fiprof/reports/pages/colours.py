@@ -12,6 +12,8 @@ import re
 import zlib
 from collections.abc import Sequence
 
+from fiprof.model.collectives import COLLECTIVE
+
 COLOURS = (
     "#2994ff", "#a54a1d", "#999900", "#9841aa", "#2a6f63", "#ff3d9e", "#c48464", "#5d3dff",
     "#009933", "#ff5500", "#0099cc", "#bb3355", "#777744", "#aa00cc", "#4455dd", "#885588",
@@ -41,7 +43,9 @@ STALLS = {
 }
 """Of ncu's stall reasons; any other is grey."""
 
+COMMUNICATION = "#aa00cc"
 FAMILIES = (
+    ("communication", COLLECTIVE.pattern, COMMUNICATION),
     ("prefill", "prefill", "#a54a1d"),
     ("decode", "decode", "#2994ff"),
     ("merge", "merge", "#0099cc"),
@@ -55,7 +59,7 @@ FAMILIES = (
 """Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
 OPTIONS = ("#ff5500", "#999900", "#9841aa", "#ff3d9e", "#009933", "#c48464")
 """Of the ways to do something, on the blue cells of a heat map."""
-_OTHERS = ("#aa00cc", "#4455dd", "#bb3355", "#c48464", "#999900")
+_OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
 """Of kernels without a family."""
 
 UNITS = {

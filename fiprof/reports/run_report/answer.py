@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
@@ -40,12 +41,26 @@ USES: dict[str, Part | Kind] = {
 
 
 def title(runs: Sequence[Run], kernels: Sequence[KernelEntries]) -> str:
-    """``FlashInfer prefill, decode and RoPE on NVIDIA H200``: of what is known of the runs."""
-    what = _workloads(runs) or _named([short_kernel(each.kernel) for each in kernels])
+    """``FlashInfer prefill, decode and RoPE on NVIDIA H200``: of what is known of the runs.
+
+    Of a program, or of imported files, what it was and then the kernels.
+    """
+    named = _named([short_kernel(each.kernel) for each in kernels])
+    programs = _named(list(dict.fromkeys(filter(None, map(_program, runs)))))
+    what = _workloads(runs) or programs or named
     gpus = dict.fromkeys(str(gpu) for run in runs if (gpu := run.environment("gpu", "name")))
     what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
     said = phrase("title.on", what=what, gpu=escape_control(" and ".join(gpus))) if gpus else what
-    return phrase("title.runs", count=len(runs), what=said) if len(runs) > 1 else said
+    said = phrase("title.runs", count=len(runs), what=said) if len(runs) > 1 else said
+    return phrase("title.kernels", what=said, kernels=named) if what == programs and named else said
+
+
+def _program(run: Run) -> str:
+    """The command in short, from the program's file on; of an imported run its first file."""
+    command, files = (run.environment("program", each) or () for each in ("command", "files"))
+    words = [str(word) for word in command] or [file.source for file in run.manifest.imported[:1]]
+    first = next((place for place, word in enumerate(words) if word in files), 0)
+    return short_kernel(" ".join([PurePath(words[first]).name, *words[first + 1 :]])) if words else ""
 
 
 def _workloads(runs: Sequence[Run]) -> str:
