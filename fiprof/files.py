@@ -7,6 +7,7 @@ with the process however that ends: what nobody holds is removed by the next fip
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -24,6 +25,9 @@ ANOTHER_ARCHIVE = f"choose another archive with --artifacts DIR or {ARCHIVE_VARI
 FOLDER_SUFFIX = ".d"
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 FULL = (errno.ENOSPC, errno.EDQUOT)
+AT_FDCWD = -100
+RENAME_EXCHANGE = 2
+"""linux/fs.h, for renameat2(2)."""
 
 
 @contextlib.contextmanager
@@ -62,6 +66,14 @@ def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
             yield inside
         finally:
             shutil.rmtree(inside, ignore_errors=True)
+
+
+def exchange(new: Path, old: Path) -> None:
+    """Let two folders change places: in one step, where the file system can. Raises OSError."""
+    names = (os.fsencode(new), os.fsencode(old))
+    if ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
+        os.rename(old, new.with_name("before"))
+        os.rename(new, old)
 
 
 def cache_folder() -> Path:

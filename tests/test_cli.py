@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "baseline capture collect comm compare env expected hotspots import jit kernels pack parse profile report "
-        "roofline runs show stalls study timeline top verdict verify"
+        "baseline capture collect comm compare env expected export hotspots import jit kernels pack parse profile "
+        "report roofline runs show stalls study timeline top verdict verify"
     )
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import json
 import os
 import shutil
+import sqlite3
+import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from fiprof.model import packing
 from fiprof.model.manifest import read_manifest
+from fiprof.model.run import Run
 from fiprof.orchestrator.verify import verify
 from tests.recorded_runs import invoke, profiled
 
@@ -95,3 +102,44 @@ def test_verify_of_an_archive(run: Path, tmp_path: Path) -> None:
         [run.name, "false"],
     ]
     assert [each.intact for each in map(verify, sorted((tmp_path / "artifacts").iterdir()))] == [True, False]
+
+
+# Exports
+
+
+def kernels_of(out: Path) -> list[str]:
+    """The kernels' names of an export, whatever its format."""
+    if out.suffix == ".json":
+        return [row["kernel"] for row in json.loads(out.read_bytes())["tables"]["kernels"]]
+    if out.suffix == ".sqlite":
+        with closing(sqlite3.connect(out)) as database:
+            assert json.loads(database.execute("SELECT json FROM run").fetchone()[0])["name"]
+            return [name for (name,) in database.execute("SELECT kernel FROM kernels ORDER BY start_ns")]
+    if out.suffix == ".zip":
+        with zipfile.ZipFile(out) as bundle, bundle.open(f"{out.stem}/tables/kernels.parquet") as file:
+            names: list[str] = pq.read_table(io.BytesIO(file.read()))["kernel"].to_pylist()
+            return names
+    if (out / "kernels.csv").exists():
+        with (out / "kernels.csv").open() as text:
+            return [row["kernel"] for row in csv.DictReader(text)]
+    found: list[str] = pq.read_table(out / "kernels.parquet")["kernel"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("target", ["parquet", "csv", "json", "sqlite", "zip"])
+@pytest.mark.fault("an export where something lies already", "it is left; --force replaces an earlier export alone")
+def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("export", str(run), "--to", target)
+    status, printed = invoke(*words)
+    out = tmp_path / printed.strip()
+    expected = Run(run).frame("kernels")["kernel"].tolist()
+    assert (status, kernels_of(out), len(expected)) == (0, expected, 4019)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/text").write_text("mine")
+    before = out.stat()
+    assert invoke(*words)[0] == 2 and out.stat() == before
+    assert invoke(*words, "--force")[0] == 0 and out.stat() != before
+    assert invoke(*words, "--force", "--out", "mine")[0] == 1
+    assert (tmp_path / "mine/text").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["artifacts", "mine", out.name])

@@ -104,6 +104,7 @@ SCENARIOS = {
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
+    "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
     "pack": Scenario(("pack", "run", "--small"), ("show", "run"), plain),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }

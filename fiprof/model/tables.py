@@ -116,8 +116,10 @@ class Reader:
             found = self._file.schema_arrow
         if problem := _misfit(name, found):
             raise self._damaged(problem)
-        self._names: list[str] = found.names
-        self.columns = frozenset(self._names)
+        self.schema = found
+        self.names: list[str] = found.names
+        """Of the columns, in their order."""
+        self.columns = frozenset(self.names)
         self._read: dict[str, pa.ChunkedArray] = {}
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
@@ -127,7 +129,7 @@ class Reader:
         """
         import pyarrow as pa
 
-        wanted = list(columns) if columns is not None else self._names
+        wanted = list(columns) if columns is not None else self.names
         with self._errors():
             if new := [name for name in wanted if name not in self._read]:
                 there = self._file.read(columns=[name for name in new if name in self.columns])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import dataclasses
 import itertools
 import os
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import file_errors, scratch
+from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import read_manifest
@@ -33,10 +32,6 @@ READABLE: tuple[Page, ...] = ("raw", "details")
 """Pages of ncu that can be read by themselves."""
 PARSED = (".sqlite", ".csv", ".ncu-rep")
 NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
-
-AT_FDCWD = -100
-RENAME_EXCHANGE = 2
-"""linux/fs.h, for renameat2(2)."""
 
 
 @dataclass(frozen=True)
@@ -282,7 +277,7 @@ def _new_tables(folder: Path) -> Iterator[Path]:
             out.mkdir()
         yield out
         with file_errors(there):
-            _exchange(out, confined.make_folder(folder, TABLES))
+            exchange(out, confined.make_folder(folder, TABLES))
 
 
 def _keep_others(there: Path, out: Path) -> None:
@@ -291,11 +286,3 @@ def _keep_others(there: Path, out: Path) -> None:
         for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
             if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
                 shutil.copy2(entry.path, out)
-
-
-def _exchange(new: Path, old: Path) -> None:
-    """Let two folders change places: in one step, where the file system can."""
-    names = (os.fsencode(new), os.fsencode(old))
-    if ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
-        os.rename(old, new.with_name("before"))
-        os.rename(new, old)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fiprof import confined
 from fiprof.files import atomic_write, file_errors, write_whole
-from fiprof.model import packing, redaction
+from fiprof.model import packing, redaction, tables
 from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
-from fiprof.text import csv_cell
+from fiprof.reports.export import write_csv
 
 if TYPE_CHECKING:
     from fiprof.reports.pages.page import Page
@@ -87,9 +87,11 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
             with confined.open_file(run.path, name) as file:
                 _add(bundle, file, f"{folder}/{name}")
     for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
-        with confined.open_file(run.path, f"tables/{table}.parquet") as file:
+        reader = tables.Reader(run.tables_path, table)
+        with confined.open_file(reader.path.parent, reader.path.name) as file:
             _add(bundle, file, f"{folder}/tables/{table}.parquet", zipfile.ZIP_STORED)
-        bundle.writestr(f"{folder}/tables/{table}.csv", _csv(run, table))
+        with bundle.open(f"{folder}/tables/{table}.csv", "w", force_zip64=True) as out:
+            write_csv(reader, out)
     private = []
     for report in RAW_REPORTS:
         if packing.exists(run.path, report):
@@ -111,30 +113,6 @@ def _add(bundle: zipfile.ZipFile, file: BinaryIO, name: str, compression: int = 
     info.external_attr = 0o600 << 16
     with bundle.open(info, "w", force_zip64=True) as out:
         shutil.copyfileobj(file, out, COPY_BYTES)
-
-
-def _csv(run: Run, table: str) -> bytes:
-    import io
-
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.types
-
-    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Texts as a spreadsheet shows them; CSV has no dictionaries."""
-        if pa.types.is_dictionary(column.type):
-            return pa.chunked_array(
-                [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks], pa.string()
-            )
-        return pa.chunked_array(map(texts, column.chunks), pa.string()) if pa.types.is_string(column.type) else column
-
-    def texts(found: pa.Array) -> pa.Array:
-        return pa.array([None if text is None else csv_cell(text) for text in found.to_pylist()], pa.string())
-
-    out = io.BytesIO()
-    rows = run.table(table)
-    pyarrow.csv.write_csv(pa.table({name: plain(rows[name]) for name in rows.column_names}), out)
-    return out.getvalue()
 
 
 def _numbers(made: Page) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, archive_option, open_run
+from fiprof.cli.options import Command, archive_option, open_run, workload_defaults
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     with working("report"):
-        made = report(opened, defaults=_defaults())
+        made = report(opened, defaults=workload_defaults())
     for text in warnings(made):
         output.message(f"warning: {text}")
     with working("pages"):
@@ -77,14 +77,3 @@ def command(
         written.append(write_bundle(made, opened, bundle, suffixes, with_private=with_private))
     for path in written:
         output.data(str(path))
-
-
-def _defaults() -> dict[str, dict[str, Any]]:
-    """Workload -> parameter -> its default."""
-    from fiprof.workloads.base import parameters
-    from fiprof.workloads.registry import builtin
-
-    return {
-        name: {parameter.name: parameter.default for parameter in parameters(workload)}
-        for name, workload in builtin().items()
-    }
