@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 
 from fiprof.analysis.comparison.statistics import Outcome, differences
-from fiprof.orchestrator.compare.schedule import schedule
 
 RESULTS = Path(__file__).parents[1] / "artifacts/recorded/study-flashinfer-quick/results"
 SLOWER = (0.0, 0.01, 0.02, 0.05, 0.20)
@@ -29,6 +28,10 @@ CASES = 8
 SHORT_US = 30.0
 
 Numbers = np.ndarray
+
+
+def schedule(processes: int) -> str:
+    return ("ABBA" * processes)[: 2 * processes]
 
 
 @dataclass(frozen=True)

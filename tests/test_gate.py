@@ -128,7 +128,7 @@ def comparison(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Me
     """Of cases ``case0``, ``case1``, …: times of each process."""
     names = [(f"case{index}", f"case{index}") for index in range(len(a[0]))]
     sides = Side(f"git:{COMMIT}", COMMIT), Side("here")
-    return MeasuredComparison(*sides, compared(names, a, b), "ABBAABBAAB", 6, 20, 0, True)
+    return MeasuredComparison(*sides, compared(names, a, b), "ABBAABBAAB", 6, 0, True)
 
 
 def gated(

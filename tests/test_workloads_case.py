@@ -180,4 +180,4 @@ def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fipr
     (tmp_path / "mine.py").write_text(MINE.format(name="seed") + "\n    def cost(self):\n        return None\n")
     done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
     assert done.returncode == 1
-    assert done.stderr.startswith("fiprof: a workload's parameter has the name of collect's own option --seed")
+    assert done.stderr.startswith("fiprof: a workload's parameter has the name of the command's own option --seed")

@@ -20,8 +20,8 @@ RAW_FOLDERS = ("nsys", "ncu")
 """What the tools wrote."""
 COMPARISON = "result.json"
 """Of a run folder in which two sides were measured beside each other."""
-MEASUREMENTS = "measurements.jsonl"
-"""Each round of each of its processes."""
+MEASUREMENTS = "measurements"
+"""Folder of what its processes measured: ``A1.jsonl``, ``B1.jsonl``, …"""
 STUDY_FILE = "study.json"
 """The manifest of a study, in its folder."""
 

@@ -22,6 +22,7 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 Status = Literal["complete", "failed", "interrupted"]
 Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
+RunKind = Literal["run", "comparison"]
 FileKind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-raw", "ncu-details", "ncu-source"]
 
 
@@ -154,6 +155,8 @@ class Manifest:
     """Raw files that are gone; the tables made of them stay, and cannot be made again."""
     fiprof: str = ""
     """Version of fiprof that wrote the manifest."""
+    kind: RunKind = "run"
+    """comparison: two sides were measured beside each other, see ``result.json``; there are no tables."""
     schema_version: int = SCHEMA_VERSION
 
     @property

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_t
 T = TypeVar("T")
 
 ToolName = Literal["nsys", "ncu"]
-Declaring: TypeAlias = "Settings | ProfileSettings"
+Declaring: TypeAlias = "Settings | ProfileSettings | CompareSettings"
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,11 @@ class CollectSettings(Settings):
     )
 
 
-def _changed(name: str, default: T) -> T:
-    """A setting of :class:`Settings` with another default."""
-    field: T = dataclasses.field(default=default, metadata=Settings.__dataclass_fields__[name].metadata)
+def _changed(name: str, default: T, help: str = "", **declared: Any) -> T:
+    """A setting of :class:`CollectSettings` with another default; help, declared: where they are other too."""
+    before: Declared = CollectSettings.__dataclass_fields__[name].metadata["declared"]
+    about = dataclasses.replace(before, help=help or before.help, **declared)
+    field: T = dataclasses.field(default=default, metadata={"declared": about})
     return field
 
 
@@ -246,6 +248,22 @@ class StudySettings(Settings):
         """Name -> value of what the measurements depend on: with others, cases do not belong to one study."""
         declared = settings_of(type(self))
         return {each.name: getattr(self, each.name) for each in declared if each.declared.measuring}
+
+
+@dataclass(frozen=True)
+class CompareSettings:
+    """How ``fiprof compare --measure`` measures; no tool is involved."""
+
+    processes: int = declare(5, "Processes a side; more tell smaller differences.", low=5, title="processes a side")
+    rounds: int = declare(6, "Rounds that each process measures.", low=1, title="rounds")
+    iterations: int = _changed("iterations", 20, "Most launches of a case in a round.")
+    budget_ms: float = _changed("budget_ms", 20.0, "GPU time of a case in a round, for fewer launches.", option="")
+    warmup: int = _changed("warmup", 3, "Launches before them.")
+    seed: int = _changed("seed", 0)
+    check: bool = _changed("check", True, "Compare with the float32 reference, after the measuring.")
+    timeout_s: float = _changed("timeout_s", 1800.0, "Seconds that each process may take.")
+    gpu: int | None = _changed("gpu", None)
+    python: str = _changed("python", sys.executable)
 
 
 # What a declaration tells

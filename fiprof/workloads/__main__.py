@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 if not __package__:
@@ -28,6 +29,7 @@ if not __package__:
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.environment import describe
+from fiprof.workloads.rounds import RoundsRequest, follow
 from fiprof.workloads.runner import Record, RunnerRequest, run_cases
 
 
@@ -37,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.action == "env":
             print(json.dumps(describe()))
+        elif options.action == "rounds":
+            _rounds(options)
         else:
             _run(options)
     except FiprofError as error:
@@ -58,14 +62,37 @@ def _run(options: argparse.Namespace) -> None:
         keep_memory=options.keep_memory,
         keep_going=options.keep_going,
     )
-    with contextlib.ExitStack() as files:
-        out = files.enter_context(open(options.out, "w", encoding="utf-8")) if options.out else sys.stdout
+    with _results(options.out) as emit:
+        run_cases(request, emit, _say)
+
+
+def _rounds(options: argparse.Namespace) -> None:
+    request = RoundsRequest(
+        cases=tuple(parse_case(text) for text in options.case),
+        iterations=options.measure_iterations,
+        warmup=options.warmup,
+        seed=options.seed,
+        budget_ms=options.budget_ms,
+        imports_from=options.imports_from,
+    )
+    with open(options.orders, encoding="utf-8") as orders, _results(options.out) as emit:
+        follow(request, orders, emit, _say)
+
+
+@contextlib.contextmanager
+def _results(path: str | None) -> Iterator[Callable[[Record], None]]:
+    """What writes a record as a line of a file, or of stdout without one."""
+    with open(path, "w", encoding="utf-8") if path else contextlib.nullcontext(sys.stdout) as out:
 
         def emit(record: Record) -> None:
             out.write(json.dumps(record) + "\n")
             out.flush()
 
-        run_cases(request, emit, lambda step: print(f"fiprof: {step}", file=sys.stderr, flush=True))
+        yield emit
+
+
+def _say(step: str) -> None:
+    print(f"fiprof: {step}", file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,10 +102,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     actions = parser.add_subparsers(dest="action", required=True)
     run = actions.add_parser("run", help="run cases in this process")
-    run.add_argument("--case", action="append", required=True, help="name or name[key=value,…]; may be repeated")
-    run.add_argument("--measure-iterations", type=int, default=20, help="launches of each case (default 20)")
-    run.add_argument("--warmup", type=int, default=3, help="launches before them (default 3)")
-    run.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+    rounds = actions.add_parser("rounds", help="keep cases warm, and measure them when told")
+    for each in (run, rounds):
+        each.add_argument("--case", action="append", required=True, help="name or name[key=value,…]; may be repeated")
+        each.add_argument("--measure-iterations", type=int, default=20, help="launches of each case (default 20)")
+        each.add_argument("--warmup", type=int, default=3, help="launches before them (default 3)")
+        each.add_argument("--seed", type=int, default=0, help="of the random inputs (default 0)")
+        each.add_argument("--out", help="file for the results (default: standard output)")
+    rounds.add_argument("--budget-ms", type=float, default=20.0, help="GPU time of a case's launches in a round")
+    rounds.add_argument("--orders", required=True, help="FIFO with an order a line, see workloads/rounds.py")
     run.add_argument(
         "--rounds", type=int, default=1, help="turns of each case, those of the others between (default 1)"
     )
@@ -89,7 +121,6 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--give-memory-back", dest="keep_memory", action="store_false", help="between cases, as ncu's replay likes it"
     )
-    run.add_argument("--out", help="file for the results (default: standard output)")
     actions.add_parser("env", help="print what this interpreter and its GPU are, as JSON")
     return parser
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 DOMAIN = "fiprof"
 SETUP, WARMUP, MEASURE = "setup", "warmup", "measure"
+RANGES_VARIABLE = "FIPROF_RANGES"
+"""File that takes the times of the ranges of a program that is compared with another."""
 
 
 @functools.cache
@@ -26,8 +32,12 @@ class Range(contextlib.ContextDecorator):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._out = os.environ.get(RANGES_VARIABLE)
+        self._begun: list[float] = []
 
     def __enter__(self) -> Range:
+        if self._out:
+            self._begun.append(_gpu_done())
         if _library() is not None:
             _library().push_range(self._name, domain=DOMAIN)
         return self
@@ -35,6 +45,18 @@ class Range(contextlib.ContextDecorator):
     def __exit__(self, *_: object) -> None:
         if _library() is not None:
             _library().pop_range(domain=DOMAIN)
+        if self._out:
+            us = (_gpu_done() - self._begun.pop()) * 1e6
+            with open(self._out, "a", encoding="utf-8") as out:
+                out.write(json.dumps({"kind": "range", "name": self._name, "us": us}) + "\n")
+
+
+def _gpu_done() -> float:
+    """The time, s, once torch's GPU has nothing left to do."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 class Marks:

@@ -175,7 +175,7 @@ class _Session:
         try:
             work(case, lambda step: self.say(f"{step} {where}"))
         except Exception as error:
-            self.failed[case.id] = _one_line(error)
+            self.failed[case.id] = one_line(error)
             self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
             if not _cuda_works():
                 raise FiprofError(
@@ -383,7 +383,7 @@ def require_cuda() -> None:
         )
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: Exception) -> str:
     """The error's first meaningful line, with its kind, and a remedy for a full GPU."""
     text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     if type(error).__name__ == "OutOfMemoryError":

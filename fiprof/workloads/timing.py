@@ -29,11 +29,9 @@ def measure(launch: Callable[[], object], iterations: int, host_s: float) -> dic
     """
     import torch
 
-    record: dict[str, Any] = {"iterations": iterations, "gpu_us": _single_times(launch, iterations, host_s)}
-    typical_us = statistics.median(record["gpu_us"])
-    if typical_us < SHORT_US:
-        record["launches_per_time"] = group = math.ceil(GROUP_US / max(typical_us, 1.0))
-        record["gpu_us"] = [_group_time(launch, group, host_s) for _ in range(iterations)]
+    record: dict[str, Any] = {"iterations": iterations, "gpu_us": gpu_times(launch, iterations, host_s)}
+    if (group := group_of(statistics.median(record["gpu_us"]))) > 1:
+        record |= {"launches_per_time": group, "gpu_us": gpu_times(launch, iterations, host_s, group)}
 
     begin = time.perf_counter()
     for _ in range(iterations):
@@ -41,6 +39,18 @@ def measure(launch: Callable[[], object], iterations: int, host_s: float) -> dic
     torch.cuda.synchronize()
     record["wall_us"] = (time.perf_counter() - begin) / iterations * 1e6
     return record
+
+
+def group_of(typical_us: float) -> int:
+    """Launches of a kernel that are timed together, by the time of one."""
+    return math.ceil(GROUP_US / max(typical_us, 1.0)) if typical_us < SHORT_US else 1
+
+
+def gpu_times(launch: Callable[[], object], iterations: int, host_s: float, group: int = 1) -> list[float]:
+    """GPU time of a launch, µs, ``iterations`` times; each the mean of ``group`` launches. Arguments as above."""
+    if group == 1:
+        return _single_times(launch, iterations, host_s)
+    return [_group_time(launch, group, host_s) for _ in range(iterations)]
 
 
 def host_seconds(launch: Callable[[], object], warmup: int) -> float:

@@ -5,17 +5,25 @@ run FAKE_RUN where that has the case.
 FAKE_WORKLOAD names how it is to behave: ok, garbage, exit3, abort, hang, stubborn (hangs and ignores SIGINT and
 SIGTERM, with a child in a session of its own). FAKE_FAILS: text in the ids of cases that fail; FAKE_DIES: of
 cases that end the process; FAKE_HANGS: of cases that never end.
+
+Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
+rounds that this GPU had. FAKE_SLOWER: factor on them; FAKE_SLOW_CLOCK: ``B2 0``, the process and round that lack the
+clock; FAKE_UUID and FAKE_MHZ: of the GPU.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from fiprof.model.records import read_jsonl
 from fiprof.workloads.__main__ import _parser
@@ -28,6 +36,9 @@ def main() -> None:
     # What follows the interpreter is «…/workloads/__main__.py run …».
     options = _parser().parse_args(sys.argv[2:])
     behaviour = os.environ.get("FAKE_WORKLOAD", "ok")
+    if options.action == "rounds":
+        rounds(options)
+        return
     await_gate()
     if behaviour == "garbage":
         sys.stdout.buffer.write(b"\x00\xff\x1b[31m ==ERROR-ish== \xf0\x28\x8c\x28\n" * 100)
@@ -41,11 +52,7 @@ def main() -> None:
         hang(stubborn=behaviour == "stubborn")
     marks = Marks()
     fails, dies, hangs = (os.environ.get(f"FAKE_{name}") for name in ("FAILS", "DIES", "HANGS"))
-    recorded = {}
-    if "FAKE_RUN" in os.environ:
-        recorded = {
-            record.get("case"): record for record in read_jsonl(Path(os.environ["FAKE_RUN"]) / "baseline.jsonl")
-        }
+    by_case = {record.get("case"): record for record in recorded()}
     failed = 0
     with open(options.out, "w") as out:
         out.write(json.dumps({"kind": "environment", "packages": {"nvtx": "stand-in"}, "gpu": {}}) + "\n")
@@ -69,7 +76,7 @@ def main() -> None:
                 for i in range(options.measure_iterations):
                     with marks.range(f"iter {i}"):
                         pass
-            record = recorded.get(case.id) or {
+            record = by_case.get(case.id) or {
                 "kind": "case",
                 "case": case.id,
                 "gpu_us": [100.0] * options.measure_iterations,
@@ -79,6 +86,55 @@ def main() -> None:
     if failed and not (options.keep_going and failed < len(options.case)):
         print(f"fiprof: error: {failed} of {len(options.case)} cases failed", file=sys.stderr)
         sys.exit(1)
+
+
+def rounds(options: argparse.Namespace) -> None:
+    """Follows the orders of a comparison."""
+    name, env = Path(options.out).stem, os.environ
+    cases = [parse_case(text) for text in options.case]
+    times_us = {record["case"]: statistics.median(record["gpu_us"]) for record in recorded() if "gpu_us" in record}
+    lacks = env.get("FAKE_SLOW_CLOCK", "none 0").split()
+    process = random.Random(f"{name} {env.get('FAKE_SEED')}")
+    typical_us = [
+        times_us.get(case.id, 100.0) * float(env.get("FAKE_SLOWER", 1)) * process.gauss(1, 0.0005) for case in cases
+    ]
+    print(f"fiprof: setup 1/{len(cases)} {cases[0].id}", file=sys.stderr, flush=True)
+    with open(options.orders) as orders, open(options.out, "w") as out:
+
+        def emit(**record: object) -> None:
+            out.write(json.dumps(record) + "\n")
+            out.flush()
+
+        gpu = {"uuid": env.get("FAKE_UUID", "GPU-1")}
+        emit(kind="environment", packages={"python_executable": sys.argv[0]}, gpu=gpu)
+        emit(kind="done")
+        for line in orders:
+            order = json.loads(line)
+            if order["do"] == "clock":
+                emit(kind="clock", idle_mhz=float(env.get("FAKE_MHZ", 1980)))
+            if order["do"] == "plan":
+                for place in range(len(cases)):
+                    emit(kind="plan", case=place, iterations=3, launches_per_time=1)
+            for place in order.get("cases", ()):
+                if env.get("FAKE_DIES", "none") in cases[place].id:
+                    os.abort()
+                while env.get("FAKE_HANGS", "none") in cases[place].id:
+                    time.sleep(1)
+                emit(
+                    kind="round",
+                    round=order["round"],
+                    case=place,
+                    gpu_us=[typical_us[place] * process.gauss(1, 0.002) for _ in range(order["plan"][place][0])],
+                    launches_per_time=1,
+                    sm_clock_mhz=1980.0,
+                    clock_recovered=lacks != [name, str(order["round"])],
+                )
+            emit(kind="done")
+
+
+def recorded() -> list[dict[str, Any]]:
+    """What the runner said in the run FAKE_RUN; nothing without one."""
+    return read_jsonl(Path(os.environ["FAKE_RUN"]) / "baseline.jsonl") if "FAKE_RUN" in os.environ else []
 
 
 def hang(*, stubborn: bool) -> None:

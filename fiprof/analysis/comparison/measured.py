@@ -22,11 +22,8 @@ class Mismatch(StrEnum):
 
     GPU = "gpu"
     """The board, by its UUID: two of a kind differ by about 1%."""
-    DRIVER = "driver"
     CLOCKS = "clocks"
     """The multiprocessors' clock of the idle GPU."""
-    SETTINGS = "settings"
-    ITERATIONS = "iterations"
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,6 @@ class MeasuredComparison:
     further round turns it round."""
     rounds: int
     """Of each process; one of a program, which is not kept warm."""
-    iterations: int
-    """Launches timed in a round, of each case."""
     repeated_rounds: int
     """Rounds that were measured again, each by all processes, because the clock was not back in one."""
     kept_warm: bool
@@ -122,5 +117,5 @@ def read_comparison(folder: Path) -> MeasuredComparison:
         newest=SCHEMA_VERSION,
         makes="fiprof compare --measure A B makes one",
         damaged="is damaged or not fiprof's",
-        remedy="fiprof parse makes it again from measurements.jsonl",
+        remedy="restore it from a copy",
     )

@@ -14,6 +14,7 @@ from fiprof.cli.options import Command, archive_option, setting_option, split, s
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
+    from fiprof.model.settings import Setting
     from fiprof.orchestrator import process
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.request import CollectRequest
@@ -31,10 +32,15 @@ ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 class CollectCommand(Command):
     """The settings, and the parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
 
-    def group_of(self, parameter: click.Parameter) -> str:
+    @property
+    def measurement(self) -> tuple[Setting, ...]:
+        """The settings that are options."""
         from fiprof.model.settings import CollectSettings, settings_of
 
-        if parameter.name in {each.name for each in settings_of(CollectSettings)}:
+        return settings_of(CollectSettings)
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        if parameter.name in {each.name for each in self.measurement}:
             return "Measurement"
         if parameter in self.params or "--help" in parameter.opts:
             return "Options" if "--kernel" in parameter.opts else super().group_of(parameter)
@@ -49,16 +55,14 @@ class CollectCommand(Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from fiprof.model.settings import CollectSettings, settings_of
-
         own = super().get_params(ctx)
-        own += [setting_option(each) for each in settings_of(CollectSettings) if each.option]
+        own += [setting_option(each) for each in self.measurement if each.option]
         added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
         taken = {option for parameter in own for option in parameter.opts}
         for parameter in added:
             if clash := taken.intersection(parameter.opts):
                 raise FiprofError(
-                    f"a workload's parameter has the name of collect's own option {', '.join(clash)}",
+                    f"a workload's parameter has the name of the command's own option {', '.join(clash)}",
                     "give the field of its Params another name",
                 )
         return [*own, *added]

@@ -1,0 +1,283 @@
+"""A comparison: the processes of both sides are started, kept warm, measured in turns, and told apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from fiprof.analysis.comparison.measured import MeasuredComparison, Mismatch, Side, compared, refusals
+from fiprof.errors import FiprofError
+from fiprof.files import file_errors, scratch, write_whole
+from fiprof.model import redaction, versioned
+from fiprof.model.layout import COMPARISON, MEASUREMENTS
+from fiprof.model.records import read_jsonl
+from fiprof.model.settings import recorded
+from fiprof.orchestrator import collect, steps
+from fiprof.orchestrator.archive import Archive, Journal
+from fiprof.orchestrator.compare.commands import Commands
+from fiprof.orchestrator.compare.process import WarmProcess
+from fiprof.orchestrator.compare.request import CompareRequest
+from fiprof.orchestrator.compare.sides import check_out
+from fiprof.orchestrator.environment import run_environment
+from fiprof.orchestrator.gpu import gpu_state, visible_gpu
+from fiprof.orchestrator.locks import gpu_lock
+from fiprof.orchestrator.process import Command, Finished, Supervisor, end_orphans
+from fiprof.orchestrator.program import collect_facts, program_facts
+from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.session import Session
+from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.workloads.clock import SmClock
+from fiprof.workloads.runner import Record
+
+MOST_REPEATED = 3
+"""Rounds that are measured again because the clock was not back in one."""
+WALL = "wall"
+"""The case that is a program's own time, from its start to its end."""
+
+
+def compare(
+    request: CompareRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
+) -> Result:
+    """Measure both sides beside each other on this machine, into a run folder with ``result.json``.
+
+    wait: wait for another fiprof on the same GPU to end, instead of failing.
+    Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
+    later stands in the result and in the manifest.
+    """
+    gpu = visible_gpu(request.gpu)
+    with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping):
+        for process in end_orphans():
+            progress.say(f"ended what a killed fiprof had left running: {process}")
+        with file_errors(archive.root):
+            archive.root.mkdir(parents=True, exist_ok=True)
+        with scratch(archive.root) as folder:
+            checkouts = {letter: check_out(request.side(letter), folder / letter) for letter in "AB"}
+            journal = _begin(request, archive, gpu)
+            session = Session(journal.folder.path, supervisor, journal, progress)
+            comparison = Comparison(request, session, Commands(request, session.path, folder, checkouts))
+            comparison.measure()
+            return comparison.finish()
+
+
+def _begin(request: CompareRequest, archive: Archive, gpu: str) -> Journal:
+    """A run in a new folder of the archive, with nothing measured yet. Raises FiprofError where a cost model fails."""
+    cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
+    facts = collect_facts(cases) if cases else program_facts(request.a.program)
+    facts["command"] = [_masked(request, word) for word in facts["command"]]
+    entries = collect.case_entries(CollectRequest(cases=cases))
+    before = gpu_state(gpu)
+    journal = Journal(archive.create(request.label))
+    journal.set(
+        kind="comparison",
+        cases=entries,
+        settings={**recorded(request), **{letter.lower(): _spec(request, letter) for letter in "AB"}},
+        environment={**run_environment({}, facts), "gpu_state": {"before": before}},
+    )
+    journal.save()
+    return journal
+
+
+def _spec(request: CompareRequest, letter: str) -> str:
+    """A side as typed, without the secrets that its variables hold."""
+    return _masked(request, request.side(letter).text)
+
+
+def _masked(request: CompareRequest, text: str) -> str:
+    return redaction.mask(text, redaction.secrets({**os.environ, **dict(request.a.env), **dict(request.b.env)}))
+
+
+class Comparison(UnderWay):
+    """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
+
+    def __init__(self, request: CompareRequest, session: Session, commands: Commands) -> None:
+        super().__init__(session)
+        self.request = request
+        self.commands = commands
+        self.result: MeasuredComparison | None = None
+
+    def measure(self) -> None:
+        """Everything: the processes, their rounds, what they tell apart, ``result.json``."""
+        with self.ending_in_order(), self.collecting():
+            self.result = self._programs() if self.request.a.program else self._cases()
+            write_whole(self.session.path / COMPARISON, versioned.encode(self.result))
+            self.note_gpu()
+
+    def _cases(self) -> MeasuredComparison:
+        request, session = self.request, self.session
+        with ThreadPoolExecutor(len(request.schedule)) as threads:
+            processes: list[WarmProcess] = []
+            try:
+                with session.progress.step("setup"):
+                    for command in self.commands.all():
+                        orders = self.commands.orders(command.step)
+                        processes.append(WarmProcess(session, command, orders, threads))
+                    environments = [_one(each.answer(), "environment") for each in processes]
+                self._require_one(Mismatch.GPU, [str(each["gpu"].get("uuid")) for each in environments])
+                session.journal.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
+                clocks = [_one(each.ask("clock"), "clock")["idle_mhz"] for each in processes]
+                if max(clocks) * (1 - SmClock.TOLERANCE) > min(clocks):
+                    self._require_one(Mismatch.CLOCKS, [f"{mhz:.0f} MHz" for mhz in clocks])
+                with session.progress.step("rounds"):
+                    rounds = Rounds(request, processes, session.progress)
+                    rounds.measure()
+                self._end(processes)
+            except BaseException:
+                for each in processes:
+                    each.close(now=True)
+                raise
+        first = {letter: environments[request.schedule.index(letter)] for letter in "AB"}
+        times = rounds.times()
+        return MeasuredComparison(
+            a=self._side("A", first["A"]),
+            b=self._side("B", first["B"]),
+            cases=tuple(
+                dataclasses.replace(case, slow_clock_rounds=rounds.slow(place))
+                for place, case in enumerate(compared([(a.id, b.id) for a, b in request.pairs], times["A"], times["B"]))
+            ),
+            schedule=request.schedule,
+            rounds=request.rounds,
+            repeated_rounds=rounds.repeated,
+            kept_warm=True,
+        )
+
+    def _end(self, processes: Sequence[WarmProcess]) -> None:
+        """End the processes; the first of each side holds its cases against their references before."""
+        checking = [processes[self.request.schedule.index(letter)] for letter in "AB"] if self.request.check else []
+        for each in processes:
+            if each not in checking:
+                each.end()
+        with self.session.progress.step("check"):
+            for each in checking:
+                each.ask("check")
+                each.end()
+
+    def _programs(self) -> MeasuredComparison:
+        """Each program from its start to its end, one after the other."""
+        session, request = self.session, self.request
+        found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
+        for command in self.commands.first():
+            session.run(command, _check_program(command))
+        for command in self.commands.all():
+            session.run(command, _check_program(command))
+            found[command.step[0]].append(_ranges(session.path / MEASUREMENTS / f"{command.step}.jsonl"))
+        names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
+        times = {letter: [[each[name] for name in names] for each in side] for letter, side in found.items()}
+        return MeasuredComparison(
+            a=self._side("A", {}),
+            b=self._side("B", {}),
+            cases=compared([(name, name) for name in names], times["A"], times["B"]),
+            schedule=request.schedule,
+            rounds=1,
+            repeated_rounds=0,
+            kept_warm=False,
+        )
+
+    def _side(self, letter: str, environment: Record) -> Side:
+        checkout = self.commands.checkouts[letter]
+        told: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
+        return Side(_spec(self.request, letter), checkout.commit if checkout else None, told)
+
+    def _require_one(self, what: Mismatch, values: Sequence[str]) -> None:
+        """Raise FiprofError where the processes do not have this in common."""
+        for refusal in refusals([(what, values)]):
+            raise FiprofError(
+                f"the processes have different {refusal.mismatch}: {', '.join(refusal.values)}",
+                "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
+            )
+
+
+class Rounds:
+    """The rounds of warm processes."""
+
+    def __init__(self, request: CompareRequest, processes: Sequence[WarmProcess], progress: Progress) -> None:
+        self._request = request
+        self._processes = processes
+        self._progress = progress
+        self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)
+        """Case -> each of its rounds, by process."""
+        self.repeated = 0
+
+    def measure(self) -> None:
+        """Every case in every process, until each has as many rounds as wanted in which the clock was back."""
+        wanted = self._request.rounds
+        chosen = self._processes[0].ask("plan")
+        plan = [(each["iterations"], each["launches_per_time"]) for each in chosen]
+        cases = list(range(len(plan)))
+        for number in range(wanted + MOST_REPEATED):
+            cases = [case for case in cases if sum(map(_has_clock, self._found[case])) < wanted]
+            if not cases:
+                break
+            self.repeated += number >= wanted
+            self._round(number, cases, plan)
+
+    def _round(self, number: int, cases: Sequence[int], plan: Sequence[tuple[int, int]]) -> None:
+        """One round, its cases in another order each time, the same in all processes; every second round backwards
+        through these, so that a drift falls on both sides alike."""
+        order = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+        again = " again" if number >= self._request.rounds else ""
+        records: dict[int, dict[str, Record]] = defaultdict(dict)
+        for process in self._processes[:: -1 if number % 2 else 1]:
+            self._progress.detail("rounds", f"{number + 1} of {self._request.rounds}{again}, {process.name}")
+            for record in process.ask("measure", round=number, cases=order, plan=plan):
+                records[record["case"]][process.name] = record
+        for case, by_process in records.items():
+            self._found[case].append(by_process)
+
+    def times(self) -> dict[str, list[list[float]]]:
+        """A and B -> each process's time of each case, µs: the geometric median of its rounds' medians."""
+        found: dict[str, list[list[float]]] = {"A": [], "B": []}
+        for process in self._processes:
+            logs = [
+                [math.log(statistics.median(each[process.name]["gpu_us"])) for each in self._chosen(case)]
+                for case in sorted(self._found)
+            ]
+            found[process.name[0]].append([math.exp(statistics.median(each)) for each in logs])
+        return found
+
+    def slow(self, case: int) -> int:
+        """Process rounds of a case that count although the clock was not back."""
+        return sum(not record["clock_recovered"] for each in self._chosen(case) for record in each.values())
+
+    def _chosen(self, case: int) -> list[dict[str, Record]]:
+        """As many rounds as wanted: those without the clock only where others lack."""
+        return sorted(self._found[case], key=_has_clock, reverse=True)[: self._request.rounds]
+
+
+def _has_clock(by_process: dict[str, Record]) -> bool:
+    return all(record["clock_recovered"] for record in by_process.values())
+
+
+def _one(records: Sequence[Record], kind: str) -> Record:
+    return next(record for record in records if record["kind"] == kind)
+
+
+def _check_program(command: Command) -> Callable[[Finished, str], None]:
+    """The check of a program: it ended well. Its time is written to its ranges'."""
+
+    def check(finished: Finished, log: str) -> None:
+        if finished.outcome != "ok":
+            raise steps.workload_failure(f"process {command.step}", finished, log)
+        (results,) = command.makes
+        with file_errors(results), open(results, "a") as out:
+            out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
+
+    return check
+
+
+def _ranges(results: Path) -> dict[str, float]:
+    """Range -> its median time in a process, µs; above zero."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for record in read_jsonl(results):
+        if record.get("kind") == "range" and record["us"] > 0:
+            times[record["name"]].append(record["us"])
+    return {name: statistics.median(each) for name, each in times.items()}

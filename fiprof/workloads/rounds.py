@@ -1,0 +1,156 @@
+"""Cases that are set up once, kept warm, and measured when told: one process of a comparison.
+
+It takes orders, a JSON line each, and writes records: what was asked for, then ``{"kind": "done"}``. Between orders it
+leaves the GPU alone, so nothing is imported, compiled or allocated while another process measures. Nothing is freed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fiprof.errors import FiprofError
+from fiprof.workloads.case import Case
+from fiprof.workloads.clock import SmClock
+from fiprof.workloads.environment import gpu_facts, package_versions
+from fiprof.workloads.runner import (
+    LEAST_ITERATIONS,
+    Record,
+    compare,
+    import_modules,
+    one_line,
+    require_cuda,
+)
+from fiprof.workloads.timing import gpu_times, group_of, host_seconds
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RoundsRequest:
+    """What one process is to keep warm."""
+
+    cases: tuple[Case, ...]
+    iterations: int
+    """Most launches of a case in a round."""
+    warmup: int
+    """Launches before them."""
+    seed: int
+    budget_ms: float
+    """GPU time of a case's launches in a round, which may make them fewer, down to LEAST_ITERATIONS."""
+    imports_from: str = ""
+    """Folder that something has to be imported from; empty for none."""
+
+
+def follow(
+    request: RoundsRequest, orders: Iterable[str], emit: Callable[[Record], None], say: Callable[[str], None]
+) -> None:
+    """Set the cases up, then do what the orders say until there are none.
+
+    Orders name cases by their place: ``{"do": "clock"}`` reads the idle clock; ``plan`` chooses the launches of each
+    case; ``measure`` has ``round``, ``cases`` in their order and ``plan``, [launches, launches timed together] of every
+    case; ``check`` compares every case with its reference.
+    Raises FiprofError where a case fails.
+    """
+    import_modules(request.cases)
+    require_cuda()
+    emit({"kind": "environment", "packages": package_versions(), "gpu": gpu_facts()})
+    warm = _Warm(request, emit, say)
+    emit({"kind": "done"})
+    for line in orders:
+        order = json.loads(line)
+        getattr(warm, order.pop("do"))(**order)
+        emit({"kind": "done"})
+
+
+class _Warm:
+    """The cases of a process, set up."""
+
+    def __init__(self, request: RoundsRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
+        self.request = request
+        self.emit = emit
+        self.say = say
+        self.launches = [self._tried(place, "setup", self._set_up) for place in range(len(request.cases))]
+        if request.imports_from and not any(map(self._is_from_there, list(sys.modules.values()))):
+            raise FiprofError(
+                f"nothing was imported from {request.imports_from}",
+                "git:REF:FOLDER names the folder that the package lies in; one that has to be built needs python:PATH",
+            )
+        # What there is stays: no collection in a round looks through it.
+        gc.collect()
+        gc.freeze()
+
+    def _is_from_there(self, module: object) -> bool:
+        return (getattr(module, "__file__", None) or "").startswith(self.request.imports_from + "/")
+
+    def clock(self) -> None:
+        self._clock = SmClock()
+        self.emit({"kind": "clock", "idle_mhz": self._clock.idle_mhz})
+
+    def plan(self) -> None:
+        for place in range(len(self.launches)):
+            iterations, group = self._tried(place, "plan", self._plan)
+            self.emit({"kind": "plan", "case": place, "iterations": iterations, "launches_per_time": group})
+
+    def measure(self, round: int, cases: Sequence[int], plan: Sequence[tuple[int, int]]) -> None:
+        for place in cases:
+            record = self._tried(place, f"round {round + 1}", lambda place: self._measure(place, *plan[place]))
+            self.emit({"kind": "round", "round": round, "case": place, **record})
+
+    def check(self) -> None:
+        for place in range(len(self.launches)):
+            if found := self._tried(place, "check", self._check):
+                self.emit({"kind": "check", "case": place, **found})
+
+    def _tried(self, place: int, step: str, work: Callable[[int], Any]) -> Any:
+        """What came of some work with a case. Raises FiprofError where it failed."""
+        case = self.request.cases[place]
+        self.say(f"{step} {place + 1}/{len(self.request.cases)} {case.id}")
+        try:
+            return work(place)
+        except Exception as error:
+            remedy = error.remedy if isinstance(error, FiprofError) else ""
+            raise FiprofError(f"{case.id}: {one_line(error)}", remedy) from error
+
+    def _set_up(self, place: int) -> Callable[[], Sequence[Tensor]]:
+        import torch
+
+        launch = self.request.cases[place].build(seed=self.request.seed).setup()
+        for _ in range(self.request.warmup + 1):
+            launch()
+        torch.cuda.synchronize()
+        return launch
+
+    def _plan(self, place: int) -> tuple[int, int]:
+        request, launch = self.request, self.launches[place]
+        host_s = self._warm_up(place)
+        typical_us = statistics.median(gpu_times(launch, LEAST_ITERATIONS, host_s))
+        group = group_of(typical_us)
+        fitting = int(request.budget_ms * 1e3 / max(typical_us * group, 1.0))
+        return min(request.iterations, max(LEAST_ITERATIONS, fitting)), group
+
+    def _measure(self, place: int, iterations: int, group: int) -> Record:
+        host_s = self._warm_up(place)
+        mhz, recovered = self._clock.recover()
+        times = gpu_times(self.launches[place], iterations, host_s, group)
+        return {"gpu_us": times, "launches_per_time": group, "sm_clock_mhz": mhz, "clock_recovered": recovered}
+
+    def _warm_up(self, place: int) -> float:
+        """Launch a few times. Returns the host's seconds for one."""
+        import torch
+
+        host_s = host_seconds(self.launches[place], self.request.warmup)
+        torch.cuda.synchronize()
+        return host_s
+
+    def _check(self, place: int) -> Record:
+        workload = self.request.cases[place].build(seed=self.request.seed)
+        launch = workload.setup()
+        expected = workload.reference()
+        return {} if expected is None else compare(launch(), expected, workload.tolerance)
