@@ -35,7 +35,8 @@ def read_all() -> Outputs:
     kept = {
         (command, ""): invoke(command, "--artifacts", archive, "--format", "json") for command in ("runs", "verify")
     }
-    return {**found, **others, **kept}
+    pruned = invoke("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive, "--format", "json")
+    return {**found, **others, **kept, ("prune", ""): pruned}
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,18 @@ import sqlite3
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof.errors import FiprofError
 from fiprof.model import packing
-from fiprof.model.manifest import read_manifest
+from fiprof.model.baselines import NamedBaseline, write_baseline
+from fiprof.model.manifest import PrunedFile, read_manifest
 from fiprof.model.run import Run
+from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
 from tests.recorded_runs import invoke, profiled
 
@@ -39,8 +43,14 @@ def run(tmp_path: Path) -> Path:
         dataclasses.replace(action, files=[file for file in action.files if not file.path.endswith(".ncu-rep")])
         for action in manifest.actions
     ]
-    (made / "run.json").write_bytes(dataclasses.replace(manifest, actions=actions).to_json())
+    write(made, actions=actions, started="2020-02-02T12:00:00+01:00")
     return made
+
+
+def write(run: Path, **changes: object) -> None:
+    """Change a run's manifest."""
+    manifest = dataclasses.replace(read_manifest(run), **changes)  # type: ignore[arg-type]
+    (run / "run.json").write_bytes(manifest.to_json())
 
 
 def cut(path: Path) -> None:
@@ -143,3 +153,67 @@ def test_an_export_holds_the_tables(target: str, run: Path, tmp_path: Path, monk
     assert invoke(*words, "--force", "--out", "mine")[0] == 1
     assert (tmp_path / "mine/text").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["artifacts", "mine", out.name])
+
+
+# Raw files that go
+
+
+def pruning(archive: Path, *words: str) -> dict[str, str | None]:
+    """Run -> why it keeps its raw files; None where they go."""
+    status, printed = invoke("prune", "--artifacts", str(archive), "--format", "json", *words)
+    assert status == 0
+    return {row["name"]: row["kept"] for row in json.loads(printed)["rows"]}
+
+
+RAW = ["ncu/details.csv", "ncu/raw.csv", SQLITE]
+
+
+@pytest.mark.fault("`parse`, `report`, `verify` and a replay of a pruned run", "they say that it was pruned, and when")
+def test_a_pruned_run_reads_as_before(run: Path, tmp_path: Path) -> None:
+    before = {command: invoke(command, str(run)) for command in ("show", "verdict", "timeline")}
+    assert pruning(run.parent, "--older-than", "90d", "--dry-run") == {run.name: None}
+    assert verify(run).found[0].kind == "withheld" and len(verify(run).found) == 1
+    assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
+    assert [path.name for name in ("ncu", "nsys") for path in (run / name).iterdir()] == []
+    assert {command: invoke(command, str(run)) for command in before} == before
+    found = verify(run)
+    assert found.intact and found.tables == "whole"
+    assert sorted(str(each.values["file"]) for each in found.found if each.kind == "pruned") == RAW
+    with pytest.raises(FiprofError, match="were pruned on 2"):
+        parse_all(run)
+    invoke("report", str(run), "--format", "md", "--out", str(tmp_path))
+    text = (tmp_path / "report.md").read_text()
+    assert "were pruned on 2" in text and "collect --replay" not in text and "ncu-ui" not in text
+    assert pruning(run.parent, "--older-than", "90d") == {run.name: "nothing"}
+    shutil.rmtree(run / "tables")
+    assert verify(run).tables == "lost"
+
+
+def test_what_a_prune_leaves_alone(run: Path) -> None:
+    archive, age = run.parent, ("--older-than", "90d")
+    now = datetime.now().astimezone().isoformat()
+    for name in ("young", "untabled", "baseline", "damaged"):
+        shutil.copytree(run, archive / name)
+    write(archive / "young", started=now)
+    shutil.rmtree(archive / "untabled/tables")
+    cut(archive / "damaged/run.json")
+    write_baseline(archive, NamedBaseline("main", "baseline", None, now, "me@here"))
+    kept = {"young": "young", "untabled": "no_tables", "baseline": "baseline", "damaged": "damaged"}
+    assert pruning(archive, *age, "--dry-run") == {run.name: None, **kept}
+    assert pruning(archive, *age, "--dry-run", "--no-keep-baselines")["baseline"] is None
+    archive = archive.rename(archive.with_name("recorded"))
+    assert pruning(archive, *age)[run.name] == "recorded"
+    (archive / "baselines/main.json").write_text("{")
+    assert invoke("prune", "--artifacts", str(archive), *age)[0] == 1
+
+
+@pytest.mark.fault("a prune is ended in the middle", "`verify` agrees; the next prune removes the rest")
+def test_an_interrupted_prune(run: Path) -> None:
+    write(
+        run, started=datetime.now().astimezone().isoformat(), pruned=[PrunedFile(name, 1, "2026-11-22") for name in RAW]
+    )
+    (run / "ncu/raw.csv.xz").unlink()
+    found = verify(run)
+    assert found.intact and {each.kind for each in found.found} == {"withheld", "pruned", "leftover"}
+    assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
+    assert {each.kind for each in verify(run).found} == {"withheld", "pruned"}

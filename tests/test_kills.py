@@ -68,6 +68,11 @@ def made(folder: Path) -> None:
     shutil.copytree(parsed("decode").path, folder / "run")
 
 
+def archived(folder: Path) -> None:
+    """A run with its tables in an archive."""
+    shutil.copytree(parsed("decode").path, folder / "archive" / RECORDED.name)
+
+
 def plain(folder: Path) -> None:
     """A run whose raw files are not packed; without the trace, which xz takes half a minute for."""
     packed(folder)
@@ -106,6 +111,12 @@ SCENARIOS = {
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
     "pack": Scenario(("pack", "run", "--small"), ("show", "run"), plain),
+    "prune": Scenario(
+        ("prune", "--older-than", "0h", "--artifacts", "archive"),
+        ("verify", "--artifacts", "archive"),
+        archived,
+        longest_s=1,
+    ),
     "study": Scenario(STUDIES, STUDIES, study, longest_s=6),
 }
 

@@ -16,6 +16,8 @@ NSYS_CASES = "logs/nsys.jsonl"
 """The runner's records under nsys."""
 NCU_CASES = "logs/ncu.jsonl"
 TABLES = "tables"
+RECORDED = "recorded"
+"""Folder of runs that a repository keeps as they are."""
 RAW_FOLDERS = ("nsys", "ncu")
 """What the tools wrote."""
 COMPARISON = "result.json"

@@ -49,7 +49,7 @@ class Archive:
 
     def by_time(self) -> list[str]:
         """The runs, oldest first by what their manifests say: names are in local time, and clocks are set back."""
-        return sorted(self.names(), key=lambda name: (_started(self.root / name), name))
+        return sorted(self.names(), key=lambda name: (started(self.root / name), name))
 
     def unfinished(self) -> list[Path]:
         """Folders of collects that are still going on, or whose fiprof was killed."""
@@ -124,11 +124,11 @@ class _Start:
     started: datetime
 
 
-def _started(folder: Path) -> datetime:
+def started(folder: Path) -> datetime:
     """When a run began, in UTC: by its manifest, by its name where that cannot be read; 1970 where that has no time."""
     with contextlib.suppress(MisfitError, FiprofError, OSError):
-        started = decode(confined.read_bytes(folder, FILE_NAME), _Start).started
-        return started if started.tzinfo else started.replace(tzinfo=UTC)
+        found = decode(confined.read_bytes(folder, FILE_NAME), _Start).started
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
     with contextlib.suppress(ValueError, OverflowError):
         return datetime.strptime(folder.name[:15], "%Y%m%d-%H%M%S").astimezone()
     return datetime.fromtimestamp(0, UTC)

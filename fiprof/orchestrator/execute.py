@@ -66,8 +66,10 @@ class Replay:
             if not packing.exists(self.source, entry.path):
                 if entry.private:  # left out of what was handed on; nothing is parsed from it
                     continue
+                pruned = next((each for each in self.manifest.pruned if each.path == entry.path), None)
                 raise FiprofError(
-                    f"{self.source} has no {entry.path}, which its run made",
+                    f"{self.source} has no {entry.path}, which its run made"
+                    + (f": it was pruned on {pruned.when[:10]}" if pruned else ""),
                     "a replay needs all raw files; fiprof show, stalls and report read what is there",
                 )
             copied = self.target / entry.path

@@ -17,7 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
-from fiprof.model.manifest import read_manifest
+from fiprof.model.manifest import PrunedFile, read_manifest
 from fiprof.parsers import several
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
@@ -206,6 +206,11 @@ def parse_all(folder: Path) -> Parsed:
     if profiles(folder):
         sources.append(parse_ncu)
     if not has_raw_files(folder):
+        if gone := _pruned(folder):
+            raise FiprofError(
+                f"the raw files of {folder} were pruned on {gone[0].when[:10]}",
+                "its tables stay as they are, and every command reads them",
+            )
         raise FiprofError(
             f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
             "its run.json says how far the run came",
@@ -226,6 +231,13 @@ def parse_all(folder: Path) -> Parsed:
         except FiprofError as error:
             problems.append(error)
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
+
+
+def _pruned(folder: Path) -> list[PrunedFile]:
+    """The raw files that ``fiprof prune`` removed; none where the manifest cannot be read."""
+    with contextlib.suppress(FiprofError):
+        return read_manifest(folder).pruned
+    return []
 
 
 def _changed(folder: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,6 +42,8 @@ def actions(runs: Sequence[Run]) -> Section:
         if not manifest.actions:
             why = manifest.reason or phrase("actions.none_in_json")
             blocks.append(Caution(phrase("actions.none", why=why)))
+        for when, gone in itertools.groupby(manifest.pruned, lambda each: each.when[:10]):
+            blocks.append(Caution(phrase("actions.pruned", when=when, files=[each.path for each in gone])))
         blocks += [
             Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
             for each in manifest.actions
@@ -194,7 +197,7 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
         if run.settings.rounds != 1:
             yield _text("guide.rounds", rounds=run.settings.rounds)
     name = shlex.quote(escape_control(manifest.name))
-    made = {file.path for action in manifest.actions for file in action.files}
+    made = manifest.files.keys() - {each.path for each in manifest.pruned}
     if manifest.imported:
         words = ["fiprof", "import", *(word for name in manifest.ranges for word in ("--range", name))]
         yield _text("guide.imported")
