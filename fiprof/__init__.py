@@ -23,13 +23,15 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
+    from fiprof.orchestrator.shared import base
     from fiprof.reports.notebook import OpenedRun
 
-    found = OpenedRun(Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run))
-    if not whole(found.path) and has_raw_files(found.path):
-        for problem in parse_all(found.path).problems:
+    folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)
+    at = base(folder)
+    if not whole(folder, at=at) and has_raw_files(folder):
+        for problem in parse_all(folder, at).problems:
             raise problem
-    return found
+    return OpenedRun.of(folder, at)
 
 
 def range(name: str) -> Range:  # noqa: A001

@@ -419,14 +419,17 @@ def test_an_archive_that_may_not_be_written(fiprof: Fiprof, fakes: dict[str, str
 
 
 def test_a_run_folder_that_may_not_be_written(fiprof: Fiprof, recorded: Path, own_file_system: Path) -> None:
-    """Its tables cannot be made; nothing of it changes."""
+    """Its tables are made in the cache; where that may not be written either, it says so."""
     (own_file_system / "run").mkdir()
     for name in ("run.json", "ncu/raw.csv.xz"):
         target = own_file_system / "run" / name
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(recorded / name, target)
     subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
-    done = fiprof("stalls", str(own_file_system / "run"))
+    run, cache = str(own_file_system / "run"), own_file_system.with_name("cache")
+    assert fiprof("stalls", run, env={"XDG_CACHE_HOME": str(cache)}).returncode == 0
+    assert len(list(cache.glob("fiprof/tables/*/tables/launches.parquet"))) == 1
+    done = fiprof("stalls", run, env={"XDG_CACHE_HOME": str(own_file_system)})
     assert (done.returncode, done.stdout) == (1, "")
     assert "Traceback" not in done.stderr
     assert "no permission to write" in done.stderr

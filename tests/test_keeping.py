@@ -9,6 +9,8 @@ import json
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
@@ -23,8 +25,10 @@ from fiprof.model import packing
 from fiprof.model.baselines import NamedBaseline, write_baseline
 from fiprof.model.manifest import PrunedFile, read_manifest
 from fiprof.model.run import Run
+from fiprof.orchestrator import shared
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
+from tests.conftest import python_path
 from tests.recorded_runs import invoke, profiled
 
 PRIVATE = ("withheld", "nsys/trace.nsys-rep")
@@ -217,3 +221,86 @@ def test_an_interrupted_prune(run: Path) -> None:
     assert found.intact and {each.kind for each in found.found} == {"withheld", "pruned", "leftover"}
     assert pruning(run.parent, "--older-than", "90d") == {run.name: None}
     assert {each.kind for each in verify(run).found} == {"withheld", "pruned"}
+
+
+# Others' archives
+
+POWERLESS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
+"""Root who may do what any user may with others' files."""
+OTHER_UID = 4242
+
+
+@pytest.fixture
+def theirs(run: Path) -> Path:
+    """A run of another user's, without tables, that may be read and not written."""
+    if os.getuid() or subprocess.run([*POWERLESS, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("it takes root, who gives files to another user, and setpriv")
+    shutil.rmtree(run / "tables")
+    (run / "nsys/trace.nsys-rep").write_bytes(b"HOME=/")
+    (run / "nsys/trace.nsys-rep").chmod(0o600)
+    for path in (run.parent, run, *run.rglob("*")):
+        os.chown(path, OTHER_UID, OTHER_UID)
+    return run
+
+
+def as_user(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """fiprof as somebody who does not own the archive; the cache is in the folder."""
+    env = {**os.environ, "PYTHONPATH": python_path(), "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120"}
+    argv = [*POWERLESS, sys.executable, "-m", "fiprof", *words]
+    return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def listing(run: Path) -> list[tuple[str, int]]:
+    return sorted((str(path), path.stat().st_mtime_ns) for path in (run, *run.rglob("*")))
+
+
+@pytest.mark.fault(
+    "a run of another user's that may not be written, two readers at once", "tables in the reader's cache"
+)
+def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path) -> None:
+    before = listing(theirs)
+    both = [as_user(tmp_path, "show", str(theirs)) for _ in range(2)]
+    (shown, errors), (other, _) = [each.communicate(timeout=60) for each in both]
+    assert shown == other and f"making the tables of {theirs}" in errors
+    assert shown == invoke("show", str(profiled("graph").path))[1]
+    for words in (
+        ("verify", str(theirs)),
+        ("export", str(theirs), "--to", "zip"),
+        ("report", str(theirs), "--out", "out"),
+    ):
+        done = as_user(tmp_path, *words)
+        errors = done.communicate(timeout=60)[1]
+        assert (done.returncode, "making" in errors) == (0, False), errors
+    (made,) = (tmp_path / "cache/fiprof/tables").iterdir()
+    assert made.stat().st_mode & 0o077 == 0o055 and made.parent.stat().st_mode & 0o077 == 0
+    with zipfile.ZipFile(tmp_path / f"{theirs.name}.zip") as bundle:
+        assert not [name for name in bundle.namelist() if name.endswith(".nsys-rep")]
+    assert listing(theirs) == before
+    # In another state it is another run.
+    os.utime(theirs / "ncu/raw.csv.xz")
+    assert "making the tables" in as_user(tmp_path, "show", str(theirs)).communicate(timeout=60)[1]
+    assert len(list(made.parent.iterdir())) == 2
+
+
+@pytest.mark.fault("a cache that others may write", "it is not used")
+def test_a_cache_that_others_may_write(theirs: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache/fiprof/tables").mkdir(parents=True)
+    (tmp_path / "cache/fiprof/tables").chmod(0o777)
+    done = as_user(tmp_path, "show", str(theirs))
+    assert "is not this user's alone" in done.communicate(timeout=60)[1] and done.returncode == 1
+
+
+def test_the_cache_is_bounded(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(shared, "_writable", lambda _: False)
+    held: list[int] = []
+    monkeypatch.setattr(shared, "_held", held)
+    monkeypatch.setattr(shared, "CACHE_BYTES", 1)
+    shutil.rmtree(run / "tables")
+    first, other = shared.base(run), run.with_name("other")
+    (first / "bytes").write_bytes(bytes(9))
+    run.rename(other)
+    second = shared.base(other)
+    assert first != second and first.exists()  # somebody reads it
+    os.close(held[0])
+    assert shared.base(other) == second and not first.exists()

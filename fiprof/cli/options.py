@@ -137,22 +137,25 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
     Raises FiprofError where the folder is no run.
     """
+    from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
     from fiprof.orchestrator.recovery import clear_run
 
     clear_run(folder)
-    run = Run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
-    _ = run.manifest
+    read_manifest(folder)
     from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
+    from fiprof.orchestrator.shared import base
 
-    if whole(folder) or not has_raw_files(folder):
+    at = base(folder)
+    run = Run.of(folder, at)
+    if whole(folder, at=at) or not has_raw_files(folder):
         return run, 0
     from fiprof.cli.progress import working
 
     output.message(f"making the tables of {folder}")
     with working("parse"):
-        problems = parse_all(folder).problems
+        problems = parse_all(folder, at).problems
     for problem in problems:
         output.message(f"fiprof: {problem}")
     return run, len(problems)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
@@ -143,6 +143,11 @@ class Run:
     path: Path
     new_tables: Path | None = field(default=None, repr=False)
     """Where its tables lie, where that is not yet its folder ``tables``."""
+
+    @classmethod
+    def of(cls, path: Path, at: Path) -> Self:
+        """A run whose tables lie in the folder ``at``, which may be the run folder."""
+        return cls(path, None if at == path else at / TABLES)
 
     @functools.cached_property
     def manifest(self) -> Manifest:

@@ -192,9 +192,10 @@ def parse_checks(folder: Path, out: Path) -> None:
         tables.write(out, "checks", checks.compute(Run(folder, out)))
 
 
-def parse_all(folder: Path) -> Parsed:
+def parse_all(folder: Path, at: Path | None = None) -> Parsed:
     """Everything that the run has raw files of; the tables appear together, at the end.
 
+    at: the folder that the tables are made in, where that is not the run's.
     Tables that are not made anew, for want of their raw files, stay as they were.
     Raises FiprofError when the run has no raw files; one tool's unreadable output is a problem in the result.
     """
@@ -216,7 +217,7 @@ def parse_all(folder: Path) -> Parsed:
             "its run.json says how far the run came",
         )
     missing += _changed(folder)
-    with _new_tables(folder) as out:
+    with _new_tables(at or folder) as out:
         for source in sources:
             try:
                 missing += source(folder, out).missing
@@ -266,9 +267,12 @@ def _of_another_run(folder: Path, out: Path) -> Iterator[str]:
                     yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
 
 
-def whole(folder: Path, gone: Collection[str] = ()) -> bool:
-    """Whether a run has the tables of every export that it has, and any at all. gone: exports that it had."""
-    there = {path.stem for path in (folder / TABLES).glob("*.parquet")}
+def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:
+    """Whether a run has the tables of every export that it has, and any at all.
+
+    gone: exports that it had. at: the folder that its tables are in, where that is not the run's.
+    """
+    there = {path.stem for path in ((at or folder) / TABLES).glob("*.parquet")}
     had = {name for name in (NSYS_SQLITE, *NCU_FORMS[1:]) if name in gone or packing.exists(folder, name)}
     expected = {*(NSYS_TABLES if NSYS_SQLITE in had else ()), *(NCU_TABLES if had - {NSYS_SQLITE} else ())}
     return bool(there) and expected <= there
@@ -281,7 +285,7 @@ def has_raw_files(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _new_tables(folder: Path) -> Iterator[Path]:
-    """A folder that takes the place of the run's tables when the block ends."""
+    """A folder that takes the place of the tables in another when the block ends."""
     there = folder / TABLES
     with contextlib.ExitStack() as held:
         with file_errors(there):

@@ -64,7 +64,8 @@ def _made(folder: Path, manifest: Manifest) -> Iterator[Finding]:
             elif packing.checksum(folder, name) != entry.sha256:
                 yield Finding(FileState.CHANGED, {"file": name})
         except (FiprofError, OSError) as error:
-            yield _damaged(name, error)
+            another_users = entry.private and isinstance(error, PermissionError)
+            yield Finding(FileState.WITHHELD, {"file": name}) if another_users else _damaged(name, error)
 
 
 def _linked(folder: Path, manifest: Manifest) -> Iterator[Finding]:

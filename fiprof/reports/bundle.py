@@ -96,9 +96,10 @@ def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bo
     for report in RAW_REPORTS:
         if packing.exists(run.path, report):
             with packing.unpacked(run.path, report) as plain:
-                if redaction.holds_environment(plain):
+                readable = os.access(plain, os.R_OK)  # a private one may be another user's
+                if not readable or redaction.holds_environment(plain):
                     private.append(report)
-                    if not with_private:
+                    if not (readable and with_private):
                         continue
                 with plain.open("rb") as file:
                     _add(bundle, file, f"{folder}/{report}")

@@ -25,11 +25,12 @@ def command(folder: Path) -> None:
     """
     from fiprof.cli.progress import working
     from fiprof.orchestrator.parse import parse_all
+    from fiprof.orchestrator.shared import base
 
     with working("parse"):
-        parsed = parse_all(folder)
+        parsed = parse_all(folder, at := base(folder))
     for name in parsed.tables:
-        output.data(str(folder / "tables" / f"{name}.parquet"))
+        output.data(str(at / "tables" / f"{name}.parquet"))
     for sentence in parsed.missing:
         output.message(f"note: {sentence}")
     for problem in parsed.problems[1:]:

@@ -1,0 +1,101 @@
+"""Runs of an archive where this user may not write: their tables are made in the user's cache.
+
+A folder of the cache is of one run in one state: its path, its manifest, which has the raw files' checksums, what the
+file system says of every raw file, and fiprof's version. So tables of two runs, or of a run before and after, never
+mix. The cache belongs to one user; it may be removed at any time, and removes its oldest folders by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import fiprof
+from fiprof import confined
+from fiprof.errors import FiprofError
+from fiprof.files import cache_folder, file_errors
+from fiprof.model.layout import RAW_FOLDERS, TABLES
+from fiprof.model.manifest import FILE_NAME
+from fiprof.orchestrator import parse
+
+FOLDER = "tables"
+IN_USE = "in-use"
+"""Locked by every process that reads the tables beside it; its time is that of the last use."""
+CACHE_BYTES = 4 << 30
+"""Most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB."""
+ELSEWHERE = "name another cache with XDG_CACHE_HOME"
+_held: list[int] = []
+"""Descriptors of the locks, until the process ends."""
+
+
+def base(folder: Path) -> Path:
+    """The folder whose ``tables`` are a run's: the run folder; or one of the cache, where tables are to be made and
+    the run folder may not be written.
+
+    Raises FiprofError where the cache is not this user's alone, or cannot be made.
+    """
+    if parse.whole(folder) or not parse.has_raw_files(folder) or _writable(folder):
+        return folder
+    root = cache_folder() / FOLDER
+    with file_errors(root, ELSEWHERE):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (root.parent, root):
+            _require_own(each)
+        key = _key(folder)
+        while True:
+            own = confined.make_folder(root, key)
+            lock = confined.open_lock(own / IN_USE)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if os.fstat(lock).st_nlink:
+                break
+            # Another one made room before it was locked.
+            os.close(lock)
+        _held.append(lock)
+        os.utime(lock)
+        if not parse.whole(folder, at=own):
+            _trim(root)
+    return own
+
+
+def _writable(folder: Path) -> bool:
+    there = folder / TABLES
+    return os.access(folder, os.W_OK) and (not there.exists() or os.access(there, os.W_OK))
+
+
+def _require_own(folder: Path) -> None:
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise FiprofError(f"{folder} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
+
+
+def _key(folder: Path) -> str:
+    """What tells a run in a state from every other. Raises FiprofError as :mod:`fiprof.confined`, OSError."""
+    raw = [
+        (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for name in (*RAW_FOLDERS, TABLES)
+        if (folder / name).is_dir() and not (folder / name).is_symlink()
+        for entry in os.scandir(folder / name)
+        for status in [entry.stat(follow_symlinks=False)]
+    ]
+    manifest = hashlib.sha256(confined.read_bytes(folder, FILE_NAME)).hexdigest()
+    state = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
+    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:32]
+
+
+def _trim(root: Path) -> None:
+    """Remove what was not used for longest and nobody reads, until there is room; never raises."""
+    with contextlib.suppress(OSError):
+        used = sorted(root.glob(f"*/{IN_USE}"), key=lambda path: path.lstat().st_mtime_ns)
+        sizes = {path: sum(each.lstat().st_size for each in path.parent.rglob("*")) for path in used}
+        for path in used:
+            if sum(sizes.values()) <= CACHE_BYTES:
+                return
+            sizes.pop(path)
+            with contextlib.suppress(FiprofError, OSError), os.fdopen(confined.open_lock(path)) as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path.parent)
