@@ -12,21 +12,39 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.comparison.answer import Change, FactorChange, Sure, Why, change_of, reasons, sure
+from fiprof.analysis.comparison.answer import (
+    Change,
+    ComparisonWarning,
+    FactorChange,
+    ProgramChange,
+    ProgramWhy,
+    Sure,
+    Why,
+    change_of,
+    program_change,
+    program_reasons,
+    program_warnings,
+    reasons,
+    sure,
+)
 from fiprof.analysis.comparison.conditions import Absent, Of, Weight
 from fiprof.analysis.comparison.factors import FactorKind, factors
 from fiprof.analysis.comparison.hot_code import Place
 from fiprof.analysis.comparison.pairing import Different, Match, pair_cases, pair_kernels
-from fiprof.analysis.comparison.runs import CaseChange, RunComparison, Side, compare
+from fiprof.analysis.comparison.programs import PartKind, ProgramComparison
+from fiprof.analysis.comparison.runs import ArchivedSide, CaseChange, RunComparison, compare
+from fiprof.errors import FiprofError
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.reports.words import table_of, templates
-from tests.recorded_runs import copied, invoke, parsed
+from tests.nsys_exports import CUDA_GRAPHS, altered
+from tests.recorded_runs import copied, invoke, parsed, profiled
+from tests.test_top import kernel, made_run
 
 
 def sides(name: str, parameter: str, *values: str) -> RunComparison:
     run = parsed(name)
-    a, b = (Side(run, {parameter: value}) for value in values)
+    a, b = (ArchivedSide(run, {parameter: value}) for value in values)
     return compare(a, b)
 
 
@@ -80,7 +98,7 @@ def test_fa3_against_fa2() -> None:
 
 def test_across_runs() -> None:
     """Decode in a CUDA graph takes 8% longer: its grid is padded, so that more multiprocessors have nothing to do."""
-    found = compare(Side(parsed("all")), Side(parsed("prefill-decode-rope")))
+    found = compare(ArchivedSide(parsed("all")), ArchivedSide(parsed("prefill-decode-rope")))
     decode, rope = found.cases
     assert decode.pair.different == (Different("cuda_graph", False, True),)
     assert [(each.kind, round(each.us, 1)) for each in decode.kernels[0].factors[:1]] == [("active", 7.8)]
@@ -91,10 +109,10 @@ def test_across_runs() -> None:
 @pytest.mark.parametrize("name", ["all", "decode", "prefill-decode-rope"])
 def test_a_run_against_itself_has_the_same_numbers(name: str) -> None:
     run = parsed(name)
-    found = compare(Side(run), Side(Run(run.path)))
+    found = compare(ArchivedSide(run), ArchivedSide(Run(run.path)))
     assert {change_of(case).kind for case in found.cases} == {Change.SAME_NUMBERS}
-    for kernel in (kernel for case in found.cases for kernel in case.kernels):
-        assert (kernel.match, kernel.us, {each.us for each in kernel.factors} - {0.0}, kernel.moved) == (
+    for each in (each for case in found.cases for each in case.kernels):
+        assert (each.match, each.us, {part.us for part in each.factors} - {0.0}, each.moved) == (
             Match.SAME,
             0,
             set(),
@@ -147,6 +165,87 @@ def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
         )
         back = {(each.kind, each.reason): each.us for each in factors(b, a)}
         assert back == pytest.approx({(each.kind, each.reason): -each.us for each in found}, abs=1e-6)
+
+
+# Programs
+
+
+def program(a: Run, b: Run) -> ProgramComparison:
+    found = compare(ArchivedSide(a), ArchivedSide(b)).program
+    assert found
+    return found
+
+
+def told(found: ProgramComparison) -> tuple[dict[str, float], list[tuple[str, float]]]:
+    """Parts, and kernels that account for most, in ms."""
+    kernels = [(each.shown.kernel, round(each.us / 1e3, 3)) for each in found.kernels[:2]]
+    parts = {kind.value: round(time.us / 1e3, 3) for kind, time in found.parts.items()}
+    return {kind: ms for kind, ms in parts.items() if ms}, kernels
+
+
+def test_two_captures_of_a_server() -> None:
+    found = program(profiled("server"), profiled("server again"))
+    assert (found.work, round(found.window.us), round(found.share, 4)) == (1.0, 8621, 0.0172)
+    assert told(found) == (
+        {"kernels": 0.107, "copies": 0.005, "idle": 8.508},
+        [("nvjet_sm90_hsh_64x32_64x16_2x1_v_bz_splitK_NNT", 0.066), ("splitKreduce_kernel", 0.015)],
+    )
+    assert [(each.cause, each.range, round(each.time.us / 1e3, 3)) for each in found.idle[:2]] == [
+        ("outside_ranges", None, 5.257),
+        ("host", "request", 2.535),
+    ]
+    back = program(profiled("server again"), profiled("server"))
+    assert {(each.shown.kernel_full, each.us) for each in back.kernels} == {
+        (each.shown.kernel_full, -each.us) for each in found.kernels
+    }
+    assert {kind: -time.us for kind, time in back.parts.items()} == {
+        kind: time.us for kind, time in found.parts.items()
+    }
+
+
+@pytest.mark.parametrize("name", ["llama", "tworanks", "graph"])
+def test_a_program_against_itself_has_the_same_numbers(name: str) -> None:
+    found = program(profiled(name), profiled(name))
+    assert program_change(found).kind is ProgramChange.SAME_NUMBERS
+    times = [*found.parts.values(), *(each.time for each in found.idle), *(each.time for each in found.ranges)]
+    assert {each.us for each in times} | {each.us for each in found.kernels} == {0.0}
+    assert list(program_reasons(found)) == []
+    assert all(each.waits is not None for each in found.ranks) == (name == "tworanks")
+
+
+def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> None:
+    """Side B has 4 steps for A's 8, each with a copy of twice the length: half the work, and each step longer."""
+    runs = []
+    for name, steps, copy in (("a", 8, 10), ("b", 4, 20)):
+        (tmp_path / name).mkdir()
+        starts = [step * (100 + copy) for step in range(steps)]
+        kernels = [kernel(at, at + 40, at) for at in starts]
+        copies = [{"us": (at + 40, at + 40 + copy), "kind": "Host-to-Device"} for at in starts]
+        runs.append(made_run(tmp_path / name, kernels=kernels, copies=copies))
+    found = program(runs[0], runs[1])
+    root = 2**0.5
+    assert found.work == 0.5
+    assert told(found)[0] == pytest.approx(
+        {"copies": 4 * 20 / 1e3 * root - 8 * 10 / 1e3 / root, "idle": -0.042}, abs=1e-3
+    )
+    assert found.parts[PartKind.KERNELS].us == pytest.approx(0)
+    assert program_change(found).kind is ProgramChange.LESS_WORK
+
+
+def test_programs_that_have_little_in_common(tmp_path: Path) -> None:
+    found = program(profiled("llama"), profiled("server"))
+    assert [each.kind for each in program_warnings(found)] == ["other_program"]
+    other = made_run(tmp_path, kernels=[kernel(0, 10, 1)])
+    with pytest.raises(FiprofError, match="have no case and no kernel in common"):
+        program(profiled("graph"), other)
+
+
+def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
+    half = "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start > (SELECT avg(start) FROM CUPTI_ACTIVITY_KIND_KERNEL)"
+    other = altered(tmp_path, half, source=CUDA_GRAPHS)
+    status, printed = invoke("compare", str(CUDA_GRAPHS), str(other), "--format", "json")
+    assert (status, json.loads(printed)["rows"][0]["b"].endswith("-trace")) == (0, True)
+    assert invoke("compare", str(CUDA_GRAPHS), str(tmp_path / "none.sqlite"))[0] == 2
 
 
 # Pairs
@@ -223,7 +322,7 @@ def test_another_gpu_is_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_counters_under_other_conditions_are_not_compared(tmp_path: Path) -> None:
-    a, b = Side(parsed("all")), Side(_changed("all", tmp_path, cache_control="none"))
+    a, b = ArchivedSide(parsed("all")), ArchivedSide(_changed("all", tmp_path, cache_control="none"))
     assert {kernel.factors for case in compare(a, b).cases for kernel in case.kernels} == {()}
     assert all(kernel.factors for case in compare(a, b, anyway=True).cases for kernel in case.kernels)
 
@@ -238,7 +337,7 @@ def test_the_command() -> None:
     (rows, schema) = (json.loads(printed)[key] for key in ("rows", "schema"))
     assert (status, schema) == (0, "compare/1")
     assert {row["level"] for row in rows} == {
-        "case", "outside_kernels", "kernel", "verdict", "factor", "counter", "stall", "hot_code",
+        "side", "case", "outside_kernels", "kernel", "verdict", "factor", "counter", "stall", "hot_code",
     }  # fmt: skip
     (time,) = [row for row in rows if row["item"] == "case_plain_us"]
     assert [round(time[key], 2) for key in ("a", "b", "change")] == [92.78, 70.24, -22.54]
@@ -248,5 +347,20 @@ def test_the_command() -> None:
 
 
 def test_everything_has_words() -> None:
-    for kinds in (Absent, Change, FactorChange, FactorKind, Match, Of, Place, Sure, Weight, Why):
+    for kinds in (
+        Absent,
+        Change,
+        ComparisonWarning,
+        FactorChange,
+        FactorKind,
+        Match,
+        Of,
+        PartKind,
+        Place,
+        ProgramChange,
+        ProgramWhy,
+        Sure,
+        Weight,
+        Why,
+    ):
         assert {f"{table_of(kinds)}.{each.name.lower()}" for each in kinds} <= set(templates())

@@ -169,7 +169,12 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("source", "", "Who states the figures."),
     ("source_gpu", "", "The GPU that they are of."),
     # Compare
-    ("level", "", "What the row is about: case, outside_kernels, kernel, verdict, factor, counter, stall or hot_code."),
+    (
+        "level",
+        "",
+        "What the row is about: side, case, outside_kernels, kernel, verdict, factor, counter, stall or hot_code; of "
+        "programs also work (executions of B over those of A), window, part, idle and range.",
+    ),
     (
         "match",
         "",
@@ -183,7 +188,12 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("a", "", "On side A, in the row's unit; null where it was not measured."),
     ("b", "", "On side B."),
     ("change", "", "b - a."),
-    ("accounts_us", "µs", "How much longer side B takes for it; negative where it takes less."),
+    (
+        "accounts_us",
+        "µs",
+        "How much longer side B takes for it, of programs at equal work; negative where it takes less.",
+    ),
+    ("call", "", "CUDA call that the GPU waited for; null elsewhere."),
     ("by", "", "Whose time that is a part of: plain, nsys or ncu."),
     # Timeline
     ("executions", "", "Executions under nsys."),

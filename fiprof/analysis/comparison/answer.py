@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -10,9 +11,12 @@ from fiprof.analysis.comparison.conditions import Of
 from fiprof.analysis.comparison.factors import Factor, FactorKind
 from fiprof.analysis.comparison.kernels import KernelChange
 from fiprof.analysis.comparison.pairing import Match
+from fiprof.analysis.comparison.programs import PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
+from fiprof.analysis.idle import Cause
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT
 from fiprof.analysis.verdict.model import named
+from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding, Value
 from fiprof.text import short_kernel
 
@@ -54,6 +58,40 @@ class FactorChange(StrEnum):
     WARPS = "warps"
     ACTIVE = "active"
     CLOCK = "clock"
+
+
+class ProgramChange(StrEnum):
+    """How the time of a traced program changed."""
+
+    SAME_NUMBERS = "same_numbers"
+    WINDOW = "window"
+    """Both traces hold the same work."""
+    MORE_WORK = "more_work"
+    """Side B's trace holds more of it: the change is at equal work."""
+    LESS_WORK = "less_work"
+
+
+class ProgramWhy(StrEnum):
+    """What accounts for most of a program's change."""
+
+    KERNEL = "kernel"
+    NEW_KERNEL = "new_kernel"
+    GONE_KERNEL = "gone_kernel"
+    WAITING = "waiting"
+    """Ranks wait for each other."""
+    COPIES = "copies"
+    IDLE = "idle"
+
+
+class ComparisonWarning(StrEnum):
+    """What makes a comparison doubtful."""
+
+    OTHER_PROGRAM = "other_program"
+    """Most kernels of one side are not on the other."""
+
+
+LITTLE_IN_COMMON = 0.5
+"""Share of the kernels' time in kernels of both sides, below which the programs are others."""
 
 
 class Sure(StrEnum):
@@ -115,6 +153,58 @@ def _factor(factor: Factor) -> Finding:
         kind = FactorChange.MORE_INSTRUCTIONS if factor.us > 0 else FactorChange.FEWER_INSTRUCTIONS
         return Finding(kind, {**values, "pct": 100 * abs(factor.b / factor.a - 1)})
     return Finding(FactorChange(factor.kind), {**values, "reason": factor.reason})
+
+
+def program_change(of: ProgramComparison) -> Finding:
+    """How the time of the GPUs changed."""
+    window = of.window
+    values: dict[str, Value] = {
+        "a_ms": window.a_us / 1e3, "b_ms": window.b_us / 1e3, "ms": window.us / 1e3, "pct": 100 * of.share,
+        "gpus": len(of.ranks),
+    }  # fmt: skip
+    if of.work == 1.0:
+        same = not window.us and not any(each.us for each in of.kernels)
+        return Finding(ProgramChange.SAME_NUMBERS if same else ProgramChange.WINDOW, values)
+    kind = ProgramChange.MORE_WORK if of.work > 1 else ProgramChange.LESS_WORK
+    return Finding(kind, {**values, "work_pct": 100 * abs(of.work - 1)})
+
+
+def program_warnings(of: ProgramComparison) -> Iterator[Finding]:
+    """What makes it doubtful."""
+    if of.common < LITTLE_IN_COMMON:
+        yield Finding(ComparisonWarning.OTHER_PROGRAM, {"share": of.common})
+
+
+def program_reasons(of: ProgramComparison) -> tuple[Finding, ...]:
+    """What accounts for most of the change, the most first: parts in its direction that are at least LEADS of it."""
+    found = [*_program_kernels(of), Finding(ProgramWhy.COPIES, {"ms": of.parts[PartKind.COPIES].us / 1e3})]
+    if of.waits:
+        found.append(Finding(ProgramWhy.WAITING, {"ms": of.waits.us / 1e3}))
+    idle = of.parts[PartKind.IDLE].us
+    causes: dict[Cause, float] = defaultdict(float)
+    for each in of.idle:
+        causes[each.cause] += each.time.us
+    if causes:
+        cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle))
+        found.append(Finding(ProgramWhy.IDLE, {"ms": idle / 1e3, "cause": cause, "cause_ms": causes[cause] / 1e3}))
+    total = of.window.us / 1e3
+    leading = [each for each in found if (ms := _ms(each)) * total > 0 and abs(ms) >= LEADS * abs(total)]
+    return tuple(sorted(leading, key=lambda each: -abs(_ms(each))))
+
+
+def _ms(of: Finding) -> float:
+    ms = of.values["ms"]
+    assert isinstance(ms, float)
+    return ms
+
+
+def _program_kernels(of: ProgramComparison) -> Iterator[Finding]:
+    kinds = {Match.NEW: ProgramWhy.NEW_KERNEL, Match.GONE: ProgramWhy.GONE_KERNEL}
+    for each in of.kernels:
+        # Waiting for other ranks is no kernel's own.
+        if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
+            values: dict[str, Value] = {"kernel": short_kernel(each.shown.kernel), "ms": each.us / 1e3}
+            yield Finding(kinds.get(each.match, ProgramWhy.KERNEL), values)
 
 
 def sure(found: RunComparison) -> Finding:

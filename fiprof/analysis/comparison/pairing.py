@@ -44,7 +44,7 @@ def selected(cases: Sequence[CaseEntry], wanted: Mapping[str, str], run: str) ->
     """
     known = {case.id: _written(case) for case in cases}
     found = [case for case in cases if wanted.items() <= known[case.id].items()]
-    if not found:
+    if wanted and not found:
         there = {name: sorted({each[name] for each in known.values() if name in each}) for name in wanted}
         values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in there.items()]
         asked = ",".join(f"{name}={value}" for name, value in wanted.items())

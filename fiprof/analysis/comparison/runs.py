@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from fiprof.analysis.comparison.conditions import Condition, Weight, conditions
 from fiprof.analysis.comparison.kernels import KernelChange, explained, kernel_changes
-from fiprof.analysis.comparison.pairing import CasePair, pair_cases, selected
-from fiprof.analysis.comparison.sides import kernels_of_case
+from fiprof.analysis.comparison.pairing import CasePair, Match, pair_cases, selected
+from fiprof.analysis.comparison.programs import ProgramComparison, compare_programs
+from fiprof.analysis.comparison.sides import kernels_of_case, kernels_of_program
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL, CaseQuantity
@@ -27,7 +28,7 @@ BESIDE = (WALL, BUSY, WAITING)
 
 
 @dataclass(frozen=True)
-class Side:
+class ArchivedSide:
     """One side of a comparison."""
 
     run: Run
@@ -91,18 +92,22 @@ class CaseChange:
 class RunComparison:
     """Side B held against side A."""
 
-    a: Side
-    b: Side
+    a: ArchivedSide
+    b: ArchivedSide
     same_run: bool
     """Whether both sides are the same cases of one run."""
     conditions: tuple[Condition, ...]
     cases: tuple[CaseChange, ...]
-    """The largest change of time first, as a share."""
+    """The largest change of time first, as a share; empty where a side has none."""
+    program: ProgramComparison | None
+    """Of two traces, where a side has no cases."""
+    launches: tuple[KernelChange, ...]
+    """Of two profiles of ncu without cases and traces."""
     only_a: tuple[CaseEntry, ...]
     only_b: tuple[CaseEntry, ...]
 
 
-def compare(a: Side, b: Side, *, anyway: bool = False) -> RunComparison:
+def compare(a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False) -> RunComparison:
     """What changed from side A to side B.
 
     anyway: also where the numbers say nothing about each other.
@@ -117,25 +122,42 @@ def compare(a: Side, b: Side, *, anyway: bool = False) -> RunComparison:
             "--anyway shows them all the same",
         )
     counters = anyway or not any(each.weight is Weight.COUNTERS for each in found)
+    cases, only_a, only_b = _cases(a, b, counters=counters)
+    program, launches = None, []
+    if not (a.run.cases and b.run.cases):
+        if a.run.has("kernels") and b.run.has("kernels"):
+            program = compare_programs(a.run, b.run, counters=counters)
+        elif counters:
+            launches = kernel_changes(*(kernels_of_program(side.run) for side in (a, b)))
+            launches[:MOST_EXPLAINED] = explained(launches[:MOST_EXPLAINED], a.run, b.run)
+    kernels = program.kernels if program else launches
+    if not cases and all(each.match in (Match.NEW, Match.GONE) for each in kernels):
+        raise FiprofError(
+            f"{a.run.manifest.name} and {b.run.manifest.name} have no case and no kernel in common",
+            "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases",
+        )
+    return RunComparison(
+        a=a,
+        b=b,
+        same_run=a.run.path.resolve() == b.run.path.resolve() and a.params == b.params,
+        conditions=found,
+        cases=tuple(cases),
+        program=program,
+        launches=tuple(launches),
+        only_a=tuple(only_a),
+        only_b=tuple(only_b),
+    )
+
+
+def _cases(
+    a: ArchivedSide, b: ArchivedSide, *, counters: bool
+) -> tuple[list[CaseChange], list[CaseEntry], list[CaseEntry]]:
     pairs, only_a, only_b = pair_cases(
         *(selected(side.run.cases, side.params, side.run.manifest.name) for side in (a, b))
     )
     labels = Labels([pair.b for pair in pairs])
     cases = [_case(pair, labels(pair.b.id), a.run, b.run, counters=counters) for pair in pairs]
-    cases.sort(key=lambda case: -abs((case.time and case.time.share) or 0.0))
-    if not cases:
-        raise FiprofError(
-            f"{a.run.manifest.name} and {b.run.manifest.name} have no case in common",
-            "fiprof show shows the cases of each; RUN:PARAM=VALUE chooses some of them",
-        )
-    return RunComparison(
-        a,
-        b,
-        a.run.path.resolve() == b.run.path.resolve() and a.params == b.params,
-        found,
-        tuple(cases),
-        *map(tuple, (only_a, only_b)),
-    )
+    return sorted(cases, key=lambda case: -abs((case.time and case.time.share) or 0.0)), only_a, only_b
 
 
 def _case(pair: CasePair, label: str, a: Run, b: Run, *, counters: bool) -> CaseChange:
