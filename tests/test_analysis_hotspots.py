@@ -137,7 +137,7 @@ def test_a_quick_run_has_none(fiprof: Fiprof) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         f"fiprof: {quick.path.name} has no samples by instruction: it was collected with --set quick, which leaves out ncu's "
-        "source page\n  fiprof collect … --set full collects them" in done.stderr
+        "source page\n  fiprof collect --set full collects that" in done.stderr
     )
 
 

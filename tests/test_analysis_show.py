@@ -160,7 +160,10 @@ def test_many_alike_launches_are_one_row_for_people(tmp_path: Path) -> None:
 
 def test_a_quick_run_says_what_was_not_collected(tmp_path: Path) -> None:
     text = render(document(show(counted_run("prefill-decode-rope", tmp_path))), "table")
-    assert "Sectors a request, bank conflicts and local memory were not collected: fiprof collect --set full" in text
+    assert (
+        "Sectors a request, bank conflicts and local memory were not collected: ncu's full set has them (--set full)"
+        in text
+    )
     assert "Shared memory: bank conflicts" not in text
 
 

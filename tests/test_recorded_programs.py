@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 
+from fiprof.analysis.checks import evaluate
+from fiprof.analysis.hotspots import hotspots
+from fiprof.analysis.roofline import roofline
+from fiprof.analysis.stalls import stalls
+from fiprof.analysis.verdict.verdict import verdicts
+from fiprof.errors import FiprofError
 from tests.recorded_runs import invoke, profiled
 
 
@@ -66,6 +72,25 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
     ):
         assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
         assert (tmp_path / "report.md").read_text().splitlines()[0] == title
+
+
+def test_a_server_that_is_captured_is_no_other_process() -> None:
+    assert next(check for check in evaluate(profiled("server")) if check.check == "other_processes").passed
+
+
+def test_what_a_trace_lacks_comes_by_the_command_that_made_it() -> None:
+    """And fiprof top reads what is there."""
+    for program, again in (("server", "fiprof profile --"), ("tworanks", "import a report of ncu")):
+        for read in (verdicts, stalls, hotspots, roofline):
+            with pytest.raises(FiprofError) as caught:
+                read(profiled(program))
+            assert again in caught.value.remedy and "; fiprof top shows" in caught.value.remedy
+
+
+@pytest.mark.parametrize("command", ["show", "stalls", "roofline", "verdict"])
+def test_launches_of_a_program_by_the_time_that_they_stand_for(command: str) -> None:
+    """Launch 29 takes 354.56 µs and 2% of the kernels' time, launch 13 10.85 µs and 10.5%."""
+    assert {row["launch"] for row in rows(command, str(profiled("llama").path), "--top", "3")} == {13, 16, 22}
 
 
 def test_two_traces_on_one_clock() -> None:

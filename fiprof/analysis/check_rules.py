@@ -16,6 +16,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.rates import SM_HZ
 from fiprof.model.run import Run
+from fiprof.model.schemas import own_pid
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -180,12 +181,13 @@ def unknown(check: CheckName, why: NotChecked) -> Check:
 
 
 def other_processes(run: Run) -> Check:
-    """Whether something else was on the GPU before or after the run. processes: what."""
+    """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
     states = [run.environment("gpu_state", when) for when in ("before", "after")]
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
         return unknown(CheckName.OTHER_PROCESSES, NotChecked.IMPORTED if run.imported else NotChecked.NO_GPU_STATE)
-    others = tuple(sorted({process for processes in known for process in processes}))
+    own = {f"{own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
+    others = tuple(sorted({process for processes in known for process in processes} - own))
     return judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
 
 

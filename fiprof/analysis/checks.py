@@ -25,6 +25,7 @@ from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
 from fiprof.errors import FiprofError
 from fiprof.model import schemas
 from fiprof.model.finding import Finding, Value, plain
+from fiprof.model.labels import title
 from fiprof.model.lazy import finite_rows
 from fiprof.model.run import Run
 
@@ -156,11 +157,17 @@ def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
     return tuple(_summary(first, rest, run) for first, *rest in alike.values())
 
 
+def subject(run: Run, check: Check) -> str:
+    """What a check of a case or a launch is about, in short."""
+    launch = next((each for each in run.launches if each.launch == check.launch), None)
+    return title(launch.label, launch.kernel) if launch else run.labels(check.case)
+
+
 def _summary(first: Check, rest: Sequence[Check], run: Run) -> Finding:
     values: dict[str, Value] = {"check": first.finding}
     if first.case is None and first.launch is None:
         return Finding(FailedCheck.RUN, values)
-    values["label"] = run.labels(first.case)
+    values["label"] = subject(run, first)
     if first.launch is None:
         more = {"others": len(rest)} if rest else {}
         return Finding(FailedCheck.CASES if rest else FailedCheck.CASE, {**values, **more})

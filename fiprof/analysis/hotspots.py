@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,13 @@ from fiprof.analysis import checks
 from fiprof.analysis.check_rules import SAMPLING
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.program import weights
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.sass import parse
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, Weights
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,6 +133,8 @@ class HotspotReport:
     launches: tuple[LaunchHotspots, ...]
     warnings: tuple[Finding, ...] = ()
     """About the run."""
+    weights: Weights = field(default_factory=dict)
+    """The time that each launch stands for; empty where each stands for itself."""
 
 
 def hotspots(run: Run, *, wanted: Selection = EVERYTHING, top: int = TOP, context: int = CONTEXT) -> HotspotReport:
@@ -143,7 +146,7 @@ def hotspots(run: Run, *, wanted: Selection = EVERYTHING, top: int = TOP, contex
     """
     table = _table(run)
     there = set(table["launch"].unique().to_pylist())
-    rows = {each.launch: each for each in run.selected(wanted, among=there)}
+    rows = {each.launch: each for each in run.selected(wanted, weights(run), among=there)}
     doubts = checks.by_launch(check for check in checks.failed(run) if check.check in SAMPLING)
     found = [
         LaunchHotspots(
@@ -157,7 +160,7 @@ def hotspots(run: Run, *, wanted: Selection = EVERYTHING, top: int = TOP, contex
     ]
     order = {launch: place for place, launch in enumerate(rows)}
     found.sort(key=lambda item: order[item.launch])
-    return HotspotReport(run.manifest.name, tuple(found), run.status_warning())
+    return HotspotReport(run.manifest.name, tuple(found), run.status_warning(), weights(run))
 
 
 _COLUMNS = (
@@ -171,7 +174,7 @@ def _table(run: Run) -> pa.Table:
     if table is None or not table.num_rows:
         raise FiprofError(
             f"{run.manifest.name} has no samples by instruction",
-            run.remedy("fiprof collect … --set full collects them; fiprof stalls shows what a launch waits for in all"),
+            run.remedy("--set full"),
             why=_why_missing(run),
         )
     return table

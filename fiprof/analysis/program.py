@@ -9,6 +9,7 @@ from typing import Any
 
 from fiprof.analysis.launched import pieces, sums
 from fiprof.model.run import Run
+from fiprof.model.selection import Weights
 from fiprof.text import kernel_identity
 
 Shape = tuple[str, str, str]
@@ -55,3 +56,8 @@ class StandIns(dict[int, StandsFor]):
             if key in traced:
                 count, ns = (each / len(launches) for each in traced[key])
                 self.update(dict.fromkeys(launches, StandsFor(count, ns / 1000, ns / whole if whole else 0.0)))
+
+
+def weights(run: Run) -> Weights:
+    """The time that each of ncu's launches stands for; empty for a run with cases, and without a trace."""
+    return {launch: stands.total_us for launch, stands in run.once(StandIns).items()}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
 from fiprof.model.expressions import Expression, ratio
@@ -21,7 +22,7 @@ from fiprof.model.floors import iterations
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, Weights
 from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
 from fiprof.model.work import FLOAT_OPS, PIPES, counted_works, main_work, ops_of, peak_of, uncounted_pipe, wgmma_peak
 
@@ -233,6 +234,8 @@ class Rooflines:
     """Those of the launches whose cost model has operations and bytes."""
     warnings: tuple[Finding, ...] = ()
     """About the run."""
+    weights: Weights = field(default_factory=dict)
+    """The time that each launch stands for; empty where each stands for itself."""
 
 
 def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
@@ -240,7 +243,7 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
 
     Raises FiprofError where the run has no launches under ncu, or no launch is left, or a table cannot be read.
     """
-    launches = tuple(place(launch, run) for launch in run.selected(wanted))
+    launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}
     cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
     return Rooflines(
@@ -248,6 +251,7 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
         launches=launches,
         cases=tuple(case for case in cases if case is not None),
         warnings=(*run.status_warning(), *checks.of_run(checks.failed(run))),
+        weights=weights(run),
     )
 
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from fiprof.analysis import checks
 from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
+from fiprof.analysis.program import weights
 from fiprof.analysis.roofline import LaunchRoofline, place
 from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding
@@ -106,7 +107,7 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
         ),
         *_only_traced(run),
     ]
-    kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us)
+    kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us, weights(run))
     whole = not wanted
     ids = {item.case for item in kept}
     doubts = _doubts(run, None if whole else kept)

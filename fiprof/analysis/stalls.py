@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.program import weights
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
-from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.selection import EVERYTHING, Selection, Weights
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
@@ -114,6 +115,8 @@ class StallReport:
     launches: tuple[LaunchStalls, ...]
     warnings: tuple[Finding, ...] = ()
     """About the run."""
+    weights: Weights = field(default_factory=dict)
+    """The time that each launch stands for; empty where each stands for itself."""
 
 
 def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> StallReport:
@@ -126,9 +129,9 @@ def stalls(run: Run, *, wanted: Selection = EVERYTHING) -> StallReport:
     doubts = checks.by_launch(failed)
     found = [
         LaunchStalls(launch, _mix(run.stall_reasons[launch.launch]), doubts.get(launch.launch, ()))
-        for launch in run.selected(wanted, among=run.stall_reasons)
+        for launch in run.selected(wanted, weights(run), among=run.stall_reasons)
     ]
-    return StallReport(run.manifest.name, tuple(found), (*run.status_warning(), *checks.of_run(failed)))
+    return StallReport(run.manifest.name, tuple(found), (*run.status_warning(), *checks.of_run(failed)), weights(run))
 
 
 def _mix(reasons: Sequence[StallReason]) -> tuple[Stall, ...]:

@@ -122,7 +122,7 @@ def _what_it_is(run: Run) -> str:
     facts += [
         f"{each.declared.title} {manifest.settings[each.name]}"
         for each in settings_of(Settings)
-        if each.declared.tool == "ncu" and manifest.settings.get(each.name) is not None
+        if each.declared.tool == "ncu" and run.has("launches") and manifest.settings.get(each.name) is not None
     ]
     if run.imported:
         kinds = ", ".join(dict.fromkeys(file.kind for file in manifest.imported))

@@ -6,9 +6,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from fiprof.model.manifest import CaseEntry
+from fiprof.text import short_kernel
 
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
+
+
+def title(label: str, kernel: str) -> str:
+    """A launch in short: its case, or where it has none its kernel."""
+    return short_kernel(kernel) if label == NO_CASE else label
 
 
 class Labels:

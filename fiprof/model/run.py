@@ -24,7 +24,7 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
 from fiprof.model.records import Baseline, case_errors, records
-from fiprof.model.selection import Selection
+from fiprof.model.selection import Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
 from fiprof.model.times import COLUMNS as TIMED
 from fiprof.model.times import Times, TraceTimes, summarize, trace_times
@@ -297,20 +297,23 @@ class Run:
         """ncu's launches of a case."""
         return self._launches_of.get(case, [])
 
-    def selected(self, wanted: Selection, *, among: Container[int] | None = None) -> list[Launch]:
+    def selected(
+        self, wanted: Selection, weights: Weights | None = None, *, among: Container[int] | None = None
+    ) -> list[Launch]:
         """The launches that a user asked for, in their order. among: only launches with these IDs.
 
         Raises FiprofError where the run has no launches, or none of these.
         """
         self.require_launches()
-        return wanted.of([each for each in self.launches if among is None or each.launch in among], self.manifest.name)
+        found = [each for each in self.launches if among is None or each.launch in among]
+        return wanted.of(found, self.manifest.name, weights=weights)
 
     def require_launches(self, what: str = "counters", *, there: bool | None = None) -> None:
         """Raise FiprofError where the run has no launches under ncu; or, with ``there``, not what it names."""
         if not (self.launches if there is None else there):
             raise FiprofError(
                 f"{self.manifest.name} has no {what}",
-                self.remedy("fiprof collect --tool nsys,ncu collects them; fiprof show shows what this run has"),
+                self.remedy("--tool nsys,ncu"),
                 why=self.missing("ncu"),
             )
 
@@ -375,11 +378,22 @@ class Run:
         """Whether it was made of files that fiprof did not measure."""
         return bool(self.manifest.imported)
 
-    def remedy(self, collected: str) -> str:
-        """How to come by what the run lacks. collected: where fiprof measured it."""
-        if not self.imported:
-            return collected
-        return "profile the program again with it, and import that; fiprof show shows what this run has"
+    @property
+    def of_program(self) -> bool:
+        """Whether ``fiprof profile`` or ``capture`` measured it."""
+        return not self.imported and "cover_pct" in self.manifest.settings
+
+    def remedy(self, options: str) -> str:
+        """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
+        if self.imported:
+            again = "import a report of ncu of the same program beside this file: ncu --set full -o REPORT COMMAND"
+            if not self.has("kernels"):
+                again = "import a report of nsys of the same program beside this file: nsys profile -o REPORT COMMAND"
+        else:
+            command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
+            again = f"{command.format(options)} collects that"
+        traced = self.has("kernels") and not self.launches
+        return f"{again}; fiprof {'top' if traced else 'show'} shows what this run has"
 
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""

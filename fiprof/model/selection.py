@@ -14,6 +14,7 @@ from fiprof.text import join_words, short_kernel
 
 WIDE = 1.25
 """Longest over shortest of launches that are still shown as one."""
+NO_LAUNCH = -1
 MOST_NAMES = 8
 """Names of each kind that an error lists."""
 
@@ -42,6 +43,8 @@ class HasNames(Protocol):
 T = TypeVar("T")
 U = TypeVar("U")
 N = TypeVar("N", bound=HasNames)
+Weights = Mapping[int, float]
+"""ncu's launch ID -> the time that it stands for, µs."""
 Names = tuple[str, str, str, str]
 """A launch's kernel, its full name, its case's id and label."""
 
@@ -57,6 +60,8 @@ class Alike(Generic[T]):
     """In the order of the run."""
     times_us: tuple[float, ...]
     """Duration of each; 0 where it was not collected."""
+    weights_us: tuple[float, ...]
+    """The time that each stands for: its own, or in a program that of all executions like it."""
 
     @cached_property
     def shown(self) -> T:
@@ -66,7 +71,7 @@ class Alike(Generic[T]):
 
     def for_all(self, found: U) -> Alike[U]:
         """What was found about one of them, as about all."""
-        return Alike((found,) * self.count, self.times_us)
+        return Alike((found,) * self.count, self.times_us, self.weights_us)
 
     @property
     def count(self) -> int:
@@ -74,8 +79,8 @@ class Alike(Generic[T]):
 
     @property
     def total_us(self) -> float:
-        """All together."""
-        return sum(self.times_us)
+        """All together, and what they stand for."""
+        return sum(self.weights_us)
 
     @property
     def range_us(self) -> tuple[float, float] | None:
@@ -87,30 +92,32 @@ def alike(
     items: Iterable[N],
     time: Callable[[N], float | None] = lambda item: item.duration_us,
     also: Callable[[N], Hashable] = lambda _: None,
+    weights: Weights | None = None,
 ) -> list[Alike[N]]:
     """Like launches together, split where their durations are wide apart, in the order of each one's first.
 
-    time: an item's duration, µs. also: what must be the same too.
+    time: an item's duration, µs. also: what must be the same too. weights: empty where each stands for itself.
     """
-    found: dict[Hashable, list[tuple[N, float]]] = defaultdict(list)
+    found: dict[Hashable, list[tuple[N, float, float]]] = defaultdict(list)
     for item in items:
         key = item.case, item.kernel, item.kernel_full, item.grid, item.block, also(item)
-        found[key].append((item, time(item) or 0.0))
+        us, launch = time(item) or 0.0, NO_LAUNCH if item.launch is None else item.launch
+        found[key].append((item, us, weights.get(launch, 0.0) if weights else us))
     return [each for group in found.values() for each in _split(group)]
 
 
-def _split(group: Sequence[tuple[T, float]]) -> Iterable[Alike[T]]:
+def _split(group: Sequence[tuple[T, float, float]]) -> Iterable[Alike[T]]:
     part, low = 0, 0.0
     part_of: dict[float, int] = {}
-    for us in sorted({us for _, us in group}):
+    for us in sorted({us for _, us, _ in group}):
         if us > low * WIDE:
             part, low = part + 1, us
         part_of[us] = part
-    split: dict[int, list[tuple[T, float]]] = defaultdict(list)
-    for item, us in group:
-        split[part_of[us]].append((item, us))
-    for each in split.values():
-        yield Alike(tuple(item for item, _ in each), tuple(us for _, us in each))
+    split: dict[int, list[tuple[T, float, float]]] = defaultdict(list)
+    for each in group:
+        split[part_of[each[1]]].append(each)
+    for items, times, weights in (zip(*each, strict=True) for each in split.values()):
+        yield Alike(items, times, weights)
 
 
 def longest_first(groups: Iterable[Alike[T]]) -> list[Alike[T]]:
@@ -140,7 +147,11 @@ class Selection:
         return bool(self.kernel or self.launches or self.top)
 
     def of(
-        self, items: Sequence[N], run: str, time: Callable[[N], float | None] = lambda item: item.duration_us
+        self,
+        items: Sequence[N],
+        run: str,
+        time: Callable[[N], float | None] = lambda item: item.duration_us,
+        weights: Weights | None = None,
     ) -> list[N]:
         """The items that it means, in their order. run: its name, for the error where there are none.
 
@@ -154,7 +165,7 @@ class Selection:
         if not found and (items or self):
             raise FiprofError(f"{run} has no launch {self._words()}", _there_is(items))
         if self.top is not None:
-            most = longest_first(alike(found, time))[: self.top]
+            most = longest_first(alike(found, time, weights=weights))[: self.top]
             kept = {id(item) for group in most for item in group.items}
             found = [item for item in found if id(item) in kept]
         return found

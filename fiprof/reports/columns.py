@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from fiprof.model.expressions import Row, ratio
+from fiprof.model.labels import NO_CASE
 from fiprof.model.quantities import DURATION
 from fiprof.model.quantity import Quantity
 from fiprof.model.selection import Alike
@@ -88,6 +89,8 @@ def grouped(cells: Cells, groups: Sequence[Alike[Any]]) -> Cells:
         place = next((place for place, (column, _) in enumerate(found) if column.key == DURATION.key), None)
         if place is not None:
             found.insert(place + 1, (Column("range_us", "range", narrow=Narrow.BELOW), time_range))
+    if all(group.shown.label == NO_CASE for group in groups):
+        found = [cell for cell in found if cell[0].key != "label"]
     return found
 
 

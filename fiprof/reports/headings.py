@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import TracedText
 from fiprof.model.selection import Alike
 from fiprof.reports.words import phrase
@@ -37,7 +38,8 @@ H = TypeVar("H", bound=HasHeading)
 
 def heading(item: HasHeading, like: Alike[H] | None = None) -> str:
     """``launch 3 · prefill · PrefillWithKVCacheKernel · 307.87 µs``. like: the launches that it stands for."""
-    parts = [f"launch {item.launch}", escape_control(item.label), escape_control(item.kernel)]
+    of_case = [] if item.label == NO_CASE else [escape_control(item.label)]
+    parts = [f"launch {item.launch}", *of_case, escape_control(item.kernel)]
     alone = like is None or like.count == 1
     if alone and item.repeated and item.iteration is not None:
         parts.append(f"iteration {item.iteration}")

@@ -30,7 +30,7 @@ def document(report: HotspotReport, *, most: int | None = None) -> Document:
     most: groups that people are shown; None for all.
     """
     rows = tuple(_row(item, line) for item in report.launches for line in item.hotspots)
-    kept, left_out = bounded(longest_first(alike(report.launches)), most)
+    kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
     return Document(
         programs=View(_DATA, rows),
         shown=tuple(map(_of_launch, kept)),

@@ -78,7 +78,7 @@ class OpenedRun(Run):
         if chart is None:
             raise FiprofError(
                 f"{self.manifest.name} has no {what}",
-                self.remedy("fiprof collect --tool nsys collects them; fiprof show shows what this run has"),
+                self.remedy("--tool nsys,ncu"),
                 why=self.missing("nsys"),
             )
         return chart

@@ -66,7 +66,7 @@ def write(run: Run, path: Path) -> Written:
     if not run.has("kernels"):
         raise FiprofError(
             f"{run.manifest.name} has no trace",
-            run.remedy("fiprof collect --tool nsys,ncu collects one"),
+            run.remedy("--tool nsys,ncu"),
             why=run.missing("nsys"),
         )
     builder, messages = _package()

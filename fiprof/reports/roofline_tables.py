@@ -127,7 +127,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     most: rows that people are shown; None for all.
     """
     launches = rooflines.launches
-    kept, left_out = bounded(longest_first(alike(launches)), most)
+    kept, left_out = bounded(longest_first(alike(launches, weights=rooflines.weights)), most)
     shown = [
         filled(
             grouped(_columns([group.shown for group in kept]), kept),

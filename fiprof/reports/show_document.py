@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from fiprof.analysis.occupancy import findings
+from fiprof.analysis.program import weights
 from fiprof.analysis.show import Figures, LaunchFigures
 from fiprof.model.quantities import LOCAL_REQUESTS
 from fiprof.model.selection import Alike, alike, longest_first
@@ -47,7 +48,7 @@ def document(
 
     limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
     """
-    found = longest_first(alike(figures.launches, _time, lambda item: item.rank))
+    found = longest_first(alike(figures.launches, _time, lambda item: item.rank, weights(figures.run)))
     kept, left_out = bounded(found, most)
     profiled = [group for group in kept if group.shown.launch is not None]
     shown = [*_overview(figures, kept, limits, most)] if overview else []
@@ -137,7 +138,7 @@ def _compute(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[Vi
         yield _table(groups, show_columns.WORK, "compute", notes=(phrase("show.compute_note"),))
 
 
-def _memory(figures: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
+def _memory(_: Figures, groups: Sequence[Group], __: int | None) -> Iterable[View]:
     if not groups:
         return
     yield _table(groups, show_columns.MEMORY, "memory", notes=(phrase("show.memory_note"),))
@@ -149,7 +150,7 @@ def _memory(figures: Figures, groups: Sequence[Group], __: int | None) -> Iterab
     if any(value(group.shown) for group in groups for _, value in show_columns.LOCAL):
         yield _table(groups, show_columns.LOCAL, "local")
     if not accessed:
-        notes.append(phrase("show.no_accesses_imported" if figures.run.imported else "show.no_accesses"))
+        notes.append(phrase("show.no_accesses"))
     if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
         notes.append(phrase("show.no_local"))
     if notes:

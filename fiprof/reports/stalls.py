@@ -42,7 +42,7 @@ def document(report: StallReport, *, reasons: int | None = None, most: int | Non
         for item in report.launches
         for stall in item.stalls[:reasons]
     )  # fmt: skip
-    kept, left_out = bounded(longest_first(alike(report.launches)), most)
+    kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
     return Document(
         programs=View(tuple(map(Column, _DATA)), rows),
         shown=tuple(_of_launch(group, reasons) for group in kept),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fiprof.analysis import samples
 from fiprof.analysis.beside import Totals
 from fiprof.analysis.timeline import CasePhase, Timeline, Track
+from fiprof.model.labels import NO_CASE
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 from fiprof.reports.words import known, phrase, worded
@@ -73,8 +74,7 @@ def strips(part: CasePhase) -> View:
     length_us = part.end_us - part.start_us
     title = phrase(
         "timeline.title",
-        label=part.label,
-        phase=part.phase or "outside the phases",
+        what=what(part),
         place=place(part),
         length=time_words(length_us),
         start_ms=part.start_us / 1e3,
@@ -84,6 +84,13 @@ def strips(part: CasePhase) -> View:
     header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
     return View(columns, (("", ticks, ""), *map(_track, part.tracks)), title=title)
+
+
+def what(part: CasePhase) -> str:
+    """The case and its phase; of kernels that belong to none, that they are of the program."""
+    if part.phase is None and part.label == NO_CASE:
+        return phrase("timeline.program")
+    return phrase("timeline.case", label=part.label, phase=part.phase or phrase("timeline.no_phase"))
 
 
 def place(part: CasePhase) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Comparison
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding
+from fiprof.model.labels import title
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import NAMES, Cells, attribute, filled, grouped
@@ -71,9 +72,9 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     Like launches with the same verdict are one for people. most: rows; None for all. detailed: with the evidence, all
     steps, ncu's rules and the cases.
     """
-    groups = longest_first(found.groups or alike(found.launches, also=lambda item: (item.kind, item.part)))
-    if of_program := any(group.shown.stands_for for group in groups):
-        groups.sort(key=lambda group: -sum(item.stands_for.total_us for item in group.items if item.stands_for))
+    weights = {item.launch: item.stands_for.total_us for item in found.launches if item.stands_for}
+    like = found.groups or alike(found.launches, also=lambda item: (item.kind, item.part), weights=weights)
+    groups, of_program = longest_first(like), bool(weights)
     kept, left_out = bounded(groups, most)
     columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if of_program else _SUMMARY, kept)
     shown = [filled(columns, kept, notes=left_out)] if kept else []
@@ -101,7 +102,9 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
 def _first_step(item: LaunchVerdict) -> str | None:
     if not item.steps:
         return None
-    return phrase("verdict_table.step", launch=item.launch, label=item.label, step=words.step(item.steps[0]))
+    return phrase(
+        "verdict_table.step", launch=item.launch, label=title(item.label, item.kernel), step=words.step(item.steps[0])
+    )
 
 
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from fiprof.analysis.launched import rows_of
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.ranks import COMMUNICATOR, NCCL_DOMAIN, NOBODY, payload, ranks_of
 from fiprof.model.run import Run
@@ -128,7 +129,7 @@ def _communication(run: Run) -> tuple[Kernels, Bools]:
         peer=unknown,
         grid=np.array([_blocks(text) for text in grids], np.int64)[grid[order]],
     )
-    if not len(kernels) or not run.has("api"):
+    if not len(kernels) or not rows_of(run, "api"):
         return kernels, chosen
     return _called(run, kernels, processes(run, "kernels")[chosen][order], correlation), chosen
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fiprof.analysis import alternatives, checks, concurrency, instructions
 from fiprof.analysis.check_rules import Check
 from fiprof.analysis.of_launch import OfLaunch
-from fiprof.analysis.program import StandIns, StandsFor
+from fiprof.analysis.program import StandIns, StandsFor, weights
 from fiprof.analysis.reasons import ReasonKind, kind_of
 from fiprof.analysis.thresholds import BESIDE, DOMINANT_STALL
 from fiprof.analysis.verdict import measured, quoted_rules
@@ -81,8 +81,8 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False)
     table cannot be read.
     """
     launches = run.launches
-    run.require_launches("counters or trace to judge", there=bool(launches or run.trace.cases))
-    kept = run.selected(wanted) if launches else []
+    run.require_launches("counters to judge", there=bool(launches or run.trace.cases))
+    kept = run.selected(wanted, weights(run)) if launches else []
     of_cases = {case.case: case for case in cases(run)}
     failed = checks.failed(run)
     judges = _Judge(run, of_cases, failed)
@@ -90,7 +90,7 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False)
     warnings: list[Finding] = [*run.status_warning(), *checks.of_run(failed)]
     if not launches:
         warnings.append(Finding(VerdictWarning.NO_LAUNCHES, {"why": run.missing("ncu")}))
-    groups = alike(kept) if medians else []
+    groups = alike(kept, weights=weights(run)) if medians else []
     judged = tuple(judges.launch(each) for each in ([group.shown for group in groups] if medians else kept))
     return Verdicts(
         run=run.manifest.name,

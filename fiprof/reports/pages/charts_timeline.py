@@ -176,7 +176,7 @@ def _windows(phases: Sequence[timeline.CasePhase], lanes: Sequence[_Lane]) -> li
         if cases is not None:
             around = cases[(cases["start_ns"] <= start) & (cases["end_ns"] >= start)]
             start = min([start, *around["start_ns"].astype(float)])
-        name = part.label + (f" · {part.phase}" if part.phase not in (None, timeline.MEASURE) else "")
+        name = part.label if part.phase == timeline.MEASURE else timeline_text.what(part)
         made.append(_Window(vega.text(name + timeline_text.place(part)), start, end))
     first = min(float(lane.rows["start_ns"].min()) for lane in lanes)
     whole = _Window(WHOLE, first, max(float(lane.rows["end_ns"].max()) for lane in lanes))

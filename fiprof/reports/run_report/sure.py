@@ -77,5 +77,5 @@ def _about(run: Run, found: Sequence[Check]) -> str:
 
 def _subject(run: Run, check: Check) -> str:
     if check.launch is not None:
-        return phrase("sure.launch", launch=check.launch, label=run.labels(check.case))
+        return phrase("sure.launch", launch=check.launch, label=checks.subject(run, check))
     return phrase("sure.whole") if check.case is None else run.labels(check.case)
