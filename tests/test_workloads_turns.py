@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.workloads import runner
+from fiprof.workloads import rounds, runner
+from fiprof.workloads.__main__ import main
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.clock import SmClock
 from fiprof.workloads.nvtx import Marks
@@ -95,7 +97,8 @@ def cuda(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake, raising=False)
-    monkeypatch.setattr(runner, "gpu_facts", dict)
+    for module in (runner, rounds):
+        monkeypatch.setattr(module, "gpu_facts", dict)
     monkeypatch.setattr(runner, "cuda_profiler", contextlib.nullcontext)
     monkeypatch.delenv(runner.GATE_VARIABLE, raising=False)
     (tmp_path / "fake.py").write_text(WORKLOAD)
@@ -243,3 +246,40 @@ def test_iterations_under_a_profiler_are_numbered_over_all_rounds(cuda: str, mon
     run(case, iterations=4, rounds=3, timing=False, check=False)
     assert [names[0] for names in seen if names[0].startswith("iter")] == [f"iter {i}" for i in range(12)]
     assert seen.count(("measure", case.id)) == 3
+
+
+def test_a_process_of_a_comparison_follows_its_orders(cuda: str, tmp_path: Path) -> None:
+    """Set up once, then measured when told, as the command line has it; a case that fails leaves the others."""
+    orders = [
+        {"do": "clock"},
+        {"do": "plan", "cases": [0, 1, 2]},
+        {"do": "measure", "round": 0, "cases": [[1, 4, 1], [0, 3, 2]]},
+        {"do": "check", "cases": [0]},
+    ]
+    (tmp_path / "orders").write_text("".join(json.dumps(order) + "\n" for order in orders))
+    words = [word for us in (100, 30_000) for word in ("--case", f"{cuda}[us={us}]")]
+    words += ["--case", f"{cuda}[fails_in_turn=1]", f"--orders={tmp_path / 'orders'}", f"--out={tmp_path / 'out'}"]
+    assert main(["rounds", *words, "--budget-ms=10", f"--imports-from={tmp_path}"]) == 0
+    lines = (tmp_path / "out").read_text().splitlines()
+    answers: list[list[dict[str, Any]]] = [[]]
+    for record in map(json.loads, lines):
+        if record["kind"] == "done":
+            answers.append([])
+        else:
+            answers[-1].append(record)
+    set_up, clock, plan, measured, checked, rest = answers
+    assert [(each["kind"], each.get("place")) for each in set_up] == [("environment", None), ("error", 2)]
+    assert clock == [{"kind": "clock", "idle_mhz": pytest.approx(1980)}]
+    # The third cannot: it was never set up.
+    assert [(each["kind"], each.get("iterations"), each.get("launches_per_time")) for each in plan] == [
+        ("plan", 20, 1),
+        ("plan", 3, 1),
+        ("error", None, None),
+    ]
+    assert [(each["place"], each["gpu_us"], each["clock_recovered"]) for each in measured] == [
+        (1, pytest.approx([30_000] * 4), True),
+        (0, pytest.approx([100] * 3), True),
+    ]
+    assert [(each["place"], each["relative_error"]) for each in checked] == [(0, 0)]
+    assert not rest
+    assert main(["rounds", *words, f"--imports-from={tmp_path / 'elsewhere'}"]) == 1

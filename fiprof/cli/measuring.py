@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiprof.cli.commands.collect import CollectCommand, choose_cases, print_commands
-from fiprof.cli.options import split
+from fiprof.cli import options
+from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, print_commands
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.compare.request import CompareRequest
     from fiprof.orchestrator.under_way import Result
+    from fiprof.reports.view import Format
 
 
 class CompareCommand(CollectCommand):
@@ -37,7 +40,7 @@ def request_of(
 
     own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
     names, params = (
-        [*split(kernels or ""), *workloads],
+        [*options.split(kernels or ""), *workloads],
         {name: word for name, word in words.items() if word is not None},
     )
     sides = parse_side(a), parse_side(b)
@@ -62,3 +65,25 @@ def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: boo
 
     with supervised(quiet=quiet) as (progress, supervisor):
         return compare(request, archive, progress, supervisor, wait=wait)
+
+
+def show(result: Result, format_: Format) -> None:
+    """Print what was measured, and where it lies. Raises FiprofError where it is not complete."""
+    if result.problem is None:
+        show_run(result.path, format_)
+    conclude(result, ("fiprof compare",), to_stderr=True)
+
+
+def show_run(folder: Path, format_: Format) -> None:
+    """Print an archived comparison. Raises FiprofError where a run is none."""
+    from fiprof.analysis.comparison.measured import read_comparison
+    from fiprof.errors import FiprofError
+    from fiprof.model.manifest import read_manifest
+    from fiprof.reports.measured import document
+
+    manifest = read_manifest(folder)
+    if manifest.kind != "comparison":
+        raise FiprofError(
+            f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
+        )
+    options.show(document(read_comparison(folder), manifest.cases), format_)

@@ -12,7 +12,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
@@ -22,6 +22,7 @@ from fiprof.workloads.runner import (
     LEAST_ITERATIONS,
     Record,
     compare,
+    cuda_works,
     import_modules,
     one_line,
     require_cuda,
@@ -53,10 +54,10 @@ def follow(
 ) -> None:
     """Set the cases up, then do what the orders say until there are none.
 
-    Orders name cases by their place: ``{"do": "clock"}`` reads the idle clock; ``plan`` chooses the launches of each
-    case; ``measure`` has ``round``, ``cases`` in their order and ``plan``, [launches, launches timed together] of every
-    case; ``check`` compares every case with its reference.
-    Raises FiprofError where a case fails.
+    Orders name cases by their place: ``{"do": "clock"}`` reads the idle clock; ``plan`` chooses the launches of its
+    ``cases``; ``measure`` has ``round`` and ``cases``, [place, launches, launches timed together] in their order;
+    ``check`` holds its ``cases`` against their references. A case that fails is answered with its error.
+    Raises FiprofError where CUDA is missing, or unusable after a failure.
     """
     import_modules(request.cases)
     require_cuda()
@@ -76,7 +77,9 @@ class _Warm:
         self.request = request
         self.emit = emit
         self.say = say
-        self.launches = [self._tried(place, "setup", self._set_up) for place in range(len(request.cases))]
+        self.launches: dict[int, Callable[[], Sequence[Tensor]]] = {}
+        for place in range(len(request.cases)):
+            self._try(place, "setup", self._set_up)
         if request.imports_from and not any(map(self._is_from_there, list(sys.modules.values()))):
             raise FiprofError(
                 f"nothing was imported from {request.imports_from}",
@@ -93,53 +96,58 @@ class _Warm:
         self._clock = SmClock()
         self.emit({"kind": "clock", "idle_mhz": self._clock.idle_mhz})
 
-    def plan(self) -> None:
-        for place in range(len(self.launches)):
-            iterations, group = self._tried(place, "plan", self._plan)
-            self.emit({"kind": "plan", "case": place, "iterations": iterations, "launches_per_time": group})
-
-    def measure(self, round: int, cases: Sequence[int], plan: Sequence[tuple[int, int]]) -> None:
+    def plan(self, cases: Sequence[int]) -> None:
         for place in cases:
-            record = self._tried(place, f"round {round + 1}", lambda place: self._measure(place, *plan[place]))
-            self.emit({"kind": "round", "round": round, "case": place, **record})
+            self._try(place, "plan", self._plan)
 
-    def check(self) -> None:
-        for place in range(len(self.launches)):
-            if found := self._tried(place, "check", self._check):
-                self.emit({"kind": "check", "case": place, **found})
+    def measure(self, round: int, cases: Sequence[tuple[int, int, int]]) -> None:
+        for place, iterations, group in cases:
+            self._try(place, f"round {round + 1}", self._measure, round, iterations, group)
 
-    def _tried(self, place: int, step: str, work: Callable[[int], Any]) -> Any:
-        """What came of some work with a case. Raises FiprofError where it failed."""
+    def check(self, cases: Sequence[int]) -> None:
+        for place in cases:
+            self._try(place, "check", self._check)
+
+    def _try(self, place: int, step: str, work: Callable[..., None], *more: int) -> None:
+        """Do something with a case; tell the error where it fails. Raises FiprofError where CUDA is unusable then."""
         case = self.request.cases[place]
         self.say(f"{step} {place + 1}/{len(self.request.cases)} {case.id}")
         try:
-            return work(place)
+            work(place, *more)
         except Exception as error:
-            remedy = error.remedy if isinstance(error, FiprofError) else ""
-            raise FiprofError(f"{case.id}: {one_line(error)}", remedy) from error
+            self.emit({"kind": "error", "case": case.id, "place": place, "error": one_line(error)})
+            if not cuda_works():
+                raise FiprofError(f"{case.id}: {one_line(error)}", "CUDA is unusable after it") from error
 
-    def _set_up(self, place: int) -> Callable[[], Sequence[Tensor]]:
+    def _set_up(self, place: int) -> None:
         import torch
 
-        launch = self.request.cases[place].build(seed=self.request.seed).setup()
+        self.launches[place] = self.request.cases[place].build(seed=self.request.seed).setup()
         for _ in range(self.request.warmup + 1):
-            launch()
+            self.launches[place]()
         torch.cuda.synchronize()
-        return launch
 
-    def _plan(self, place: int) -> tuple[int, int]:
+    def _plan(self, place: int) -> None:
         request, launch = self.request, self.launches[place]
         host_s = self._warm_up(place)
         typical_us = statistics.median(gpu_times(launch, LEAST_ITERATIONS, host_s))
         group = group_of(typical_us)
         fitting = int(request.budget_ms * 1e3 / max(typical_us * group, 1.0))
-        return min(request.iterations, max(LEAST_ITERATIONS, fitting)), group
+        iterations = min(request.iterations, max(LEAST_ITERATIONS, fitting))
+        self.emit({"kind": "plan", "place": place, "iterations": iterations, "launches_per_time": group})
 
-    def _measure(self, place: int, iterations: int, group: int) -> Record:
+    def _measure(self, place: int, round: int, iterations: int, group: int) -> None:
         host_s = self._warm_up(place)
         mhz, recovered = self._clock.recover()
         times = gpu_times(self.launches[place], iterations, host_s, group)
-        return {"gpu_us": times, "launches_per_time": group, "sm_clock_mhz": mhz, "clock_recovered": recovered}
+        record = {"kind": "round", "round": round, "place": place, "gpu_us": times, "launches_per_time": group}
+        self.emit({**record, "sm_clock_mhz": mhz, "clock_recovered": recovered})
+
+    def _check(self, place: int) -> None:
+        workload = self.request.cases[place].build(seed=self.request.seed)
+        launch = workload.setup()
+        if (expected := workload.reference()) is not None:
+            self.emit({"kind": "check", "place": place, **compare(launch(), expected, workload.tolerance)})
 
     def _warm_up(self, place: int) -> float:
         """Launch a few times. Returns the host's seconds for one."""
@@ -148,9 +156,3 @@ class _Warm:
         host_s = host_seconds(self.launches[place], self.request.warmup)
         torch.cuda.synchronize()
         return host_s
-
-    def _check(self, place: int) -> Record:
-        workload = self.request.cases[place].build(seed=self.request.seed)
-        launch = workload.setup()
-        expected = workload.reference()
-        return {} if expected is None else compare(launch(), expected, workload.tolerance)

@@ -177,7 +177,7 @@ class _Session:
         except Exception as error:
             self.failed[case.id] = one_line(error)
             self.emit({"kind": "error", "case": case.id, "error": self.failed[case.id]})
-            if not _cuda_works():
+            if not cuda_works():
                 raise FiprofError(
                     f"{case.id}: {self.failed[case.id]}",
                     "CUDA is unusable after it, so the cases that follow were not run",
@@ -391,7 +391,7 @@ def one_line(error: Exception) -> str:
     return text if isinstance(error, FiprofError) else f"{type(error).__name__}: {text}"
 
 
-def _cuda_works() -> bool:
+def cuda_works() -> bool:
     """Whether the CUDA context survived; an illegal address or the like poisons it for good."""
     import torch
 

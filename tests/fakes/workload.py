@@ -107,15 +107,17 @@ def rounds(options: argparse.Namespace) -> None:
 
         gpu = {"uuid": env.get("FAKE_UUID", "GPU-1")}
         emit(kind="environment", packages={"python_executable": sys.argv[0]}, gpu=gpu)
+        for place, case in enumerate(cases):
+            if env.get("FAKE_FAILS", "none") in case.id:
+                emit(kind="error", case=case.id, place=place, error="does not fit in the GPU's memory")
         emit(kind="done")
         for line in orders:
             order = json.loads(line)
             if order["do"] == "clock":
                 emit(kind="clock", idle_mhz=float(env.get("FAKE_MHZ", 1980)))
-            if order["do"] == "plan":
-                for place in range(len(cases)):
-                    emit(kind="plan", case=place, iterations=3, launches_per_time=1)
-            for place in order.get("cases", ()):
+            for place in order["cases"] if order["do"] == "plan" else ():
+                emit(kind="plan", place=place, iterations=3, launches_per_time=1)
+            for place, iterations, _ in order["cases"] if order["do"] == "measure" else ():
                 if env.get("FAKE_DIES", "none") in cases[place].id:
                     os.abort()
                 while env.get("FAKE_HANGS", "none") in cases[place].id:
@@ -123,11 +125,12 @@ def rounds(options: argparse.Namespace) -> None:
                 emit(
                     kind="round",
                     round=order["round"],
-                    case=place,
-                    gpu_us=[typical_us[place] * process.gauss(1, 0.002) for _ in range(order["plan"][place][0])],
+                    place=place,
+                    gpu_us=[typical_us[place] * process.gauss(1, 0.002) for _ in range(iterations)],
                     launches_per_time=1,
                     sm_clock_mhz=1980.0,
-                    clock_recovered=lacks != [name, str(order["round"])],
+                    clock_recovered=lacks not in ([name, str(order["round"])], [name, "all"]),
+                    at=time.monotonic(),
                 )
             emit(kind="done")
 

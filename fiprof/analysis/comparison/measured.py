@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences
 from fiprof.model import versioned
@@ -64,6 +64,18 @@ class ComparedCase:
 
 
 @dataclass(frozen=True)
+class FailedCase:
+    """A case that a side cannot run, or whose result is wrong there: it is measured on neither."""
+
+    a: str
+    b: str
+    side: Literal["a", "b"]
+    """The first of the sides on which it failed."""
+    reason: str
+    """One line."""
+
+
+@dataclass(frozen=True)
 class MeasuredComparison:
     """The whole of ``result.json``."""
 
@@ -79,6 +91,7 @@ class MeasuredComparison:
     """Rounds that were measured again, each by all processes, because the clock was not back in one."""
     kept_warm: bool
     """Whether processes were set up before the first round, and waited in between."""
+    failed: tuple[FailedCase, ...] = ()
     schema_version: int = SCHEMA_VERSION
 
     @property

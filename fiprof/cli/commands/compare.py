@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import options
-from fiprof.cli.options import Command, archive_option, format_option, open_run, run_names
+from fiprof.cli import measuring, options
+from fiprof.cli.commands.collect import WORKLOAD_FLAG
+from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -20,31 +21,81 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command,
-    short_help="What changed between two runs, and what explains it.",
+    cls=measuring.CompareCommand,
+    short_help="What changed between two runs, or between two sides measured now.",
     epilog="Example: fiprof compare latest:tensor_cores=false latest:tensor_cores=true",
 )
-@click.argument("a", metavar="RUN_A", shell_complete=run_names)
-@click.argument("b", metavar="RUN_B", shell_complete=run_names)
+@click.argument("a", metavar="[RUN_A", required=False, shell_complete=run_names)
+@click.argument("b", metavar="RUN_B]", required=False, shell_complete=run_names)
+@click.option("--measure", "sides", nargs=2, metavar="A B", help="Measure two sides now, in processes that take turns.")
+@click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure, or all; fiprof kernels lists them.")
+@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@click.option("--dry-run", is_flag=True, help="Print the processes to measure and start nothing.")
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every case and kernel.")
 @click.option("--anyway", is_flag=True, help="Compare what was measured under other conditions too.")
 @format_option
+@supervision_options
 @archive_option
 def command(
-    archive: Archive, a: str, b: str, ranges: tuple[str, ...], every: bool, anyway: bool, format_: Format
+    archive: Archive,
+    a: str | None,
+    b: str | None,
+    sides: tuple[str, str] | None,
+    kernels: str | None,
+    workloads: tuple[str, ...],
+    dry_run: bool,
+    ranges: tuple[str, ...],
+    every: bool,
+    anyway: bool,
+    wait: bool,
+    quiet: bool,
+    format_: Format,
+    **words: Any,
 ) -> None:
     """What changed from run A to run B, in which kernels, and what of their counters explains it.
 
     RUN:PARAM=VALUE[,…] takes only the cases with these parameters: two ways to solve a problem may stand in one run.
     In place of a run a file of nsys or ncu will do, as fiprof import takes it; it is read, and nothing is kept.
+
+    --measure measures two sides in processes that take turns, and says of each case whether B is slower, faster or the
+    same, or cannot be told yet. The run is archived; fiprof compare RUN shows it again. A side is one of these, or
+    several with commas between them:
+
+    \b
+      here                nothing changed
+      git:REF[:FOLDER]    a commit; of its checkout, FOLDER is imported [default: this one]
+      python:PATH         another interpreter
+      env:NAME=VALUE      an environment variable
+      params:NAME=VALUE   parameters: params:backend=fa3,page_size=1
+      case:CASE           one case instead of --kernel: case:decode[batch=8]
+      program:COMMAND     a program, as a whole and in its ranges (fiprof.range)
+
+    \b
+      fiprof compare --measure git:HEAD~1 here --kernel decode --batch 1,32
+      fiprof compare --measure params:page_size=16 params:page_size=1 --kernel decode
+      fiprof compare --measure 'program:./old 5' 'env:OMP_NUM_THREADS=8,program:./new 5'
     """
+    if sides:
+        if a or b:
+            raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
+        request = measuring.request_of(*sides, kernels, workloads, words)
+        if dry_run:
+            measuring.dry_run(request, archive)
+        else:
+            measuring.show(measuring.measure(request, archive, wait=wait, quiet=quiet), format_)
+        return
+    if not a:
+        raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
+    if not b:
+        measuring.show_run(archive.find(a), format_)
+        return
     from fiprof.analysis.comparison.runs import compare
     from fiprof.reports.comparison.document import document
 
     with contextlib.ExitStack() as until_shown:
-        sides = [_side(archive, text, ranges, until_shown) for text in (a, b)]
-        options.show(document(compare(*sides, anyway=anyway), every=every), format_)
+        found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
+        options.show(document(found, every=every), format_)
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:

@@ -9,12 +9,12 @@ import os
 import random
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from fiprof.analysis.comparison.measured import MeasuredComparison, Mismatch, Side, compared, refusals
+from fiprof.analysis.comparison.measured import FailedCase, MeasuredComparison, Mismatch, Side, compared, refusals
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction, versioned
@@ -60,7 +60,7 @@ def compare(
             progress.say(f"ended what a killed fiprof had left running: {process}")
         with file_errors(archive.root):
             archive.root.mkdir(parents=True, exist_ok=True)
-        with scratch(archive.root) as folder:
+        with scratch(archive.root.resolve()) as folder:
             checkouts = {letter: check_out(request.side(letter), folder / letter) for letter in "AB"}
             journal = _begin(request, archive, gpu)
             session = Session(journal.folder.path, supervisor, journal, progress)
@@ -121,36 +121,46 @@ class Comparison(UnderWay):
                     for command in self.commands.all():
                         orders = self.commands.orders(command.step)
                         processes.append(WarmProcess(session, command, orders, threads))
-                    environments = [_one(each.answer(), "environment") for each in processes]
+                    answers = [(each, each.answer()) for each in processes]
+                environments = [_one(records, "environment") for _, records in answers]
                 self._require_one(Mismatch.GPU, [str(each["gpu"].get("uuid")) for each in environments])
                 session.journal.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
+                rounds = Rounds(request, processes, session.progress)
+                for process, records in answers:
+                    rounds.note_failures(process, records)
                 clocks = [_one(each.ask("clock"), "clock")["idle_mhz"] for each in processes]
                 if max(clocks) * (1 - SmClock.TOLERANCE) > min(clocks):
                     self._require_one(Mismatch.CLOCKS, [f"{mhz:.0f} MHz" for mhz in clocks])
                 with session.progress.step("rounds"):
-                    rounds = Rounds(request, processes, session.progress)
                     rounds.measure()
-                self._end(processes)
+                self._end(processes, rounds)
             except BaseException:
                 for each in processes:
                     each.close(now=True)
                 raise
-        first = {letter: environments[request.schedule.index(letter)] for letter in "AB"}
-        times = rounds.times()
+        for failed in rounds.failed.values():
+            session.journal.warn(f"{failed.b if failed.side == 'b' else failed.a}: {failed.reason}")
+        if not rounds.measured:
+            first = next(iter(rounds.failed.values()))
+            raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
+        first_of = {letter: environments[request.schedule.index(letter)] for letter in "AB"}
+        names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
+        cases = compared(names, rounds.times("A"), rounds.times("B"))
         return MeasuredComparison(
-            a=self._side("A", first["A"]),
-            b=self._side("B", first["B"]),
+            a=self._side("A", first_of["A"]),
+            b=self._side("B", first_of["B"]),
             cases=tuple(
                 dataclasses.replace(case, slow_clock_rounds=rounds.slow(place))
-                for place, case in enumerate(compared([(a.id, b.id) for a, b in request.pairs], times["A"], times["B"]))
+                for case, place in zip(cases, rounds.measured, strict=True)
             ),
             schedule=request.schedule,
             rounds=request.rounds,
             repeated_rounds=rounds.repeated,
             kept_warm=True,
+            failed=tuple(rounds.failed.values()),
         )
 
-    def _end(self, processes: Sequence[WarmProcess]) -> None:
+    def _end(self, processes: Sequence[WarmProcess], rounds: Rounds) -> None:
         """End the processes; the first of each side holds its cases against their references before."""
         checking = [processes[self.request.schedule.index(letter)] for letter in "AB"] if self.request.check else []
         for each in processes:
@@ -158,7 +168,7 @@ class Comparison(UnderWay):
                 each.end()
         with self.session.progress.step("check"):
             for each in checking:
-                each.ask("check")
+                rounds.note_failures(each, each.ask("check", cases=rounds.measured))
                 each.end()
 
     def _programs(self) -> MeasuredComparison:
@@ -205,44 +215,69 @@ class Rounds:
         self._progress = progress
         self._found: dict[int, list[dict[str, Record]]] = defaultdict(list)
         """Case -> each of its rounds, by process."""
+        self.failed: dict[int, FailedCase] = {}
         self.repeated = 0
+
+    @property
+    def measured(self) -> list[int]:
+        """The cases that did not fail."""
+        return [case for case in range(len(self._request.pairs)) if case not in self.failed]
+
+    def note_failures(self, process: WarmProcess, records: Iterable[Record]) -> None:
+        """Leave the cases out that failed in a process."""
+        for record in records:
+            if record["kind"] == "error":
+                a, b = self._request.pairs[record["place"]]
+                side: Literal["a", "b"] = "a" if process.name[0] == "A" else "b"
+                self.failed.setdefault(record["place"], FailedCase(a.id, b.id, side, record["error"]))
 
     def measure(self) -> None:
         """Every case in every process, until each has as many rounds as wanted in which the clock was back."""
-        wanted = self._request.rounds
-        chosen = self._processes[0].ask("plan")
-        plan = [(each["iterations"], each["launches_per_time"]) for each in chosen]
-        cases = list(range(len(plan)))
+        wanted, first = self._request.rounds, self._processes[0]
+        chosen = first.ask("plan", cases=self.measured)
+        self.note_failures(first, chosen)
+        plan = {
+            each["place"]: (each["iterations"], each["launches_per_time"]) for each in chosen if "iterations" in each
+        }
         for number in range(wanted + MOST_REPEATED):
-            cases = [case for case in cases if sum(map(_has_clock, self._found[case])) < wanted]
+            cases = [case for case in self.measured if sum(map(_has_clock, self._found[case])) < wanted]
             if not cases:
                 break
             self.repeated += number >= wanted
             self._round(number, cases, plan)
 
-    def _round(self, number: int, cases: Sequence[int], plan: Sequence[tuple[int, int]]) -> None:
+    def _round(self, number: int, cases: Sequence[int], plan: Mapping[int, tuple[int, int]]) -> None:
         """One round, its cases in another order each time, the same in all processes; every second round backwards
         through these, so that a drift falls on both sides alike."""
-        order = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+        order = [
+            (case, *plan[case]) for case in random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+        ]
         again = " again" if number >= self._request.rounds else ""
         records: dict[int, dict[str, Record]] = defaultdict(dict)
         for process in self._processes[:: -1 if number % 2 else 1]:
             self._progress.detail("rounds", f"{number + 1} of {self._request.rounds}{again}, {process.name}")
-            for record in process.ask("measure", round=number, cases=order, plan=plan):
-                records[record["case"]][process.name] = record
+            answer = process.ask("measure", round=number, cases=order)
+            self.note_failures(process, answer)
+            for record in answer:
+                records[record["place"]][process.name] = record
         for case, by_process in records.items():
-            self._found[case].append(by_process)
+            if case not in self.failed:
+                self._found[case].append(by_process)
 
-    def times(self) -> dict[str, list[list[float]]]:
-        """A and B -> each process's time of each case, µs: the geometric median of its rounds' medians."""
-        found: dict[str, list[list[float]]] = {"A": [], "B": []}
-        for process in self._processes:
-            logs = [
-                [math.log(statistics.median(each[process.name]["gpu_us"])) for each in self._chosen(case)]
-                for case in sorted(self._found)
+    def times(self, letter: str) -> list[list[float]]:
+        """Each process of a side: its time of each measured case, µs, the geometric median of its rounds' medians."""
+        return [
+            [
+                math.exp(
+                    statistics.median(
+                        math.log(statistics.median(each[process.name]["gpu_us"])) for each in self._chosen(case)
+                    )
+                )
+                for case in self.measured
             ]
-            found[process.name[0]].append([math.exp(statistics.median(each)) for each in logs])
-        return found
+            for process in self._processes
+            if process.name[0] == letter
+        ]
 
     def slow(self, case: int) -> int:
         """Process rounds of a case that count although the clock was not back."""

@@ -59,9 +59,10 @@ def parse_side(text: str) -> SideSpec:
     Raises FiprofError (exit status 2) for one that is none.
     """
     before, program, command = f",{text}".partition(",program:")
-    items = [item for item in NEXT_ITEM.split(before.removeprefix(",")) if item and item != HERE]
     found: dict[str, list[str]] = {}
-    for item in items:
+    for item in NEXT_ITEM.split(before.removeprefix(",")) if before or not program else ():
+        if item == HERE:
+            continue
         kind, colon, value = item.partition(":")
         if kind not in KINDS or not colon or not value:
             raise _wrong(text, f"{item!r} is none of {HERE}, {', '.join(f'{kind}:…' for kind in KINDS)}")

@@ -1,0 +1,230 @@
+"""``fiprof compare --measure``, end to end with a stand-in for the GPU's interpreter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fiprof.analysis.comparison.measured import MeasuredComparison, read_comparison
+from fiprof.errors import FiprofError
+from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.orchestrator.compare.request import pairs_of
+from fiprof.orchestrator.compare.sides import parse_side
+from fiprof.workloads.case import make_cases
+from tests.conftest import Completed, Fiprof
+
+CASES = ("--kernel", "decode,rmsnorm", "--quiet")
+PROCESSES = ["A1", "B1", "B2", "A2", "A3", "B3", "B4", "A4", "A5", "B5"]
+
+
+def measured(done: Completed, folder: Path) -> tuple[Manifest, MeasuredComparison]:
+    """What a command left in the archive below a folder."""
+    assert done.returncode == 0, done.stderr
+    (run,) = folder.glob("artifacts/[!.]*")
+    assert not [path for path in folder.rglob(".*") if path.name.startswith((".fiprof", ".partial"))]
+    return read_manifest(run), read_comparison(run)
+
+
+def rows(done: Completed) -> list[list[object]]:
+    assert done.returncode == 0, done.stderr
+    return [[row["outcome"], round(row["difference_pct"])] for row in json.loads(done.stdout)["rows"]]
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"),
+    [
+        ("here", ["same", 0]),
+        ("python:{python},env:FAKE_SLOWER=0.95", ["faster", -5]),
+    ],
+)
+def test_two_sides(side: str, expected: list[object], fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    side = side.format(python=fakes["FIPROF_PYTHON"])
+    done = fiprof("compare", "--measure", "here", side, *CASES, "--format", "json", env=fakes)
+    assert rows(done) == [expected] * 2
+    manifest, found = measured(done, tmp_path)
+    assert (manifest.kind, manifest.status, found.schedule) == ("comparison", "complete", "ABBAABBAAB")
+    assert (manifest.settings["a"], manifest.settings["b"]) == ("here", side)
+    made = {action.step: [file.path for file in action.files] for action in manifest.actions}
+    assert made == {name: [f"measurements/{name}.jsonl"] for name in PROCESSES}
+    assert rows(fiprof("compare", "latest", "--format", "json")) == [expected] * 2
+
+
+def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+) -> None:
+    """By the times at which they wrote: the one round that lacked the clock in B2 is repeated in all."""
+    env = {**fakes, "FAKE_SLOW_CLOCK": "B2 1"}
+    done = fiprof("compare", "--measure", "here", "here", *CASES, "--rounds", "3", env=env)
+    _, found = measured(done, tmp_path)
+    assert (found.repeated_rounds, [case.slow_clock_rounds for case in found.cases]) == (1, [0, 0])
+    turns = []
+    for path in tmp_path.glob("artifacts/*/measurements/*.jsonl"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        turns += [(each["at"], each["round"], path.stem) for each in records if each["kind"] == "round"]
+    order = list(dict.fromkeys((number, name) for _, number, name in sorted(turns)))
+    backwards = PROCESSES[::-1]
+    assert order == [(number, name) for number, names in enumerate((PROCESSES, backwards) * 2) for name in names]
+
+
+def test_a_clock_that_never_comes_back_is_said(fiprof: Fiprof, fakes: dict[str, str]) -> None:
+    env = {**fakes, "FAKE_SLOW_CLOCK": "B2 all"}
+    done = fiprof("compare", "--measure", "here", "here", "--kernel", "decode", "--rounds", "2", "--quiet", env=env)
+    assert (done.returncode, "did not help" in done.stdout) == (0, True)
+
+
+@pytest.mark.fault("a case fails on one side of a measured comparison", "named and left out; the others are measured")
+def test_a_case_that_one_side_cannot_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("compare", "--measure", "here", "env:FAKE_FAILS=decode", *CASES, "--format", "json", env=fakes)
+    assert rows(done) == [["same", 0]]
+    (warning,) = json.loads(done.stdout)["warnings"]
+    assert (warning["id"], warning["side"], warning["reason"]) == ("failed", "B", "does not fit in the GPU's memory")
+    manifest, found = measured(done, tmp_path)
+    assert [(each.side, each.b.partition("[")[0]) for each in found.failed] == [("b", "decode")]
+    assert (manifest.status, len(manifest.warnings)) == ("complete", 1)
+
+
+@pytest.mark.parametrize(
+    ("side", "reason"),
+    [
+        pytest.param(
+            "env:FAKE_UUID=GPU-2",
+            "have different gpu: GPU-1, GPU-2",
+            marks=pytest.mark.fault("the sides of a comparison run on different GPUs", "refused with one line"),
+        ),
+        pytest.param(
+            "env:FAKE_MHZ=1700",
+            "have different clocks: 1980 MHz, 1700 MHz",
+            marks=pytest.mark.fault("their GPU has another clock on one side", "refused with one line"),
+        ),
+        ("env:FAKE_FAILS=decode", "every case failed, the first on side B: does not fit"),
+        pytest.param(
+            "env:FAKE_DIES=decode",
+            "process B",
+            marks=pytest.mark.fault("a process of a comparison dies", "all end; the run says so"),
+        ),
+        ("python:/nowhere/python", "/nowhere/python was not found"),
+    ],
+)
+def test_what_ends_a_comparison(side: str, reason: str, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    done = fiprof("compare", "--measure", "here", side, "--kernel", "decode", "--quiet", env=fakes)
+    assert done.returncode == 1
+    assert reason in done.stderr
+    assert "Traceback" not in done.stderr
+    (run,) = tmp_path.glob("artifacts/[!.]*")
+    assert (read_manifest(run).status, (run / "result.json").exists()) == ("failed", False)
+
+
+def test_programs_are_timed_as_a_whole_and_in_their_ranges(fiprof: Fiprof, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import fiprof, sys, time\nfor _ in range(3):\n    with fiprof.range('work'):\n        time.sleep(float(sys.argv[1]))\n"
+    )
+    sides = [f"program:{sys.executable} {program} {seconds}" for seconds in (0.01, 0.02)]
+    done = fiprof("compare", "--measure", *sides, "--quiet", env={"CUDA_VISIBLE_DEVICES": f"GPU-{tmp_path}"})
+    manifest, found = measured(done, tmp_path)
+    assert [action.step for action in manifest.actions] == ["A0", "B0", *PROCESSES]
+    work = next(case for case in found.cases if case.a == "work")
+    assert {case.a for case in found.cases} == {"work", "wall"}
+    assert (min(work.a_us) >= 10_000, min(work.b_us) >= 20_000, found.kept_warm) == (True, True, False)
+
+
+# Commits
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout whose workload takes twice the time since its last commit, and has changes."""
+    top = tmp_path / "checkout"
+    (top / "bench").mkdir(parents=True)
+    workload = Path(__file__).parent / "programs/known.py"
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main", "-C", str(top))
+    subprocess.run([*git, "init", "-q"], check=True)
+    for number in range(2):
+        (top / "bench/known.py").write_text(f"{workload.read_text()}\n# {number}\n")
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", str(number)], check=True)
+    (top / "bench/known.py").write_text(f"{workload.read_text()}\n# changed\n")
+    return top
+
+
+def test_a_commit_is_measured_from_its_files(
+    checkout: Path, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+) -> None:
+    """The workload's file and what is imported are those of the commit; the checkout stays as it is."""
+    words = ("--workload", f"{checkout}/bench/known.py:known", "--turns", "100", "--quiet")
+    done = fiprof("compare", "--measure", f"git:HEAD~1:{checkout}/bench", "here", *words, env=fakes)
+    manifest, found = measured(done, tmp_path)
+    argv = {action.step: action.argv for action in manifest.actions}
+    case = argv["A1"][argv["A1"].index("--case") + 1]
+    assert "/A/bench/known.py:known[turns=100" in case
+    assert not Path(case.partition(":known")[0]).exists()
+    assert f"{checkout}/bench/known.py:known[turns=100" in " ".join(argv["B1"]).replace("../", "").replace(
+        "checkout/bench", f"{checkout}/bench"
+    )
+    path = next(action.env["PYTHONPATH"] for action in manifest.actions if action.step == "A1")
+    assert path.partition(":")[0].endswith("/A/bench")
+    head = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD~1"], capture_output=True, text=True, check=True)
+    assert (found.a.commit, found.b.commit) == (head.stdout.strip(), None)
+    assert (checkout / "bench/known.py").read_text().endswith("# changed\n")
+
+
+@pytest.mark.parametrize(
+    ("side", "reason"),
+    [("git:nosuch", "Needed a single revision"), ("git:HEAD:/", "not a git repository")],
+)
+def test_a_commit_that_is_not_there(side: str, reason: str, fiprof: Fiprof, checkout: Path, tmp_path: Path) -> None:
+    side = side if side.count(":") > 1 else f"{side}:{checkout}"
+    done = fiprof("compare", "--measure", side, "here", "--kernel", "decode")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)
+    assert reason in done.stderr
+    assert not list(tmp_path.glob("artifacts/*"))
+
+
+# What is typed
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("here", "params:page_size=1,batch=8", {"page_size": (16, 1), "batch": (32, 8)}),
+        ("params:tensor-cores=false", "env:A=1,2,params:tensor-cores=true", {"tensor_cores": (False, True)}),
+        ("case:decode[batch=1]", "python:p,case:decode[batch=2,page_size=4]", {"batch": (1, 2), "page_size": (16, 4)}),
+    ],
+)
+def test_sides_change_parameters(a: str, b: str, expected: dict[str, object]) -> None:
+    ((one, other),) = pairs_of(parse_side(a), parse_side(b), make_cases("decode", {}))
+    differing = {
+        name: (value, dict(other.params)[name]) for name, value in one.params if dict(other.params)[name] != value
+    }
+    assert differing == expected
+
+
+def test_items_of_a_side() -> None:
+    side = parse_side("git:main~1:src,env:A=1,2,env:B=,python:/p,program:run --x 'a b',env:C=1")
+    assert (side.ref, str(side.folder), side.python) == ("main~1", "src", "/p")
+    assert side.env == (("A", "1,2"), ("B", ""))
+    assert side.program == ("run", "--x", "a b,env:C=1")
+
+
+@pytest.mark.parametrize(
+    "side",
+    ["", "nonsense", "git:", "env:A", "env:1A=2", "params:x", "git:a,git:b", "program:", "case:decode,params:batch=1"],
+)
+def test_a_side_that_is_none(side: str) -> None:
+    with pytest.raises(FiprofError) as caught:
+        parse_side(side)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("b", "kernels"),
+    [("program:true", ["decode"]), ("case:decode", ["decode"]), ("here", []), ("params:nosuch=1", ["decode"])],
+)
+def test_sides_that_do_not_go_together(b: str, kernels: list[str]) -> None:
+    with pytest.raises(FiprofError) as caught:
+        pairs_of(parse_side("here"), parse_side(b), [case for name in kernels for case in make_cases(name, {})])
+    assert caught.value.exit_code == 2
