@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,8 +56,18 @@ def writer(folder: Path, name: str) -> Iterator[Callable[[pa.Table], None]]:
     The function raises ValueError or pyarrow.ArrowInvalid for columns that do not fit.
     """
     declared = schema(name)
-    with _parquet(folder, name, declared) as file:
-        yield lambda piece: file.write_table(_with_file(name, piece).select(declared.names).cast(declared))
+    with _parquet(folder, name, declared) as file, ThreadPoolExecutor(1) as writing:
+        written = writing.submit(lambda: None)
+
+        def write(piece: pa.Table) -> None:
+            nonlocal written
+            fitting = _with_file(name, piece).select(declared.names).cast(declared)
+            # Encoded while the next piece is made; no more than one waits.
+            written.result()
+            written = writing.submit(file.write_table, fitting)
+
+        yield write
+        written.result()
 
 
 def _with_file(name: str, table: pa.Table) -> pa.Table:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
+import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError, Interrupted
@@ -181,6 +184,9 @@ class _Importing(UnderWay):
             session.journal.note_environment({**environment, "tools": written})
         self.check(started=any(out.glob("*.parquet")))
 
+    def _pack(self) -> None:
+        """Leave the raw files plain: a large trace takes as long to pack as to read. ``fiprof pack`` does it."""
+
 
 def _check_stop(session: Session) -> None:
     if session.executor.stopping.is_set():
@@ -193,34 +199,47 @@ def _bring(session: Session, each: Incoming, *, link: bool) -> None:
     Raises FiprofError where it cannot be read or written, Interrupted.
     """
     begin, started = time.monotonic(), datetime.now().astimezone().isoformat(timespec="milliseconds")
-    size, digest, copy = 0, hashlib.sha256(), session.path / each.path
+    copy = session.path / each.path
     with contextlib.ExitStack() as held:
         try:
-            source = held.enter_context(open(each.source, "rb"))
+            source = held.enter_context(open(each.source, "rb", buffering=0))
         except OSError as error:
             raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
-        whole = os.fstat(source.fileno()).st_size
         with file_errors(copy):
             out = None
             if not link:
                 confined.make_folder(session.path, str(Path(each.path).parent))
                 out = held.enter_context(confined.replacing(session.path, each.path))
-            while block := source.read(COPY_BYTES):
-                _check_stop(session)
-                digest.update(block)
-                size += len(block)
-                if out:
-                    out.write(block)
-                session.progress.detail(each.source.name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
+            size, digest = _read(session, source, out)
     if not link and each.kind == "nsys-sqlite":
         nsys_scrub.scrub(copy, secrets(os.environ))
     journal = session.journal
     tool = facts.tool_version(each.source, each.kind)
-    imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest.hexdigest(), link, tool)
+    imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
     journal.set(imported=[*journal.manifest.imported, imported])
     argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
     files = [] if link else [file_entry(session.path, copy)]
     journal.add(Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None, files=files))
+
+
+def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
+    """Read a file, and copy it where it is to be: its bytes and checksum. One block is hashed while the next is copied.
+
+    Raises OSError, Interrupted.
+    """
+    size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
+    blocks = itertools.cycle((bytearray(COPY_BYTES), bytearray(COPY_BYTES)))
+    with ThreadPoolExecutor(1) as hashing:
+        hashed = hashing.submit(digest.update, b"")
+        while read := source.readinto(block := next(blocks)):
+            _check_stop(session)
+            if out:
+                out.write(memoryview(block)[:read])
+            hashed.result()
+            hashed = hashing.submit(digest.update, memoryview(block)[:read])
+            size += read
+            session.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
+    return size, digest.hexdigest()
 
 
 def _export_trace(session: Session, tool: Tool, each: Incoming, report: Path) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from fiprof.parsers.nsys_columns import Ints
+
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 FIELDS = (
     column("start_ns", "start", required=True),
@@ -35,18 +37,18 @@ LARGEST_KEY = (1 << 63) - 1
 class Calls:
     """The calls of a trace, to be found by process and correlation id."""
 
-    def __init__(self, scopes: Scopes, pieces: Sequence[pa.Table] = ()) -> None:
-        """pieces: of each call its key, duration_ns (or UNKNOWN) and scope (a position in ``scopes``)."""
+    def __init__(self, scopes: Scopes, pieces: Sequence[tuple[Ints, Ints, npt.NDArray[np.int32]]] = ()) -> None:
+        """pieces: of each call its key, duration in ns (or UNKNOWN) and scope (a position in ``scopes``)."""
         import numpy as np
         import pyarrow as pa
 
-        none = pa.table({"key": [LARGEST_KEY], "duration_ns": [UNKNOWN], "scope": pa.array([NOWHERE], pa.int32())})
-        calls = pa.concat_tables([*pieces, none])
-        keys = calls["key"].to_numpy()
-        order = np.argsort(keys, kind="stable")
-        self._keys = keys[order]
-        self._durations_ns = calls["duration_ns"].to_numpy()[order]
-        self._positions = calls["scope"].to_numpy()[order]
+        none = [np.array([each]) for each in (LARGEST_KEY, UNKNOWN, np.int32(NOWHERE))]
+        self._keys, self._durations_ns, self._positions = map(np.concatenate, zip(*pieces, none, strict=True))
+        if (self._keys[1:] < self._keys[:-1]).any():
+            order = np.argsort(self._keys, kind="stable")
+            self._keys = self._keys[order]
+            self._durations_ns = self._durations_ns[order]
+            self._positions = self._positions[order]
         self._phases = Labels(lambda positions: [scopes.all[position].phase for position in positions])
         self._cases = Labels(lambda positions: [scopes.all[position].case for position in positions])
         self._iterations = pa.array([scope.iteration for scope in scopes.all], pa.int32())
@@ -64,15 +66,16 @@ class Calls:
         untraced = (self._keys[at] != keys) | (numbers(correlations) == 0)
         durations_ns, positions = self._durations_ns[at], self._positions[at]
         scopes = pa.array(positions, pa.int32(), mask=untraced | (positions == NOWHERE))
+        encoded = scopes.dictionary_encode()
         return {
             "launch_call_ns": pa.array(durations_ns, mask=untraced | (durations_ns == UNKNOWN)),
-            "phase": self._phases.encode(scopes),
-            "case": self._cases.encode(scopes),
+            "phase": self._phases.encode(encoded),
+            "case": self._cases.encode(encoded),
             "iteration": self._iterations.take(scopes),
         }
 
 
-def call_keys(owners: pa.Array, correlations: pa.Array) -> npt.NDArray[np.int64]:
+def call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
     """Process (of a globalPid or globalTid) and correlation id in one integer."""
     return ((numbers(owners) >> ID_BITS & ID_MASK) << 32) | (numbers(correlations) & 0xFFFFFFFF)
 
@@ -105,15 +108,13 @@ def _write_api(export: Export, folder: Path, scopes: Scopes, sort: bool) -> tupl
                 )
             )
             calls.append(
-                pa.table(
-                    {
-                        "key": call_keys(threads, piece["correlation"]),
-                        "duration_ns": numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN),
-                        "scope": scopes.at(numbers(threads), numbers(piece["start_ns"])),
-                    }
+                (
+                    call_keys(threads, piece["correlation"]),
+                    numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN),
+                    scopes.at(numbers(threads), numbers(piece["start_ns"])),
                 )
             )
-    return sum(piece.num_rows for piece in calls), Calls(scopes, calls)
+    return sum(len(keys) for keys, *_ in calls), Calls(scopes, calls)
 
 
 def plain_name(name: str) -> str:

@@ -33,10 +33,10 @@ class Labels:
         self._by_text: dict[str, int] = {}
 
     def encode(self, values: pa.Array) -> pa.DictionaryArray:
-        """The texts of integers; null for a null and for an integer without a text."""
+        """The texts of integers, dictionary-encoded or not; null for a null and for an integer without a text."""
         import pyarrow as pa
 
-        encoded = values.dictionary_encode()
+        encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
         new = [value for value in distinct if value not in self._codes]
         for value, text in zip(new, self._texts(new), strict=True):
@@ -83,9 +83,8 @@ def int32(values: pa.Array) -> pa.Array:
 
 def numbers(values: pa.Array, missing: int = 0) -> Ints:
     """Integers as a NumPy array, ``missing`` in place of null."""
-    import pyarrow.compute as pc
-
-    found: Ints = pc.fill_null(values, missing).to_numpy(zero_copy_only=False)
+    filled = values.fill_null(missing) if values.null_count else values
+    found: Ints = filled.to_numpy(zero_copy_only=False)
     return found
 
 

@@ -190,7 +190,8 @@ class Export:
             reals.update((name, field.real) for name in field.needs if name in there)
         last, left_out = None, 0
         by = ", ".join(_quoted(name) for field in fields if field.name == order for name in field.needs)
-        for found in self._fetch(table, reals, f"{by}, rowid") if sort else self._as_they_lie(table, reals):
+        name = self._tables[table]
+        for found in self._fetch(name, reals, f"{by}, rowid") if sort else self._as_they_lie(name, reals):
             rows = len(next(iter(found.values())).numbers)
             kept = sound(batch(fields, found, rows), [field.name for field in required])
             left_out += rows - kept.num_rows
@@ -198,6 +199,26 @@ class Export:
             yield kept
         if left_out:
             self._left_out[table] = left_out
+
+    def integers(self, table: str, columns: Sequence[str]) -> set[int]:
+        """The integers that stand in some columns of a table, of which the name as the file has it is given."""
+        import numpy as np
+
+        found: set[int] = set()
+        try:
+            for piece in self._decode(table, dict.fromkeys(columns, False)):
+                for each in piece.values():
+                    there = each.numbers if each.nulls is None else each.numbers[~each.nulls]
+                    few = len(there) and there.min() >= 0 and there.max() < len(there)
+                    found.update((np.flatnonzero(np.bincount(there)) if few else np.unique(there)).tolist())
+        except NotPlainError:
+            import sqlalchemy as sa
+
+            query = f"SELECT DISTINCT {', '.join(map(_quoted, columns))} FROM {_quoted(table)}"
+            with self._readable():
+                for row in self._connection.execute(sa.text(query)):
+                    found.update(cell for cell in row if isinstance(cell, int))
+        return found
 
     def _as_they_lie(self, table: str, reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
         """Columns in the order of the rows' ids, a piece at a time. reals: column -> whether it is of real numbers."""
@@ -213,11 +234,10 @@ class Export:
         """The same from the file's pages, by threads some pieces ahead. Raises NotPlainError."""
         import sqlalchemy as sa
 
-        name = self._tables[table]
         with self._readable():
             found = sa.text("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = :name")
-            root = self._connection.execute(found, {"name": name}).scalar()
-            columns = self._connection.execute(sa.text(f"PRAGMA table_info({_quoted(name)})")).all()
+            root = self._connection.execute(found, {"name": table}).scalar()
+            columns = self._connection.execute(sa.text(f"PRAGMA table_info({_quoted(table)})")).all()
             names = [column[1] for column in columns]
             # A column that is the row's id does not stand in the row; a log stands beside the file.
             if not root or any(column[5] and column[1] in reals for column in columns) or self._log_bytes():
@@ -242,7 +262,7 @@ class Export:
         import sqlalchemy as sa
 
         select = ", ".join(f"CAST({_quoted(name)} AS REAL)" if real else _quoted(name) for name, real in reals.items())
-        query = f"SELECT {select} FROM {_quoted(self._tables[table])} ORDER BY {order} LIMIT -1 OFFSET {skip}"
+        query = f"SELECT {select} FROM {_quoted(table)} ORDER BY {order} LIMIT -1 OFFSET {skip}"
         with self._readable():
             for rows in self._connection.execute(sa.text(query)).partitions(FETCHED_ROWS):
                 found = {}

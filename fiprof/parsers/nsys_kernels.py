@@ -110,6 +110,7 @@ def _kernels(export: Export, calls: Calls, sort: bool) -> Iterator[pa.Table]:
     for piece in export.scan(KERNEL, FIELDS, order="start_ns", sort=sort):
         pids = process_ids(piece["process"])
         attributed = calls.attribute(piece["process"], piece["correlation"])
+        named = piece["name"].dictionary_encode()
         yield pa.table(
             {
                 "start_ns": piece["start_ns"],
@@ -118,8 +119,8 @@ def _kernels(export: Export, calls: Calls, sort: bool) -> Iterator[pa.Table]:
                 "device": devices.gpus(pids, piece["device"]),
                 "stream": int32(piece["stream"]),
                 "pid": pids,
-                "kernel": names.encode(piece["name"]),
-                "kernel_full": full_names.encode(piece["name"]),
+                "kernel": names.encode(named),
+                "kernel_full": full_names.encode(named),
                 "kernel_mangled": mangled.encode(piece["mangled"]),
                 "grid": grids.encode(piece["grid"]),
                 "block": blocks.encode(piece["block"]),

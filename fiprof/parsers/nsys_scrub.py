@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
@@ -55,16 +55,17 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
         stale = connection.execute("PRAGMA freelist_count").fetchone()[0]
         with Export(path) as export:
             processes = read_processes(export)
+            used = _used_strings(export, _tables(connection))
         connection.execute("BEGIN EXCLUSIVE")
         acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
         for kind, name in connection.execute(acting).fetchall():
             connection.execute(f"DROP {kind} {_quoted(name)}")
         for name in sorted(_tables(connection)):
-            if re.sub(r"_V\d+$", "", name) in DROPPED:
+            if _goes(name):
                 connection.execute(f"DROP TABLE {_quoted(name)}")
         note(connection, processes)
         stale += _mask(connection, secrets)
-        _drop_strings(connection)
+        _drop_strings(connection, used)
         for name in (STRINGS, *SMALL):
             _write_anew(connection, name)
         connection.execute("COMMIT")
@@ -95,20 +96,26 @@ def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
     return changed
 
 
-def _drop_strings(connection: sqlite3.Connection) -> None:
-    """Delete the strings that no table refers to."""
-    tables = _tables(connection)
-    if STRINGS not in tables:
-        return
-    connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+def _used_strings(export: Export, tables: Mapping[str, Mapping[str, str]]) -> set[int]:
+    """The ids of the strings that tables refer to which stay."""
+    used = set()
     for table, columns in tables.items():
         referring = [name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)]
-        if table != STRINGS and referring:
-            # In one walk over a table that may have millions of rows.
-            together = connection.execute(f"SELECT DISTINCT {', '.join(map(_quoted, referring))} FROM {_quoted(table)}")
-            ids = ((each,) for row in together for each in row if isinstance(each, int))
-            connection.executemany("INSERT OR IGNORE INTO used VALUES (?)", ids)
-    connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
+        if referring and table != STRINGS and not _goes(table):
+            used |= export.integers(table, referring)
+    return used
+
+
+def _goes(table: str) -> bool:
+    return re.sub(r"_V\d+$", "", table) in DROPPED
+
+
+def _drop_strings(connection: sqlite3.Connection, used: set[int]) -> None:
+    """Delete the other strings."""
+    if STRINGS in _tables(connection):
+        connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+        connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
+        connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
 
 
 def _write_anew(connection: sqlite3.Connection, table: str) -> None:

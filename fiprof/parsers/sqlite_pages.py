@@ -13,8 +13,9 @@ import functools
 import itertools
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,12 +46,20 @@ class NotPlainError(Exception):
     """SQLite is to read this table, or the rest of it."""
 
 
-class Values(NamedTuple):
+@dataclass
+class Values:
     """A column: int64, or float64 where real numbers were asked for."""
 
     numbers: npt.NDArray[Any]
-    nulls: npt.NDArray[np.bool_] | None
+    nulls: npt.NDArray[np.bool_] | None = None
     """Which are null; None where none is."""
+
+    def set_null(self, here: slice, which: npt.NDArray[np.bool_] | bool) -> None:
+        import numpy as np
+
+        if self.nulls is None:
+            self.nulls = np.zeros(len(self.numbers), bool)
+        self.nulls[here] = which
 
 
 class Pages:
@@ -96,17 +105,21 @@ class Pages:
         """
         import numpy as np
 
-        step = max(1, BLOCK_BYTES // self.page_bytes)
-        blocks = [self._decode(leaves[at : at + step], columns, wanted) for at in range(0, len(leaves), step)]
-        return {
-            place: Values(
-                np.concatenate([block[place].numbers for block in blocks]),
-                None
-                if all(block[place].nulls is None for block in blocks)
-                else np.concatenate([_mask(block[place]) for block in blocks]),
-            )
-            for place in wanted
-        }
+        data = self._load(leaves)
+        heads = data[: len(leaves) * self.page_bytes].reshape(len(leaves), self.page_bytes)
+        counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
+        if (heads[:, 0] != LEAF).any() or (LEAF_HEADER + 2 * counts > self._usable).any():
+            raise NotPlainError
+        rows = int(counts.sum())
+        found = {place: Values(np.empty(rows, np.float64 if real else np.int64)) for place, real in wanted.items()}
+        step, row = max(1, BLOCK_BYTES // self.page_bytes), 0
+        for page in range(0, len(leaves), step):
+            here = slice(row, row + int(counts[page : page + step].sum()))
+            pages = data[page * self.page_bytes : (page + step) * self.page_bytes + BEHIND]
+            if here.stop > row:
+                self._decode(pages, counts[page : page + step], columns, found, here)
+            row = here.stop
+        return found
 
     def _load(self, pages: Ints) -> Bytes:
         """Some pages one after the other, and BEHIND bytes."""
@@ -114,7 +127,7 @@ class Pages:
 
         if pages.min() < 1 or pages.max() > self._count:
             raise NotPlainError
-        data = np.zeros(len(pages) * self.page_bytes + BEHIND, np.uint8)
+        data = np.empty(len(pages) * self.page_bytes + BEHIND, np.uint8)
         breaks = [0, *(np.flatnonzero(np.diff(pages) != 1) + 1).tolist(), len(pages)]
         for begin, end in itertools.pairwise(breaks):
             stretch = memoryview(data.data)[begin * self.page_bytes : end * self.page_bytes]
@@ -122,40 +135,39 @@ class Pages:
                 raise NotPlainError
         return data
 
-    def _decode(self, leaves: Ints, columns: int, wanted: Mapping[int, bool]) -> dict[int, Values]:
+    def _decode(self, data: Bytes, counts: Ints, columns: int, found: Mapping[int, Values], here: slice) -> None:
+        """Fill in the rows of some leaves. counts: how many each has; here: where they are among those found."""
         import numpy as np
 
-        data = self._load(leaves)
-        record, end = self._records(data, len(leaves))
+        record, end = self._records(data, counts)
         # Where columns are too many for a byte, no record looks as if it had them.
         if columns + 1 >= ONE_BYTE or (data[record] != columns + 1).any():
             raise NotPlainError
         kinds = np.ascontiguousarray(_at(data, f"V{columns}", record + 1).view(np.uint8).reshape(-1, columns).T)
-        if (kinds >= ONE_BYTE).any() or np.isin(kinds, RESERVED).any():
+        if kinds.max() >= ONE_BYTE or (kinds - RESERVED[0] < len(RESERVED)).any():
             raise NotPlainError
-        place = record + columns + 1
-        widths, found = _widths(), {}
+        # Most columns are as wide in every row.
+        same = (kinds == kinds[:, :1]).all(axis=1).tolist()
+        place, further = record, columns + 1
         for column, kind in enumerate(kinds):
-            # Most columns are as wide in every row.
-            same = int(kind[0]) if len(kind) and (kind == kind[0]).all() else None
-            if column in wanted:
-                found[column] = _values(data, place, kind, same, real=wanted[column])
-            place = place + widths[kind if same is None else same]
-        if (place != end).any():
+            of_all = int(kind[0]) if same[column] else None
+            if column in found:
+                place, further = place + further, 0
+                _fill(found[column], here, data, place, kind, of_all)
+            if of_all is None:
+                place = place + _widths()[kind]
+            else:
+                further += int(_widths()[of_all])
+        if (place + further != end).any():
             raise NotPlainError
-        return found
 
-    def _records(self, data: Bytes, pages: int) -> tuple[Ints, Ints]:
+    def _records(self, data: Bytes, counts: Ints) -> tuple[Ints, Ints]:
         """Where the records in some leaves begin and end."""
         import numpy as np
 
-        heads = data[: pages * self.page_bytes].reshape(pages, self.page_bytes)
-        counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
-        if (heads[:, 0] != LEAF).any() or (LEAF_HEADER + 2 * counts > self._usable).any():
-            raise NotPlainError
-        page = np.repeat(np.arange(pages) * self.page_bytes, counts)
+        page = np.repeat(np.arange(len(counts)) * self.page_bytes, counts)
         number = np.arange(len(page)) - np.repeat(np.cumsum(counts) - counts, counts)
-        cell = _at(data, ">u2", page + LEAF_HEADER + 2 * number)
+        cell = _at(data, ">u2", page + LEAF_HEADER + 2 * number).astype(np.int64)
         at = page + cell
         size, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
         long = size >= ONE_BYTE
@@ -178,32 +190,30 @@ class Pages:
         return at, at + size
 
 
-def _values(data: Bytes, place: Ints, kind: Bytes, same: int | None, *, real: bool) -> Values:
-    """A column. place: where each value begins; kind: its serial type; same: that of all."""
+def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of_all: int | None) -> None:
+    """Fill in the rows of a column. place: where each value begins; kind: its serial type; of_all: that of all."""
     import numpy as np
 
-    if same is None:
-        wrong = kind >= TEXT if real else (kind >= TEXT) | (kind == REAL)
-        if wrong.any():
-            raise NotPlainError
-        constant, nulls = (kind == NULL) | (kind == ZERO) | (kind == ONE), kind == NULL
-        stored = _at(data, ">i8", place)
-        numbers = stored >> _shifts()[kind]
-        if constant.any():
-            numbers = np.where(constant, kind == ONE, numbers)
-        if real:
-            numbers = np.where(kind == REAL, stored.view(np.float64), numbers)
-        return Values(numbers, nulls if nulls.any() else None)
-    if same >= TEXT or (same == REAL and not real):
+    numbers, real = column.numbers[here], column.numbers.dtype == np.float64
+    if of_all in (NULL, ZERO, ONE):
+        numbers[:] = of_all == ONE
+        if of_all == NULL:
+            column.set_null(here, True)
+        return
+    largest = int(kind.max())
+    if largest >= TEXT or (not real and (kind == REAL).any()):
         raise NotPlainError
-    if same in (NULL, ZERO, ONE):
-        numbers = np.full(len(place), same == ONE, np.int64)
-    else:
-        numbers = _at(data, ">i8", place)
-        numbers >>= int(_shifts()[same])
+    stored = _at(data, ">i8", place)
+    shift = _shifts()[kind] if of_all is None else int(_shifts()[of_all])
     if real:
-        numbers = numbers.view(np.float64) if same == REAL else numbers.astype(np.float64)
-    return Values(numbers, np.ones(len(place), bool) if same == NULL else None)
+        numbers[:] = np.where(kind == REAL, stored.view(np.float64), stored >> shift)
+    else:
+        np.right_shift(stored, shift, out=numbers)
+    if of_all is None and (int(kind.min()) == NULL or largest >= ZERO):
+        constant = (kind == NULL) | (kind >= ZERO)
+        numbers[constant] = kind[constant] == ONE
+        if (kind == NULL).any():
+            column.set_null(here, kind == NULL)
 
 
 def _at(data: Bytes, kind: str, places: Ints) -> npt.NDArray[Any]:
@@ -212,13 +222,7 @@ def _at(data: Bytes, kind: str, places: Ints) -> npt.NDArray[Any]:
 
     stored = np.dtype(kind)
     anywhere: npt.NDArray[Any] = np.ndarray((len(data) - stored.itemsize + 1,), stored, data, 0, (1,))
-    return anywhere[places].astype(np.int64) if stored.kind in "iu" else anywhere[places]
-
-
-def _mask(values: Values) -> npt.NDArray[np.bool_]:
-    import numpy as np
-
-    return np.zeros(len(values.numbers), bool) if values.nulls is None else values.nulls
+    return anywhere[places].astype(stored.newbyteorder("="), copy=False)
 
 
 @functools.cache
