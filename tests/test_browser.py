@@ -6,10 +6,13 @@ Needs chromium: FIPROF_TEST_CHROMIUM names it, else /usr/bin/chromium.
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -19,7 +22,7 @@ from fiprof.reports.pages import html
 from fiprof.reports.report import report
 from tests import pages
 from tests.browser import CHROMIUM, launched
-from tests.recorded_runs import RUNS, STUDY, parsed
+from tests.recorded_runs import RUNS, STUDY, invoke, parsed, profiled
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("altair")
@@ -380,3 +383,54 @@ def test_a_page_of_1000_launches_is_usable(show: Open) -> None:
     assert opened.problems == []
     # Machines are noisy.
     assert opened.ready < 10
+
+
+# A site
+
+
+def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
+    """From a disk, without a network: filtered, followed to a report, its charts drawn by the library beside it."""
+    hostile = "20261122-<img src=x onerror=alert(1)>&#%41"
+    for name in ("graph", hostile):
+        shutil.copytree(profiled("graph").path, tmp_path / "archive" / name)
+    words = ("publish", str(tmp_path / "site"), "--artifacts", str(tmp_path / "archive"))
+    assert invoke(*words) == (0, f"{tmp_path / 'site/index.html'}\n")
+    page = browser.new_page(viewport=DESKTOP)
+    asked: list[str] = []
+    page.on("console", lambda message: asked.append(message.text))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((tmp_path / "site/index.html").as_uri())
+    rows = page.locator("#all-runs tbody tr")
+    page.fill("#search", "onerror H200")
+    expect(rows.filter(visible=True)).to_have_count(1)
+    page.fill("#search", "")
+    expect(rows.filter(visible=True)).to_have_count(2)
+    page.get_by_role("link", name=hostile).click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("graph.py 200 on NVIDIA H200")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator(".plot:not([data-drawn])")).to_have_count(0)
+    assert page.locator(".plot svg").count() > 1
+    page.get_by_role("link", name="All runs").click()
+    expect(rows).to_have_count(2)
+    assert {url.rpartition("/")[2] for url in asked} == {"index.html", "vega.js", f"{quote(hostile)}.html"}
+    page.close()
+
+
+def test_a_site_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Only what is new or changed is made; what is gone goes; a folder of others is left alone."""
+    archive, site = tmp_path / "archive", tmp_path / "site"
+    for name in ("one", "two", "three"):
+        shutil.copytree(profiled("vectors").path, archive / name)
+    words = ("publish", str(site), "--only-new", "--artifacts", str(archive))
+    assert invoke(*words)[0] == 0
+    before = {path.name: path.stat().st_mtime_ns for path in (site / "runs").iterdir()}
+    os.utime(archive / "one/nsys/trace.sqlite.xz")
+    shutil.rmtree(archive / "two")
+    (archive / "three/run.json").write_text("{")
+    assert invoke(*words)[0] == 1
+    after = {path.name: path.stat().st_mtime_ns for path in (site / "runs").iterdir()}
+    assert after.keys() == {"one.html"} and after["one.html"] > before["one.html"]
+    assert (again := invoke(*words))[0] == 1 and again[1] == f"{site / 'index.html'}\n"
+    assert after["one.html"] == (site / "runs/one.html").stat().st_mtime_ns
+    assert invoke("publish", str(tmp_path), "--artifacts", str(archive))[0] == 2

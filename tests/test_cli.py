@@ -27,7 +27,7 @@ def epilog(name: str) -> str:
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
         "baseline capture collect comm compare env expected export hotspots import jit kernels pack parse profile "
-        "prune report roofline runs show stalls study timeline top verdict verify"
+        "prune publish report roofline runs show stalls study timeline top verdict verify"
     )
 
 

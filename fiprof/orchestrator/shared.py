@@ -46,7 +46,7 @@ def base(folder: Path) -> Path:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (root.parent, root):
             _require_own(each)
-        key = _key(folder)
+        key = state(folder)
         while True:
             own = confined.make_folder(root, key)
             lock = confined.open_lock(own / IN_USE)
@@ -73,8 +73,11 @@ def _require_own(folder: Path) -> None:
         raise FiprofError(f"{folder} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
 
 
-def _key(folder: Path) -> str:
-    """What tells a run in a state from every other. Raises FiprofError as :mod:`fiprof.confined`, OSError."""
+def state(folder: Path) -> str:
+    """What tells a run as it is now from every other, and from itself before a file of it changed.
+
+    Raises FiprofError as :mod:`fiprof.confined`, OSError.
+    """
     raw = [
         (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         for name in (*RAW_FOLDERS, TABLES)
@@ -83,8 +86,8 @@ def _key(folder: Path) -> str:
         for status in [entry.stat(follow_symlinks=False)]
     ]
     manifest = hashlib.sha256(confined.read_bytes(folder, FILE_NAME)).hexdigest()
-    state = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
-    return hashlib.sha256(json.dumps(state).encode()).hexdigest()[:32]
+    found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
 
 
 def _trim(root: Path) -> None:

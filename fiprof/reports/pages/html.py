@@ -35,15 +35,16 @@ CONTENTS_DEPTH = 2
 TEMPLATES = importlib.resources.files("fiprof.reports.pages").joinpath("templates")
 
 
-def render(page: Page) -> str:
-    """The page as a whole HTML file."""
+def render(page: Page, library: str = "") -> str:
+    """The page as a whole HTML file. library: path, from the page, of a file that holds ``vega_js``; empty for none."""
     environment = _environment()
     figures, missing = _figures(page)
     text: str = environment.get_template("page.html.j2").render(
         page=page,
         figures=figures,
         missing=missing,
-        vega_js=_vega_js() if figures else "",
+        vega_js=vega_js() if figures and not library else "",
+        library=library if figures else "",
         css=Markup("".join(each.read_text("utf-8") for each in _files(".css"))),
         js=Markup(TEMPLATES.joinpath("page.js").read_text("utf-8")),
     )
@@ -196,7 +197,7 @@ def _figures(page: Page) -> tuple[dict[str, tuple[Markup, float]], str]:
     charts = list(_charts(page.sections))
     try:
         if charts:
-            _vega_js()
+            vega_js()
         made = {chart.anchor: chart.figure().to_dict(validate=False) for chart in charts}
     except ImportError as error:
         return {}, phrase("chart.missing", library=error.name or "altair")
@@ -210,7 +211,7 @@ def _script_json(text: str) -> Markup:
 
 
 @functools.cache
-def _vega_js() -> Markup:
+def vega_js() -> Markup:
     """Vega, Vega-Lite and vega-embed with their notice, for a script element."""
     import vl_convert
 

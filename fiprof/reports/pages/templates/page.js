@@ -2,16 +2,21 @@
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const get = (id) => document.getElementById(id);
 
-// Charts: drawn by Vega when they come near the screen. The library is text until the first one's turn.
+// Charts: drawn by Vega when they come near the screen. The library is text, or a file, until the first one's turn.
 const waiting = new Set(all(".plot"));
+let library;
 
 function embed() {
-  if (!globalThis.vegaEmbed) {
+  return (library ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.textContent = get("vega").textContent;
+    const { file } = get("vega").dataset;
+    script.onload = () => resolve(vegaEmbed);
+    script.onerror = reject;
+    if (file) script.src = file;
+    else script.textContent = get("vega").textContent;
     document.head.append(script);
-  }
-  return vegaEmbed;
+    if (!file) resolve(vegaEmbed);
+  }));
 }
 
 // Numbers beside points find a free place: Vega has that, Vega-Lite does not.
@@ -36,7 +41,7 @@ async function draw(plot) {
   if (!waiting.delete(plot)) return;
   const spec = JSON.parse(plot.nextElementSibling.textContent);
   const options = { ast: true, renderer: "svg", actions: false, patch: place, tooltip: { theme: "page" } };
-  const { view } = await embed()(plot, spec, options);
+  const { view } = await (await embed())(plot, spec, options);
   const svg = plot.querySelector("svg");
   for (const name of ["role", "aria-label", "aria-roledescription"]) plot.removeAttribute(name);
   svg.role = "img";
@@ -151,29 +156,30 @@ for (const table of all(".scroll table")) {
 const search = get("search");
 const leaves = "p, li, figure, article, .code, tbody tr, dl > div";
 function find() {
-  const words = search.value.trim().toLowerCase();
-  document.body.classList.toggle("searching", Boolean(words));
+  const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  const fitting = (text) => words.every((word) => text.toLowerCase().includes(word));
+  document.body.classList.toggle("searching", words.length > 0);
   let found = 0;
   for (const section of all("main > section").reverse()) {
     for (const part of [...all("section, .block", section).reverse(), section]) {
       const heading = part.querySelector(":scope > :is(h2, h3, h4, h5, h6, summary), :scope > details > summary");
-      const whole = words && heading?.textContent.toLowerCase().includes(words);
+      const whole = words.length > 0 && heading && fitting(heading.textContent);
       let any = whole;
       for (const leaf of all(leaves, part)) {
         if (leaf.closest("section, .block") !== part) continue;
-        const fits = !words || whole || leaf.textContent.toLowerCase().includes(words);
+        const fits = whole || fitting(leaf.textContent);
         leaf.hidden = !fits;
         found += fits;
         any ||= fits;
       }
-      part.hidden = Boolean(words) && !any && !part.querySelector("section:not([hidden]), .block:not([hidden])");
+      part.hidden = words.length > 0 && !any && !part.querySelector("section:not([hidden]), .block:not([hidden])");
       if (whole) all("section, .block, " + leaves, part).forEach((each) => (each.hidden = false));
       const folded = part.matches("details") ? part : part.querySelector(":scope > details");
-      if (words && folded && !part.hidden) folded.open = true;
+      if (words.length && folded && !part.hidden) folded.open = true;
     }
   }
   for (const link of all("nav.side a, .contents a")) link.parentElement.hidden = get(link.hash.slice(1))?.hidden ?? false;
-  get("found").textContent = words ? `${found} found` : "";
+  get("found").textContent = words.length ? `${found} found` : "";
 }
 search.addEventListener("input", find);
 document.addEventListener("keydown", (event) => {

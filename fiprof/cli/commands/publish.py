@@ -1,0 +1,58 @@
+"""``fiprof publish``: the archive as a static site."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli import output
+from fiprof.cli.options import Command, archive_option, open_run, workload_defaults
+from fiprof.errors import FiprofError
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+
+
+@click.command(
+    cls=Command, short_help="The archive as a static site.", epilog="Example: fiprof publish site --only-new"
+)
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--only-new", is_flag=True, help="Make only reports of runs that are new or have changed.")
+@archive_option
+def command(archive: Archive, folder: Path, only_new: bool) -> None:
+    """Write the archive into DIR as a static site: an index to filter, and every run's report.
+
+    It needs no server and no network. The index's path goes to standard output.
+    """
+    from fiprof.cli.progress import working
+    from fiprof.orchestrator.shared import state
+    from fiprof.reports import site
+
+    before, names = site.begin(folder), archive.by_time()[::-1]
+    now, failed, made, defaults = {}, [], 0, workload_defaults()
+    with working("publish") as tell:
+        try:
+            for number, name in enumerate(names, 1):
+                tell(f"{number:,} of {len(names):,}: {name}")
+                try:
+                    run = archive.root / name
+                    old = before.get(name) if only_new else None
+                    if old and old.state == state(run):
+                        now[name] = old
+                        continue
+                    opened, _ = open_run(run)
+                    now[name] = site.publish_run(folder, opened, state(run), defaults)
+                    made += 1
+                except FiprofError as error:
+                    failed.append(name)
+                    output.message(f"fiprof: {name} is left out: {error}")
+        finally:
+            # What is made counts, also where this is interrupted: the next --only-new goes on from there.
+            kept = {**before, **now} if len(now) + len(failed) < len(names) else now
+            index = site.finish(folder, [kept[name] for name in names if name in kept], before, ())
+    output.message(f"{made} of {len(names)} reports made")
+    output.data(str(index))
+    if failed:
+        raise FiprofError(f"{len(failed)} of {len(names)} runs could not be read", "fiprof verify says what is wrong")

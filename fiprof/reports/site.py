@@ -1,0 +1,149 @@
+"""An archive as a static site: an index of its runs, each one's report, and the charts' library once for all of them.
+
+It is read from a disk as from a server. ``site.json`` says what was published of each run, and in which state it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from fiprof import confined
+from fiprof.errors import FiprofError
+from fiprof.files import clear, file_errors
+from fiprof.model import versioned
+from fiprof.model.run import Run
+from fiprof.reports.pages import html
+from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
+from fiprof.reports.report import report
+from fiprof.reports.run_report.setup import Defaults
+from fiprof.reports.view import Column, Value, View
+from fiprof.reports.words import phrase
+
+SCHEMA_VERSION = 1
+FILE_NAME = "site.json"
+INDEX = "index"
+REPORTS = "runs"
+LIBRARY = "vega.js"
+ELSEWHERE = "publish into another folder"
+SHORT_COMMIT = 12
+
+
+@dataclass(frozen=True)
+class Published:
+    """A run whose report is in the site."""
+
+    name: str
+    state: str
+    """Of the run folder when the report was made: it changes when a file of the run does."""
+    title: str
+    """Of its report."""
+    status: str
+    duration_s: float
+    gpu: str | None
+    commit: str | None
+
+
+@dataclass(frozen=True)
+class Site:
+    """The whole of ``site.json``."""
+
+    runs: list[Published] = field(default_factory=list)
+    schema_version: int = SCHEMA_VERSION
+
+
+def begin(folder: Path) -> dict[str, Published]:
+    """Run -> what a site has of it; an empty site is made where there is none yet.
+
+    Raises FiprofError for a folder with other things in it, and where ``site.json`` cannot be read or written.
+    """
+    clear(folder)
+    if not (folder / FILE_NAME).exists():
+        with file_errors(folder, ELSEWHERE):
+            if folder.exists() and os.listdir(folder):
+                raise FiprofError(f"{folder} is no site of fiprof's, and not empty", ELSEWHERE, exit_code=2)
+        _write(folder, FILE_NAME, versioned.encode(Site()).decode())
+        return {}
+    read = versioned.read(
+        folder / FILE_NAME,
+        Site,
+        newest=SCHEMA_VERSION,
+        makes="fiprof publish makes it",
+        damaged="is damaged or not fiprof's",
+        remedy="remove the folder and publish it anew",
+    )
+    return {each.name: each for each in read.runs}
+
+
+def publish_run(folder: Path, run: Run, state: str, defaults: Defaults) -> Published:
+    """Write a run's report into a site. Raises FiprofError where the run cannot be read or the site not written."""
+    name, manifest = run.path.resolve().name, run.manifest
+    made = report([run], defaults=defaults)
+    back = PageLink(phrase("site.all"), f"../{INDEX}")
+    text = html.render(dataclasses.replace(made, links=(back, *made.links)), library=f"../{LIBRARY}")
+    _write(folder, f"{REPORTS}/{name}{html.SUFFIX}", text)
+    commit = run.environment("program", "git") or run.environment("git")
+    gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
+    return Published(
+        name,
+        state,
+        str(made.title),
+        manifest.status,
+        manifest.duration_s,
+        None if gpu is None else str(gpu),
+        commit if isinstance(commit, str) else None,
+    )
+
+
+def finish(folder: Path, runs: Sequence[Published], before: Mapping[str, Published], about: Sequence[Section]) -> Path:
+    """Write what holds the reports together, and remove those of runs that are gone. Returns the index's path.
+
+    runs: in the order of the index. before: what the site had. about: sections above the runs.
+    """
+    for name in before.keys() - {run.name for run in runs}:
+        with contextlib.suppress(FileNotFoundError):
+            confined.remove(folder, f"{REPORTS}/{name}{html.SUFFIX}")
+    with contextlib.suppress(ImportError):
+        _write(folder, LIBRARY, html.vega_js())
+    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(runs, about), library=LIBRARY))
+    _write(folder, FILE_NAME, versioned.encode(Site(list(runs))).decode())
+    return folder / f"{INDEX}{html.SUFFIX}"
+
+
+def _index(runs: Sequence[Published], about: Sequence[Section]) -> Page:
+    columns = (
+        Column("run", phrase("site.run")),
+        Column("what", phrase("site.what"), wrap=True),
+        Column("gpu", "GPU"),
+        Column("commit", phrase("site.commit")),
+        Column("status", phrase("site.status")),
+        Column("took", phrase("site.took"), "s", ",.1f"),
+    )
+    rows: tuple[tuple[Value, ...], ...] = tuple(
+        (
+            PageLink(run.name, f"{REPORTS}/{quote(run.name)}"),
+            run.title,
+            run.gpu,
+            run.commit and run.commit[:SHORT_COMMIT],
+            run.status,
+            run.duration_s,
+        )
+        for run in runs
+    )
+    blocks: tuple[Block, ...] = (Table(View(columns, rows, notes=(phrase("site.filter"),)), "all-runs"),)
+    title = phrase("site.title", count=len(runs))
+    return Page(title, (*about, Section("runs", phrase("site.runs"), blocks)))
+
+
+def _write(folder: Path, name: str, text: str) -> None:
+    with file_errors(folder / name, ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        if "/" in name:
+            confined.make_folder(folder, name.rpartition("/")[0])
+        with confined.replacing(folder, name) as out:
+            out.write(text.encode())
