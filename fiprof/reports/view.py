@@ -82,6 +82,8 @@ class View:
     """What the numbers say in words; before them too."""
     notes: tuple[Sayable, ...] = ()
     """How to read them; after them."""
+    folded: bool = False
+    """For looking into: Markdown folds it under its title; without one it belongs to the view before."""
 
 
 @dataclass(frozen=True)

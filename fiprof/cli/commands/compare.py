@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import measuring, options
+from fiprof.cli import measuring, options, output
 from fiprof.cli.commands.collect import WORKLOAD_FLAG
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comparison.runs import ArchivedSide
+    from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
     from fiprof.model.run import Run
     from fiprof.orchestrator.archive import Archive
     from fiprof.reports.view import Format
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every case and kernel.")
 @click.option("--anyway", is_flag=True, help="Compare what was measured under other conditions too.")
+@click.option(
+    "--out",
+    metavar="FILE.html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Also write a page with charts: both sides beside each other, a delta a quantity.",
+)
 @format_option
 @supervision_options
 @archive_option
@@ -48,6 +54,7 @@ def command(
     ranges: tuple[str, ...],
     every: bool,
     anyway: bool,
+    out: Path | None,
     wait: bool,
     quiet: bool,
     format_: Format,
@@ -95,7 +102,20 @@ def command(
 
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
+        if out is not None:
+            _write(found, out)
         options.show(document(found, every=every), format_)
+
+
+def _write(found: RunComparison, out: Path) -> None:
+    from fiprof.cli.progress import working
+    from fiprof.files import write_whole
+    from fiprof.reports.comparison.page import page
+    from fiprof.reports.pages import html
+
+    with working("page"):
+        write_whole(out, html.render(page(found)).encode(), "--out names another")
+    output.message(str(out))
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:

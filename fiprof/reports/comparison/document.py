@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fiprof.analysis.comparison.answer import program_warnings, sure
 from fiprof.analysis.comparison.kernels import KernelChange
@@ -35,8 +35,8 @@ class Part:
 
 def document(found: RunComparison, *, every: bool = False) -> Document:
     """Tables for people; for programs every number in rows of one form. every: leave out nothing."""
-    shown = [View((), (), summary=tuple(summary(found)))]
-    shown += [view for part in parts(found, every=every) for view in part.views]
+    shown = [View((), (), summary=(*summary(found), *about(found)))]
+    shown += [replace(view, folded=part.detail) for part in parts(found, every=every) for view in part.views]
     return Document(programs=lambda: rows(found), shown=tuple(shown), warnings=conditions(found))
 
 
@@ -47,12 +47,16 @@ def conditions(found: RunComparison) -> tuple[Finding, ...]:
 
 
 def summary(found: RunComparison) -> Iterator[Sayable]:
-    """The answer: what changed, why, how sure that is, and what was compared."""
+    """The answer: what changed, why, and how sure that is."""
     if found.cases:
         yield from cases.summary(found)
     elif found.program:
         yield from program.summary(found.program)
     yield sure(found)
+
+
+def about(found: RunComparison) -> Iterator[Sayable]:
+    """What was compared, and what was not."""
     yield phrase("comparison.sides", a=side(found.a), b=side(found.b))
     for each in dict.fromkeys(each for case in found.cases for each in case.pair.different):
         yield phrase("comparison.different", name=each.name, a=each.a, b=each.b)
@@ -68,12 +72,12 @@ def side(of: ArchivedSide) -> str:
     return phrase("comparison.side_params", run=name, params=params) if params else name
 
 
-def parts(found: RunComparison, *, every: bool = False) -> Iterator[Part]:
-    """The tables, the most telling first."""
+def parts(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILED) -> Iterator[Part]:
+    """The tables, the most telling first. every: leave out nothing. most: cases that are shown in detail."""
     if len(found.cases) > 1:
         yield Part("cases", (cases.cases_table(found, None if every else cases.MOST_CASES),), detail=False)
     notable = [case for case in found.cases if every or case.notable]
-    for number, case in enumerate(notable if every else notable[:MOST_DETAILED]):
+    for number, case in enumerate(notable if every else notable[:most]):
         yield Part(f"case-{number}", (cases.kernels_table(case),), detail=len(found.cases) > 1)
         kernels = [each for each in case.kernels if every or cases.leads(each, case)]
         yield from _launches(f"case-{number}", kernels)

@@ -36,7 +36,10 @@ def launch_tables(of: KernelChange) -> Iterator[View]:
     title = phrase("comparison.launch", kernel=kernel_name(of), a=f"{times[0]:,.2f}", b=f"{times[1]:,.2f} µs")
     yield View((), (), title=title, summary=tuple(_verdicts(of)))
     yield _factors(of.factors)
-    counters = [row for each in of.deltas if (row := counter_row(each))]
+    order = list(templates_of("compared"))
+    told = [each for each in of.deltas if f"compared.{each.quantity.key}" in order]
+    told.sort(key=lambda each: order.index(f"compared.{each.quantity.key}"))
+    counters = [row for each in told if (row := counter_row(each))]
     heads = [
         Column("", phrase(f"comparison.{key}"), spec=spec)
         for key, spec in (("counter", ""), ("a", ""), ("b", ""), ("change", ""))
@@ -94,12 +97,7 @@ def _count(value: float | None) -> float | str | None:
 
 
 def counter_row(of: Delta) -> tuple[Value, ...] | None:
-    """A counter that differs, with how much; None for one that is not shown or does not."""
-    if f"compared.{of.quantity.key}" not in templates_of("compared"):
+    """A counter that differs, with how much; None for one that does not."""
+    if of.a is None or of.b is None or not (told := change(of.b, of.a)):
         return None
-    name = phrase(f"compared.{of.quantity.key}", of=of.reason)
-    if of.a is None or of.b is None:
-        return None
-    if not (told := change(of.b, of.a)):
-        return None
-    return name, str(of.a), str(of.b), told
+    return phrase(f"compared.{of.quantity.key}"), str(of.a), str(of.b), told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fiprof.reports.view import Document, Sayable, View, is_number, shown_columns, word
 from fiprof.reports.words import worded
@@ -11,6 +12,9 @@ from fiprof.text import escape_control, shorten
 
 LONGEST_TEXT, LONGEST_CELL = 80, 400
 _ESCAPES = str.maketrans({char: "\\" + char for char in "\\`*[]|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+_END = "</details>"
 
 
 def markdown_text(text: str) -> str:
@@ -23,7 +27,12 @@ def write(document: Document) -> str:
     """The report as text."""
     blocks = _warnings(document.warnings)
     for view in document.shown:
-        blocks += _view(view)
+        if not view.folded:
+            blocks += _view(view)
+            continue
+        if view.title:
+            blocks += [f"<details>\n<summary>{markdown_text(escape_control(view.title))}</summary>", _END]
+        blocks[-1:] = [*_view(replace(view, title="")), _END]
     return "\n\n".join(blocks + _said(document.notes))
 
 
