@@ -38,7 +38,7 @@ from fiprof.orchestrator.under_way import Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment
-from tests.nsys_exports import FIVE_KERNELS, SCHEMA_3_0, altered, parsed
+from tests.nsys_exports import FIVE_KERNELS, RUNTIME, SCHEMA_3_0, TWO_RANKS, altered, parsed
 from tests.recorded_runs import invoke
 from tests.test_cli import epilog
 
@@ -207,6 +207,12 @@ def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None
             around = ranges[row["parent"]]
             assert (around["file"], around["depth"]) == (row["file"], row["depth"] - 1)
             assert around["start_ns"] <= row["start_ns"]
+
+
+@pytest.mark.parametrize("table", ["DIAGNOSTIC_EVENT", "NVTX_EVENTS", RUNTIME])
+def test_collectives_of_a_trace_that_lacks_calls_or_ranges(table: str, tmp_path: Path) -> None:
+    run = Run(importing(tmp_path, altered(tmp_path, f"DROP TABLE {table}", source=TWO_RANKS))[0].path)
+    assert [each.late for each in comm(run).ranks] == [15, 16]
 
 
 @pytest.mark.fault("traces hours apart, of two machines, or without a session start imported together", "a warning")

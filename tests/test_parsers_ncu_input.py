@@ -252,6 +252,30 @@ def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
     assert summary.launches == 1
 
 
+OUTPUT = '==PROF== Connected to process 5\nloss, 0.3\n"quoted"\n'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(text(DETAILS_PAGE[:6])[:-4] + ",", id="ends with a metric's row, without a line's end"),
+        pytest.param(OUTPUT + text(DETAILS_PAGE[:6]) + "loss, 0.1\ndone\n", id="output before and after"),
+        pytest.param(text(DETAILS_PAGE[:3]) + OUTPUT + text(DETAILS_PAGE[3:6]), id="output among the rows"),
+        pytest.param(text(DETAILS_PAGE[:6]).replace("\n", "\r\r\n"), id="line ends written twice"),
+    ],
+)
+def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
+    (tmp_path / "details.csv").write_bytes(page.encode())
+    ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+    assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
+
+
+def test_a_raw_page_with_output_of_the_program(tmp_path: Path) -> None:
+    page = OUTPUT + text(recorded()).replace("\n", "\n\n", 1) + "==PROF== Disconnected\nloss, 0.1\ndone\n"
+    parse(page, tmp_path)
+    assert [row["launch"] for row in read(tmp_path, "launches")] == [0, 1, 2]
+
+
 @pytest.mark.fault(
     "a details page cut short, of several pages, or with a metric twice", "one line; no table is written"
 )
@@ -284,6 +308,7 @@ def test_a_column_that_stands_twice_and_says_the_same_counts_once(tmp_path: Path
     assert len([row for row in read(tmp_path, "metrics") if row["metric"] == "gpu__time_duration.sum"]) == 3
 
 
+AMONG = " is cut short, or other output stands among its rows: "
 NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profiled.\n"
 
 
@@ -300,12 +325,15 @@ NO_KERNELS = "==PROF== Connected to process 1\n==WARNING== No kernels were profi
         ("\x00\xff\x00", " is not a raw page of ncu: it has no header with ID and Kernel Name", RAW_AGAIN),
         (NO_KERNELS, ": ncu profiled no kernels", "its filters matched nothing, or the workload launched nothing"),
         (text(recorded()[:2]), " has a header and no launches", RAW_AGAIN),
-        (text(recorded()[:1]), " is cut short: its last row is not complete", RAW_AGAIN),
+        (text(recorded()[:1]), " has a header and no launches", RAW_AGAIN),
+        (text(recorded()[:1])[:-1], " is cut short: its last row is not complete", RAW_AGAIN),
         (text(recorded()[:2])[:-9] + "\n", " is cut short: its row of units is not complete", RAW_AGAIN),
         ("ID,Kernel\rName,Kernel Name\n,,\n", " is cut short: its row of units is not complete", RAW_AGAIN),
         (text(recorded())[:-2] + "\n", " is cut short: its last row is not complete", RAW_AGAIN),
-        (text([*recorded()[:-1], recorded()[-1][:-3]]), " is cut short: row 3: Expected 23 columns, got 20", RAW_AGAIN),
-        (text([*recorded()[:-1], [*recorded()[-1], ""]]), " is cut short: row 3: Expected 23 columns, got 24", RAW_AGAIN),
+        (text([*recorded()[:-1], recorded()[-1][:-3]]), f"{AMONG}row 3 has 20 of 23 cells", RAW_AGAIN),
+        (text([*recorded()[:-1], [*recorded()[-1], ""]]), f"{AMONG}row 3 has 24 of 23 cells", RAW_AGAIN),
+        (text(recorded()) + "3", " is cut short: its last row is not complete", RAW_AGAIN),
+        (2 * text(recorded()), " holds several pages, each with launches of its own; import them one by one", RAW_AGAIN),
         (text([row[:IDENTITY] for row in recorded()]), " has launches and no metrics: the sections or metrics asked for "
          "do not exist", "ncu --list-sections and --query-metrics name what there is"),
         (text(replaced("ID", "0", "0")), " has launch 0 twice", RAW_AGAIN),

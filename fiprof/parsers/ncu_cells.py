@@ -58,8 +58,8 @@ def text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.String
         )
     except pa.ArrowInvalid as error:
         for row in bad_rows:
-            detail = f"row {row.number}: Expected {count} columns, got {row.actual_columns}"
-            raise page.cut_short(detail) from error
+            found = f"row {row.number} has {row.actual_columns:,} of {count:,} cells"
+            raise page.error(f"is cut short, or other output stands among its rows: {found}") from error
         raise page.error(f"is no CSV of ncu: {str(error).splitlines()[0]}") from error
     if not table.num_rows:
         raise page.error("has a header and no launches")

@@ -43,16 +43,19 @@ class Page:
     def cut_short(self, detail: str = "its last row is not complete") -> FiprofError:
         return self.error(f"is cut short: {detail}")
 
-    def check_end(self, begin: int = 0, end: int | None = None) -> None:
+    def several(self) -> FiprofError:
+        return self.error("holds several pages, each with launches of its own; import them one by one")
+
+    def check_end(self, begin: int = 0, end: int | None = None, *, closing: bytes = b'\n"}') -> None:
         """Raise FiprofError unless the page between these places ends with a whole cell.
 
         That is before a line's end, or behind a quote that closes a cell: whether the last row has all its cells is for
-        the reader of the page to say.
+        the reader of the page to say. closing: characters that end a cell.
         """
         import numpy as np
 
         characters = np.frombuffer(self.data, np.uint8)[begin:end]
-        if characters[-1] not in b'\n"}' or np.count_nonzero(characters == ord('"')) % 2:
+        if characters[-1] not in closing or np.count_nonzero(characters == ord('"')) % 2:
             raise self.cut_short()
 
     def check_numbers(self, cells: Iterable[str | None]) -> None:
@@ -94,4 +97,4 @@ def as_utf8(data: bytes) -> bytes:
         data = data.decode("utf-16", "replace").encode()
     elif not data.isascii():
         data = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode()
-    return data.replace(b"\r\n", b"\n") if b"\r\n" in data else data
+    return re.sub(rb"\r+\n", b"\n", data) if b"\r\n" in data else data

@@ -147,7 +147,8 @@ def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
 
     Raises FiprofError where the page is cut short or lacks a column.
     """
-    page.check_end()
+    # The row of a metric ends with an empty cell.
+    page.check_end(closing=b'\n",')
     header: list[str] = []
     row: list[str] = []
     for row in page.records():
@@ -155,13 +156,14 @@ def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
             # Before the header there can be lines of ncu and of the program.
             header = row if set(needed) <= set(row) else []
         elif row == header:
-            raise page.error("holds several pages, each with launches of its own; import them one by one")
-        elif len(row) > 1:
+            raise page.several()
+        elif len(row) > header.index("Section Name"):
             yield dict(zip(header, row, strict=False))
     if not header:
         absent = needed[-1] if "Rule Name" not in needed else "Rule Name"
         raise page.error(f"is not a details page of ncu: it has no column {absent}")
-    if not page.data.endswith(b"\n") and not (len(row) == len(header) or (row and row[-1] == "")):
+    whole = (len(header), header.index("Metric Value") + 2 if "Metric Value" in header else len(header))
+    if not page.data.endswith(b"\n") and len(row) not in whole:
         raise page.cut_short()
 
 

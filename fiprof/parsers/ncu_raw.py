@@ -33,6 +33,7 @@ _IDENTITY_METRICS = {
 """Column that says which launch a row is -> ncu's metric of the same."""
 
 _HEADER = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
+_ROW = re.compile(rb'"?\d')
 _METRIC_ROW = re.compile(r"(?P<name>\w+__[\w.]+)(?: \[(?P<unit>[^\]]*)\])?")
 _IDENTITY = frozenset({"ID", "Context", "Stream", "Device", "CC"})
 """Columns that say which launch a row is; so do all that have a space or a colon in their name."""
@@ -52,6 +53,10 @@ def read_raw(path: Path) -> Profile:
         return _read_transposed(page)
     begin = header_at.start()
     header_end = page.data.find(b"\n", begin)
+    if page.data[header_end:].isspace():
+        raise page.error("has a header and no launches")
+    while page.data[header_end + 1 : header_end + 2] == b"\n":
+        header_end += 1
     units_end = page.data.find(b"\n", header_end + 1)
     if header_end < 0 or units_end < 0:
         raise page.cut_short()
@@ -68,11 +73,11 @@ def read_raw(path: Path) -> Profile:
 
 
 def _end_of_rows(data: bytes, begin: int) -> int:
-    """Where ncu's own lines after the last row begin."""
+    """Where what ncu or the program printed after the last row begins; what may be of a row is none of that."""
     end = len(data)
     while end > begin:
         last = max(data.rfind(b"\n", begin, end - 1) + 1, begin)
-        if not data.startswith(b"==", last):
+        if b'"' in data[last:end] or _ROW.match(data, last):
             break
         end = last
     return end
@@ -135,6 +140,8 @@ def launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int
     if len(ids) < count:
         row = numbers.index(None)
         found = columns["ID"][row] if "ID" in columns else None
+        if found == "ID":
+            raise page.several()
         raise page.error(f"has no launch ID in row {row + 1}" + (f": {found[:40]!r}" if found else ""))
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
