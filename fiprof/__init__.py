@@ -4,6 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
     from fiprof.reports.notebook import OpenedRun
     from fiprof.workloads.nvtx import Range
 
@@ -32,6 +36,57 @@ def open(run: str) -> OpenedRun:  # noqa: A001
         for problem in parse_all(folder, at).problems:
             raise problem
     return OpenedRun.of(folder, at)
+
+
+def runs(
+    kernel: str = "",
+    *,
+    where: str | Sequence[str] = (),
+    gpu: str = "",
+    since: str = "",
+    metric: str | Sequence[str] = (),
+    tag: str | Sequence[str] = (),
+    status: str | None = None,
+    sort: str = "",
+    limit: int | None = None,
+    everywhere: bool = False,
+    artifacts: str | None = None,
+    catalog: str | None = None,
+) -> pd.DataFrame:
+    """The runs of the archive as a DataFrame, a row a run; with ``metric`` a row a kernel or case.
+
+    ``fiprof.runs("decode", where="batch=128", since="30d", metric="dram_share")``: each argument is what the option of
+    its name takes in ``fiprof runs``, several as a list. Raises FiprofError.
+    """
+    import os
+    from pathlib import Path
+
+    import pandas as pd
+
+    from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+    from fiprof.model.catalogue.question import question
+    from fiprof.orchestrator import index
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.reports.runs import document
+
+    def several(words: str | Sequence[str]) -> Sequence[str]:
+        return (words,) if isinstance(words, str) else words
+
+    asked = question(
+        kernel=kernel,
+        where=several(where),
+        gpu=gpu,
+        since_=since,
+        metrics=several(metric),
+        tags=several(tag),
+        status=status,
+        sort=sort,
+        limit=limit,
+        everywhere=everywhere,
+    )
+    archive = Archive(Path(artifacts or os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER))
+    found = document(index.answer(archive, asked, catalog), asked.metrics).data
+    return pd.DataFrame(list(found.rows), columns=[column.key for column in found.columns])
 
 
 def range(name: str) -> Range:  # noqa: A001

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from fiprof.model.run import Run
+from tests import postgres
 from tests.recorded_runs import RUNS, session_folder
 from tests.reports_fixture import record_run
 
@@ -51,6 +54,28 @@ def nsys_path() -> Path:
     if not found:
         pytest.skip("no nsys: install Nsight Systems, or name one with FIPROF_TEST_NSYS")
     return Path(found)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """A PostgreSQL server of this session: its URL without a database."""
+    if not postgres.program("initdb") or not importlib.util.find_spec("psycopg"):
+        pytest.skip("no PostgreSQL: install postgresql and psycopg")
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgresql_url(postgresql_server: str) -> str:
+    """A new database of it."""
+    import sqlalchemy as sa
+
+    name = f"catalogue_{uuid.uuid4().hex}"
+    engine = sa.create_engine(f"{postgresql_server}/postgres", isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return f"{postgresql_server}/{name}"
 
 
 @pytest.fixture(scope="session")

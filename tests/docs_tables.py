@@ -22,6 +22,8 @@ HEAD = """# Run folder and tables
 | `nsys/trace-1.sqlite`, `ncu/raw-1.csv`, … | further files of an imported run, which `imported` in `run.json` names |
 | `logs/*.log` | output of each command |
 | `tables/*.parquet` | made from the files above; `fiprof parse RUN` makes them again |
+| `tables/summary.json` | its key quantities in short, for [the catalogue](archive.md); made with the tables |
+| `annotations.json` | tags and notes, by `fiprof tag` and `fiprof note` |
 | `report.md`, `report.html` | made by `fiprof report RUN` |
 
 The raw files are packed with zstd when a run is made (`.zst`), and read as plain ones are; `fiprof pack RUN --undo` gives

@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "baseline capture collect comm compare env expected export hotspots import jit kernels pack parse profile "
-        "prune publish report roofline runs show stalls study timeline top verdict verify"
+        "baseline capture collect comm compare env expected export hotspots import index jit kernels note pack parse "
+        "profile prune publish report roofline runs show stalls study tag timeline top verdict verify"
     )
 
 

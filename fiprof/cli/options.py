@@ -33,9 +33,11 @@ JSON_VERSION = 1
 """Of the rows: raised when a key goes away or changes its meaning."""
 GROUPS = {
     "Launches": {"--launch", "--kernel", "--top", "--all"},
-    "General": {"--format", "--artifacts", "--wait", "--quiet", "--help"},
+    "General": {"--format", "--artifacts", "--catalog", "--wait", "--quiet", "--help"},
 }
 """Heading in a command's help -> the options below it."""
+FILTERS = {"--kernel", "--where", "--gpu", "--since", "--tag", "--status"}
+"""Options that say which runs of the archive."""
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
 
@@ -69,6 +71,42 @@ def archive_option(function: F) -> F:
         return function(*args, archive=archive, **kwargs)
 
     return wrapped  # type: ignore[return-value]
+
+
+def catalogue_option(function: F) -> F:
+    """``--catalog URL``, given to the command as ``catalog``; brings ``--artifacts`` along."""
+    return click.option(
+        "--catalog",
+        metavar="URL",
+        envvar="FIPROF_CATALOG",
+        show_envvar=True,
+        help="The database that answers, e.g. postgresql+psycopg://HOST/NAME [default: an SQLite file in the archive].",
+    )(archive_option(function))
+
+
+def question_options(function: F) -> F:
+    """Which runs a command is about: ``--kernel``, ``--where``, ``--gpu``, ``--since``, ``--tag`` and ``--status``."""
+    for option in reversed(
+        (
+            click.option("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name."),
+            click.option(
+                "--where",
+                metavar="CONDITION",
+                multiple=True,
+                help="batch=128, batch>=64, dtype!=fp16: a parameter, quantity, package, git, user …; may be repeated.",
+            ),
+            click.option("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID."),
+            click.option("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date."),
+            click.option("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated."),
+            click.option(
+                "--status",
+                type=click.Choice(("complete", "failed", "interrupted", "damaged")),
+                help="Ended so.",
+            ),
+        )
+    ):
+        function = option(function)
+    return function
 
 
 def archive_folder(ctx: click.Context) -> str:
@@ -241,6 +279,14 @@ class Command(click.Command):
             if records:
                 with formatter.section(group):
                     formatter.write_dl(records)
+
+
+class RunsCommand(Command):
+    """A command about runs of the archive: its ``--kernel`` is among the filters."""
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        group = super().group_of(parameter)
+        return "Filters" if parameter.opts[0] in FILTERS else "Options" if group == "Launches" else group
 
 
 class SettingsCommand(Command):

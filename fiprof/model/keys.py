@@ -154,7 +154,7 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
         "ncu's rules: section, rule, kind, message (ncu's words), speedup_kind (global, local), speedup_pct, rejected "
         "(why fiprof does not take it as a step; null where it does).",
     ),
-    ("notes", "", "Findings about the counters: id and its numbers."),
+    ("notes", "", "Findings about the counters: id and its numbers; of a run when, who and text of what people noted."),
     # Expected
     ("family", "", "Kernel family that the figures are of."),
     ("quantity", "", "What is compared: a stall reason, or the key of a quantity."),
@@ -281,6 +281,11 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("raw_files", "", "Raw files that go."),
     ("freed_bytes", "bytes", "What they take."),
     ("files_found", "", "Files not as made: missing, changed, damaged, planted, extra, withheld, pruned, leftover."),
+    ("driver", "", "Version of the GPU's driver."),
+    ("command", "", "As it was typed; of older runs the first that was started."),
+    ("git", "", "Commit that the program was at, with -dirty after changes."),
+    ("user", "", "Who ran it."),
+    ("tags", "", "That people gave the run."),
     # Environment and workloads
     ("what", "", "What a collect needs."),
     ("state", "", "ok, warning or missing."),

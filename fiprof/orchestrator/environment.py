@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fiprof.model.records import read_jsonl
+from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.tools import Tool
 
 GIT_TIMEOUT_S = 5
@@ -24,6 +25,7 @@ def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> di
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
             "name": platform.node(),
+            "user": user_name(os.getuid()),
             "system": f"{platform.system()} {platform.release()}",
             "machine": platform.machine(),
             "cpus": os.cpu_count(),

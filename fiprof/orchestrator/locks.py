@@ -78,7 +78,7 @@ def _listener(address: bytes) -> str:
         asking.connect(address)
         size = struct.calcsize("3i")
         pid, uid, _ = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-        return f"process {pid} of {_user(uid)} since {_time(psutil.Process(pid).create_time())}"
+        return f"process {pid} of {user_name(uid)} since {_time(psutil.Process(pid).create_time())}"
     return "another fiprof"
 
 
@@ -98,7 +98,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
                 f"{folder} is being worked on by {_signer(descriptor)}", "wait for its end, or end it"
             ) from None
         os.ftruncate(descriptor, 0)
-        signed = _Signed(os.getpid(), _user(os.getuid()), _time(time.time()))
+        signed = _Signed(os.getpid(), user_name(os.getuid()), _time(time.time()))
         os.pwrite(descriptor, json.dumps(vars(signed)).encode(), 0)
         yield
     finally:
@@ -121,7 +121,8 @@ def _signer(descriptor: int) -> str:
     return "another fiprof"
 
 
-def _user(uid: int) -> str:
+def user_name(uid: int) -> str:
+    """The name of a user, or the number where it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -183,13 +183,16 @@ def _parse_ncu(folder: Path, number: int, out: Path) -> NcuSummary:
 
 
 def parse_checks(folder: Path, out: Path) -> None:
-    """The run's checks on its own numbers, from the tables in ``out`` -> checks."""
+    """The run's checks on its own numbers, from the tables in ``out`` -> checks; and the summary of them."""
     from fiprof.analysis import checks
     from fiprof.model import tables
+    from fiprof.model.catalogue import summary
     from fiprof.model.run import Run
 
+    run = Run(folder, out)
     with file_errors(folder / TABLES):
-        tables.write(out, "checks", checks.compute(Run(folder, out)))
+        tables.write(out, "checks", checks.compute(run))
+    summary.write(run, summary.summarize(run))
 
 
 def parse_all(folder: Path, at: Path | None = None) -> Parsed:

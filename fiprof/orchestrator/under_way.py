@@ -15,6 +15,7 @@ from fiprof.model.layout import TABLES
 from fiprof.model.manifest import Status
 from fiprof.orchestrator import parse, steps
 from fiprof.orchestrator.gpu import gpu_state
+from fiprof.orchestrator.index import share
 from fiprof.orchestrator.process import Command
 from fiprof.orchestrator.session import Session
 
@@ -133,6 +134,10 @@ class UnderWay:
                 self._pack()
         finally:
             path = journal.finish(status, problem.message if problem else "")
+        try:
+            share(path)
+        except FiprofError as error:
+            self.session.progress.say(f"note: {error.message}")
         if problem is not None:
             settled = journal.folder.settled
             problem.message, problem.remedy = settled(problem.message), settled(problem.remedy)

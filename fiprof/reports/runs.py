@@ -1,89 +1,80 @@
-"""The runs of an archive."""
+"""The runs of an archive, and what was measured in them, as the catalogue answers."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
+from fiprof.model.catalogue.queries import Answer, ResultRow, RunRow
 from fiprof.model.finding import Finding
+from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
-from fiprof.model.manifest import Manifest
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantity import Quantity
 from fiprof.model.run import RunWarning
-from fiprof.reports.columns import Cells, attribute, filled
-from fiprof.reports.view import Column, Document, Narrow, view_of
+from fiprof.reports.columns import Cell, Cells, attribute, filled
+from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase
 
-
-@dataclass(frozen=True)
-class RunRow:
-    """A run, or what is wrong with it."""
-
-    name: str
-    status: str
-    """complete, failed, interrupted, or damaged where its manifest cannot be read."""
-    path: str
-    reason: str
-    """Why it is not complete; empty otherwise."""
-    started: str | None = None
-    """ISO 8601 with offset."""
-    duration_s: float | None = None
-    cases: tuple[str, ...] = ()
-    """Case ids."""
-    case_labels: tuple[str, ...] = ()
-    """The same in short."""
-    gpu: str | None = None
-    tools: tuple[str, ...] = ()
-    """The profilers that were asked for."""
-    fiprof: str | None = None
-    """The version that wrote it."""
-    replayed_from: str | None = None
-    """The run whose raw files it reads."""
-
-
 MOST_ROWS = 50
-"""Runs that people are shown, the newest."""
+"""Rows that people are shown: the newest, or the first in the order that was asked for."""
 MOST_WORKLOADS = 4
 """Of a run, that are named."""
 
-COLUMNS = tuple(map(Column, RunRow.__dataclass_fields__))
+RUN_KEYS = (
+    "name", "status", "path", "reason", "started", "duration_s", "cases", "case_labels", "gpu", "uuid", "driver",
+    "tools", "fiprof", "replayed_from", "command", "git", "user", "host", "bytes", "tags",
+)  # fmt: skip
+RESULT_KEYS = ("name", "path", "started", "gpu", "uuid", "driver", "git", "tags", "case", "kernel")
 
 
-def runs(found: Sequence[tuple[Path, Manifest | str]], *, most: int | None = None) -> Document:
-    """The runs as a table, in the order given, the newest last.
+def document(answer: Answer, metrics: Sequence[str] = ()) -> Document:
+    """An answer of the catalogue. metrics: keys of the quantities that it was asked for."""
+    shown = _results(answer.results, metrics) if metrics else _runs(answer.runs)
+    programs = _programs(answer, metrics)
+    notes = [phrase("runs.more", count=len(programs.rows))] if answer.more else []
+    return Document(programs, (shown,), notes=tuple(notes))
 
-    found: each run's folder with its manifest, or with what is wrong with that. most: runs that people are shown, the
-    newest; None for all.
-    """
-    rows = [_row(path, manifest) for path, manifest in found]
-    columns: Cells = (
+
+def _programs(answer: Answer, metrics: Sequence[str]) -> View:
+    if not metrics:
+        notes = (Column("notes"), lambda row: tuple(map(asdict, row.notes)))
+        return filled((*map(attribute, RUN_KEYS), notes), answer.runs)
+    return filled((*map(attribute, RESULT_KEYS), *map(_metric, metrics)), answer.results)
+
+
+# Runs
+
+
+def _runs(rows: Sequence[RunRow]) -> View:
+    columns: list[Cell] = [
         attribute("name", "run", narrow=Narrow.KEEP),
         (Column("status", "status"), _status),
         (Column("when", "started", narrow=Narrow.KEEP), _when),
         attribute("duration_s", "took", "s", ".1f"),
+        (Column("megabytes", "size", "MB", ".1f", narrow=Narrow.DROP), lambda row: row.bytes / 1e6),
         attribute("gpu", "GPU", narrow=Narrow.DROP),
         attribute("fiprof", "fiprof", narrow=Narrow.DROP),
-        (Column("what", "cases", narrow=Narrow.BELOW), _what),
-    )
+    ]
+    if any(row.tags for row in rows):
+        columns.append(attribute("tags", "tags"))
+    columns.append((Column("what", "cases", narrow=Narrow.BELOW), _what))
+    if any(row.notes for row in rows):
+        columns.append((Column("said", "notes", narrow=Narrow.BELOW), lambda row: "; ".join(n.text for n in row.notes)))
     warnings = tuple(
         Finding(RunWarning(row.status), {"run": row.name, "reason": row.reason})
-        for row in (rows if most is None else rows[-most:])
+        for row in rows
         if row.status != "complete"
     )
-    kept = rows if most is None else rows[-most:]
-    notes = [] if rows else [phrase("runs.none")]
-    if rest := len(rows) - len(kept):
-        notes.append(phrase("runs.left_out", count=rest))
-    shown = filled(columns, kept, warnings=warnings, notes=tuple(notes))
-    return Document(view_of(COLUMNS, rows), (shown,))
+    return filled(columns, rows, warnings=warnings, notes=() if rows else (phrase("runs.none"),))
 
 
 def _status(row: RunRow) -> str:
     return f"{row.status}, replay" if row.replayed_from else row.status
 
 
-def _when(row: RunRow) -> str | None:
+def _when(row: RunRow | ResultRow) -> str | None:
     """The start to the minute, in its own time zone."""
     return row.started and row.started[:16].replace("T", " ")
 
@@ -96,30 +87,34 @@ def _what(row: RunRow) -> str:
     return ", ".join(words[:MOST_WORKLOADS] + (more or words[MOST_WORKLOADS:]))
 
 
-def _row(path: Path, manifest: Manifest | str) -> RunRow:
-    if isinstance(manifest, str):
-        return RunRow(path.name, "damaged", str(path), manifest)
-    labels = Labels(manifest.cases)
-    return RunRow(
-        name=path.name,
-        status=manifest.status,
-        path=str(path),
-        reason="" if manifest.status == "complete" else manifest.reason or "it does not say why",
-        started=manifest.started,
-        duration_s=manifest.duration_s,
-        cases=tuple(case.id for case in manifest.cases),
-        case_labels=tuple(labels(case.id) for case in manifest.cases),
-        gpu=_gpu(manifest),
-        tools=tuple(manifest.settings.get("tools", dict.fromkeys(file.tool_name for file in manifest.imported))),
-        fiprof=manifest.fiprof or None,
-        replayed_from=manifest.replayed_from,
+# What was measured in them
+
+
+def _results(rows: Sequence[ResultRow], metrics: Sequence[str]) -> View:
+    label = labels(filter(None, {row.case: None for row in rows}))
+    columns: Cells = (
+        attribute("name", "run", narrow=Narrow.KEEP),
+        (Column("when", "started", narrow=Narrow.DROP), _when),
+        attribute("gpu", "GPU", narrow=Narrow.DROP),
+        attribute("git", "commit", narrow=Narrow.DROP),
+        (Column("label", "case", narrow=Narrow.ABOVE), lambda row: label(row.case)),
+        *([attribute("kernel", "kernel", narrow=Narrow.ABOVE)] if any(row.kernel for row in rows) else []),
+        *map(_metric, metrics),
     )
+    return filled(columns, rows, notes=() if rows else (phrase("runs.nothing"),))
 
 
-def _gpu(manifest: Manifest) -> str | None:
-    """The GPU's name, from the workload's process or from the driver."""
-    state = manifest.environment.get("gpu_state") or {}
-    for facts in (manifest.environment.get("gpu"), state.get("before")):
-        if isinstance(facts, dict) and facts.get("name"):
-            return str(facts["name"])
-    return None
+def _metric(key: str) -> Cell:
+    known = KEYS[key]
+    spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
+    return Column(key, key, known.unit, spec, known.meaning), lambda row: row.values[key]
+
+
+def labels(cases: Iterable[str]) -> Labels:
+    """Short names of cases of several runs: by the parameters that tell these apart."""
+    entries = []
+    for case in cases:
+        workload, _, words = case.partition("[")
+        names = [word.partition("=")[0] for word in words.removesuffix("]").split(",") if "=" in word]
+        entries.append(CaseEntry(case, workload, dict.fromkeys(names, ""), 0, 0, 0))
+    return Labels(entries)

@@ -1,13 +1,13 @@
-"""``fiprof runs``: the runs of the archive."""
+"""``fiprof runs``: the runs of the archive, and what was measured in them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, archive_option, format_option, show
+from fiprof.cli.options import RunsCommand, catalogue_option, format_option, question_options, show
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
@@ -15,24 +15,45 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=Command, short_help="The runs of the archive, the newest last.", epilog="Example: fiprof runs --format csv"
+    cls=RunsCommand,
+    short_help="The runs of the archive, and what was measured in them.",
+    epilog="Example: fiprof runs --kernel decode --where batch=128 --gpu H200 --metric dram_share --sort -dram_share",
 )
-@click.option("--all", "every", is_flag=True, help="Also older runs than the newest 50.")
+@question_options
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="KEY",
+    multiple=True,
+    help="Show this quantity of each kernel or case, a row each; may be repeated. duration is an iteration without a "
+    "profiler; docs/archive.md has the others.",
+)
+@click.option(
+    "--sort",
+    metavar="KEY",
+    default="",
+    help="started (default), name, duration_s, bytes or a metric; -KEY: largest first.",
+)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N rows, the newest or the first.")
+@click.option("--all", "every", is_flag=True, help="Every row, not the newest 50 only; JSON and CSV have every row.")
+@click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
 @format_option
-@archive_option
-def command(archive: Archive, every: bool, format_: Format) -> None:
-    """List the runs of the archive, the newest last."""
-    from fiprof.errors import FiprofError
-    from fiprof.model.manifest import Manifest, read_manifest
+@catalogue_option
+def command(archive: Archive, catalog: str | None, every: bool, format_: Format, **words: Any) -> None:
+    """List the runs of the archive, the newest last; with filters those that fit, with --metric what was measured.
+
+    Run folders are the truth: new, changed and removed ones are noticed first.
+    """
+    from fiprof.cli.progress import working
+    from fiprof.model.catalogue.question import question
+    from fiprof.orchestrator import index
     from fiprof.reports import runs
 
-    def manifest(name: str) -> Manifest | str:
-        try:
-            return read_manifest(archive.root / name)
-        except FiprofError as error:
-            return error.message
-
-    found = [(archive.root / name, manifest(name)) for name in archive.by_time()]
-    show(runs.runs(found, most=None if every else runs.MOST_ROWS), format_)
+    if words["limit"] is None and format_ in ("table", "md") and not every:
+        words["limit"] = runs.MOST_ROWS
+    asked = question(**words)
+    with working("index"):
+        answer = index.answer(archive, asked, catalog)
+    show(runs.document(answer, asked.metrics), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")

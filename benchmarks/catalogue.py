@@ -1,0 +1,200 @@
+"""How long a catalogue of 100,000 runs takes to answer, to take in one more, and to be made again from run folders.
+
+The runs are the recorded ones with other parameters, times, GPUs, commits and people; their rows go in as those of run
+folders do. Bars: the filters of ``fiprof runs`` 150 ms each, one run the same at 100 and at 100,000, 500 runs a second.
+
+    python benchmarks/catalogue.py [--runs 100000] [--url postgresql+psycopg://…]
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fiprof.model.annotations import Annotations
+from fiprof.model.catalogue import entry, queries, question
+from fiprof.model.catalogue.entry import Entry, Environment
+from fiprof.model.manifest import CaseEntry
+from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.index import BATCH, Index, opened
+from fiprof.orchestrator.parse import parse_all
+
+RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
+TEMPLATES = ("*-all", "*-decode", "*-prefill-decode-rope", "*-llama")
+SINGLE = 0.7
+"""Part of the runs that are of one case."""
+DAYS = 730
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LENGTHS = tuple(range(512, 32768, 512))
+GPUS = ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA B200", "NVIDIA A100-SXM4-80GB")
+QUESTIONS: tuple[dict[str, Any], ...] = (
+    {"limit": 50},
+    {"kernel": "decode", "where": ["batch=128"], "gpu": "H200", "since_": "30d", "metrics": ["dram_share"],
+     "sort": "-dram_share", "limit": 50},
+    {"kernel": "decode", "where": ["batch=128"], "metrics": ["dram_share"], "sort": "-dram_share", "limit": 50},
+    {"kernel": "decode", "metrics": ["dram_share"], "sort": "-dram_share", "limit": 50},
+    {"where": ["batch>=64", "kv_len<4096"], "metrics": ["duration", "tensor_active_pct"], "limit": 50},
+    {"where": ["dram_share>0.8", "torch=2.11.0"], "since_": "90d", "limit": 50},
+    {"kernel": "prefill", "gpu": "B200", "tags": ["release"], "status": "complete", "limit": 50},
+    {"where": ["user=user7", "git=00000007"], "metrics": ["duration"], "limit": 50},
+    {"kernel": "decode", "where": ["batch=128", "kv_len=2048"], "metrics": ["duration"]},
+)  # fmt: skip
+
+
+def entries(templates: list[Entry], count: int, seed: int = 0) -> Iterator[Entry]:
+    """Runs that are like recorded ones, each of its own moment."""
+    chance = random.Random(seed)
+    now = datetime.now(UTC)
+    for number in range(count):
+        template = chance.choice(templates)
+        kept = template.cases
+        if chance.random() < SINGLE and kept:
+            kept = (chance.choice(kept),)
+        renamed = {case.id: _varied(case, chance) for case in kept}
+        factor = chance.lognormvariate(0, 0.05)
+        results = tuple(
+            dataclasses.replace(
+                each,
+                case=renamed[each.case].id if each.case else None,
+                values={key: value * factor for key, value in each.values.items()},
+            )
+            for each in template.results
+            if each.case is None or each.case in renamed
+        )
+        began = now - timedelta(days=DAYS * chance.random())
+        gpu = chance.randrange(40)
+        installed = (*template.environment.packages, ("build", f"{chance.randrange(5)}"))
+        yield dataclasses.replace(
+            template,
+            name=f"{began:%Y%m%d-%H%M%S}-{number}",
+            stamp=f"{number:x}",
+            started=began.isoformat(),
+            environment=Environment(
+                GPUS[gpu % len(GPUS)], f"GPU-{gpu:032x}", f"580.{gpu % 3}", "13.0", tuple(sorted(installed))
+            ),
+            git=f"{chance.randrange(500):08x}",
+            user=f"user{chance.randrange(20)}",
+            annotations=Annotations(["release"] if chance.random() < 0.02 else []),
+            cases=tuple(renamed.values()),
+            case_labels=tuple(case.workload for case in renamed.values()),
+            results=results,
+        )
+
+
+def _varied(case: CaseEntry, chance: random.Random) -> CaseEntry:
+    other = {"batch": chance.choice(BATCHES), "kv_len": chance.choice(LENGTHS), "rows": chance.choice(LENGTHS)}
+    params = {name: other.get(name, value) for name, value in case.params.items()}
+    words = ",".join(f"{name}={value}" for name, value in params.items())
+    return dataclasses.replace(case, id=f"{case.workload}[{words}]", params=params)
+
+
+def _median_ms(what: Callable[[], object], times: int = 7) -> float:
+    taken = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        what()
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken) * 1e3
+
+
+def recorded(folder: Path) -> list[Entry]:
+    """The recorded runs' entries, of copies with tables."""
+    found = []
+    for pattern in TEMPLATES:
+        (source,) = RECORDED.glob(pattern)
+        copy = Path(shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("tables")))
+        parse_all(copy)
+        found.append(entry.read(copy, "0"))
+    return found
+
+
+def fill(index: Index, templates: list[Entry], count: int) -> float:
+    """Put in so many runs. Returns seconds."""
+    begin, taken = time.perf_counter(), 0.0
+    some: list[Entry] = []
+    for each in entries(templates, count):
+        some.append(each)
+        if len(some) == BATCH:
+            begin = time.perf_counter()
+            index.catalogue.add(index.archive, some)
+            taken += time.perf_counter() - begin
+            some = []
+    index.catalogue.add(index.archive, some)
+    return taken
+
+
+def ask(index: Index, words: dict[str, Any]) -> int:
+    with index.catalogue.reading() as connection:
+        answer = queries.ask(connection, index.archive, question.question(**words))
+        return len(answer.runs or answer.results)
+
+
+def add_ms(index: Index, templates: list[Entry]) -> float:
+    """One more run."""
+    some = iter(entries(templates, 100, seed=1))
+    return _median_ms(lambda: index.catalogue.add(index.archive, [dataclasses.replace(next(some), stamp="new")]), 21)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--folders", type=int, default=2_000, help="real run folders, for the rebuild")
+    parser.add_argument("--url", help="a database of its own, e.g. postgresql+psycopg://…; else SQLite")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        (archive := Path(folder) / "archive").mkdir()
+        templates = recorded(Path(folder) / "recorded")
+        index = opened(Archive(archive), options.url)
+        index.catalogue.remove(index.archive)
+        fill(index, templates, 100)
+        small = add_ms(index, templates)
+        seconds = fill(index, templates, options.runs)
+        print(f"{options.runs:,} runs: rows in at {options.runs / seconds:,.0f} runs/s")
+        large = add_ms(index, templates)
+        print(f"one more run: {small:.1f} ms at 100, {large:.1f} ms at {options.runs:,}: {large / small:.2f}x")
+        for words in QUESTIONS:
+            print(f"{_median_ms(partial(ask, index, words)):7.1f} ms  {ask(index, words):5} rows  {words}")
+        rebuild(Path(folder), options)
+
+
+def rebuild(folder: Path, options: argparse.Namespace) -> None:
+    """Make a catalogue of real run folders, and list them."""
+    archive = Archive(folder / "real")
+    archive.root.mkdir()
+    sources = list((folder / "recorded").iterdir())
+    for number in range(options.folders):
+        source = sources[number % len(sources)]
+        run = archive.root / f"{source.name}-{number}"
+        for path in (source / "run.json", source / "baseline.jsonl", source / "tables/summary.json"):
+            if path.exists():
+                (run / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, run / path.relative_to(source))
+    index = opened(archive, options.url)
+    for _ in range(2):
+        begin = time.perf_counter()
+        index.refresh(rebuild=True)
+        seconds = time.perf_counter() - begin
+    print(f"rebuild of {options.folders:,} folders: {options.folders / seconds:,.0f} runs/s")
+    unchanged = _median_ms(index.refresh)
+    print(f"nothing new in {options.folders:,} folders: {unchanged:.1f} ms")
+    argv = [sys.executable, "-m", "fiprof", "runs", "--artifacts", str(archive.root), "--kernel", "decode"]
+    argv += ["--catalog", options.url] if options.url else []
+    whole = _median_ms(lambda: subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    print(f"fiprof runs --kernel decode, the whole command: {whole:.0f} ms")
+
+
+if __name__ == "__main__":
+    main()

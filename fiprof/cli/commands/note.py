@@ -1,0 +1,33 @@
+"""``fiprof note``: a sentence about a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from fiprof.cli import output
+from fiprof.cli.options import Command, folder_argument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command(
+    cls=Command,
+    short_help="Note a sentence about a run.",
+    epilog='Example: fiprof note latest "after the split-kv change"',
+)
+@folder_argument
+@click.argument("text")
+def command(folder: Path, text: str) -> None:
+    """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
+    import os
+    from datetime import datetime
+
+    from fiprof.model import annotations
+    from fiprof.orchestrator.locks import user_name
+
+    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    annotations.change(folder, annotations.noted(annotations.Note(when, user_name(os.getuid()), text)))
+    output.data(f"{folder.name}: {text}")

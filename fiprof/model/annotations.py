@@ -1,0 +1,93 @@
+"""``annotations.json``: tags and notes that people give a run afterwards; its manifest stays as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fiprof.errors import FiprofError
+from fiprof.files import write_whole
+from fiprof.model import versioned
+from fiprof.model.layout import ANNOTATIONS
+
+SCHEMA_VERSION = 1
+LONGEST_TAG = 100
+"""Characters."""
+NOT_WRITABLE = "ask who owns the run, or copy it into an archive of your own"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence about a run."""
+
+    when: str
+    """ISO 8601 with offset."""
+    who: str
+    """Name of the user."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """The whole file."""
+
+    tags: list[str] = field(default_factory=list)
+    """Sorted, each once."""
+    notes: list[Note] = field(default_factory=list)
+    """The oldest first."""
+    schema_version: int = SCHEMA_VERSION
+
+
+def read_annotations(folder: Path) -> Annotations:
+    """A run folder's annotations; none where it has no such file. Raises FiprofError where it is damaged or a link."""
+    path = folder / ANNOTATIONS
+    if not os.path.lexists(path):
+        return Annotations()
+    return versioned.read(
+        path,
+        Annotations,
+        newest=SCHEMA_VERSION,
+        makes="fiprof tag and fiprof note write it",
+        damaged="is damaged or not fiprof's",
+        remedy="restore it from a copy, or remove it: the run itself is untouched",
+    )
+
+
+def change(folder: Path, edit: Callable[[Annotations], Annotations]) -> Annotations:
+    """Edit a run folder's annotations; two who do it at once wait for each other.
+
+    Raises FiprofError where they cannot be read or written.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # A file system without locks on folders: the later of two at the same moment wins.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        found = edit(read_annotations(folder))
+        write_whole(folder / ANNOTATIONS, versioned.encode(found), NOT_WRITABLE)
+    finally:
+        os.close(descriptor)
+    return found
+
+
+def tagged(names: list[str], *, remove: bool = False) -> Callable[[Annotations], Annotations]:
+    """An edit that adds tags, or removes them."""
+
+    def edit(found: Annotations) -> Annotations:
+        if remove and (absent := [name for name in names if name not in found.tags]):
+            there = ", ".join(found.tags) or "none"
+            raise FiprofError(f"the run has no tag {absent[0]}", f"its tags: {there}", exit_code=2)
+        kept = {*found.tags} - {*names} if remove else {*found.tags, *names}
+        return dataclasses.replace(found, tags=sorted(kept))
+
+    return edit
+
+
+def noted(note: Note) -> Callable[[Annotations], Annotations]:
+    """An edit that adds a note."""
+    return lambda found: dataclasses.replace(found, notes=[*found.notes, note])

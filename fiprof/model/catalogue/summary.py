@@ -1,0 +1,128 @@
+"""``tables/summary.json``: the key quantities of a run, a row a kernel of a case, in a file that is read in no time.
+
+It is made with the tables and like them from the raw files; the catalogue takes a run's numbers from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fiprof import confined
+from fiprof.files import write_whole
+from fiprof.model import versioned
+from fiprof.model.case_quantities import (
+    MODEL_GB_PER_S,
+    MODEL_TFLOPS,
+    NCU,
+    NSYS,
+    NSYS_SPREAD,
+    PLAIN,
+    PLAIN_SPREAD,
+    WALL,
+    CaseQuantity,
+    kernel_median,
+    kernel_spread,
+)
+from fiprof.model.decode import MisfitError, decode
+from fiprof.model.layout import SUMMARY
+from fiprof.model.quantities import QUANTITIES
+from fiprof.model.quantity import Quantity
+from fiprof.model.run import Launch, Run
+
+SCHEMA_VERSION = 1
+
+CASE_QUANTITIES: tuple[CaseQuantity, ...] = (
+    PLAIN, PLAIN_SPREAD, WALL, NSYS, NSYS_SPREAD, NCU, MODEL_TFLOPS, MODEL_GB_PER_S,
+)  # fmt: skip
+LAUNCH_QUANTITIES: tuple[Quantity, ...] = tuple(
+    QUANTITIES[key]
+    for key in (
+        "duration_us", "dram_share", "dram_gb_per_s", "dram_read_mb", "l2_share", "l2_hit_pct", "l1_share",
+        "l1_hit_pct", "tensor_active_pct", "tensor_ops", "fp32_ops", "sm_throughput_pct", "issue_active_pct",
+        "achieved_occupancy_pct", "theoretical_occupancy_pct", "registers_per_thread", "shared_kb_per_block",
+        "waves_per_sm", "sm_active_share", "idle_pct", "warp_latency_cycles", "instructions", "spill_requests",
+        "shared_conflict_share", "global_sectors_per_request", "sm_clock_ghz",
+    )
+)  # fmt: skip
+TRACED = ("nsys_duration_us", "nsys_spread", "program_us", "program_count")
+"""Keys of a kernel under nsys: the first two in a case, the others of a program without cases."""
+MOST_KERNELS = 50
+"""Of a program, those that took most time."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured of a case, or of one of its kernels."""
+
+    case: str | None
+    """Case id; None for a kernel outside the cases."""
+    kernel: str | None
+    """Without namespaces, parameters and template arguments; None for the case as a whole."""
+    values: dict[str, float]
+    """Key of a quantity -> its value; of several launches of the kernel those of the one of median time."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole file."""
+
+    results: list[Result] = field(default_factory=list)
+    schema_version: int = SCHEMA_VERSION
+
+
+def summarize(run: Run) -> Summary:
+    """The key quantities of a run, of what it has. Raises FiprofError where a table cannot be read."""
+    return Summary([*_cases(run), *_kernels(run)])
+
+
+def write(run: Run, found: Summary) -> None:
+    """Write the summary beside the tables. Raises FiprofError where that cannot be done."""
+    write_whole(run.tables_path / Path(SUMMARY).name, versioned.encode(found))
+
+
+def read(folder: Path) -> Summary | None:
+    """The summary of a run folder; None where it has none that this fiprof reads. Raises FiprofError for a link."""
+    try:
+        found = decode(confined.read_bytes(folder, SUMMARY), Summary)
+    except (OSError, MisfitError):
+        return None
+    return found if found.schema_version == SCHEMA_VERSION else None
+
+
+def _finite(values: Iterable[tuple[str, float | None]]) -> dict[str, float]:
+    return {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
+
+
+def _cases(run: Run) -> Iterator[Result]:
+    for case in dict.fromkeys(case.id for case in run.cases):
+        yield Result(case, None, _finite((each.key, each.of(run, case)) for each in CASE_QUANTITIES))
+
+
+def _kernels(run: Run) -> Iterator[Result]:
+    """Kernels under ncu, each as its launch of median time, and those under nsys."""
+    launches: dict[tuple[str | None, str], list[Launch]] = defaultdict(list)
+    for launch in run.launches:
+        launches[launch.case, launch.kernel].append(launch)
+    program = _program(run)
+    for case, kernel in dict.fromkeys([*launches, *run.trace.kernels, *((None, kernel) for kernel in program)]):
+        alike = sorted(launches.get((case, kernel), ()), key=lambda launch: launch.duration_us or 0.0)
+        shown = alike[(len(alike) - 1) // 2] if alike else None
+        counted = ((each.key, each.of(shown) if shown else None) for each in LAUNCH_QUANTITIES)
+        traced = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel))
+        values = (*(number and number.value for number in traced), *program.get(kernel, ()))
+        yield Result(case, kernel, _finite([*counted, *zip(TRACED, values, strict=False)]))
+
+
+def _program(run: Run) -> dict[str, tuple[float, int]]:
+    """Kernel of a traced program without cases -> its time in all, µs, and its executions."""
+    if run.trace.kernels or not run.has("kernels"):
+        return {}
+    kernels = run.table("kernels", ["kernel", "duration_ns"]).unify_dictionaries()
+    grouped = kernels.group_by("kernel").aggregate([("duration_ns", "sum"), ("duration_ns", "count")])
+    columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
+    longest = sorted(zip(*columns, strict=True), key=lambda row: -row[1])[:MOST_KERNELS]
+    return {kernel: (total_ns / 1e3, count) for kernel, total_ns, count in longest}

@@ -1,0 +1,183 @@
+"""The catalogue of an archive, brought up to date from the run folders: they are the truth, it can go at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fiprof import confined
+from fiprof.files import cache_folder, file_errors, scratch
+from fiprof.text import escape_control
+
+if TYPE_CHECKING:
+    from fiprof.model.catalogue.queries import Answer
+    from fiprof.model.catalogue.question import Question
+    from fiprof.model.catalogue.store import Catalogue
+    from fiprof.orchestrator.archive import Archive
+
+VARIABLE = "FIPROF_CATALOG"
+FILE_NAME = "catalogue.sqlite"
+IDENTITY = "archive.id"
+"""What tells an archive from others in a database that several share, wherever it is mounted."""
+BATCH = 200
+"""Runs that are written at once: a killed index loses no more than it read of these."""
+SHARED = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "gpfs", "ceph", "beegfs", "afs", "glusterfs"}
+)
+"""File systems of several machines: SQLite's WAL works on one only (sqlite.org/wal.html)."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a catalogue had not known."""
+
+    read: int
+    """Runs that were new or changed."""
+    removed: int
+    runs: int
+    """That there are."""
+
+
+@dataclass(frozen=True)
+class Index:
+    """An archive in a catalogue."""
+
+    root: Path
+    catalogue: Catalogue
+    archive: int
+    """Its id there."""
+
+    def refresh(self, *, rebuild: bool = False) -> Changes:
+        """Read what is new or changed, forget what is gone. rebuild: read everything.
+
+        Raises FiprofError where the database refuses.
+        """
+        if rebuild:
+            self.catalogue.remove(self.archive)
+        there = _stamps(self.root)
+        known = self.catalogue.stamps(self.archive)
+        if gone := [name for name in known if name not in there]:
+            self.catalogue.remove(self.archive, gone)
+        new = [(name, stamp) for name, (_, stamp) in there.items() if known.get(name) != stamp]
+        for start in range(0, len(new), BATCH):
+            self._add({there[name][0]: stamp for name, stamp in new[start : start + BATCH]})
+        return Changes(len(new), len(gone), len(there))
+
+    def add(self, folder: Path) -> None:
+        """Read one run of the archive. Raises FiprofError."""
+        from fiprof.model.catalogue.entry import stamp
+
+        if stamped := stamp(folder):
+            self._add({folder.name: stamped})
+
+    def _add(self, stamps: Mapping[str, str]) -> None:
+        from fiprof.model.catalogue import entry
+
+        self.catalogue.add(self.archive, [entry.read(self.root / name, stamp) for name, stamp in stamps.items()])
+
+
+def opened(archive: Archive, url: str | None = None) -> Index:
+    """The catalogue of an archive, with this fiprof's tables; not yet brought up to date.
+
+    url: of the database; else FIPROF_CATALOG, else an SQLite file beside the runs, or in the user's cache folder where
+    the archive may not be written or is another machine's. Raises FiprofError.
+    """
+    from fiprof.model.catalogue.store import Catalogue, Damaged
+
+    root = archive.root.resolve()
+    shown = escape_control(str(root))
+    if named := url or os.environ.get(VARIABLE):
+        catalogue = Catalogue(named)
+        catalogue.migrate()
+        return Index(archive.root, catalogue, catalogue.archive(_identity(root), shown, alone=False))
+    file = _file(root) if root.is_dir() else None
+    catalogue = Catalogue(f"sqlite:///{file or ':memory:'}")
+    try:
+        catalogue.migrate()
+    except Damaged:
+        if file is None:
+            raise
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{file}{suffix}").unlink(missing_ok=True)
+        catalogue.migrate()
+    # A copy of an archive brings a catalogue of other folders along.
+    key = f"inode {root.stat().st_ino}" if file else "none"
+    return Index(archive.root, catalogue, catalogue.archive(key, shown, alone=True))
+
+
+def answer(archive: Archive, question: Question, url: str | None = None) -> Answer:
+    """What the catalogue says of the archive as it is now. url: as for :func:`opened`. Raises FiprofError."""
+    from fiprof.model.catalogue import queries
+
+    found = opened(archive, url)
+    found.refresh()
+    with found.catalogue.reading() as connection:
+        return queries.ask(connection, found.archive, question)
+
+
+def share(folder: Path) -> None:
+    """Tell a database of several people of a run that has just ended, where FIPROF_CATALOG names one.
+
+    A catalogue beside the runs needs no telling: whoever asks it looks for new folders first.
+    """
+    if os.environ.get(VARIABLE):
+        from fiprof.orchestrator.archive import Archive
+
+        opened(Archive(folder.parent)).add(folder)
+
+
+def _file(root: Path) -> Path:
+    """The SQLite file of an archive."""
+    beside = root / FILE_NAME
+    confined.require_replaceable(beside)
+    if os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)) and not _is_shared(root):
+        return beside
+    folder = cache_folder() / "catalogues"
+    with file_errors(folder, "set XDG_CACHE_HOME to a folder that you may write, or name a catalogue with --catalog"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:16]}.sqlite"
+
+
+def _is_shared(root: Path) -> bool:
+    """Whether a folder lies on a file system of several machines."""
+    longest, kind = "", ""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text(errors="surrogateescape").splitlines():
+            mount, found = line.split(" ")[1:3]
+            mount = mount.replace("\\040", " ")
+            if len(mount) >= len(longest) and root.is_relative_to(mount):
+                longest, kind = mount, found
+    return kind in SHARED or kind.startswith("fuse.")
+
+
+def _identity(root: Path) -> str:
+    """What names an archive in a database of several: a number in a file of it, or its host and path."""
+    if not root.is_dir():
+        return "none"
+    with contextlib.suppress(OSError):
+        if not confined.exists(root, IDENTITY):
+            with scratch(root) as made, contextlib.suppress(FileExistsError):
+                (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
+                # Of two at once the first.
+                os.link(made / IDENTITY, root / IDENTITY)
+        return hashlib.sha256(confined.read_bytes(root, IDENTITY)).hexdigest()[:32]
+    return hashlib.sha256(os.fsencode(f"{platform.node()}:{root}")).hexdigest()[:32]
+
+
+def _stamps(root: Path) -> dict[str, tuple[str, str]]:
+    """Name of each run as the catalogue has it -> its folder's name and stamp."""
+    from fiprof.model.catalogue.entry import stamp
+
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(root) as entries:
+        for each in entries:
+            if each.name[0] != "." and (stamped := stamp(each.path)):
+                found[escape_control(each.name)] = (each.name, stamped)
+    return found

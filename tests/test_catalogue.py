@@ -1,0 +1,238 @@
+"""The catalogue: rows of the recorded runs, questions, and that it agrees with the run folders whatever happened."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+import fiprof
+from fiprof.errors import FiprofError
+from fiprof.model.catalogue import schema, store
+from fiprof.model.keys import KEYS
+from fiprof.orchestrator import index
+from fiprof.orchestrator.archive import Archive
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
+
+NAMES = ("all", "decode", "prefill-decode-rope")
+ALL, DECODE, PREFILL = (RUNS[name].name for name in NAMES)
+VECTORS = PROGRAMS["vectors"].name
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of recorded runs, to be copied or read."""
+    archive = tmp_path_factory.mktemp("catalogue") / "artifacts"
+    for run in (*map(parsed, NAMES), profiled("vectors")):
+        leave = shutil.ignore_patterns("ncu", "nsys", "logs", "metrics.parquet", "hotspots.parquet")
+        shutil.copytree(run.path, archive / run.path.name, ignore=leave)
+    return archive
+
+
+@pytest.fixture
+def archive(shared: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shared, tmp_path / "artifacts", ignore=shutil.ignore_patterns("catalogue*")))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Either database; FIPROF_CATALOG names it."""
+    if request.param == "sqlite":
+        return ""
+    found: str = request.getfixturevalue("postgresql_url")
+    monkeypatch.setenv("FIPROF_CATALOG", found)
+    return found
+
+
+def rows(archive: Path, *words: str) -> list[dict[str, Any]]:
+    status, text = invoke("runs", "--artifacts", str(archive), "--format", "json", *words)
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(text)["rows"]
+    return found
+
+
+def names(archive: Path, *words: str) -> list[str]:
+    return [row["name"] for row in rows(archive, *words)]
+
+
+@pytest.mark.usefixtures("url")
+def test_questions(archive: Path) -> None:
+    """The figures are those of show and report of the same runs."""
+    assert names(archive) == [ALL, DECODE, PREFILL, VECTORS]
+    found = rows(archive, "--kernel", "decode", "--where", "batch=128", "--gpu", "h200", "--metric", "dram_share",
+                 "--metric", "duration", "--sort", "-dram_share")  # fmt: skip
+    assert [(row["name"], row["kernel"], row["dram_share"], row["case_plain_us"]) for row in found] == [
+        (DECODE, "BatchPrefillWithPagedKVCacheKernel", pytest.approx(0.885996), pytest.approx(252.432)),
+        (DECODE, "BatchDecodeWithPagedKVCacheKernel", pytest.approx(0.667026), pytest.approx(332.096)),
+    ]
+    asked = {
+        ("--kernel", "rope"): [ALL, PREFILL],
+        ("--kernel", "VariableLengthMerge"): [ALL, DECODE, PREFILL],
+        ("--kernel", "batch=1"): [DECODE],
+        ("--kernel", "^Batch.*Decode"): [ALL, DECODE, PREFILL],
+        ("--where", "batch>=64", "--where", "tensor_cores=true"): [DECODE],
+        ("--where", "backend!=fa2"): [ALL, PREFILL],
+        ("--where", "dram_share>0.88"): [DECODE],
+        ("--where", "dram_share>0.88", "--where", "case_plain_us<100"): [],
+        ("--where", "torch=2.11.0", "--where", "driver=580.159.04", "--limit", "2"): [DECODE, PREFILL],
+        ("--gpu", "GPU-0200582c", "--sort", "-name"): [PREFILL, DECODE, ALL],
+        ("--gpu", "A100"): [],
+        ("--since", "2026-11-22"): [VECTORS],
+        ("--status", "failed"): [],
+        ("--metric", "program_us", "--limit", "1"): [VECTORS],
+    }
+    assert {words: names(archive, *words) for words in asked} == asked
+    frame = fiprof.runs("decode", where="batch=8", metric=["duration"], artifacts=str(archive))
+    assert frame["case_plain_us"].tolist() == pytest.approx([30.704, 29.792], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--where", "bach=1"), "no run has a parameter bach"),
+        (("--where", "batch"), "is no condition"),
+        (("--where", "dtype>fp16"), "compares no numbers"),
+        (("--since", "yesterday"), "is no time"),
+        (("--metric", "speed"), "no quantity speed"),
+        (("--catalog", "mysql://x"), "cannot be opened"),
+    ],
+)
+def test_wrong_words_are_said(shared: Path, words: tuple[str, ...], said: str) -> None:
+    from click.testing import CliRunner
+
+    from fiprof.cli.main import cli
+
+    error = CliRunner().invoke(cli, ["runs", "--artifacts", str(shared), *words]).exception
+    assert isinstance(error, FiprofError) and error.exit_code == 2 and said in error.message
+
+
+def test_every_quantity_of_the_catalogue_is_a_key() -> None:
+    assert set(schema.VALUES) <= set(KEYS)
+
+
+@pytest.mark.usefixtures("url")
+def test_folders_are_the_truth(archive: Path) -> None:
+    """New, removed, changed and damaged runs are seen; tags and notes outlive the database."""
+    assert invoke("tag", str(archive / ALL), "release", "fa3")[0] == 0
+    assert invoke("tag", str(archive / ALL), "fa3", "--remove")[0] == 0
+    assert invoke("note", str(archive / ALL), "before the split")[0] == 0
+    assert names(archive, "--tag", "release") == [ALL]
+    shutil.copytree(archive / ALL, archive / "20261123-000000-again")
+    shutil.rmtree(archive / PREFILL)
+    (archive / VECTORS / "run.json").write_text("{")
+    found = {row["name"]: row for row in rows(archive)}
+    assert [(name, row["status"]) for name, row in found.items()] == [
+        (ALL, "complete"), ("20261123-000000-again", "complete"), (DECODE, "complete"), (VECTORS, "damaged"),
+    ]  # fmt: skip
+    for path in archive.glob("catalogue.sqlite*"):
+        path.unlink()
+    again = {row["name"]: row for row in rows(archive)}
+    assert again == found
+    assert [note["text"] for note in again[ALL]["notes"]] == ["before the split"]
+    assert invoke("index", "--rebuild", "--artifacts", str(archive))[1].endswith("4 read, 0 removed, 4 runs in all\n")
+    assert rows(archive) == list(again.values())
+
+
+def test_a_summary_is_made_again_from_the_tables(archive: Path) -> None:
+    (archive / DECODE / "tables/summary.json").write_text("[]")
+    assert len(rows(archive, "--kernel", "decode", "--metric", "dram_share")) == 17
+    assert json.loads((archive / DECODE / "tables/summary.json").read_text())["schema_version"] == 1
+
+
+def test_a_copied_damaged_or_forged_catalogue_is_made_again(archive: Path, tmp_path: Path) -> None:
+    assert len(names(archive)) == 4
+    with sqlite3.connect(archive / index.FILE_NAME) as forged:
+        forged.execute("UPDATE runs SET git = 'forged'")
+    copy = shutil.copytree(archive, tmp_path / "copy", copy_function=shutil.copy2)
+    assert {row["git"] for row in rows(copy)} == {None, profiled("vectors").environment("git")}
+    for path in archive.glob("catalogue.sqlite*"):
+        path.write_bytes(b"no database at all " * 999)
+    assert len(names(archive)) == 4
+
+
+def test_where_others_may_not_write_the_catalogue_is_the_readers_own(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(os, "access", lambda path, _: not Path(path).is_relative_to(archive))
+    assert len(names(archive)) == 4
+    assert not (archive / index.FILE_NAME).exists()
+    assert len(list((tmp_path / "cache/fiprof/catalogues").glob("*.sqlite"))) == 1
+
+
+@pytest.mark.fault(
+    "a run's names, parameters, tags and user in run.json are SQL, NULs, control characters", "shown as text"
+)
+@pytest.mark.usefixtures("url")
+def test_hostile_strings_are_data(archive: Path) -> None:
+    evil = "'; DROP TABLE runs; --\0%_\x1b[31m" + "x" * 5000
+    manifest = json.loads((archive / ALL / "run.json").read_text())
+    manifest["environment"] |= {"host": {"user": evil, "name": evil}, "git": evil, "packages": {evil: evil}}
+    manifest["cases"].append({**manifest["cases"][0], "id": evil, "workload": evil, "params": {evil: evil, "n": 1e999}})
+    manifest |= {"started": evil, "fiprof": evil, "status": "failed", "reason": evil}
+    (archive / ALL / "run.json").write_text(json.dumps(manifest).replace("Infinity", "1e308"))
+    (archive / ALL / "annotations.json").write_text(json.dumps({"tags": [evil, "fine"], "notes": []}))
+    found = {row["name"]: row for row in rows(archive)}
+    assert len(found) == 4
+    assert "DROP TABLE" in found[ALL]["user"] and "\0" not in found[ALL]["user"]
+    assert names(archive, "--tag", "fine", "--kernel", "DROP TABLE runs") == [ALL]
+    assert names(archive, "--kernel", "%") == [ALL]
+
+
+def test_migrations_lead_from_the_first_version_to_the_tables_of_the_code(tmp_path: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(store.MIGRATIONS))
+    steps = ScriptDirectory.from_config(config)
+    assert steps.get_heads() == [schema.HEAD]
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/old.sqlite")
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, steps.get_bases()[0])
+    catalogue = store.Catalogue(f"sqlite:///{tmp_path}/old.sqlite")
+    catalogue.migrate()
+    with catalogue.reading() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), schema.METADATA) == []
+    with catalogue.writing() as connection:
+        connection.execute(schema.version.update().values(version_num="9999"))
+    with pytest.raises(FiprofError, match="9999, which this fiprof does not know"):
+        catalogue.migrate()
+
+
+@pytest.mark.fault("eight processes index the same runs at once", "each run once, in SQLite and in PostgreSQL")
+@pytest.mark.usefixtures("url")
+def test_eight_at_once(archive: Path) -> None:
+    for number in range(40):
+        run = archive / f"20261201-0000{number:02}-more"
+        shutil.copytree(archive / VECTORS, run)
+    fork = multiprocessing.get_context("fork")
+    ready = fork.Barrier(8)
+
+    def refresh() -> None:
+        ready.wait()
+        os._exit(index.opened(Archive(archive)).refresh().runs)
+
+    processes = [fork.Process(target=refresh) for _ in range(8)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [44] * 8
+    assert len(names(archive)) == len({*names(archive)}) == 44
+    found = index.opened(Archive(archive))
+    assert found.refresh().read == 0
+    with found.catalogue.reading() as connection:
+        counts = [connection.scalar(sa.select(sa.func.count()).select_from(schema.METADATA.tables[name]))
+                  for name in ("runs", "measured", "archives", "environments")]  # fmt: skip
+    assert counts == [44, 11 + 21 + 13 + 41 * 3, 1, 2]
