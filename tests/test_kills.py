@@ -29,6 +29,8 @@ from click.testing import CliRunner
 
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
+from fiprof.model.verified import HARMLESS
+from fiprof.orchestrator.verify import verify
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import PROGRAMS, RUNS, parsed
@@ -217,6 +219,8 @@ def check(
             assert sha256(data).hexdigest() == entry["sha256"]
         shown = follow(("show", manifest["name"]), folder, env)
         assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
+    for manifest_path in (*folder.glob("run/run.json"), *folder.glob("artifacts/[!.]*/run.json")):
+        assert [each for each in verify(manifest_path.parent).found if each.kind not in HARMLESS] == []
     if kill.status == 0 and kill.folder.joinpath("artifacts").exists():
         assert kill.runs()
 

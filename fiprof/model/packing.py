@@ -14,7 +14,7 @@ import lzma
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
-from fiprof.model.manifest import FileEntry, ImportedFile, read_manifest
+from fiprof.model.manifest import FILE_NAME, FileEntry, ImportedFile, read_manifest
 
 
 class Codec(StrEnum):
@@ -175,6 +175,7 @@ def pack(folder: Path, codec: Codec = Codec.ZSTD, stopped: Callable[[], bool] = 
     for entry in read_manifest(folder).files.values():
         if not stopped() and not entry.path.endswith(LEFT_PLAIN[codec]) and _pack_file(folder, entry, codec):
             packed.append(folder / (entry.path + codec))
+    _touch(folder, packed)
     return packed
 
 
@@ -187,7 +188,15 @@ def unpack(folder: Path) -> list[Path]:
             copy_out(folder, name, folder)
             confined.remove(folder, str(there))
             plain.append(folder / name)
+    _touch(folder, plain)
     return plain
+
+
+def _touch(folder: Path, changed: Sequence[Path]) -> None:
+    """Have those who know a run by the time of its manifest learn that its size has changed."""
+    if changed:
+        with file_errors(folder):
+            os.utime(folder / FILE_NAME, follow_symlinks=False)
 
 
 def _pack_file(folder: Path, entry: FileEntry, codec: Codec) -> bool:

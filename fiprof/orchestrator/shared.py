@@ -83,6 +83,7 @@ def state(folder: Path) -> str:
         for name in (*RAW_FOLDERS, TABLES)
         if (folder / name).is_dir() and not (folder / name).is_symlink()
         for entry in os.scandir(folder / name)
+        if name != TABLES or entry.name.endswith(".parquet")
         for status in [entry.stat(follow_symlinks=False)]
     ]
     manifest = hashlib.sha256(confined.read_bytes(folder, FILE_NAME)).hexdigest()
