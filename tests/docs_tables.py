@@ -25,6 +25,7 @@ HEAD = """# Run folder and tables
 | `tables/summary.json` | its key quantities in short, for [the catalogue](archive.md); made with the tables |
 | `annotations.json` | tags and notes, by `fiprof tag` and `fiprof note` |
 | `report.md`, `report.html` | made by `fiprof report RUN` |
+| `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
 
 The raw files are packed with zstd when a run is made (`.zst`), and read as plain ones are; `fiprof pack RUN --undo` gives
 plain files back, and `--small` packs them with xz, for a run that is kept for years. `fiprof.open(RUN).frame("launches")` gives

@@ -107,6 +107,9 @@ SCENARIOS = {
     "collect under nsys": Scenario(
         (*COLLECT, "--gpu-metrics-hz", "0"), ("runs",), nothing, real_nsys=True, longest_s=5
     ),
+    "compare": Scenario(
+        ("compare", "--measure", "here", "env:FAKE_SLOWER=2", "--kernel", "decode"), ("runs",), nothing
+    ),
     "replay": Scenario(("collect", "--replay", str(RECORDED)), ("runs",), nothing),
     "import": Scenario(("import", "trace.sqlite", "raw.csv"), ("runs",), foreign),
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),

@@ -173,7 +173,7 @@ def _what_it_is(run: Run) -> str:
 def open_run(folder: Path) -> tuple[Run, int]:
     """A run, its tables made where it has none but raw files; and the number of problems with that, which are printed.
 
-    Raises FiprofError where the folder is no run.
+    Raises FiprofError where the folder is no run, or a measured comparison.
     """
     from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
@@ -181,7 +181,12 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
     clear_run(folder)
     # Read now: a damaged manifest is no reason to make tables first.
-    read_manifest(folder)
+    if read_manifest(folder).kind == "comparison":
+        raise FiprofError(
+            f"{folder} is a measured comparison: no profiler was started",
+            f"fiprof compare {folder} shows it",
+            exit_code=2,
+        )
     from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
     from fiprof.orchestrator.shared import base
 
