@@ -10,22 +10,14 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.finding import Finding
-<<<<<<< HEAD
-from fiprof.model.layout import ANNOTATIONS, RAW_FOLDERS, SUMMARY, TABLES
-=======
-from fiprof.model.layout import COMPARISON, RAW_FOLDERS, TABLES
->>>>>>> 9adaae8 (compare --measure is killed at random moments too; other readers name a measured comparison; docs/compare.md)
+from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.schemas import TABLES as KNOWN_TABLES
 from fiprof.model.verified import HARMLESS, FileState, TablesState, Verified
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.recovery import UNFINISHED, clear_run
 
-<<<<<<< HEAD
-OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, SUMMARY, "report.md", "report.html"})
-=======
-OWN_FILES = frozenset({FILE_NAME, COMPARISON, "annotations.json", "report.md", "report.html"})
->>>>>>> 9adaae8 (compare --measure is killed at random moments too; other readers name a measured comparison; docs/compare.md)
+OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})
 PAGES = (".sqlite", ".csv")
 OWN_FOLDERS = ("logs", UNFINISHED)
 
