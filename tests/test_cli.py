@@ -26,8 +26,8 @@ def epilog(name: str) -> str:
 
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
-        "baseline capture collect comm compare env expected export hotspots import index jit kernels note pack parse "
-        "profile prune publish report roofline runs show stalls study tag timeline top verdict verify"
+        "baseline capture collect comm compare env expected export gate hotspots import index jit kernels note "
+        "pack parse profile prune publish report roofline runs show stalls study tag timeline top verdict verify"
     )
 
 
@@ -40,7 +40,7 @@ def test_every_command_has_help_and_ends_with_an_example(name: str, fiprof: Fipr
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in COMMANDS if name not in ("capture", "compare", "env", "import", "kernels")]
+    "name", [name for name in COMMANDS if name not in ("capture", "compare", "env", "gate", "import", "kernels")]
 )
 def test_the_examples_run(name: str, fiprof: Fiprof, tmp_path: Path) -> None:
     copied("all", tmp_path / "artifacts")

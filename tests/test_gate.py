@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from junitparser import JUnitXml
 
 from fiprof.analysis.comparison.gate import Decision, Gate, GatedCase, gate
 from fiprof.analysis.comparison.measured import MeasuredComparison, Side, compared
@@ -20,17 +23,22 @@ from fiprof.cli.commands import baseline as baseline_command
 from fiprof.errors import FiprofError
 from fiprof.model import baselines
 from fiprof.model.baselines import NamedBaseline, read_baseline, write_baseline
+from fiprof.model.manifest import read_manifest
+from fiprof.reports import gate_ci
 from tests.conftest import Fiprof
-from tests.recorded_runs import RUNS, copied
+from tests.recorded_runs import RUNS
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 MAIN = NamedBaseline("main", "20261121-121126-decode", COMMIT, "2026-11-22T10:00:00+00:00", "ada@h200")
+RUN = read_manifest(RUNS["decode"])
 
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
     """An archive with one run, in a checkout with one commit."""
-    copied("decode", tmp_path / "artifacts")
+    folder = tmp_path / "artifacts" / RUNS["decode"].name
+    folder.mkdir(parents=True)
+    shutil.copy(RUNS["decode"] / "run.json", folder)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "first")
     return tmp_path / "artifacts"
@@ -134,7 +142,7 @@ def comparison(a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]) -> Me
 def gated(
     a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], *, limit: float = 3.0, strict: bool = False
 ) -> Gate:
-    return gate(MAIN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
+    return gate("main", RUN, comparison(a, b), max_slowdown_pct=limit, strict=strict)
 
 
 STEADY = ((100.0,), (100.1,), (99.9,), (100.05,), (99.95,))
@@ -150,7 +158,7 @@ def times(factor: float, spread: float = 1.0) -> tuple[tuple[float], ...]:
         pytest.param(STEADY, times(1.05), 3.0, Decision.SLOWER, id="slower than limit and noise"),
         pytest.param(STEADY, times(1.20), 3.0, Decision.SLOWER, id="20 %"),
         pytest.param(STEADY, times(1.02), 3.0, Decision.WITHIN, id="slower than the noise alone"),
-        pytest.param(STEADY, times(1.03), 3.0, Decision.SLOWER, id="the limit itself"),
+        pytest.param(STEADY, times(1.031), 3.0, Decision.SLOWER, id="just above the limit"),
         pytest.param(times(1, 40), times(1.05, 40), 3.0, Decision.CANNOT_TELL, id="slower than the limit alone"),
         pytest.param(times(1, 40), times(1.05, 40), 20.0, Decision.PASSED, id="a limit beyond the noise"),
         pytest.param(STEADY, times(1.001), 3.0, Decision.PASSED, id="the same"),
@@ -184,8 +192,25 @@ def test_a_flaky_pair_does_not_fail_it_and_a_slower_one_does() -> None:
 def test_the_gravest_stand_first_and_strict_fails_doubts() -> None:
     a = [(100.0 + noise, 100 + noise, 100 + 20 * noise) for noise in (-0.2, -0.1, 0, 0.1, 0.2)]
     b = [(one * 1.05, two * 1.2, three * 1.01) for one, two, three in reversed(a)]
-    others = [GatedCase("old", Decision.GONE), GatedCase("more", Decision.NEW), GatedCase("bad", Decision.FAILED)]
-    found = gate(MAIN, comparison(a, b), max_slowdown_pct=3.0, strict=True, others=others)
-    assert [case.case for case in found.cases] == ["bad", "case1", "case0", "old", "case2", "more"]
-    assert {case.decision for case in found.of(*found.failing)} == set(list(Decision)[:4])
-    assert set(gate(MAIN, comparison(a, b), max_slowdown_pct=3.0, strict=False).failing) == set(list(Decision)[:2])
+    others = [GatedCase("old", Decision.GONE), GatedCase("more", Decision.NEW)]
+    found = gate("main", RUN, comparison(a, b), max_slowdown_pct=3.0, strict=True, others=others)
+    assert [case.case for case in found.cases] == ["case1", "case0", "old", "case2", "more"]
+    assert {case.decision for case in found.of(*found.failing)} == {
+        Decision.SLOWER, Decision.GONE, Decision.CANNOT_TELL,
+    }  # fmt: skip
+    assert set(gate("main", RUN, comparison(a, b), max_slowdown_pct=3.0, strict=False).failing) == {
+        Decision.FAILED,
+        Decision.SLOWER,
+    }
+
+
+def test_hostile_names_break_neither_junit_nor_annotations() -> None:
+    ids = [f"{number}\n::error::%0A,:\x1b<&]]>" for number in range(12)]
+    others = [GatedCase(each, Decision.GONE, reason=f"{each}\0") for each in ids]
+    found = gate("main", RUN, comparison(STEADY, STEADY), max_slowdown_pct=3.0, strict=False, others=others)
+    (suite,) = JUnitXml.fromstring(gate_ci.junit(found))
+    assert (suite.tests, suite.skipped) == (13, 12)
+    commands = [str(each) for each in gate_ci.annotated(found)]
+    # Ten of a level are shown: nine of the cases, and how many more there are.
+    assert len(commands) == 10
+    assert all(re.fullmatch(r"::warning title=[^,:\n]*::(?:[^%\n]|%25)*", each) for each in commands)

@@ -1,6 +1,6 @@
 """The command line: finds the command, prints an error once, sets the exit status.
 
-0 done, 1 failed, 2 wrong use, 130 interrupted (Ctrl-C), 129 by SIGHUP, 143 by SIGTERM.
+0 done, 1 failed, 2 wrong use, 3 a slowdown was found, 130 interrupted (Ctrl-C), 129 by SIGHUP, 143 by SIGTERM.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ Completion, in ~/.bashrc (or zsh_source, fish_source):
   eval "$(_FIPROF_COMPLETE=bash_source fiprof)"
 
 \b
-Exit status: 0 done, 1 failed, 2 wrong use, 130 interrupted.
+Exit status: 0 done, 1 failed, 2 wrong use, 3 a slowdown was found, 130 interrupted.
 
 \b
 Example: fiprof collect --kernel prefill && fiprof verdict latest

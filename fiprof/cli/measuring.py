@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.compare.request import CompareRequest
     from fiprof.orchestrator.under_way import Result
     from fiprof.reports.view import Format
+    from fiprof.workloads.case import Case
 
 
 class CompareCommand(CollectCommand):
@@ -34,18 +35,24 @@ def request_of(
 
     Raises FiprofError (exit status 2) for sides that are none or do not go together.
     """
-    from fiprof.model.settings import CompareSettings, settings_of
     from fiprof.orchestrator.compare.request import CompareRequest, pairs_of
     from fiprof.orchestrator.compare.sides import parse_side
 
-    own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
-    names, params = (
-        [*options.split(kernels or ""), *workloads],
-        {name: word for name, word in words.items() if word is not None},
-    )
     sides = parse_side(a), parse_side(b)
-    pairs = pairs_of(*sides, choose_cases(names, params) if names or params else [])
-    return CompareRequest(a=sides[0], b=sides[1], pairs=pairs, **own)
+    own, cases = settings_and_cases(kernels, workloads, words)
+    return CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **own)
+
+
+def settings_and_cases(
+    kernels: str | None, workloads: tuple[str, ...], words: dict[str, Any]
+) -> tuple[dict[str, Any], list[Case]]:
+    """The settings of a comparison by name, and the cases that are named. words: as for :func:`request_of`."""
+    from fiprof.model.settings import CompareSettings, settings_of
+
+    own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
+    names = [*options.split(kernels or ""), *workloads]
+    params = {name: word for name, word in words.items() if word is not None}
+    return own, choose_cases(names, params) if names or params else []
 
 
 def dry_run(request: CompareRequest, archive: Archive) -> None:

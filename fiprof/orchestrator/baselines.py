@@ -1,4 +1,4 @@
-"""How a run becomes a baseline."""
+"""How a run becomes a baseline, and what a gate measures of it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import contextlib
 import getpass
 import os
 import platform
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
+from fiprof.analysis.comparison.gate import Decision, GatedCase
+from fiprof.analysis.comparison.measured import read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
-from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.compare.sides import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit
+from fiprof.workloads.base import format_value
+from fiprof.workloads.case import Case, make_cases
 
 
 def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None = None) -> tuple[Path, NamedBaseline]:
@@ -25,11 +31,12 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
     """
     require_name(name)
     manifest = read_manifest(folder)
+    cases = measured_cases(folder, manifest)
     if folder.resolve().parent != archive.root.resolve():
         raise FiprofError(f"{folder} lies outside the archive {archive.root}", "name its archive with --artifacts DIR")
     if manifest.status != "complete":
         raise FiprofError(f"{folder.name} is no baseline: the run {manifest.status}", "collect it again")
-    if not manifest.cases:
+    if not cases:
         raise FiprofError(
             f"{folder.name} is no baseline: it names no case that could be measured again",
             "fiprof collect and fiprof compare --measure make runs with cases",
@@ -37,20 +44,58 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
     baseline = NamedBaseline(
         name=name,
         run=folder.resolve().name,
-        commit=_commit(manifest, commit),
+        commit=_commit(folder, manifest, commit),
         set_at=datetime.now().astimezone().isoformat(timespec="seconds"),
         set_by=f"{_user()}@{platform.node()}",
     )
     return write_baseline(archive.root, baseline), baseline
 
 
-def _commit(manifest: Manifest, given: str | None) -> str | None:
+def measured_cases(folder: Path, manifest: Manifest) -> list[CaseEntry]:
+    """The cases of a run; of a comparison those of side B. Raises FiprofError."""
+    if manifest.kind != "comparison":
+        return manifest.cases
+    now = {case.b for case in read_comparison(folder).cases}
+    return [case for case in manifest.cases if case.id in now]
+
+
+def pairs_against(
+    archive: Archive, baseline: NamedBaseline, a: SideSpec, b: SideSpec, wanted: Collection[Case] = ()
+) -> tuple[tuple[tuple[Case, Case], ...], list[GatedCase]]:
+    """A baseline's cases as its run has them (A) and as the present tree does (B), and those that only one of them has.
+
+    wanted: only these; empty for all. Raises FiprofError where its run is not there, or no case is left.
+    """
+    folder = archive.root / baseline.run
+    pairs: dict[Case, tuple[Case, Case]] = {}
+    others = []
+    for entry in measured_cases(folder, read_manifest(folder)):
+        words = {name: [format_value(value)] for name, value in entry.params.items()}
+        try:
+            (now,) = make_cases(entry.workload, words)
+        except FiprofError as error:
+            others.append(GatedCase(entry.id, Decision.GONE, reason=error.message))
+            continue
+        before = Case(entry.workload, tuple(entry.params.items()))
+        pairs[now] = a.cases([before])[0], b.cases([now])[0]
+    others += [GatedCase(case.id, Decision.NEW) for case in wanted if case not in pairs]
+    kept = tuple(dict.fromkeys(pair for now, pair in pairs.items() if not wanted or now in wanted))
+    if not kept:
+        raise FiprofError(
+            f"no case of the baseline {baseline.name} can be measured here",
+            f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder",
+        )
+    return kept, others
+
+
+def _commit(folder: Path, manifest: Manifest, given: str | None) -> str | None:
     """In full where this checkout has it."""
     if given is not None:
         if found := full_commit(Path.cwd(), given):
             return found
         raise FiprofError(f"git knows no commit {given} here", "git log --oneline lists them", exit_code=2)
-    found = manifest.environment.get("git")
+    found = read_comparison(folder).b.commit if manifest.kind == "comparison" else None
+    found = found or manifest.environment.get("git")
     if not isinstance(found, str):
         return None
     if found.endswith(DIRTY):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 
@@ -35,7 +35,7 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         (Column("a_case"), lambda case: case.a),
         (Column("b_case"), lambda case: case.b),
         *(
-            (Column(f"{side}_us", phrase(f"measured.{side}"), "µs", ",.2f"), partial(_mean_us, side=side))
+            (Column(f"{side}_us", phrase(f"measured.{side}"), "µs", ",.2f"), partial(mean_us, side=side))
             for side in ("a", "b")
         ),
         attribute("difference_pct", phrase("measured.difference"), "%", "+z.2f", of="difference.difference_pct"),
@@ -118,12 +118,17 @@ def _warnings(found: MeasuredComparison, label: Callable[[str, str], str]) -> It
     for failed in found.failed:
         case = failed.b if failed.side == "b" else failed.a
         yield Finding(MeasuredWarning.FAILED, {"case": case, "side": failed.side.upper(), "reason": failed.reason})
-    for each in found.cases:
-        if each.slow_clock_rounds:
-            yield Finding(MeasuredWarning.SLOW_CLOCK, {"case": label(each.a, each.b), "count": each.slow_clock_rounds})
+    yield from slow_clocks(found.cases, lambda case: label(case.a, case.b))
 
 
-def _mean_us(case: ComparedCase, side: str) -> float:
+def slow_clocks(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
+    """Of which cases rounds count although the clock was not back."""
+    for case in cases:
+        if case.slow_clock_rounds:
+            yield Finding(MeasuredWarning.SLOW_CLOCK, {"case": label(case), "count": case.slow_clock_rounds})
+
+
+def mean_us(case: ComparedCase, side: str) -> float:
     """Of a side's processes the geometric mean, which differences are of."""
     times: Sequence[float] = getattr(case, f"{side}_us")
     return math.exp(math.fsum(map(math.log, times)) / len(times))

@@ -7,8 +7,9 @@ SIGTERM, with a child in a session of its own). FAKE_FAILS: text in the ids of c
 cases that end the process; FAKE_HANGS: of cases that never end.
 
 Kept warm for a comparison, its cases take the times of the recorded run FAKE_RUN, with the spread between processes and
-rounds that this GPU had. FAKE_SLOWER: factor on them; FAKE_SLOW_CLOCK: ``B2 0``, the process and round that lack the
-clock; FAKE_UUID and FAKE_MHZ: of the GPU.
+rounds that this GPU had. A workload's own ``fake_slower`` is a factor on them, its ``fake_spread`` that between
+processes; one that has ``fake_fails`` fails. FAKE_SLOWER: factor on all; FAKE_SLOW_CLOCK: ``B2 0``, the process and
+round that lack the clock; FAKE_UUID and FAKE_MHZ: of the GPU.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fiprof.model.records import read_jsonl
 from fiprof.workloads.__main__ import _parser
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks
+from fiprof.workloads.registry import find
 from fiprof.workloads.runner import await_gate
 
 
@@ -96,7 +98,11 @@ def rounds(options: argparse.Namespace) -> None:
     lacks = env.get("FAKE_SLOW_CLOCK", "none 0").split()
     process = random.Random(f"{name} {env.get('FAKE_SEED')}")
     typical_us = [
-        times_us.get(case.id, 100.0) * float(env.get("FAKE_SLOWER", 1)) * process.gauss(1, 0.0005) for case in cases
+        times_us.get(case.id, 100.0)
+        * float(env.get("FAKE_SLOWER", 1))
+        * getattr(workload := find(case.workload), "fake_slower", 1.0)
+        * process.gauss(1, getattr(workload, "fake_spread", 0.0005))
+        for case in cases
     ]
     print(f"fiprof: setup 1/{len(cases)} {cases[0].id}", file=sys.stderr, flush=True)
     with open(options.orders) as orders, open(options.out, "w") as out:
@@ -108,7 +114,7 @@ def rounds(options: argparse.Namespace) -> None:
         gpu = {"uuid": env.get("FAKE_UUID", "GPU-1")}
         emit(kind="environment", packages={"python_executable": sys.argv[0]}, gpu=gpu)
         for place, case in enumerate(cases):
-            if env.get("FAKE_FAILS", "none") in case.id:
+            if env.get("FAKE_FAILS", "none") in case.id or hasattr(find(case.workload), "fake_fails"):
                 emit(kind="error", case=case.id, place=place, error="does not fit in the GPU's memory")
         emit(kind="done")
         for line in orders:

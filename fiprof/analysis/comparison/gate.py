@@ -8,14 +8,14 @@ from enum import StrEnum
 
 from fiprof.analysis.comparison.measured import ComparedCase, MeasuredComparison
 from fiprof.analysis.comparison.statistics import Difference, Outcome, processes_for
-from fiprof.model.baselines import NamedBaseline
+from fiprof.model.manifest import Manifest
 
 
 class Decision(StrEnum):
     """What is said of a case, the gravest first."""
 
     FAILED = "failed"
-    """The present tree cannot run it, the baseline's can."""
+    """The present tree has it and cannot run it, or its result is wrong."""
     SLOWER = "slower"
     """By the limit or more, and by more than the noise."""
     GONE = "gone"
@@ -23,7 +23,7 @@ class Decision(StrEnum):
     CANNOT_TELL = "cannot_tell"
     """The noise leaves room for more than the limit."""
     NEW = "new"
-    """The baseline's tree does not have it."""
+    """What it is held against does not have it, or cannot run it."""
     WITHIN = "within"
     """Slower by more than the noise and less than the limit."""
     FASTER = "faster"
@@ -47,22 +47,33 @@ class GatedCase:
     processes_needed: int | None = None
     """A side, to decide a case that CANNOT_TELL, if difference and spread stay what they are."""
     reason: str = ""
-    """Why it FAILED or is GONE, in one line."""
+    """Why it was not measured, in one line."""
 
 
 @dataclass(frozen=True)
 class Gate:
     """What a gate measured and decided."""
 
-    baseline: NamedBaseline
+    against: str
+    """Name of the baseline, or the side that was named in its place."""
     max_slowdown_pct: float
     strict: bool
+    run: Manifest
+    """Of the run in which it was measured."""
     comparison: MeasuredComparison
     cases: tuple[GatedCase, ...]
     """The gravest first, of one decision the slowest first."""
 
     def of(self, *decisions: Decision) -> tuple[GatedCase, ...]:
         return tuple(case for case in self.cases if case.decision in decisions)
+
+    @property
+    def slower(self) -> bool:
+        return bool(self.of(Decision.SLOWER))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.of(*self.failing))
 
     @property
     def failing(self) -> tuple[Decision, ...]:
@@ -85,18 +96,23 @@ def decide(difference: Difference, max_slowdown_pct: float) -> Decision:
 
 
 def gate(
-    baseline: NamedBaseline,
+    against: str,
+    run: Manifest,
     comparison: MeasuredComparison,
     *,
     max_slowdown_pct: float,
     strict: bool,
     others: Iterable[GatedCase] = (),
 ) -> Gate:
-    """The decisions on a comparison of a baseline (A) with the present tree (B). others: cases of one side."""
+    """The decisions on a comparison of another tree (A) with the present one (B). others: cases that one side lacks."""
     compared = [_gated(case, max_slowdown_pct, comparison.processes) for case in comparison.cases]
     order = list(Decision)
-    cases = sorted((*compared, *others), key=lambda case: (order.index(case.decision), -_difference_pct(case)))
-    return Gate(baseline, max_slowdown_pct, strict, comparison, tuple(cases))
+    failed = [
+        GatedCase(case.b, Decision.FAILED if case.side == "b" else Decision.NEW, reason=case.reason)
+        for case in comparison.failed
+    ]
+    cases = sorted((*compared, *failed, *others), key=lambda case: (order.index(case.decision), -_difference_pct(case)))
+    return Gate(against, max_slowdown_pct, strict, run, comparison, tuple(cases))
 
 
 def _gated(compared: ComparedCase, limit_pct: float, processes: int) -> GatedCase:

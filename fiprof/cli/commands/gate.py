@@ -1,0 +1,184 @@
+"""``fiprof gate``: fail where this tree is slower than a baseline."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fiprof.analysis.thresholds import LEAST_CHANGE
+from fiprof.cli import measuring, options, output
+from fiprof.cli.commands.baseline import baseline_names
+from fiprof.cli.commands.collect import ENDED, WORKLOAD_FLAG
+from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
+from fiprof.errors import FiprofError
+from fiprof.files import file_errors, write_whole
+
+if TYPE_CHECKING:
+    from fiprof.analysis.comparison.gate import Gate, GatedCase
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.compare.request import CompareRequest
+    from fiprof.reports.view import Document, Format
+    from fiprof.workloads.case import Case
+
+HERE = "here"
+SLOWER_EXIT = 3
+ELSEWHERE = "name another file with {}"
+SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+"""File of Markdown that GitHub shows on the page of a workflow's run."""
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(
+    cls=measuring.CompareCommand,
+    short_help="Fail where this tree is slower than a baseline.",
+    epilog="Example: fiprof gate --against main --max-slowdown 3% --dry-run",
+)
+@click.option(
+    "--against",
+    metavar="NAME",
+    shell_complete=baseline_names,
+    help="The baseline: its cases, and its commit as side A.",
+)
+@click.option("--base", metavar="SPEC", help="Side A in place of the baseline's commit, e.g. git:origin/main.")
+@click.option("--now", metavar="SPEC", default=HERE, show_default=True, help="Side B; SPEC is as in fiprof compare.")
+@click.option(
+    "--max-slowdown",
+    "max_slowdown_pct",
+    type=FiniteRange(LEAST_CHANGE.value, None, unit="%"),
+    metavar="PERCENT",
+    default=3.0,
+    show_default=False,
+    help="A case fails that is slower by this and by more than the noise; at least 1% [default: 3%].",
+)
+@click.option("--strict", is_flag=True, help="Fail too (exit status 1) where a case cannot be told, or is gone.")
+@click.option("--kernel", "kernels", metavar="LIST", help="Only these workloads; without --against those to measure.")
+@click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@click.option("--junit", metavar="FILE", type=OUTPUT, help="Also write JUnit XML, a test a case.")
+@click.option("--comment", metavar="FILE", type=OUTPUT, help="Also write Markdown for a pull request's comment.")
+@click.option(
+    "--github/--no-github",
+    default=None,
+    help="Annotations and the step's summary for GitHub [default: under GitHub Actions].",
+)
+@click.option("--all", "every", is_flag=True, help="Leave out nothing: every case.")
+@click.option("--dry-run", is_flag=True, help="Print the processes in the order of time and start nothing.")
+@supervision_options
+@format_option
+@archive_option
+def command(
+    archive: Archive,
+    against: str | None,
+    base: str | None,
+    now: str,
+    max_slowdown_pct: float,
+    strict: bool,
+    kernels: str | None,
+    workloads: tuple[str, ...],
+    junit: Path | None,
+    comment: Path | None,
+    github: bool | None,
+    every: bool,
+    dry_run: bool,
+    wait: bool,
+    quiet: bool,
+    format_: Format,
+    **words: Any,
+) -> None:
+    """Measure a baseline's cases at its commit (A) and in this tree (B), in turns on this GPU, and decide.
+
+    Exit status 3 where a case is slower than the limit and than the noise; 0 where none is, also where the noise hides
+    it, which is said. The run folder's path goes to standard error.
+    """
+    name = against or base or ""
+    request, others = _request(archive, against, base, now, measuring.settings_and_cases(kernels, workloads, words))
+    if dry_run:
+        measuring.dry_run(request, archive)
+        return
+    github = os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github
+    try:
+        folder = _measured(request, archive, wait=wait, quiet=quiet)
+    except FiprofError as error:
+        _tell_failure(name, error, junit, github=github)
+        raise
+    from fiprof.analysis.comparison.gate import gate
+    from fiprof.analysis.comparison.measured import read_comparison
+    from fiprof.model.run import Run
+    from fiprof.reports.gate import document, why
+
+    run = Run(folder)
+    found = gate(
+        name, run.manifest, read_comparison(folder), max_slowdown_pct=max_slowdown_pct, strict=strict, others=others
+    )
+    shown = document(found, every=every)
+    options.show(shown, format_, run=run)
+    _tell(found, shown, junit, comment, github=github)
+    if found.failed:
+        raise FiprofError(why(found), f"the times are in {folder}", exit_code=SLOWER_EXIT if found.slower else 1)
+
+
+def _request(
+    archive: Archive, against: str | None, base: str | None, now: str, asked: tuple[dict[str, Any], list[Case]]
+) -> tuple[CompareRequest, list[GatedCase]]:
+    """What is to be measured, and the cases that only one side has. asked: settings and cases."""
+    from fiprof.model.baselines import read_baseline
+    from fiprof.orchestrator.baselines import pairs_against
+    from fiprof.orchestrator.compare.request import CompareRequest, pairs_of
+    from fiprof.orchestrator.compare.sides import parse_side
+
+    settings, cases = asked
+    baseline = read_baseline(archive.root, against) if against else None
+    if base is None:
+        if baseline is None:
+            raise FiprofError("against what?", "--against NAME, or --base git:REF with --kernel", exit_code=2)
+        if baseline.commit is None:
+            raise FiprofError(
+                f"the baseline {against} names no commit",
+                f"--base SPEC says what to measure; fiprof baseline set {against} {baseline.run} --commit REV keeps it",
+                exit_code=2,
+            )
+        base = f"git:{baseline.commit}"
+    sides = parse_side(base), parse_side(now)
+    if baseline is None:
+        return CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **settings), []
+    pairs, others = pairs_against(archive, baseline, *sides, cases)
+    return CompareRequest(a=sides[0], b=sides[1], pairs=pairs, **settings), others
+
+
+def _measured(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Path:
+    """The run folder. Raises FiprofError where it is not complete."""
+    result = measuring.measure(request, archive, wait=wait, quiet=quiet)
+    output.message(str(result.path))
+    if result.problem is not None:
+        ended = f"the run {ENDED[result.status]}: {result.problem.message}"
+        raise FiprofError(ended, result.problem.remedy, exit_code=result.problem.exit_code)
+    return result.path
+
+
+def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None, *, github: bool) -> None:
+    """Write what a CI system shows."""
+    from fiprof.reports import gate_ci, writers
+
+    markdown = writers.render(shown, "md") + "\n"
+    if junit is not None:
+        write_whole(junit, gate_ci.junit(found), ELSEWHERE.format("--junit"))
+    if comment is not None:
+        write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
+    if github:
+        for each in gate_ci.annotated(found):
+            output.message(str(each))
+        if summary := os.environ.get(SUMMARY_VARIABLE):
+            with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as file:
+                file.write(markdown)
+
+
+def _tell_failure(name: str, error: FiprofError, junit: Path | None, *, github: bool) -> None:
+    """Say that nothing was decided."""
+    from fiprof.reports import gate_ci
+
+    if junit is not None:
+        write_whole(junit, gate_ci.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+    if github:
+        output.message(str(gate_ci.error_annotated(name, error.message)))

@@ -1,0 +1,275 @@
+"""docs/examples/gate.yml as GitHub's runner takes it: its own shell steps, with the stand-ins for GPU, tools and actions."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from junitparser import JUnitXml, TestSuite
+
+from fiprof.cli.commands.gate import command
+from tests.conftest import REPOSITORY, Completed, fake_programs
+from tests.recorded_runs import RUNS
+from tests.test_gate import git
+
+WORKFLOW = REPOSITORY / "docs/examples/gate.yml"
+
+KERNELS = """
+from dataclasses import dataclass
+from fiprof.workloads.base import Cost, Workload, param
+
+@dataclass(frozen=True)
+class Params:
+    rows: int = param(4096, "rows", low=1)
+
+class Softmax(Workload[Params]):
+    name, summary, Params = "softmax", "softmax over rows", Params
+    {softmax}
+
+    def setup(self):
+        raise NotImplementedError
+
+    def cost(self):
+        return Cost(1, 1, 1)
+
+class Gelu(Softmax):
+    name, summary = "gelu", "gelu of rows"
+    {gelu}
+"""
+
+STUBS = {
+    # python3 -m venv FOLDER
+    "python3": f"""mkdir -p "$3/bin"
+printf '#!/bin/sh\\n' > "$3/bin/pip"
+printf '#!/bin/sh\\nexec {sys.executable} -m fiprof "$@"\\n' > "$3/bin/fiprof"
+chmod +x "$3/bin/pip" "$3/bin/fiprof"
+""",
+    # No comment yet: there is none to edit.
+    "gh": 'case "$*" in *--edit-last*) exit 1;; esac\necho "$1 $2 $3" > "$COMMENTED"\ncat "$5" >> "$COMMENTED"\n',
+}
+
+
+@dataclass
+class Machine:
+    """A self-hosted runner with a checkout, and GitHub's cache."""
+
+    folder: Path
+    env: dict[str, str]
+    done: dict[str, Completed] = field(default_factory=dict)
+    """The last job's shell steps by name."""
+
+    @property
+    def checkout(self) -> Path:
+        return self.folder / "checkout"
+
+    def commit(self, softmax: str = "pass", gelu: str = "pass") -> None:
+        """A commit with these bodies of the workloads."""
+        (self.checkout / "kernels.py").write_text(KERNELS.format(softmax=softmax, gelu=gelu))
+        git(self.checkout, "add", "kernels.py")
+        git(self.checkout, "commit", "--quiet", "--message", f"{softmax} {gelu}")
+
+    def job(self, event: str) -> None:
+        """Run the workflow's job in a clean checkout."""
+        git(self.checkout, "clean", "--quiet", "-dffx")
+        facts = {
+            "github.event_name": event,
+            "github.sha": git(self.checkout, "rev-parse", "HEAD"),
+            "github.token": "token",
+            "github.event.pull_request.number": "7",
+        }
+        (job,) = yaml.safe_load(WORKFLOW.read_text())["jobs"].values()
+        assert job["runs-on"][0] == "self-hosted"
+        # The machine's own interpreter is the stand-in.
+        env = {**self.env, **{key: str(value) for key, value in job["env"].items() if key != "FIPROF_PYTHON"}}
+        for name in ("summary", "path"):
+            (self.folder / name).write_text("")
+        self.done = {}
+        for step in job["steps"]:
+            failed = any(done.returncode for done in self.done.values())
+            if not self._wanted(step.get("if", ""), facts, failed=failed):
+                continue
+            if "uses" in step:
+                self._act(step["uses"].partition("@")[0], step.get("with", {}))
+                continue
+            own = {key: _substituted(str(value), facts) for key, value in step.get("env", {}).items()}
+            self.done[step["name"]] = self._shell(_substituted(step["run"], facts), {**env, **own})
+
+    def gate(self, arguments: str, **env: str) -> Completed:
+        """``fiprof gate`` in the checkout, with main's archive."""
+        archive = {"FIPROF_ARTIFACTS": str(self.folder / "cache"), "GITHUB_ACTIONS": "", "PYTHONSAFEPATH": "1"}
+        return self._shell(f"{sys.executable} -m fiprof gate {arguments}", {**self.env, **archive, **env})
+
+    def _wanted(self, condition: str, facts: Mapping[str, str], *, failed: bool) -> bool:
+        if not condition:
+            return not failed
+        found = re.sub(r"github[\w.]+", lambda name: repr(facts[name[0]]), condition.replace("&&", "and"))
+        calls = {"always": lambda: True, "hashFiles": lambda name: "x" * (self.checkout / name).exists()}
+        return bool(eval(found, {"__builtins__": {}}, calls)) and ("always()" in condition or not failed)
+
+    def _shell(self, text: str, env: dict[str, str]) -> Completed:
+        path = [*(self.folder / "path").read_text().split(), env["PATH"]]
+        return subprocess.run(
+            ["bash", "-e", "-c", text],
+            cwd=self.checkout,
+            env={**env, "PATH": os.pathsep.join(path)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def _act(self, action: str, given: dict[str, Any]) -> None:
+        """What an action does with files; the cache has one entry."""
+        cache, kept = self.folder / "cache", self.folder / "kept"
+        paths = [self.checkout / path for path in str(given.get("path", "")).split()]
+        if action == "actions/cache/save":
+            shutil.rmtree(cache, ignore_errors=True)
+            shutil.copytree(paths[0], cache)
+        elif action == "actions/cache/restore" and cache.exists():
+            shutil.copytree(cache, paths[0])
+        elif action == "actions/upload-artifact":
+            shutil.rmtree(kept, ignore_errors=True)
+            kept.mkdir()
+            for path in filter(Path.exists, paths):
+                path.rename(kept / path.name)
+
+    def suite(self) -> TestSuite:
+        (suite,) = JUnitXml.fromfile(str(self.folder / "kept/gate.xml"))
+        return suite
+
+    def annotations(self) -> list[tuple[str, str]]:
+        """Level and workload of each."""
+        return re.findall(r"^::(\w+) title=fiprof gate%3A (\w+) ", self.done["Gate"].stderr, re.MULTILINE)
+
+
+def _substituted(text: str, facts: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{\{ (\S+) \}\}", lambda name: facts[name[1]], text)
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """After a push to main."""
+    folder = tmp_path_factory.mktemp("runner")
+    programs = fake_programs(folder, RUNS["all"])
+    for name, text in STUBS.items():
+        (folder / "programs" / name).write_text(f"#!/bin/sh\n{text}")
+        (folder / "programs" / name).chmod(0o755)
+    env = {
+        **programs,
+        "PATH": os.pathsep.join([str(folder / "programs"), os.environ["PATH"]]),
+        "HOME": str(folder),
+        "RUNNER_TEMP": str(folder / "temp"),
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_BASE_REF": "main",
+        "GITHUB_PATH": str(folder / "path"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary"),
+        "COMMENTED": str(folder / "comment"),
+    }
+    made = Machine(folder, env)
+    made.checkout.mkdir()
+    git(made.checkout, "init", "--quiet", "--initial-branch=main")
+    made.commit()
+    made.job("push")
+    assert [done.stderr for done in made.done.values() if done.returncode] == []
+    return made
+
+
+def test_a_slower_kernel_fails_the_job(machine: Machine) -> None:
+    machine.commit(softmax="fake_slower = 1.05", gelu="fake_slower = 1.2")
+    machine.job("pull_request")
+    assert machine.done["Gate"].returncode == 3, machine.done["Gate"].stderr
+    suite = machine.suite()
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 4, 0, 0)
+    assert {(case.classname, result.type) for case in suite for result in case.result} == {
+        ("softmax", "slower"),
+        ("gelu", "slower"),
+    }
+    # The slowest first.
+    assert machine.annotations() == [("error", name) for name in ("gelu", "gelu", "softmax", "softmax")]
+    comment = (machine.folder / "comment").read_text()
+    assert comment.startswith("pr comment 7\n### 4 of 4 cases slower than main by 3% or more\n")
+    assert (machine.folder / "summary").read_text() == comment.partition("\n")[2]
+    # The new baseline is main's alone.
+    assert "New baseline" not in machine.done
+
+
+def test_a_flaky_kernel_passes_and_is_said(machine: Machine) -> None:
+    machine.commit(gelu="fake_spread = 0.05")
+    machine.job("pull_request")
+    assert machine.done["Gate"].returncode == 0, machine.done["Gate"].stderr
+    suite = machine.suite()
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 0, 0, 2)
+    assert machine.annotations() == [("warning", "gelu")] * 2
+    assert "cannot be told" in (machine.folder / "comment").read_text()
+
+
+def test_a_kernel_that_does_not_run_fails_the_job_also_without_a_baseline(machine: Machine) -> None:
+    shutil.move(machine.folder / "cache", machine.folder / "other")
+    git(machine.checkout, "update-ref", "refs/remotes/origin/main", "HEAD~2")
+    machine.commit(gelu="fake_fails = True")
+    machine.job("pull_request")
+    shutil.move(machine.folder / "other", machine.folder / "cache")
+    assert machine.done["Gate"].returncode == 1, machine.done["Gate"].stderr
+    suite = machine.suite()
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 0, 2, 0)
+    assert suite.name == "fiprof gate against git:origin/main"
+    assert (machine.folder / "comment").exists()
+
+
+def test_cases_that_one_side_lacks_are_said(machine: Machine) -> None:
+    machine.commit(gelu="name = 'swish'")
+    arguments = "--against main --workload kernels.py:softmax --rows 1024,8 --format json"
+    done = machine.gate(f"{arguments} --strict")
+    assert (done.returncode, "fiprof: main has gelu[rows=1024] and gelu[rows=4096], this tree" in done.stderr) == (
+        1,
+        True,
+    ), done.stderr
+    found = json.loads(done.stdout)
+    assert found["schema"] == "gate/1"
+    assert found["run"].endswith("compare-softmax")
+    assert [(row["case"], row["decision"]) for row in found["rows"]] == [
+        ("gelu[rows=1024]", "gone"),
+        ("gelu[rows=4096]", "gone"),
+        ("softmax[rows=8]", "new"),
+        ("softmax[rows=1024]", "passed"),
+    ]
+
+
+@pytest.mark.fault(
+    "a process ends in the middle of a gate's rounds", "exit status 1; JUnit XML and an annotation say that and why"
+)
+def test_a_gate_that_could_not_measure_says_so_where_ci_looks(machine: Machine) -> None:
+    done = machine.gate("--against main --github --junit broken.xml", FAKE_DIES="softmax")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    (suite,) = JUnitXml.fromfile(str(machine.checkout / "broken.xml"))
+    assert (suite.tests, suite.errors) == (1, 1)
+    assert re.search("^::error title=fiprof gate against main::the run failed: ", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("", "against what?"),
+        ("--against nothing", "there is no baseline 'nothing'"),
+        ("--against main --max-slowdown 0.5%", "is not in the range x>=1"),
+        ("--against main --now nowhere", "'nowhere' is none of here"),
+    ],
+)
+def test_wrong_use(machine: Machine, arguments: str, said: str) -> None:
+    done = machine.gate(arguments)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_the_example_of_the_help(machine: Machine) -> None:
+    done = machine.gate(str(command.epilog).removeprefix("Example: fiprof gate "))
+    assert (done.returncode, done.stdout.count("\n# ")) == (0, 9), done.stderr
