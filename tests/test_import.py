@@ -9,6 +9,7 @@ import lzma
 import os
 import shutil
 import sqlite3
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,13 +120,26 @@ def test_secrets_in_an_imported_export_stay_out_of_the_run(tmp_path: Path, monke
     assert not [path for path in result.path.rglob("*") if path.is_file() and b"SEKRET" in path.read_bytes()]
 
 
+MARKED = """
+import nvtx
+for step in range(3):
+    with nvtx.annotate(f"step {step}", domain="app"), nvtx.annotate("forward", domain="app"):
+        pass
+with nvtx.annotate("outside"):
+    pass
+"""
+
+
 @pytest.mark.nsys
 def test_a_report_is_exported_by_the_nsys_here(
     tmp_path: Path, nsys_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("nvtx")
     monkeypatch.setenv("PATH", os.defpath)
     report = tmp_path / "any.nsys-rep"
-    argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, ("/bin/true",), Settings(gpu_metrics_hz=0))
+    argv = nsys.profile_argv(
+        nsys_path, (2022, 4, 2), report, (sys.executable, "-c", MARKED), Settings(gpu_metrics_hz=0)
+    )
     Supervisor().start(Command("nsys", argv, tmp_path / "nsys.log", {}, timeout_s=60, makes=(report,))).wait()
     monkeypatch.setenv("FIPROF_NSYS", str(nsys_path))
     result, manifest = importing(tmp_path, report)
@@ -135,6 +149,12 @@ def test_a_report_is_exported_by_the_nsys_here(
     ]
     assert [action.step for action in manifest.actions] == ["import", "nsys-export"]
     assert rows(result.path, "kernels") == []
+    ranges = rows(result.path, "ranges")
+    assert [(row["domain"], row["name"], row["depth"], row["parent"]) for row in ranges] == [
+        *(each for step in range(3) for each in (("app", f"step {step}", 0, None), ("app", "forward", 1, 2 * step))),
+        ("", "outside", 0, None),
+    ]
+    assert len({(row["pid"], row["tid"], row["kind"]) for row in ranges}) == 1
 
 
 def test_without_nsys_a_report_is_refused_before_a_run_is_made(tmp_path: Path) -> None:
