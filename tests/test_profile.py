@@ -16,6 +16,9 @@ from typing import Any
 import psutil
 import pytest
 
+from fiprof.analysis.program import StandIns
+from fiprof.analysis.top import top
+from fiprof.model.run import Run
 from fiprof.model.settings import ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import Group, Wishes, choose
@@ -192,6 +195,28 @@ def test_a_whole_profile(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) 
     assert program["files"] == {"run.sh": hashlib.sha256(b"echo out; echo err >&2").hexdigest()}
     assert manifest["warnings"] == []
     assert "all launches would take" in done.stderr
+
+
+def test_launches_of_each_range(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    """ncu over each range by itself; the ranges are cases, and a launch stands for executions in its own."""
+    ranges = ("fiprof@warmup", "fiprof@measure")
+    options = [word for name in ranges for word in ("--range", name)]
+    done = profile(fiprof, fakes, "true", *options, "--by-range", "--ncu-budget", "60s", "--cover", "90%")
+    path, manifest = only_run(tmp_path)
+    assert (done.returncode, manifest["status"]) == (0, "complete")
+    argvs = {action["step"]: action["argv"] for action in manifest["actions"]}
+    assert [argvs[step][argvs[step].index("--nvtx-include") + 1] for step in ("ncu", "ncu-1")] == [
+        "fiprof@warmup/", "fiprof@measure/",
+    ]  # fmt: skip
+    assert {"ncu-raw", "ncu-raw-1", "ncu-details-1"} <= argvs.keys()
+    assert manifest["ranges"] == [case["id"] for case in manifest["cases"]] == list(ranges)
+    run = Run(path)
+    # The stand-in for ncu replays launches of measure both times: they share the 20 executions there, not the 3 before.
+    assert {launch.case for launch in run.launches} == {"fiprof@measure"}
+    prefill = [launch.launch for launch in run.launches if launch.kernel == "PrefillWithKVCacheKernel"]
+    assert [StandIns(run)[launch].count for launch in prefill] == [10, 10]
+    (kernel,) = (each for each in top(run).kernels if each.kernel == "PrefillWithKVCacheKernel")
+    assert (kernel.count, round(kernel.profiled, 2)) == (23, 0.87)
 
 
 @pytest.mark.fault("the program launches other kernels the second time", "those that ncu did not meet again are named")

@@ -14,6 +14,8 @@ from fiprof.text import kernel_identity
 
 Shape = tuple[str, str, str]
 """``kernel_identity``, grid and block."""
+CaseShape = tuple[str | None, Shape]
+"""With the case: a program has some where its launches were chosen by NVTX range."""
 
 
 def shape(row: Mapping[str, Any]) -> Shape:
@@ -32,26 +34,26 @@ class StandsFor:
 
 
 class StandIns(dict[int, StandsFor]):
-    """ncu's launch ID -> what it stands for; empty for a run with cases, whose iterations tell, and without a trace.
+    """ncu's launch ID -> what it stands for; empty for a run whose iterations tell, and without a trace.
 
     Raises FiprofError for a table that cannot be read.
     """
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        if run.cases or not run.launches:
+        if (run.cases and not run.of_program) or not run.launches:
             return
-        keys = ["kernel", "kernel_full", "grid", "block"]
-        traced: dict[Shape, list[int]] = defaultdict(lambda: [0, 0])
+        keys = ["case", "kernel", "kernel_full", "grid", "block"]
+        traced: dict[CaseShape, list[int]] = defaultdict(lambda: [0, 0])
         for piece in pieces(run, "kernels", (*keys, "duration_ns")):
             for row in sums(piece, keys).to_pylist():
-                found = traced[shape(row)]
+                found = traced[row["case"], shape(row)]
                 found[0] += row["count"]
                 found[1] += row["ns"]
         whole = sum(ns for _, ns in traced.values())
-        alike: dict[Shape, list[int]] = defaultdict(list)
+        alike: dict[CaseShape, list[int]] = defaultdict(list)
         for launch in run.launches:
-            alike[shape(launch)].append(launch.launch)
+            alike[launch.case, shape(launch)].append(launch.launch)
         for key, launches in alike.items():
             if key in traced:
                 count, ns = (each / len(launches) for each in traced[key])
@@ -59,5 +61,5 @@ class StandIns(dict[int, StandsFor]):
 
 
 def weights(run: Run) -> Weights:
-    """The time that each of ncu's launches stands for; empty for a run with cases, and without a trace."""
+    """The time that each of ncu's launches stands for; empty for a run whose iterations tell, and without a trace."""
     return {launch: stands.total_us for launch, stands in run.once(StandIns).items()}

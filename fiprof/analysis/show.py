@@ -138,7 +138,7 @@ def _missing(run: Run) -> Iterable[Finding]:
         yield Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")})
     if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
         yield Finding(ShowWarning.NO_TRACE, {"why": run.missing("nsys")})
-    if not run.plain and run.cases and not run.imported:
+    if not run.plain and run.cases and not run.imported and not run.of_program:
         yield Finding(ShowWarning.NO_PLAIN_TIMES)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.analysis.host import NOTHING, phases
 from fiprof.analysis.idle import Activity, Idle, activities, idle
 from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of, sums
-from fiprof.analysis.program import Shape, shape
+from fiprof.analysis.program import CaseShape, shape
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
@@ -150,12 +150,24 @@ def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None
     )
 
 
-def _bound(run: Run) -> dict[Shape, tuple[Kind, Part | None]]:
-    """What binds the kernels that ncu profiled; of launches of one shape the longest."""
+Bound = dict[CaseShape, tuple[Kind, Part | None]]
+
+
+def _bound(run: Run) -> Bound:
+    """What binds the kernels that ncu profiled; of launches of one shape (and case, where chosen so) the longest."""
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
-    return {shape(each.row): (each.kind, each.part) for each in found}
+    return {(each.case if _of_ranges(run) else None, shape(each.row)): (each.kind, each.part) for each in found}
+
+
+def _of_ranges(run: Run) -> bool:
+    """Whether a program's launches were chosen by NVTX range."""
+    return run.of_program and bool(run.cases)
+
+
+def _case_shape(row: dict[str, Any]) -> CaseShape:
+    return row.get("case"), shape(row)
 
 
 NAMES = ("device", "kernel", "kernel_full", "grid", "block")
@@ -207,8 +219,9 @@ class _Groups:
         self._noted = 0
         found, at = [], 0
         started_by = kernel_calls(run)
-        keys = (*NAMES, "place", "range")
-        for piece in pieces(run, "kernels", (*dict.fromkeys((*NAMES, *self._places.columns)), "duration_ns")):
+        names = (*NAMES, "case") if _of_ranges(run) else NAMES
+        keys = (*names, "place", "range")
+        for piece in pieces(run, "kernels", (*dict.fromkeys((*names, *self._places.columns)), "duration_ns")):
             ranges = calls(run).phases_of(started_by[at : at + piece.num_rows])
             places = self._places.of(piece)
             at += piece.num_rows
@@ -248,7 +261,7 @@ class _Groups:
         self._keys[self._noted : self._noted + len(keys)] = keys
         self._noted += len(keys)
 
-    def kernels(self, bound: dict[Shape, tuple[Kind, Part | None]]) -> Iterator[KernelTime]:
+    def kernels(self, bound: Bound) -> Iterator[KernelTime]:
         """Each kernel, those with most time first."""
         by_kernel: dict[tuple[int, str, int], list[dict[str, Any]]] = defaultdict(list)
         for row in self.rows:
@@ -259,7 +272,7 @@ class _Groups:
             p10, median, p90 = quantiles[place, full, range_]
             time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
             for row in rows:
-                time[bound.get(shape(row))] += row["ns"]
+                time[bound.get(_case_shape(row))] += row["ns"]
             unknown, total = time.pop(None, 0), _total(rows)
             best = max(time, key=time.__getitem__) if time else None
             yield KernelTime(
@@ -326,16 +339,14 @@ def _total(rows: Sequence[dict[str, Any]]) -> int:
     return sum(row["ns"] for row in rows)
 
 
-def _parts(
-    active: Sequence[Activity], shapes: Sequence[dict[str, Any]], bound: dict[Shape, tuple[Kind, Part | None]]
-) -> Iterator[TimePart]:
+def _parts(active: Sequence[Activity], shapes: Sequence[dict[str, Any]], bound: Bound) -> Iterator[TimePart]:
     """What each GPU's time went into. Where kernels run side by side, each has its part of their common time."""
     for each in active:
         mine = [row for row in shapes if row["device"] in (each.device, None if each.device < 0 else each.device)]
         together = _total(mine) or 1
         spent: dict[Any, float] = defaultdict(float)
         for row in mine:
-            verdict = bound.get(shape(row))
+            verdict = bound.get(_case_shape(row))
             other = Spent.COLLECTIVES if COLLECTIVE.search(row["kernel"] or "") else Spent.NOT_PROFILED
             spent[verdict or other] += row["ns"] / together * each.kernels_ns
         spent[Spent.COPIES], spent[Spent.IDLE] = each.only_copies_ns, each.idle_ns
@@ -345,8 +356,8 @@ def _parts(
                 yield TimePart(each.rank, each.device, finding, ns, ns / each.window_ns)
 
 
-def _warnings(run: Run, groups: _Groups, bound: dict[Shape, Any]) -> Iterator[Finding]:
+def _warnings(run: Run, groups: _Groups, bound: Bound) -> Iterator[Finding]:
     yield from run.status_warning()
-    traced = set(map(shape, groups.shapes))
-    if lost := sorted({shape[0].split()[0] for shape in bound if shape not in traced}):
+    traced = set(map(_case_shape, groups.shapes))
+    if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
         yield Finding(TopWarning.NOT_MATCHED, {"kernels": tuple(lost)})

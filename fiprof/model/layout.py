@@ -33,6 +33,6 @@ STUDY_FILE = "study.json"
 
 
 def numbered(name: str, number: int) -> str:
-    """The n-th file of its kind in an imported run, from 0: ``nsys/trace.sqlite``, ``nsys/trace-1.sqlite``, …"""
-    stem, dot, suffix = name.rpartition(".")
+    """The n-th file or step of its kind in a run, from 0: ``nsys/trace.sqlite``, ``nsys/trace-1.sqlite``, …"""
+    stem, dot, suffix = name.rpartition(".") if "." in name else (name, "", "")
     return f"{stem}-{number}{dot}{suffix}" if number else name

@@ -185,6 +185,9 @@ class ProfileSettings:
         metavar="NVTX",
         tool="ncu",
     )
+    by_range: bool = declare(
+        False, "Choose launches of each --range by itself; ncu runs the program once for each.", tool="ncu"
+    )
     skip: int | None = declare(
         None, "Launches of each kernel that ncu skips", otherwise="1 where there are more", low=0, tool="ncu"
     )

@@ -24,7 +24,7 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     import pyarrow.compute as pc
 
     from fiprof.analysis.host import phases
-    from fiprof.analysis.launched import kernel_phases
+    from fiprof.analysis.launched import kernel_phases, sums
 
     run = Run(folder)
     kernels = run.table("kernels", [*KEYS, "duration_ns"])
@@ -33,15 +33,14 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
         names = {name.rpartition("@")[2] for name in ranges}
         inside = [bool(names.intersection(path.split(" > "))) for path in phases(run).paths]
         kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
-    grouped = kernels.unify_dictionaries().group_by(KEYS, use_threads=False)
-    sums = grouped.aggregate([("duration_ns", "count"), ("duration_ns", "sum")])
-    return [Group(*row.values()) for row in sums.to_pylist() if row["kernel_mangled"]], total_ns
+    found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
+    return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
 
 
-def profiled(folder: Path) -> list[Shape]:
-    """What each launch that ncu profiled is: ``kernel_identity``, grid and block."""
-    found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block"])
-    return [shape(row) for row in found.to_pylist()]
+def profiled(folder: Path, report: int) -> list[Shape]:
+    """What each launch of one of ncu's reports is: ``kernel_identity``, grid and block."""
+    found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block", "file"])
+    return [shape(row) for row in found.to_pylist() if (row["file"] or 0) == report]
 
 
 def identity(group: Group) -> Shape:

@@ -20,7 +20,7 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, numbered
-from fiprof.model.manifest import Action, CaseEntry, FileKind, ImportedFile
+from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.model.redaction import secrets
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal, file_entry
@@ -179,7 +179,7 @@ class _Importing(UnderWay):
             if parse.profiles(session.path) and not self.interrupted:
                 with self.collecting():
                     environment = {**_profile_tables(session), **environment}
-            _declare_cases(session)
+            self.declare_cases()
             written = {each.tool_name: each.tool for each in session.journal.manifest.imported if each.tool}
             session.journal.note_environment({**environment, "tools": written})
         self.check(started=any(out.glob("*.parquet")))
@@ -311,21 +311,6 @@ def _trace_tables(session: Session) -> dict[str, Any]:
                 gpus |= facts.traced_gpus(sqlite)
     gpu = facts.used_gpu(gpus, used)
     return {"gpu": gpu} if gpu else {}
-
-
-def _declare_cases(session: Session) -> None:
-    """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
-    out, found = session.path / TABLES, set()
-    for table in ("kernels", "launches"):
-        if tables.table_path(out, table).exists():
-            found |= set(tables.read(out, table, ["case"])["case"].unique().to_pylist())
-    declared = session.journal.manifest.ranges
-    session.journal.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
-    for name in declared:
-        if name not in found:
-            sentence = f"no kernel was launched in an NVTX range {name}"
-            session.journal.warn(sentence)
-            session.progress.say(f"note: {sentence}")
 
 
 def _said(out: Path) -> Iterator[str]:

@@ -6,12 +6,13 @@ import contextlib
 import dataclasses
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fiprof.analysis.program import Shape
 from fiprof.errors import FiprofError
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, Page
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, Page, numbered
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.archive import Archive, Journal
@@ -85,6 +86,8 @@ def new_run(
     journal = Journal(archive.create(request.label))
     environment = {**run_environment(tools, program), "gpu_state": {"before": gpu_state(gpu)}}
     journal.set(settings=recorded(request), environment=environment)
+    if request.by_range:
+        journal.set(ranges=list(request.ranges))
     journal.save()
     return journal
 
@@ -109,17 +112,20 @@ class Commands:
         argv = nsys.export_argv(self.tools["nsys"].path, self.path / NSYS_REPORT, sqlite, self.tools["nsys"].version)
         return self._command("nsys-export", argv, makes=(sqlite,))
 
-    def profile(self, choice: Choice, program_s: float, counter: ncu.Counter) -> Command:
-        """program_s: what the program took under nsys."""
-        report, request = self.path / NCU_REPORT, self.request
+    def profile(
+        self, request: ProfileRequest, choice: Choice, program_s: float, counter: ncu.Counter, number: int = 0
+    ) -> Command:
+        """program_s: what the program took under nsys. number: of the report."""
+        report = self.path / numbered(NCU_REPORT, number)
         argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, choice.names, choice.skip)
         limit_s = NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s))
-        command = self._command("ncu", argv, makes=(report,), pass_on=counter)
+        command = self._command(numbered("ncu", number), argv, makes=(report,), pass_on=counter)
         return dataclasses.replace(command, timeout_s=min(limit_s, request.timeout_s), keeps_at_limit=True)
 
-    def page(self, page: Page) -> Command:
-        argv = ncu.export_argv(self.tools["ncu"].path, self.path / NCU_REPORT, page)
-        return self._command(f"ncu-{page}", argv, stdout=self.path / NCU_PAGES[page])
+    def page(self, page: Page, number: int = 0) -> Command:
+        argv = ncu.export_argv(self.tools["ncu"].path, self.path / numbered(NCU_REPORT, number), page)
+        out = self.path / numbered(NCU_PAGES[page], number)
+        return self._command(numbered(f"ncu-{page}", number), argv, stdout=out)
 
     def _command(
         self,
@@ -152,8 +158,10 @@ class Profiling(UnderWay):
             with self.collecting():
                 program_s = self._trace()
                 traced = True
-                if choice := self._choose(program_s):
-                    self._profile(choice, program_s)
+                if "ncu" in self.commands.tools:
+                    self._profile(program_s)
+            if self.request.by_range:
+                self.declare_cases()
             self.note_gpu()
             self.check(started=traced)
         self.result = self.finish()
@@ -170,7 +178,8 @@ class Profiling(UnderWay):
         session.run(self.commands.trace(), check)
         (finished,) = ended
         self._note_end(finished)
-        self.trace_tables(self.commands.trace_export())
+        if not self.trace_tables(self.commands.trace_export()).rows["kernels"]:
+            raise no_kernels(session.path, self.exit_status)
         return finished.duration_s
 
     def _note_end(self, finished: Finished) -> None:
@@ -184,14 +193,10 @@ class Profiling(UnderWay):
         if finished.exit_status:
             self._warn(f"the program {describe_exit(finished.exit_status)} under nsys")
 
-    def _choose(self, program_s: float) -> Choice | None:
-        """What ncu is to profile; None where it is not to. Raises FiprofError where there is nothing to choose from."""
-        session, request = self.session, self.request
+    def _choose(self, request: ProfileRequest, program_s: float) -> Choice:
+        """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
+        session = self.session
         groups, total_ns = traced_groups(session.path, request.ranges)
-        if not total_ns:
-            raise no_kernels(session.path, self.exit_status)
-        if "ncu" not in self.commands.tools:
-            return None
         wishes = Wishes(
             cover=request.cover_pct / 100,
             launches=request.launches,
@@ -210,14 +215,28 @@ class Profiling(UnderWay):
                 "they wait for another GPU's, and hang when ncu repeats them"
             )
         if not choice.launches:
+            where = f" in {' and '.join(request.ranges)}" if request.ranges else ""
             raise FiprofError(
-                "ncu has nothing to profile: no kernel that was launched fits what was asked for",
+                f"ncu has nothing to profile: no kernel that was launched{where} fits what was asked for",
                 "see --kernel, --range, --skip, --launches and --ncu-budget; fiprof top shows the trace",
             )
         return choice
 
-    def _profile(self, choice: Choice, program_s: float) -> None:
-        """ncu over what was chosen, and its tables; what it did not meet again is named."""
+    def _profile(self, program_s: float) -> None:
+        """ncu over what is chosen, for each range by itself where that was asked, and its tables."""
+        done: list[Choice] = []
+        for request in self.request.parts:
+            with self.collecting():
+                choice = self._choose(request, program_s)
+                self._run_ncu(request, choice, program_s, len(done))
+                done.append(choice)
+        pages: tuple[Page, ...] = ("raw", "details", "source") if self.request.ncu_set == "full" else ("raw", "details")
+        if done:
+            self.profile_tables(self.commands.page(page, number) for number in range(len(done)) for page in pages)
+        for number, choice in enumerate(done):
+            self._compare(choice, profiled(self.session.path, number))
+
+    def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> None:
         session, counter = self.session, ncu.Counter()
 
         def watch(_: str) -> bool:
@@ -227,22 +246,25 @@ class Profiling(UnderWay):
             # A program whose trace was ended by the clock may not end by itself.
             return self.request.duration_s is not None and counter.done >= choice.launches
 
-        session.run(self.commands.profile(choice, program_s, counter), self._check_profile, watch)
-        pages: tuple[Page, ...] = ("raw", "details", "source") if self.request.ncu_set == "full" else ("raw", "details")
-        self.profile_tables(map(self.commands.page, pages))
-        met = profiled(session.path)
+        def check(finished: Finished, log: str) -> None:
+            self._check_profile(finished, log, session.path / numbered(NCU_REPORT, number))
+
+        session.run(self.commands.profile(request, choice, program_s, counter, number), check, watch)
+
+    def _compare(self, choice: Choice, met: Sequence[Shape]) -> None:
+        """Name what was chosen and what ncu did not meet again. met: what it profiled."""
         found = [group for group in choice.groups if identity(group) in met]
         for group in choice.groups:
             if group not in found:
                 self._warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
         share = choice.cover * sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
-        session.progress.say(f"profiled {count(len(met), 'launch', 'launches')}: {share:.1%} of the kernels' time")
+        self.session.progress.say(f"profiled {count(len(met), 'launch', 'launches')}: {share:.1%} of the kernels' time")
 
-    def _check_profile(self, finished: Finished, log: str) -> None:
+    def _check_profile(self, finished: Finished, log: str, report: Path) -> None:
         try:
-            ncu.check_log(log, self.session.path / NCU_REPORT, exit_status=finished.exit_status)
+            ncu.check_log(log, report, exit_status=finished.exit_status)
         except FiprofError as error:
-            if not ncu.kept(log, self.session.path / NCU_REPORT):
+            if not ncu.kept(log, report):
                 raise
             # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
             if finished.message != ENOUGH and finished.exit_status != self.exit_status:
@@ -255,10 +277,11 @@ class Profiling(UnderWay):
 
 def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iterator[str]:
     """What ncu is to do and how long it takes, before it starts."""
+    where = f" in {request.ranges[0]}" if request.by_range else ""
     what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.names), 'kernel')}"
     program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
     yield (
-        f"ncu: {what}, {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
+        f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
         f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {_long(choice.all_s)}"
     )
     if choice.too_long:
@@ -266,6 +289,8 @@ def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iter
 
 
 def _long(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fiprof.model.settings import CollectSettings, ProfileSettings
 from fiprof.workloads.case import Case
@@ -39,3 +39,12 @@ class ProfileRequest(ProfileSettings):
         from fiprof.orchestrator.program import program_name
 
         return program_name(self.program)
+
+    @property
+    def parts(self) -> tuple[ProfileRequest, ...]:
+        """What ncu is run for: once, or for each range with its part of the limits."""
+        if not self.by_range:
+            return (self,)
+        budget_s = self.ncu_budget_s / len(self.ranges)
+        launches = self.launches and max(self.launches // len(self.ranges), 1)
+        return tuple(replace(self, ranges=(name,), ncu_budget_s=budget_s, launches=launches) for name in self.ranges)

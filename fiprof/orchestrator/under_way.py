@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model import packing
+from fiprof.model import packing, tables
 from fiprof.model.layout import TABLES
-from fiprof.model.manifest import Status
+from fiprof.model.manifest import CaseEntry, Status
 from fiprof.orchestrator import parse, steps
 from fiprof.orchestrator.gpu import gpu_state
 from fiprof.orchestrator.index import share
@@ -101,6 +101,20 @@ class UnderWay:
             done.result()
         with session.progress.step("ncu tables"):
             session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
+
+    def declare_cases(self) -> None:
+        """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
+        session, found = self.session, set()
+        for table in ("kernels", "launches"):
+            if tables.table_path(session.path / TABLES, table).exists():
+                found |= set(tables.read(session.path / TABLES, table, ["case"])["case"].unique().to_pylist())
+        declared = session.journal.manifest.ranges
+        session.journal.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
+        for name in declared:
+            if name not in found:
+                sentence = f"no kernel was launched in an NVTX range {name}"
+                session.journal.warn(sentence)
+                session.progress.say(f"note: {sentence}")
 
     def note_gpu(self) -> None:
         """Note the GPU's state after the measuring, for the checks."""

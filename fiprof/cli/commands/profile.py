@@ -109,7 +109,9 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
         chosen = Choice(
             (Group("CHOSEN", "CHOSEN", "", "", "", 1, 0),), request.skip or 1, 1, 0.0, 0.0, 0.0, (), 0.0, False
         )
-        print_commands((commands.profile(chosen, 0.0, Counter()), commands.page("raw"), commands.page("details")))
+        for number, part in enumerate(request.parts):
+            pages = (commands.page("raw", number), commands.page("details", number))
+            print_commands((commands.profile(part, chosen, 0.0, Counter(), number), *pages))
     return 0
 
 
@@ -120,6 +122,8 @@ def _check(request: ProfileRequest) -> None:
     kind, _, name = (request.capture or "cudaProfilerApi").partition(":")
     if (kind, bool(name)) not in (("cudaProfilerApi", False), ("nvtx", True)):
         raise FiprofError(f"--capture {request.capture}", "cudaProfilerApi, or nvtx:NAME", exit_code=2)
+    if request.by_range and not request.ranges:
+        raise FiprofError("--by-range: which ranges?", "--range NAME --range OTHER --by-range", exit_code=2)
     if request.keep_running and not request.duration_s:
         raise FiprofError("--keep-running traces a window", "say how long: --duration 5", exit_code=2)
     try:

@@ -65,7 +65,7 @@ def _program(run: Run) -> str:
 
 def _workloads(runs: Sequence[Run]) -> str:
     """The families of the workloads; empty for no workload."""
-    workloads = list(dict.fromkeys(case.workload for run in runs for case in run.cases))
+    workloads = list(dict.fromkeys(case.workload for run in runs if not run.of_program for case in run.cases))
     for pack, known in packs.parts("kernels").items():
         families = dict.fromkeys(each.family for name, each in known.items() if name in workloads and each.family)
         if families and all(workload in known and known[workload].family for workload in workloads):
@@ -112,7 +112,7 @@ def doubts(runs: Sequence[Analyses]) -> Iterable[str]:
 
 def _idle(run: Run) -> Iterable[str]:
     """Of a program, the GPUs that mostly had nothing to do: no faster kernel helps much there."""
-    for each in activities(run) if run.has("kernels") and not run.cases else ():
+    for each in activities(run) if run.has("kernels") and (run.of_program or not run.cases) else ():
         if each.idle_ns >= WAITING.share * each.window_ns:
             yield phrase("summary.idle", gpu=each.device, idle=each.idle_ns / each.window_ns, run=run.manifest.name)
 
@@ -126,7 +126,7 @@ def _lacks(run: Run) -> Iterable[tuple[str, str]]:
     elif (run.cases or run.imported) and not run.trace.cases:
         why = phrase(f"summary.{'other_ranges' if run.has('ranges') else 'no_ranges'}")
         yield phrase("summary.case_times"), worded(run.missing("nsys")) if run.imported else why
-    if run.cases and not run.plain and not run.imported:
+    if run.cases and not run.plain and not run.imported and not run.of_program:
         yield phrase("summary.plain"), phrase("summary.no_plain")
 
 
