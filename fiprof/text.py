@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -119,6 +120,7 @@ def functor(kernel_full: str) -> str:
     return next(filter(None, found.groups()), "") if found else ""
 
 
+@functools.lru_cache(1 << 14)
 def kernel_identity(kernel: str, kernel_full: str | None) -> str:
     """What is the same in nsys's and in ncu's name of a kernel, which abbreviate its template arguments differently:
     the short name, the functor and, where no lambda is among them, the numbers.

@@ -35,6 +35,9 @@ MOSTLY = 0.5
 K = TypeVar("K", bound=Hashable)
 
 
+_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
+
+
 class PartKind(StrEnum):
     """What GPUs do from their first work to their last."""
 
@@ -267,8 +270,5 @@ def _totals(items: Iterable[tuple[K, float]]) -> dict[K, float]:
 def _folded(a: set[str | None], b: set[str | None]) -> Callable[[str | None], str | None]:
     """Names of ranges as they are matched: of one that a side lacks the numbers are left out, for they count calls."""
     both = a & b
-
-    def fold(name: str | None) -> str | None:
-        return name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
-
-    return fold
+    names = {name: name if name is None or name in both else _NUMBER.sub("#", name) for name in a | b}
+    return names.__getitem__
