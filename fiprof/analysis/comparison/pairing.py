@@ -42,7 +42,7 @@ def selected(cases: Sequence[CaseEntry], wanted: Mapping[str, str], run: str) ->
 
     run: its name, for the error where there is none. Raises FiprofError (exit status 2).
     """
-    known = {case.id: _written(case) for case in cases}
+    known = {case.id: written(case) for case in cases}
     found = [case for case in cases if wanted.items() <= known[case.id].items()]
     if wanted and not found:
         there = {name: sorted({each[name] for each in known.values() if name in each}) for name in wanted}
@@ -66,7 +66,7 @@ def pair_cases(
     paired = {pair.a.id for pair in pairs}
     left_a, left_b = ([case for case in side if case.id not in paired] for side in (a, b))
     for workload in dict.fromkeys(map(_workload, left_a)):
-        sides = [{case.id: _written(case) for case in side if _workload(case) == workload} for side in (left_a, left_b)]
+        sides = [{case.id: written(case) for case in side if _workload(case) == workload} for side in (left_a, left_b)]
         if not sides[1]:
             continue
         makes = _makes_the_sides(*(list(side.values()) for side in sides))
@@ -85,7 +85,7 @@ def _workload(case: CaseEntry) -> str:
     return case.id.partition("[")[0]
 
 
-def _written(case: CaseEntry) -> dict[str, str]:
+def written(case: CaseEntry) -> dict[str, str]:
     """Its parameters as the id writes them."""
     items = case.id.partition("[")[2].removesuffix("]").split(",")
     return {name: value for name, _, value in (item.partition("=") for item in items) if name}

@@ -12,6 +12,8 @@ from fiprof.model.finding import Finding
 from fiprof.reports.comparison import cases, program
 from fiprof.reports.comparison.launch import launch_tables
 from fiprof.reports.comparison.rows import rows
+from fiprof.reports.comparison.tells import measure_command
+from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.view import Document, Sayable, View
 from fiprof.reports.words import phrase
 
@@ -33,9 +35,10 @@ class Part:
     """What it explains."""
 
 
-def document(found: RunComparison, *, every: bool = False) -> Document:
-    """Tables for people; for programs every number in rows of one form. every: leave out nothing."""
-    shown = [View((), (), summary=(*summary(found), *about(found)))]
+def document(found: RunComparison, *, every: bool = False, defaults: Defaults | None = None) -> Document:
+    """Tables for people; for programs every number in rows of one form. every: leave out nothing. defaults: of the
+    workloads' parameters."""
+    shown = [View((), (), summary=(*summary(found, defaults or {}), *about(found)))]
     shown += [replace(view, folded=part.detail) for part in parts(found, every=every) for view in part.views]
     return Document(programs=lambda: rows(found), shown=tuple(shown), warnings=conditions(found))
 
@@ -46,13 +49,15 @@ def conditions(found: RunComparison) -> tuple[Finding, ...]:
     return (*(each.finding for each in found.conditions), *doubts)
 
 
-def summary(found: RunComparison) -> Iterator[Sayable]:
-    """The answer: what changed, why, and how sure that is."""
+def summary(found: RunComparison, defaults: Defaults) -> Iterator[Sayable]:
+    """The answer: what changed, why, how sure that is, and what would tell."""
     if found.cases:
         yield from cases.summary(found)
     elif found.program:
         yield from program.summary(found.program)
     yield sure(found)
+    if not found.same_run:
+        yield phrase("comparison.tells", command=measure_command(found, defaults))
 
 
 def about(found: RunComparison) -> Iterator[Sayable]:
