@@ -37,6 +37,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
 from fiprof.reports.comparison.page import page
+from fiprof.reports.comparison.tells import measure_command
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.words import table_of, templates
 from tests.nsys_exports import CUDA_GRAPHS, altered
@@ -86,6 +87,21 @@ def test_decode_on_tensor_cores_against_cuda_cores() -> None:
     why = [each.kind for each in reasons(found.cases[0])]
     assert why == [Why.REPLACED, FactorChange.FEWER_INSTRUCTIONS, Why.VERDICT]
     assert sure(found).kind is Sure.ONE_PROCESS
+
+
+def test_what_would_tell() -> None:
+    """A command: the sides by what differs, the case without what is at its default."""
+    known = {
+        "decode": {"kv_len": 2048, "q_heads": 32, "kv_heads": 8, "head_dim": 128, "cuda_graph": False, "dtype": "fp16"}
+    }
+    assert measure_command(sides("decode", "tensor_cores", "false", "true"), known) == (
+        "fiprof compare --measure params:tensor_cores=false params:tensor_cores=true "
+        "--kernel decode --batch 32 --page-size 16"
+    )
+    llama, server = ArchivedSide(profiled("llama")), ArchivedSide(profiled("server"))
+    assert measure_command(compare(llama, server), {}) == (
+        "fiprof compare --measure 'program:/opt/torch/.venv/bin/python3 llama.py 2 24' 'program:python3 server.py 3600'"
+    )
 
 
 def test_fa3_against_fa2() -> None:

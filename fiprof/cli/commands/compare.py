@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide
     from fiprof.model.run import Run
     from fiprof.orchestrator.archive import Archive
+    from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
 
 
@@ -98,20 +99,26 @@ def command(
         measuring.show_run(archive.find(a), format_)
         return
     from fiprof.analysis.comparison.runs import compare
-    from fiprof.cli.progress import working
-    from fiprof.files import write_whole
     from fiprof.reports.comparison.document import document
-    from fiprof.reports.comparison.page import page
-    from fiprof.reports.pages import html
 
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
         defaults = options.workload_defaults()
         if out is not None:
-            with working("page"):
-                write_whole(out, html.render(page(found, defaults=defaults)).encode(), "--out names another")
-            output.message(str(out))
+            from fiprof.reports.comparison.page import page
+
+            _write(page(found, defaults=defaults), out)
         options.show(document(found, every=every, defaults=defaults), format_)
+
+
+def _write(made: Page, out: Path) -> None:
+    from fiprof.cli.progress import working
+    from fiprof.files import write_whole
+    from fiprof.reports.pages import html
+
+    with working("page"):
+        write_whole(out, html.render(made).encode(), "--out names another")
+    output.message(str(out))
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:

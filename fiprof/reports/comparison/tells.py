@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from fiprof.analysis.comparison.pairing import CasePair, written
 from fiprof.analysis.comparison.runs import RunComparison
 from fiprof.model.run import Run
 from fiprof.reports.run_report.setup import Defaults
+from fiprof.reports.view import Value
 from fiprof.text import escape_control
 
 UNKNOWN = ("A", "B")
@@ -21,7 +23,7 @@ def measure_command(found: RunComparison, defaults: Defaults) -> str:
     if found.cases:
         pair = found.cases[0].pair
         sides = _sides(runs, pair)
-        rest = _options(pair, defaults)
+        rest = _options(pair, defaults.get(pair.b.workload, {}))
     else:
         commands = [run.environment("program", "command") for run in runs]
         sides = [f"program:{shlex.join(map(escape_control, command))}" for command in commands if command]
@@ -45,16 +47,13 @@ def _sides(runs: tuple[Run, Run], pair: CasePair) -> list[str]:
     return [",".join(side) for side in items]
 
 
-def _options(pair: CasePair, defaults: Defaults) -> list[str]:
-    """The workload, and the parameters that both sides have."""
+def _options(pair: CasePair, known: Mapping[str, Value]) -> list[str]:
+    """The workload, and the parameters that both sides have. known: its defaults."""
     name = pair.b.workload
     words = ["--workload" if ".py:" in name else "--kernel", escape_control(name)]
     different = {each.name for each in pair.different}
-    known = {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in defaults.get(name, {}).items()
-    }
+    usual = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in known.items()}
     for key, value in written(pair.b).items():
-        if key not in different and known.get(key) != value:
+        if key not in different and usual.get(key) != value:
             words += [f"--{key.replace('_', '-')}", escape_control(value)]
     return words
