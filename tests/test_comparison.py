@@ -91,7 +91,7 @@ def test_decode_on_tensor_cores_against_cuda_cores() -> None:
 
 def test_what_would_tell() -> None:
     """A command: the sides by what differs, the case without what is at its default."""
-    known = {
+    known: Defaults = {
         "decode": {"kv_len": 2048, "q_heads": 32, "kv_heads": 8, "head_dim": 128, "cuda_graph": False, "dtype": "fp16"}
     }
     assert measure_command(sides("decode", "tensor_cores", "false", "true"), known) == (
