@@ -39,6 +39,7 @@ from fiprof.model.run import Run
 from fiprof.reports.comparison.page import page
 from fiprof.reports.comparison.tells import measure_command
 from fiprof.reports.pages.page import Chart
+from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.words import table_of, templates
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import copied, invoke, parsed, profiled
