@@ -17,11 +17,15 @@ import pytest
 from fiprof.cli.main import cli
 from fiprof.text import cell_width
 from tests.conftest import python_path
-from tests.recorded_runs import RUNS, invoke, parsed, session_folder
+from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled, session_folder
 
 READERS = (
     ("verdict",), ("verdict", "--all"), ("show",), ("show", "--all"), ("stalls",), ("hotspots",), ("roofline",),
     ("timeline",), ("expected",), ("top",),
+)  # fmt: skip
+OF_PROGRAMS = (
+    ("top",), ("top", "--all"), ("top", "--by", "range"), ("comm",), ("show",), ("show", "--all"), ("verdict", "--all"),
+    ("timeline",), ("roofline",),
 )  # fmt: skip
 OTHERS = (("runs",), ("env",), ("kernels",), *((name, "--help") for name in cli.list_commands(None) if name != "jit"))  # type: ignore[arg-type]
 CUT = re.compile(r"\S…\S")
@@ -40,6 +44,18 @@ def test_every_reading_command_of_every_recorded_run(name: str, width: int, monk
     monkeypatch.setenv("COLUMNS", str(width))
     for command, *options in READERS if width < 160 else READERS[::2]:
         status, printed = invoke(command, str(parsed(name).path), *options)
+        assert status == 0 or not printed, command
+        fits(printed, width)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "server again"])
+def test_every_reading_command_of_every_recorded_program(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    for command, *options in OF_PROGRAMS if width == 80 else OF_PROGRAMS[::2]:
+        status, printed = invoke(command, str(profiled(name).path), *options)
         assert status == 0 or not printed, command
         fits(printed, width)
 

@@ -14,7 +14,6 @@ from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase
-from fiprof.text import short_kernel
 
 T = TypeVar("T", Idle, RangeTime, KernelTime)
 
@@ -33,7 +32,7 @@ def _ms(key: str, title: str) -> Cell:
 
 
 def _kernel(item: KernelTime) -> str:
-    return f"{short_kernel(item.kernel)}{f' ({item.detail})' if item.detail else ''}"
+    return f"{item.kernel}{f' ({item.detail})' if item.detail else ''}"
 
 
 def _part(verdict: object) -> str | None:
@@ -87,7 +86,7 @@ _RANGES: Cells = (
     attribute("count", "kernels", spec=",d"),
     _ms("total_ms", "time"),
     attribute("share", "share", spec=".1%"),
-    (Column("longest", "longest kernel", narrow=Narrow.BELOW), lambda item: short_kernel(item.longest)),
+    (Column("longest", "longest kernel", narrow=Narrow.BELOW), lambda item: item.longest),
 )
 
 
