@@ -30,7 +30,8 @@ from click.testing import CliRunner
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.model.verified import HARMLESS
-from fiprof.orchestrator.verify import verify
+from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.recorded_runs import PROGRAMS, RUNS, parsed
@@ -71,8 +72,9 @@ def made(folder: Path) -> None:
 
 
 def archived(folder: Path) -> None:
-    """A run with its tables in an archive."""
+    """A run with its tables in an archive that has a catalogue."""
     shutil.copytree(parsed("decode").path, folder / "archive" / RECORDED.name)
+    CliRunner().invoke(cli, ("index", "--artifacts", str(folder / "archive")), catch_exceptions=False)
 
 
 def plain(folder: Path) -> None:
@@ -222,8 +224,10 @@ def check(
             assert sha256(data).hexdigest() == entry["sha256"]
         shown = follow(("show", manifest["name"]), folder, env)
         assert not [text for text in FALSE_REASONS if text in shown.stdout + shown.stderr], shown.stdout[:1500]
-    for manifest_path in (*folder.glob("run/run.json"), *folder.glob("artifacts/[!.]*/run.json")):
-        assert [each for each in verify(manifest_path.parent).found if each.kind not in HARMLESS] == []
+    archive = Archive(folder / "artifacts")
+    verified = [verify(path.parent) for path in (*folder.glob("run/run.json"), *archive.root.glob("[!.]*/run.json"))]
+    assert [each for run in verified for each in run.found if each.kind not in HARMLESS] == []
+    assert verify_catalogue(archive, verified) == ()
     if kill.status == 0 and kill.folder.joinpath("artifacts").exists():
         assert kill.runs()
 

@@ -277,7 +277,11 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("files", "", "Files that its run.json names."),
     ("bytes", "bytes", "Of the run folder on disk."),
     ("tables", "", "whole, rebuildable (missing or damaged, raw files intact), lost, or none."),
-    ("kept", "", "Why its raw files stay: young, baseline, recorded, no_tables, nothing or damaged; null: they go."),
+    (
+        "kept",
+        "",
+        "Why its raw files stay: young, baseline, tagged, recorded, no_tables, nothing or damaged; null: they go.",
+    ),
     ("raw_files", "", "Raw files that go."),
     ("freed_bytes", "bytes", "What they take."),
     ("files_found", "", "Files not as made: missing, changed, damaged, planted, extra, withheld, pruned, leftover."),

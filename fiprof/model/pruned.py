@@ -11,6 +11,7 @@ class Kept(StrEnum):
 
     YOUNG = "young"
     BASELINE = "baseline"
+    TAGGED = "tagged"
     RECORDED = "recorded"
     """It belongs to a repository: artifacts/recorded."""
     NO_TABLES = "no_tables"

@@ -31,6 +31,16 @@ class FileState(StrEnum):
 HARMLESS = frozenset({FileState.EXTRA, FileState.WITHHELD, FileState.PRUNED, FileState.LEFTOVER})
 
 
+class CatalogueState(StrEnum):
+    """How the catalogue differs from the run folders after it was brought up to date; with run."""
+
+    UNLISTED = "unlisted"
+    GONE = "gone"
+    """It lists a run that is not there."""
+    STALE = "stale"
+    """It says something else of a run's state or size."""
+
+
 class TablesState(StrEnum):
     """What there is of a run's tables."""
 
@@ -49,6 +59,8 @@ class Verified:
 
     name: str
     path: str
+    status: str
+    """complete, failed, interrupted, or damaged where its manifest cannot be read."""
     files: int
     """That the manifest names."""
     bytes: int

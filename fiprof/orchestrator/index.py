@@ -112,6 +112,11 @@ def opened(archive: Archive, url: str | None = None) -> Index:
     return Index(archive.root, catalogue, catalogue.archive(key, shown, alone=True))
 
 
+def exists(archive: Archive, url: str | None = None) -> bool:
+    """Whether an archive has a catalogue, or ought to."""
+    return bool(url or os.environ.get(VARIABLE)) or _file(archive.root.resolve()).exists()
+
+
 def answer(archive: Archive, question: Question, url: str | None = None) -> Answer:
     """What the catalogue says of the archive as it is now. url: as for :func:`opened`. Raises FiprofError."""
     from fiprof.model.catalogue import queries

@@ -14,6 +14,7 @@ from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packing
+from fiprof.model.annotations import read_annotations
 from fiprof.model.baselines import baselines
 from fiprof.model.layout import RAW_FOLDERS, RECORDED
 from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
@@ -29,6 +30,7 @@ class Policy:
 
     older_than: timedelta
     keep_baselines: bool = True
+    keep_tags: Collection[str] = ()
 
 
 def prune(archive: Archive, policy: Policy, *, dry_run: bool) -> Iterator[Pruned]:
@@ -40,18 +42,21 @@ def prune(archive: Archive, policy: Policy, *, dry_run: bool) -> Iterator[Pruned
     kept = {each.run for each in baselines(archive.root)} if policy.keep_baselines else set()
     before = datetime.now(UTC) - policy.older_than
     for name in archive.by_time():
-        yield _run(archive.root / name, before, kept, dry_run=dry_run)
+        yield _run(archive.root / name, before, kept, policy.keep_tags, dry_run=dry_run)
 
 
-def _run(folder: Path, before: datetime, baseline_runs: Collection[str], *, dry_run: bool) -> Pruned:
+def _run(
+    folder: Path, before: datetime, baseline_runs: Collection[str], keep_tags: Collection[str], *, dry_run: bool
+) -> Pruned:
     try:
         manifest = read_manifest(folder)
         there = _raw_files(folder, manifest)
+        tags = set(read_annotations(folder).tags)
     except FiprofError:
         return Pruned(folder.name, str(folder), None, Kept.DAMAGED)
     going = {each.path for each in manifest.pruned} & there.keys()
     if not going:
-        why = _why_kept(folder, before, baseline_runs, there)
+        why = Kept.TAGGED if tags & {*keep_tags} else _why_kept(folder, before, baseline_runs, there)
         if why:
             return Pruned(folder.name, str(folder), manifest.started, why)
         going = set(there)

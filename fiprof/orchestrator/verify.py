@@ -9,13 +9,16 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
+from fiprof.model.catalogue.question import Question
 from fiprof.model.finding import Finding
 from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.schemas import TABLES as KNOWN_TABLES
-from fiprof.model.verified import HARMLESS, FileState, TablesState, Verified
-from fiprof.orchestrator import parse
+from fiprof.model.verified import HARMLESS, CatalogueState, FileState, TablesState, Verified
+from fiprof.orchestrator import index, parse
+from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import UNFINISHED, clear_run
+from fiprof.text import escape_control
 
 OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})
 PAGES = (".sqlite", ".csv")
@@ -32,12 +35,32 @@ def verify(folder: Path) -> Verified:
         manifest = read_manifest(folder)
     except FiprofError as error:
         damaged = Finding(FileState.DAMAGED, {"run": name, "file": FILE_NAME, "reason": error.message})
-        return Verified(name, str(folder), 0, size, TablesState.NONE, (damaged,))
+        return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_tables = list(_damaged_tables(folder))
     of_raw = [*_made(folder, manifest), *_linked(folder, manifest), *_others(manifest, there)]
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
     found = (Finding(each.kind, {"run": name, **each.values}) for each in (*of_raw, *of_tables))
-    return Verified(name, str(folder), len(manifest.files), size, state, tuple(found))
+    return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, tuple(found))
+
+
+def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
+    """Hold an archive's catalogue, brought up to date as every command does, against all its runs.
+
+    Nothing is found of an archive that has none. Raises FiprofError where it cannot be read.
+    """
+    if not index.exists(archive, url):
+        return ()
+    told = {row.name: (row.status, row.bytes) for row in index.answer(archive, Question(), url).runs}
+    there = {escape_control(name) for name in archive.names()}
+    found = [Finding(CatalogueState.GONE, {"run": name}) for name in sorted(told.keys() - there)]
+    for run in runs:
+        name = escape_control(run.name)
+        if name not in told and name in there:
+            found.append(Finding(CatalogueState.UNLISTED, {"run": name}))
+        # What is wrong with a run may have been done to it behind the catalogue's back.
+        elif name in told and run.intact and told[name] != (run.status, run.bytes):
+            found.append(Finding(CatalogueState.STALE, {"run": name}))
+    return tuple(found)
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

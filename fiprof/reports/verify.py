@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fiprof.model.finding import Finding
 from fiprof.model.verified import HARMLESS, Verified
 from fiprof.reports.columns import Cells, attribute, filled, for_programs
 from fiprof.reports.view import Column, Document, Narrow
@@ -27,13 +28,16 @@ PROGRAMS = for_programs(
 )
 
 
-def verified(runs: Sequence[Verified]) -> Document:
-    """A run with all that was found; of several those that are not intact, and how many there are."""
+def verified(runs: Sequence[Verified], catalogue: Sequence[Finding] = ()) -> Document:
+    """A run with all that was found; of several those that are not intact, and how many there are.
+
+    catalogue: what does not agree in it.
+    """
     found = [each for run in runs for each in run.found]
     harmless = [each for each in found if each.kind in HARMLESS]
     wrong = [run for run in runs if not run.intact]
     notes = harmless if len(runs) == 1 else [phrase("verify.harmless", count=len(harmless))] if harmless else []
     summary = phrase("verify.wrong" if wrong else "verify.ok", count=len(runs), wrong=len(wrong))
-    warnings = tuple(each for each in found if each.kind not in HARMLESS)
+    warnings = (*(each for each in found if each.kind not in HARMLESS), *catalogue)
     shown = filled(CELLS, runs if len(runs) == 1 else wrong, warnings=warnings, notes=(*notes, summary))
     return Document(filled(PROGRAMS, runs), (shown,))

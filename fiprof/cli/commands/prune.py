@@ -39,6 +39,9 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
 @click.option(
     "--keep-baselines/--no-keep-baselines", default=True, show_default=True, help="Leave the runs of baselines whole."
 )
+@click.option(
+    "--keep-tag", "keep_tags", metavar="NAME", multiple=True, help="Leave runs with this tag whole; repeatable."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would go.")
 @format_option
 @archive_option
@@ -46,6 +49,7 @@ def command(
     archive: Archive,
     older_than: timedelta,
     keep_baselines: bool,
+    keep_tags: tuple[str, ...],
     dry_run: bool,
     format_: Format,
 ) -> None:
@@ -61,7 +65,7 @@ def command(
 
     found = []
     with working("prune") as tell:
-        for run in prune(archive, Policy(older_than, keep_baselines), dry_run=dry_run):
+        for run in prune(archive, Policy(older_than, keep_baselines, keep_tags), dry_run=dry_run):
             tell(run.name)
             found.append(run)
     show(pruned(found, dry_run=dry_run), format_)

@@ -111,6 +111,8 @@ def read(folder: Path, stamped: str) -> Entry:
     program = _dict(manifest.environment.get("program"))
     host = _dict(manifest.environment.get("host"))
     labels = Labels(manifest.cases)
+    # Before the folder is measured: it may leave a summary there.
+    results = tuple(_with_every_case(manifest, list(_results(folder))))
     return Entry(
         name=name,
         stamp=stamped,
@@ -130,7 +132,7 @@ def read(folder: Path, stamped: str) -> Entry:
         case_labels=tuple(escape_control(labels(case.id)) for case in manifest.cases),
         tools=tuple(map(escape_control, _tools(manifest))),
         annotations=_annotations(folder),
-        results=tuple(_with_every_case(manifest, list(_results(folder)))),
+        results=results,
     )
 
 
