@@ -27,8 +27,8 @@ HEAD = """# Run folder and tables
 | `report.md`, `report.html` | made by `fiprof report RUN` |
 | `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
 
-The raw files are packed with zstd when a run is made (`.zst`), and read as plain ones are; `fiprof pack RUN --undo` gives
-plain files back, and `--small` packs them with xz, for a run that is kept for years. `fiprof.open(RUN).frame("launches")` gives
+The raw files are packed with zstd when a run is made (`.zst`; not those of a large import), and read as plain ones are;
+`fiprof pack RUN --undo` gives plain files back, and `--small` packs them with xz, for a run that is kept for years. `fiprof.open(RUN).frame("launches")` gives
 a table as a DataFrame; any reader of Parquet will do.
 """
 

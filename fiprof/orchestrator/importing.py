@@ -44,6 +44,8 @@ NAMES: dict[FileKind, str] = {
     "ncu-source": NCU_PAGES["source"],
 }
 """Kind of a file -> its name in the run folder."""
+PACKED_BYTES = 1 << 28
+"""Most that is packed: it takes a second."""
 SAID = ("Warning", "Error")
 """Severities of what nsys says that stands in the manifest."""
 
@@ -185,7 +187,9 @@ class _Importing(UnderWay):
         self.check(started=any(out.glob("*.parquet")))
 
     def _pack(self) -> None:
-        """Leave the raw files plain: a large trace takes as long to pack as to read. ``fiprof pack`` does it."""
+        """Leave large files plain: a trace takes as long to pack as to read. ``fiprof pack`` does it."""
+        if sum(file.bytes for file in self.session.journal.manifest.files.values()) <= PACKED_BYTES:
+            super()._pack()
 
 
 def _check_stop(session: Session) -> None:

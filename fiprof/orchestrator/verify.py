@@ -21,6 +21,7 @@ from fiprof.orchestrator.recovery import UNFINISHED, clear_run
 from fiprof.text import escape_control
 
 OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})
+PIECE_ROWS = 1 << 18
 PAGES = (".sqlite", ".csv")
 OWN_FOLDERS = ("logs", UNFINISHED)
 
@@ -126,7 +127,9 @@ def _damaged_tables(folder: Path) -> Iterator[Finding]:
     for name in KNOWN_TABLES:
         try:
             if tables.table_path(folder / TABLES, name).exists():
-                tables.read(folder / TABLES, name)
+                reader = tables.Reader(folder / TABLES, name)
+                for _ in reader.pieces(reader.names, PIECE_ROWS):
+                    pass
         except FiprofError as error:
             yield _damaged(f"{TABLES}/{name}.parquet", error)
 
