@@ -131,6 +131,8 @@ class _Warm:
         request, launch = self.request, self.launches[place]
         host_s = self._warm_up(place)
         typical_us = statistics.median(gpu_times(launch, LEAST_ITERATIONS, host_s))
+        if typical_us <= 0:
+            raise FiprofError("its launch takes no GPU time")
         group = group_of(typical_us)
         fitting = int(request.budget_ms * 1e3 / max(typical_us * group, 1.0))
         iterations = min(request.iterations, max(LEAST_ITERATIONS, fitting))

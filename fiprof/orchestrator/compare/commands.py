@@ -51,8 +51,8 @@ class Commands:
             # nvidia-smi counts in PCI order; CUDA by default does not.
             env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
         if checkout := self.checkouts[letter]:
-            paths = (str(checkout.folder), env.get("PYTHONPATH") or os.environ.get("PYTHONPATH"))
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+            before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*map(str, checkout.paths), before)))
         if side.program:
             env[RANGES_VARIABLE] = str(out)
         argv = side.program or self._workload(letter, name, out)

@@ -113,6 +113,11 @@ class Checkout:
     folder: Path
     """In files, what is imported."""
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where its packages are looked for: in ``src`` first, where there is one."""
+        return tuple(path for path in (self.folder / "src", self.folder) if path.is_dir())
+
     def workload(self, name: str) -> str:
         """A workload's name; of one from a file of the checkout, that file as the commit has it."""
         path, colon, bare = name.rpartition(":")
