@@ -11,11 +11,12 @@ import pyarrow as pa
 import pytest
 
 from fiprof.analysis.host import NOTHING, innermost
-from fiprof.analysis.idle import Cause, activities, idle
+from fiprof.analysis.idle import Cause, Idle, activities, idle
 from fiprof.analysis.top import Spent, top
 from fiprof.errors import FiprofError
 from fiprof.model import schemas, tables
 from fiprof.model.run import Run
+from fiprof.reports.counted import folded, together
 from fiprof.text import functor, kernel_identity
 from tests.recorded_runs import invoke, parsed, profiled
 
@@ -132,6 +133,19 @@ def test_kernels_and_ranges_by_time(tmp_path: Path) -> None:
     assert split == [(None, 2, 90_000, 45.0, 49.0), ("first", 3, 60_000, 20.0, 28.0)]
     with pytest.raises(FiprofError, match="made has no kernel gemm"):
         top(run, kernel="gemm")
+
+
+def test_ranges_that_count_on_are_one_row() -> None:
+    """Of one place, and numbers that count: parameters and sizes are told apart, and what takes most of the time."""
+    paths = [f"step {step} > layer.{layer}" for step in range(3) for layer in range(4)]
+    sizes = ["prefill 128", "prefill 256", "prefill 512", "gemm m=1", "gemm m=2", "gemm m=3", "other 7", None]
+    found = folded([*paths, *sizes])
+    assert {found[path] for path in paths} == {"step * > layer.*"}
+    assert [found[path] for path in sizes] == sizes
+    times = {"step 0": 60, "step 1": 20, "step 2": 10, "step 3": 10, None: 5}
+    items = [Idle(None, 0, Cause.HOST, None, path, ns, ns / 105) for path, ns in times.items()]
+    shown = together(items, lambda item: item.cause)
+    assert [(item.range, item.total_ns) for item in shown] == [("step 0", 60), ("step *", 40), (None, 5)]
 
 
 def test_nested_intervals() -> None:

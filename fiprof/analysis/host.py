@@ -18,6 +18,8 @@ NOTHING = -1
 """The label of a moment with no call, or outside every range."""
 LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT", "TensorRT")
 """NVTX domains of libraries: their ranges are not the program's phases."""
+SEPARATOR = " > "
+"""Between the names of nested ranges."""
 DEEPEST = 64
 
 
@@ -104,7 +106,7 @@ class Phases:
     """The program's NVTX ranges: push/pop, of its own domains."""
 
     paths: tuple[str, ...]
-    """Label -> names from the outermost to the innermost, joined by `` > ``."""
+    """Label -> names from the outermost to the innermost, joined by SEPARATOR."""
     threads: dict[int, Stretches]
     """Thread (:func:`thread_keys`) -> its ranges."""
 
@@ -137,7 +139,7 @@ def _phases(run: Run) -> Phases:
     paths: list[str] = []
     for row in rows:
         around = row["parent"]
-        paths.append(f"{paths[around]} > {row['name']}" if around is not None else row["name"])
+        paths.append(f"{paths[around]}{SEPARATOR}{row['name']}" if around is not None else row["name"])
     labels = {path: label for label, path in enumerate(dict.fromkeys(paths))}
     own = [
         (row["pid"] << 32 | row["tid"], row["start_ns"], row["end_ns"] or np.iinfo(np.int64).max, labels[path])

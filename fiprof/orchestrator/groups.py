@@ -23,7 +23,7 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     import numpy as np
     import pyarrow.compute as pc
 
-    from fiprof.analysis.host import phases
+    from fiprof.analysis.host import SEPARATOR, phases
     from fiprof.analysis.launched import kernel_phases, sums
 
     run = Run(folder)
@@ -31,7 +31,7 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     total_ns = pc.sum(kernels["duration_ns"]).as_py() or 0
     if ranges:
         names = {name.rpartition("@")[2] for name in ranges}
-        inside = [bool(names.intersection(path.split(" > "))) for path in phases(run).paths]
+        inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run).paths]
         kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
     found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
     return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns

@@ -11,6 +11,7 @@ from fiprof.analysis.top import KernelTime, RangeTime, Spent, TimePart, Top
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.finding import Finding
 from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs
+from fiprof.reports.counted import together
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase
@@ -130,12 +131,12 @@ def _shown(what: Top, most: int | None) -> list[View]:
         summary=tuple(map(_activity, what.activities)),
         notes=(_profiled(what.parts),) if any(isinstance(part.what, Finding) for part in what.parts) else (),
     )
-    kept, rest = _first(what.idle, most, lambda each: each.share)
-    notes = (
-        (phrase("top.more_causes", count=len(what.idle) - len(kept), share=rest / len(what.activities)),)
-        if rest
-        else ()
+    every = (
+        what.idle if most is None else together(what.idle, lambda each: (each.rank, each.device, each.cause, each.call))
     )
+    kept, rest = _first(every, most, lambda each: each.share)
+    left_out, rest = len(every) - len(kept), rest / len(what.activities)
+    notes = (phrase("top.more_causes", count=left_out, share=rest),) if left_out else ()
     idle = filled(columns(_IDLE), kept, title=phrase("top.idle"), notes=(*notes, phrase("top.idle_note")))
     kernels, rest = _first(what.kernels, most, lambda each: each.share)
     left_out, rest = len(what.kernels) - len(kernels), rest / _places(what.kernels)
@@ -145,9 +146,12 @@ def _shown(what: Top, most: int | None) -> list[View]:
     )
     views = [times, *([idle] if what.idle else []), by_kernel]
     if any(each.range is not None for each in what.ranges):
-        ranges, rest = _first(what.ranges, most, lambda each: each.share)
-        left_out = len(what.ranges) - len(ranges)
+        of_ranges = what.ranges if most is None else together(what.ranges, lambda each: (each.rank, each.device))
+        ranges, rest = _first(of_ranges, most, lambda each: each.share)
+        left_out = len(of_ranges) - len(ranges)
         notes = (phrase("top.more_ranges", count=left_out, share=rest / _places(what.ranges)),) if left_out else ()
+        if len(of_ranges) < len(what.ranges):
+            notes = (*notes, phrase("top.counted"))
         views.append(filled(columns(_RANGES), ranges, title=phrase("top.ranges"), notes=notes))
     return views
 
