@@ -51,6 +51,8 @@ def test_two_sides(side: str, expected: list[object], fiprof: Fiprof, fakes: dic
     made = {action.step: [file.path for file in action.files] for action in manifest.actions}
     assert made == {name: [f"measurements/{name}.jsonl"] for name in PROCESSES}
     assert rows(fiprof("compare", "latest", "--format", "json")) == [expected] * 2
+    assert fiprof("verify").returncode == fiprof("publish", "site").returncode == 0
+    assert f"<h1>here against {side}</h1>" in (tmp_path / f"site/runs/{manifest.name}.html").read_text()
 
 
 def test_every_process_measures_in_its_turn_and_the_next_round_backwards(

@@ -14,16 +14,19 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fiprof import confined
+from fiprof.analysis.comparison.measured import read_comparison
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import versioned
 from fiprof.model.run import Run
+from fiprof.reports import measured
 from fiprof.reports.pages import html
 from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
 from fiprof.reports.report import report
 from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.view import Column, Value, View
 from fiprof.reports.words import phrase
+from fiprof.text import escape_control
 
 SCHEMA_VERSION = 1
 FILE_NAME = "site.json"
@@ -83,7 +86,7 @@ def begin(folder: Path) -> dict[str, Published]:
 def publish_run(folder: Path, run: Run, state: str, defaults: Defaults) -> Published:
     """Write a run's report into a site. Raises FiprofError where the run cannot be read or the site not written."""
     name, manifest = run.path.resolve().name, run.manifest
-    made = report([run], defaults=defaults)
+    made = _comparison(run) if manifest.kind == "comparison" else report([run], defaults=defaults)
     back = PageLink(phrase("site.all"), f"../{INDEX}")
     text = html.render(dataclasses.replace(made, links=(back, *made.links)), library=f"../{LIBRARY}")
     _write(folder, f"{REPORTS}/{name}{html.SUFFIX}", text)
@@ -98,6 +101,17 @@ def publish_run(folder: Path, run: Run, state: str, defaults: Defaults) -> Publi
         None if gpu is None else str(gpu),
         commit if isinstance(commit, str) else None,
     )
+
+
+def _comparison(run: Run) -> Page:
+    """The page of a measured comparison: what ``fiprof compare RUN`` prints."""
+    found = measured.document(read_comparison(run.path), run.cases)
+    sections = (
+        Section(f"part-{number}", view.title, (Table(dataclasses.replace(view, title="")),))
+        for number, view in enumerate(found.shown)
+    )
+    sides = {side: escape_control(str(run.manifest.settings.get(side))) for side in "ab"}
+    return Page(phrase("site.comparison", **sides), tuple(sections), subtitle=escape_control(run.manifest.name))
 
 
 def finish(folder: Path, runs: Sequence[Published], before: Mapping[str, Published], about: Sequence[Section]) -> Path:

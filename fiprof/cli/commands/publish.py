@@ -27,6 +27,8 @@ def command(archive: Archive, folder: Path, only_new: bool) -> None:
     It needs no server and no network. The index's path goes to standard output.
     """
     from fiprof.cli.progress import working
+    from fiprof.model.manifest import read_manifest
+    from fiprof.model.run import Run
     from fiprof.orchestrator.shared import state
     from fiprof.reports import site
 
@@ -42,7 +44,7 @@ def command(archive: Archive, folder: Path, only_new: bool) -> None:
                     if old and old.state == state(run):
                         now[name] = old
                         continue
-                    opened, _ = open_run(run)
+                    opened = Run(run) if read_manifest(run).kind == "comparison" else open_run(run)[0]
                     now[name] = site.publish_run(folder, opened, state(run), defaults)
                     made += 1
                 except FiprofError as error:
