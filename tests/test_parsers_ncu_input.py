@@ -285,6 +285,7 @@ def test_a_raw_page_with_output_of_the_program(tmp_path: Path) -> None:
         (text(DETAILS_PAGE[:2])[:-9], "is cut short"),
         (text([*DETAILS_PAGE, *DETAILS_PAGE]), "holds several pages"),
         (text(DETAILS_PAGE[:1]), "has a header and no launches"),
+        (text([[*row[:7], *row[8:11]] for row in DETAILS_PAGE]), "has no column Section Name"),
         (text([*DETAILS_PAGE[:3], [*DETAILS_PAGE[2][:10], "9", ""]]), "of launch 0 twice, with different values"),
     ],
 )

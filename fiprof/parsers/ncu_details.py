@@ -150,17 +150,19 @@ def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
     # The row of a metric ends with an empty cell.
     page.check_end(closing=b'\n",')
     header: list[str] = []
+    closest: list[str] = []
     row: list[str] = []
     for row in page.records():
         if not header:
             # Before the header there can be lines of ncu and of the program.
             header = row if set(needed) <= set(row) else []
+            closest = max(closest, row, key=lambda cells: len(set(needed).intersection(cells)))
         elif row == header:
             raise page.several()
         elif len(row) > header.index("Section Name"):
             yield dict(zip(header, row, strict=False))
     if not header:
-        absent = needed[-1] if "Rule Name" not in needed else "Rule Name"
+        absent = next(name for name in (*needed[3:], *needed) if name not in closest)
         raise page.error(f"is not a details page of ncu: it has no column {absent}")
     whole = (len(header), header.index("Metric Value") + 2 if "Metric Value" in header else len(header))
     if not page.data.endswith(b"\n") and len(row) not in whole:
