@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import random
 import shutil
+import signal
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +239,21 @@ def test_eight_at_once(archive: Path) -> None:
         counts = [connection.scalar(sa.select(sa.func.count()).select_from(schema.METADATA.tables[name]))
                   for name in ("runs", "measured", "archives", "environments")]  # fmt: skip
     assert counts == [44, 11 + 21 + 13 + 41 * 3, 1, 2]
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.fault("an index is killed at random moments", "the next command sees every run as it is, once")
+def test_killed(archive: Path) -> None:
+    for number in range(60):
+        shutil.copytree(archive / VECTORS, archive / f"20261201-0000{number:02}-more")
+    expected = rows(archive)
+    chance = random.Random(0)
+    for _ in range(6):
+        child = os.fork()
+        if not child:
+            while True:
+                index.opened(Archive(archive)).refresh(rebuild=True)
+        time.sleep(chance.uniform(0, 0.15))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert rows(archive) == expected
