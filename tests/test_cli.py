@@ -27,7 +27,7 @@ def epilog(name: str) -> str:
 def test_the_commands() -> None:
     assert " ".join(COMMANDS) == (
         "baseline capture collect comm compare env expected export gate hotspots import index jit kernels note "
-        "pack parse profile prune publish report roofline runs show stalls study tag timeline top verdict verify"
+        "pack parse profile prune publish report roofline runs show stalls study tag timeline top trend verdict verify"
     )
 
 

@@ -33,7 +33,8 @@ def read_all() -> Outputs:
     archive = str(session_folder())
     others = {(command, ""): invoke(command, "--format", "json") for command in ("env", "kernels")}
     kept = {
-        (command, ""): invoke(command, "--artifacts", archive, "--format", "json") for command in ("runs", "verify")
+        (command, ""): invoke(command, "--artifacts", archive, "--format", "json")
+        for command in ("runs", "trend", "verify")
     }
     pruned = invoke("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive, "--format", "json")
     return {**found, **others, **kept, ("prune", ""): pruned}

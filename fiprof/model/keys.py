@@ -290,6 +290,10 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("git", "", "Commit that the program was at, with -dirty after changes."),
     ("user", "", "Who ran it."),
     ("tags", "", "That people gave the run."),
+    ("conditions", "", "Clock and cache control under which ncu measured."),
+    ("level", "", "Median of the metric between the changes before and after the run; in the metric's unit."),
+    ("change_ratio", "", "Where a level begins: it over the one before, less 1."),
+    ("change_p", "", "Part of random orders of the same runs that shows a change as large, 0 to 1."),
     # Environment and workloads
     ("what", "", "What a collect needs."),
     ("state", "", "ok, warning or missing."),

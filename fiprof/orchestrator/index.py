@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fiprof import confined
+from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
+    from fiprof.analysis.trend import Trend
     from fiprof.model.catalogue.queries import Answer
     from fiprof.model.catalogue.question import Question
     from fiprof.model.catalogue.store import Catalogue
@@ -125,6 +127,22 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
     found.refresh()
     with found.catalogue.reading() as connection:
         return queries.ask(connection, found.archive, question)
+
+
+def trend(archive: Archive, question: Question, url: str | None = None) -> Trend:
+    """The trend of the question's metric, of the archive as it is now. Raises FiprofError."""
+    from fiprof.analysis.trend import trend as trend_of
+    from fiprof.model.catalogue import queries
+
+    found = opened(archive, url)
+    found.refresh()
+    with found.catalogue.reading() as connection:
+        rows = queries.ask(connection, found.archive, question).results
+        packages = queries.packages_of(connection, {row.environment for row in rows})
+    try:
+        return trend_of(rows, question.metrics[0], packages)
+    except ImportError as error:
+        raise FiprofError("changes are found with ruptures, which is missing", "pip install 'fiprof[trend]'") from error
 
 
 def share(folder: Path) -> None:

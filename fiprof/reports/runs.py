@@ -51,7 +51,7 @@ def _runs(rows: Sequence[RunRow]) -> View:
     columns: list[Cell] = [
         attribute("name", "run", narrow=Narrow.KEEP),
         (Column("status", "status"), _status),
-        (Column("when", "started", narrow=Narrow.KEEP), _when),
+        (Column("when", "started", narrow=Narrow.KEEP), when),
         attribute("duration_s", "took", "s", ".1f"),
         (Column("megabytes", "size", "MB", ".1f", narrow=Narrow.DROP), lambda row: row.bytes / 1e6),
         attribute("gpu", "GPU", narrow=Narrow.DROP),
@@ -74,7 +74,7 @@ def _status(row: RunRow) -> str:
     return f"{row.status}, replay" if row.replayed_from else row.status
 
 
-def _when(row: RunRow | ResultRow) -> str | None:
+def when(row: RunRow | ResultRow) -> str | None:
     """The start to the minute, in its own time zone."""
     return row.started and row.started[:16].replace("T", " ")
 
@@ -94,7 +94,7 @@ def _results(rows: Sequence[ResultRow], metrics: Sequence[str]) -> View:
     label = labels(filter(None, {row.case: None for row in rows}))
     columns: Cells = (
         attribute("name", "run", narrow=Narrow.KEEP),
-        (Column("when", "started", narrow=Narrow.DROP), _when),
+        (Column("when", "started", narrow=Narrow.DROP), when),
         attribute("gpu", "GPU", narrow=Narrow.DROP),
         attribute("git", "commit", narrow=Narrow.DROP),
         (Column("label", "case", narrow=Narrow.ABOVE), lambda row: label(row.case)),
@@ -104,10 +104,15 @@ def _results(rows: Sequence[ResultRow], metrics: Sequence[str]) -> View:
     return filled(columns, rows, notes=() if rows else (phrase("runs.nothing"),))
 
 
-def _metric(key: str) -> Cell:
+def metric_column(key: str) -> Column:
+    """A column of a quantity of the catalogue."""
     known = KEYS[key]
     spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
-    return Column(key, key, known.unit, spec, known.meaning), lambda row: row.values[key]
+    return Column(key, key, known.unit, spec, known.meaning)
+
+
+def _metric(key: str) -> Cell:
+    return metric_column(key), lambda row: row.values[key]
 
 
 def labels(cases: Iterable[str]) -> Labels:

@@ -29,6 +29,8 @@ DAMAGED = "damaged"
 """Status of a run whose manifest cannot be read."""
 LONGEST_TEXT = 4000
 """Characters of a command or a reason."""
+MEASURED_BY = ("clock_control", "cache_control")
+"""Settings without which ncu's figures of two runs cannot be compared."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
@@ -67,6 +69,8 @@ class Entry:
     """Commit, with ``-dirty`` after changes."""
     user: str | None = None
     host: str | None = None
+    conditions: str | None = None
+    """Under which ncu measured, e.g. ``clock_control=none, cache_control=all``."""
     bytes: int = 0
     """Of all files of the folder."""
     cases: tuple[CaseEntry, ...] = ()
@@ -127,6 +131,9 @@ def read(folder: Path, stamped: str) -> Entry:
         git=_git(program.get("git") or manifest.environment.get("git")),
         user=_text(host.get("user")),
         host=_text(host.get("name")),
+        conditions=_text(
+            ", ".join(f"{name}={manifest.settings[name]}" for name in MEASURED_BY if name in manifest.settings)
+        ),
         bytes=_size(folder),
         cases=tuple(_case(case) for case in manifest.cases),
         case_labels=tuple(escape_control(labels(case.id)) for case in manifest.cases),

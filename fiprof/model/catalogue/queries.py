@@ -6,7 +6,7 @@ import functools
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -88,6 +88,10 @@ class ResultRow:
     uuid: str | None
     driver: str | None
     git: str | None
+    conditions: str | None
+    """Under which ncu measured."""
+    environment: int
+    """Its number in the catalogue, for :func:`packages_of`."""
     tags: tuple[str, ...]
     case: str | None
     """Case id."""
@@ -105,6 +109,14 @@ class Answer:
     """Instead of runs, where the question names metrics."""
     more: bool = False
     """Whether there are rows beyond the question's limit."""
+
+
+def packages_of(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, dict[str, str]]:
+    """Environment -> its packages by name, with their versions."""
+    found: dict[int, dict[str, str]] = {number: {} for number in numbers}
+    for row in connection.execute(sa.select(packages).where(packages.c.environment.in_(list(found)))):
+        found[row.environment][row.name] = row.version
+    return found
 
 
 def ask(connection: sa.Connection, archive: int, question: Question) -> Answer:
@@ -224,7 +236,7 @@ class _Finder:
         elif self.order != "started":
             wanted, column = wanted.join(runs, runs.c.id == measured.c.run), runs.c[self.order]
         found, more = self._first(wanted.where(*conditions), column, measured.c.run, measured.c.subject)
-        of_run = (runs.c.id, runs.c.name, runs.c.started, runs.c.git, runs.c.tags, archives.c.path.label("root"))
+        of_run = (runs.c.id, *(runs.c[name] for name in RESULT_FACTS), archives.c.path.label("root"))
         facts = sa.select(*of_run, *FACTS_SHOWN).join(environments).join(archives, archives.c.id == runs.c.archive)
         run_of = {row.id: row for row in self._by(facts, found)}
         names = sa.select(subjects.c.id, subjects.c.kernel, cases.c.case).join(cases, isouter=True)
@@ -315,20 +327,13 @@ RUN_FACTS = (
 )  # fmt: skip
 
 
+RESULT_FACTS = ("name", "started", "git", "conditions", "environment", "tags")
+
+
 def _result_row(run: Any, subject: Any, values: dict[str, float | None]) -> ResultRow:
-    return ResultRow(
-        run.name,
-        f"{run.root}/{run.name}",
-        run.started,
-        run.gpu,
-        run.uuid,
-        run.driver,
-        run.git,
-        tuple(json.loads(run.tags)),
-        subject.case,
-        subject.kernel,
-        values,
-    )
+    facts = {name: getattr(run, name) for name in (*RESULT_FACTS, "gpu", "uuid", "driver")}
+    facts["tags"] = tuple(json.loads(run.tags))
+    return ResultRow(**facts, path=f"{run.root}/{run.name}", case=subject.case, kernel=subject.kernel, values=values)
 
 
 def _of_fact(wanted: Condition, column: sa.Column[Any]) -> sa.ColumnElement[bool]:

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fiprof.model.catalogue.summary import CASE_QUANTITIES, LAUNCH_QUANTITIES, TRACED
 
-HEAD = "0001"
+HEAD = "0002"
 """The migration that makes these tables."""
 
 VALUES = (*(each.key for each in CASE_QUANTITIES), *(each.key for each in LAUNCH_QUANTITIES), *TRACED)
@@ -79,6 +79,8 @@ runs = sa.Table(
     sa.Column("user", sa.Text),
     sa.Column("host", sa.Text),
     sa.Column("bytes", sa.BigInteger, nullable=False),
+    # Under which ncu measured; of older catalogues none until the run is read again.
+    sa.Column("conditions", sa.Text),
     # JSON lists.
     sa.Column("cases", sa.Text, nullable=False),
     sa.Column("case_labels", sa.Text, nullable=False),

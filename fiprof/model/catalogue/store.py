@@ -56,6 +56,8 @@ class Catalogue:
         if self.engine.dialect.name == "sqlite":
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
             sa.event.listen(self.engine, "begin", _begin_sqlite)
+        elif self.engine.dialect.name == "postgresql":
+            sa.event.listen(self.engine, "connect", _prepare_postgresql)
         self._known: dict[str, dict[str, int]] = {}
         """Table -> digest -> id, of rows that stay once they are there."""
 
@@ -283,7 +285,7 @@ def _run(entry: Entry) -> dict[str, Any]:
 
 PLAIN = (
     "name", "stamp", "status", "reason", "started", "duration_s", "fiprof", "replayed_from", "command", "git", "user",
-    "host", "bytes",
+    "host", "bytes", "conditions",
 )  # fmt: skip
 """Columns of ``runs`` that are an entry's attributes."""
 
@@ -356,6 +358,13 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+def _prepare_postgresql(connection: Any, _: object) -> None:
+    """Tables that fit into memory: random reads cost what sequential ones do, and compiling a query more than it."""
+    connection.execute("SET random_page_cost = 1.1")
+    connection.execute("SET jit = off")
+    connection.commit()
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:

@@ -1,0 +1,197 @@
+"""A quantity over the runs of an archive: where it changed, by how much, and how sure that is.
+
+A line is of one case or kernel, on one GPU under one driver and, for ncu's figures, under one way of measuring: what
+differs in these is never held against each other. PELT (ruptures) proposes where the level of a line changed; each
+change is then tested against the chance that the runs around it came in this order by accident.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from fiprof.model.case_quantities import NSYS, NSYS_SPREAD, PLAIN, PLAIN_SPREAD, WALL
+from fiprof.model.catalogue.queries import ResultRow
+from fiprof.model.catalogue.summary import TRACED
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FEWEST = 6
+"""Runs of a line in which a change can be found: of fewer, any order is likely enough by accident."""
+SHORTEST = 2
+"""Runs between two changes; a single one off the line is no change."""
+PENALTY = 3.0
+"""Times log(runs), in variances of the noise: the cost of a change; the BIC takes 2 (Killick et al. 2012)."""
+ORDERS = 999
+"""Random orders that a change is held against."""
+ALPHA = 0.01
+"""A change is marked where at most this part of the orders shows one as large."""
+SMALLEST = 0.01
+"""Change of the median that is marked: less is no difference to fiprof (see compare)."""
+SMALLEST_NOISE = 1e-4
+"""Of a line whose runs agree to the digit, of the value."""
+WITHOUT_NCU = frozenset({PLAIN.key, PLAIN_SPREAD.key, WALL.key, NSYS.key, NSYS_SPREAD.key, *TRACED})
+"""Quantities that do not depend on how ncu was told to measure."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a line is of."""
+
+    case: str | None
+    kernel: str | None
+    gpu: str | None
+    uuid: str | None
+    driver: str | None
+    conditions: str | None
+    """Of ncu; None where the quantity does not depend on them."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run of a line."""
+
+    row: ResultRow
+    value: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """Where the level of a line changed."""
+
+    place: int
+    """Of the first point at the new level."""
+    before: float
+    """Median from the change before to this one."""
+    after: float
+    """Median from this one to the next."""
+    p_value: float
+    """Part of random orders of these runs that shows a change as large somewhere."""
+    commits: tuple[str | None, str | None]
+    """Of the last run before and the first after; those of the programs."""
+    packages: tuple[tuple[str, str | None, str | None], ...]
+    """Name and version before and after of what differs between these two runs."""
+
+    @property
+    def ratio(self) -> float:
+        """After over before, less 1."""
+        return self.after / self.before - 1
+
+
+@dataclass(frozen=True)
+class Line:
+    """A quantity of one case or kernel on one GPU, the oldest run first."""
+
+    key: Key
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def latest(self) -> float:
+        """Median of the level that it has now."""
+        start = self.changes[-1].place if self.changes else 0
+        return median(point.value for point in self.points[start:])
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A quantity over the runs of an archive."""
+
+    metric: str
+    """Its key."""
+    lines: tuple[Line, ...]
+    """Those with the latest, largest changes first."""
+
+
+def trend(rows: Sequence[ResultRow], metric: str, packages: Mapping[int, Mapping[str, str]]) -> Trend:
+    """The trend of results of the catalogue, the oldest first. packages: environment -> name -> version.
+
+    Raises ImportError without ruptures.
+    """
+    found: dict[Key, list[Point]] = defaultdict(list)
+    for row in rows:
+        value = row.values[metric]
+        if value is not None and value > 0:
+            conditions = None if metric in WITHOUT_NCU else row.conditions
+            found[Key(row.case, row.kernel, row.gpu, row.uuid, row.driver, conditions)].append(Point(row, value))
+    lines = [Line(key, tuple(points), _changes(points, packages)) for key, points in found.items()]
+    return Trend(metric, tuple(sorted(lines, key=_urgency)))
+
+
+def _urgency(line: Line) -> tuple[float, int]:
+    largest = max((abs(change.ratio) for change in line.changes), default=0.0)
+    return -largest, -len(line.points)
+
+
+def _changes(points: Sequence[Point], packages: Mapping[int, Mapping[str, str]]) -> tuple[Change, ...]:
+    values = [point.value for point in points]
+    found = []
+    for place, before, after, p_value in levels(values):
+        rows = points[place - 1].row, points[place].row
+        old, new = (packages.get(row.environment, {}) for row in rows)
+        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+        updates = tuple((name, old.get(name), new.get(name)) for name in differing)
+        found.append(Change(place, before, after, p_value, (rows[0].git, rows[1].git), updates))
+    return tuple(found)
+
+
+def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
+    """Where the level of positive values changes: place, median before and after, and p-value of each change."""
+    if len(values) < FEWEST:
+        return []
+    import numpy as np
+
+    logs = np.log(values)
+    places = _proposed(logs)
+    while places:
+        edges = [0, *places, len(values)]
+        tested = []
+        for start, place, end in zip(edges, edges[1:], edges[2:], strict=False):
+            before, after = median(values[start:place]), median(values[place:end])
+            tested.append((place, before, after, _p_value(logs[start:end])))
+        # The least likely goes, and its neighbours are seen in one.
+        worst = max(tested, key=lambda each: (each[3], -abs(math.log(each[2] / each[1]))))
+        small = min(tested, key=lambda each: abs(math.log(each[2] / each[1])))
+        if worst[3] <= ALPHA and abs(small[2] / small[1] - 1) >= SMALLEST:
+            return tested
+        places.remove(worst[0] if worst[3] > ALPHA else small[0])
+    return []
+
+
+def _proposed(logs: np.ndarray) -> list[int]:
+    """By PELT, on the logarithms without single outliers, in units of their noise."""
+    import numpy as np
+    import ruptures
+
+    padded = np.pad(logs, 1, mode="edge")
+    calm = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+    # From neighbours, so that a change of level is no noise; 1.4826 of a median deviation is a standard deviation.
+    noise = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
+    signal = calm / max(noise, SMALLEST_NOISE)
+    search = ruptures.KernelCPD(kernel="linear", min_size=SHORTEST).fit(signal.reshape(-1, 1))
+    found: list[int] = search.predict(pen=PENALTY * math.log(len(logs)))
+    return found[:-1]
+
+
+def _p_value(logs: np.ndarray) -> float:
+    """Of the largest step of the mean at any place, over random orders of the same runs.
+
+    Of two statistics the more telling, twice its part: of the ranks, which single outliers do not move, and of the
+    values, which tells a large step after few runs.
+    """
+    import numpy as np
+
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(len(logs)), (ORDERS, 1)), axis=1)
+    orders = np.vstack([np.arange(len(logs)), orders])
+    counts = np.arange(1, len(logs))
+    found = []
+    for values in (logs - logs.mean(), logs.argsort().argsort() - (len(logs) - 1) / 2):
+        sums = values[orders].cumsum(axis=1)[:, :-1]
+        largest = (np.abs(sums) / np.sqrt(counts * (len(logs) - counts))).max(axis=1)
+        found.append(float((largest >= largest[0] * (1 - 1e-9)).mean()))
+    return min(1.0, 2 * min(found))

@@ -1,0 +1,58 @@
+"""``fiprof trend``: a quantity over the runs of the archive."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fiprof.cli import output
+from fiprof.cli.options import RunsCommand, catalogue_option, format_option, question_options, show
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.archive import Archive
+    from fiprof.reports.view import Format
+
+
+@click.command(
+    cls=RunsCommand,
+    short_help="A quantity over the runs of the archive, and where it changed.",
+    epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration",
+)
+@question_options
+@click.option(
+    "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."
+)
+@click.option(
+    "--out", metavar="FILE.html", type=click.Path(dir_okay=False, path_type=Path), help="Also write a page with charts."
+)
+@click.option("--all", "every", is_flag=True, help="Every line, not those alone that changed most.")
+@click.option("--everywhere", is_flag=True, help="Also runs of other archives that share the catalogue.")
+@format_option
+@catalogue_option
+def command(
+    archive: Archive, catalog: str | None, metric: str, out: Path | None, every: bool, format_: Format, **words: Any
+) -> None:
+    """Show a quantity of each case or kernel over time, and where its level changed, with commit and packages.
+
+    GPUs, drivers and ways of measuring are never held against each other: each has a line of its own.
+    """
+    from fiprof.cli.progress import working
+    from fiprof.model.catalogue.question import question
+    from fiprof.orchestrator import index
+    from fiprof.reports import trend
+
+    asked = question(**words, metrics=(metric,))
+    with working("index"):
+        found = index.trend(archive, asked, catalog)
+    if out is not None:
+        from fiprof.files import write_whole
+        from fiprof.reports.pages import html
+
+        page = trend.page(found, shlex.join(["fiprof", *sys.argv[1:]]))
+        write_whole(out, html.render(page).encode(), "--out names another")
+        output.message(str(out))
+    show(trend.document(found, most=None if every else trend.MOST_ROWS), format_)

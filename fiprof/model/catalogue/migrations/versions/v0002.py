@@ -1,0 +1,12 @@
+"""How ncu measured: figures under other conditions are no trend. Every run is read again."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    op.add_column("runs", sa.Column("conditions", sa.Text()))
+    op.execute("UPDATE runs SET stamp = ''")
