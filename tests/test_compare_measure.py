@@ -230,3 +230,36 @@ def test_sides_that_do_not_go_together(b: str, kernels: list[str]) -> None:
     with pytest.raises(FiprofError) as caught:
         pairs_of(parse_side("here"), parse_side(b), [case for name in kernels for case in make_cases(name, {})])
     assert caught.value.exit_code == 2
+
+
+def test_each_side_is_profiled_to_explain_the_difference(
+    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+) -> None:
+    """In its own environment, into runs of their own; the comparison's page shows both."""
+    side = "env:FAKE_SLOWER=1.1"
+    words = ("--kernel", "decode", "--quiet", "--explain", "--out", "page.html")
+    done = fiprof("compare", "--measure", "here", side, *words, env=fakes)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("artifacts/*compare*")
+    found = read_comparison(folder)
+    assert found.explained
+    environments = []
+    for name in found.explained:
+        manifest = read_manifest(tmp_path / "artifacts" / name)
+        assert (manifest.status, manifest.settings["check"]) == ("complete", False)
+        environments.append([action.env.get("FAKE_SLOWER") for action in manifest.actions if action.step == "plain"])
+    assert environments == [[None], ["1.1"]]
+    assert "What accounts for it" in done.stdout
+    assert "What accounts for it" in (tmp_path / "page.html").read_text()
+    again = fiprof("compare", folder.name)
+    assert again.stdout == done.stdout
+
+
+@pytest.mark.parametrize(("tool", "status"), [("program:true", 2), ("here", 1)])
+def test_what_cannot_be_explained_is_not_measured(
+    tool: str, status: int, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+) -> None:
+    words = () if tool != "here" else ("--kernel", "decode")
+    env = {**fakes, "FIPROF_NCU": "/no/such/ncu"}
+    done = fiprof("compare", "--measure", tool, tool, *words, "--explain", env=env)
+    assert (done.returncode, list(tmp_path.glob("artifacts/2*"))) == (status, [])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiprof.cli import options
+from fiprof.cli import options, output
 from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, print_commands
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fiprof.analysis.comparison.measured import MeasuredComparison
+    from fiprof.analysis.comparison.runs import RunComparison
     from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.compare.request import CompareRequest
     from fiprof.orchestrator.under_way import Result
+    from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
     from fiprof.workloads.case import Case
 
@@ -74,18 +77,31 @@ def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: boo
         return compare(request, archive, progress, supervisor, wait=wait)
 
 
-def show(result: Result, format_: Format) -> None:
+def explain(request: CompareRequest, result: Result, archive: Archive, *, wait: bool, quiet: bool) -> None:
+    """Profile both sides of what was measured. Raises as ``orchestrator.compare.explain.explain``, and where a side
+    does not complete."""
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.compare.explain import explain
+
+    with supervised(quiet=quiet) as (progress, supervisor):
+        profiled = explain(request, result.path, archive, progress, supervisor, wait=wait)
+    if profiled.problem is not None:
+        conclude(profiled, (), to_stderr=True)
+
+
+def show(result: Result, format_: Format, archive: Archive, out: Path | None) -> None:
     """Print what was measured, and where it lies. Raises FiprofError where it is not complete."""
     if result.problem is None:
-        show_run(result.path, format_)
+        show_run(result.path, format_, archive, out)
     conclude(result, ("fiprof compare",), to_stderr=True)
 
 
-def show_run(folder: Path, format_: Format) -> None:
-    """Print an archived comparison. Raises FiprofError where a run is none."""
+def show_run(folder: Path, format_: Format, archive: Archive, out: Path | None) -> None:
+    """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
     from fiprof.analysis.comparison.measured import read_comparison
     from fiprof.errors import FiprofError
     from fiprof.model.manifest import read_manifest
+    from fiprof.reports.comparison.explained import Explained
     from fiprof.reports.measured import document
 
     manifest = read_manifest(folder)
@@ -93,4 +109,35 @@ def show_run(folder: Path, format_: Format) -> None:
         raise FiprofError(
             f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
         )
-    options.show(document(read_comparison(folder), manifest.cases), format_)
+    found = read_comparison(folder)
+    explained = Explained(found, document(found, manifest.cases), _explanation(found, archive))
+    if out is not None:
+        write_page(explained.page(), out)
+    options.show(explained.document(), format_)
+
+
+def _explanation(found: MeasuredComparison, archive: Archive) -> RunComparison | None:
+    """What the runs say that profiled each side; None without them."""
+    from fiprof.analysis.comparison.runs import ArchivedSide, compare
+    from fiprof.errors import FiprofError
+
+    if found.explained is None:
+        return None
+    try:
+        runs = [options.open_run(archive.find(name))[0] for name in found.explained]
+    except FiprofError as error:
+        output.message(f"note: what explains it cannot be shown: {error}")
+        return None
+    pairs = [(case.a, case.b) for case in found.cases]
+    return compare(ArchivedSide(runs[0]), ArchivedSide(runs[1]), anyway=True, pairs=pairs)
+
+
+def write_page(made: Page, out: Path) -> None:
+    """Write a page, whole or not at all, and say where."""
+    from fiprof.cli.progress import working
+    from fiprof.files import write_whole
+    from fiprof.reports.pages import html
+
+    with working("page"):
+        write_whole(out, html.render(made).encode(), "--out names another")
+    output.message(str(out))

@@ -17,7 +17,7 @@ from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
-from fiprof.orchestrator.execute import Replay, Started, gate
+from fiprof.orchestrator.execute import Executor, Replay, Started, gate
 from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor, end_orphans
@@ -68,7 +68,7 @@ def start(
     gpu: str,
     archive: Archive,
     progress: Progress,
-    supervisor: Supervisor,
+    executor: Executor,
 ) -> Collection:
     """A run in a new folder of the archive, with nothing measured yet. The caller holds the lock of the GPU.
 
@@ -87,7 +87,7 @@ def start(
     if request.gpu_metrics_hz and counters_permitted() is False:
         journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
-    return Collection(request, Session(folder.path, supervisor, journal, progress), tools)
+    return Collection(request, Session(folder.path, executor, journal, progress), tools)
 
 
 def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:

@@ -92,6 +92,8 @@ class MeasuredComparison:
     kept_warm: bool
     """Whether processes were set up before the first round, and waited in between."""
     failed: tuple[FailedCase, ...] = ()
+    explained: tuple[str, str] | None = None
+    """Names of the runs of side A and B, profiled afterwards; None where that was not asked for."""
     schema_version: int = SCHEMA_VERSION
 
     @property

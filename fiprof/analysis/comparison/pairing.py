@@ -74,7 +74,7 @@ def pair_cases(
         for key in of_a.keys() & of_b.keys():
             one = next(case for case in left_a if case.id == of_a[key])
             other = next(case for case in left_b if case.id == of_b[key])
-            pairs.append(CasePair(one, other, _different(one, other)))
+            pairs.append(CasePair(one, other, different(one, other)))
     order = {case.id: place for place, case in enumerate(a)}
     pairs.sort(key=lambda pair: order[pair.a.id])
     done_a, done_b = {pair.a.id for pair in pairs}, {pair.b.id for pair in pairs}
@@ -114,7 +114,8 @@ def _unique(keys: Mapping[str, Hashable]) -> dict[Hashable, str]:
     return {key: ids[0] for key, ids in found.items() if len(ids) == 1}
 
 
-def _different(a: CaseEntry, b: CaseEntry) -> tuple[Different, ...]:
+def different(a: CaseEntry, b: CaseEntry) -> tuple[Different, ...]:
+    """The parameters that both have, with other values."""
     names = dict.fromkeys((*a.params, *b.params))
     pairs = ((name, a.params.get(name), b.params.get(name)) for name in names)
     return tuple(Different(name, x, y) for name, x, y in pairs if x is not None and y is not None and x != y)

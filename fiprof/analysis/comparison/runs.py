@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fiprof.analysis.comparison.conditions import Condition, Weight, conditions
 from fiprof.analysis.comparison.kernels import KernelChange, explained, kernel_changes
-from fiprof.analysis.comparison.pairing import CasePair, Match, pair_cases, selected
+from fiprof.analysis.comparison.pairing import CasePair, Match, different, pair_cases, selected
 from fiprof.analysis.comparison.programs import ProgramComparison, compare_programs
 from fiprof.analysis.comparison.sides import kernels_of_case, kernels_of_program
 from fiprof.analysis.thresholds import WORTH_CHANGING
@@ -107,10 +107,13 @@ class RunComparison:
     only_b: tuple[CaseEntry, ...]
 
 
-def compare(a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False) -> RunComparison:
+def compare(
+    a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False, pairs: Sequence[tuple[str, str]] | None = None
+) -> RunComparison:
     """What changed from side A to side B.
 
-    anyway: also where the numbers say nothing about each other.
+    anyway: also where the numbers say nothing about each other. pairs: ids of the cases that are one, in this order,
+    where that is known.
     Raises FiprofError where they do not, or where the sides have nothing in common.
     """
     found = conditions(a.run, b.run)
@@ -122,7 +125,7 @@ def compare(a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False) -> RunCom
             "--anyway shows them all the same",
         )
     counters = anyway or not any(each.weight is Weight.COUNTERS for each in found)
-    cases, only_a, only_b = _cases(a, b, counters=counters)
+    cases, only_a, only_b = _cases(a, b, pairs, counters=counters)
     program, launches = None, []
     if not (a.run.cases and b.run.cases):
         if a.run.has("kernels") and b.run.has("kernels"):
@@ -150,14 +153,20 @@ def compare(a: ArchivedSide, b: ArchivedSide, *, anyway: bool = False) -> RunCom
 
 
 def _cases(
-    a: ArchivedSide, b: ArchivedSide, *, counters: bool
+    a: ArchivedSide, b: ArchivedSide, known: Sequence[tuple[str, str]] | None, *, counters: bool
 ) -> tuple[list[CaseChange], list[CaseEntry], list[CaseEntry]]:
-    pairs, only_a, only_b = pair_cases(
-        *(selected(side.run.cases, side.params, side.run.manifest.name) for side in (a, b))
-    )
+    if known is None:
+        pairs, only_a, only_b = pair_cases(
+            *(selected(side.run.cases, side.params, side.run.manifest.name) for side in (a, b))
+        )
+    else:
+        entries = ((a.run.case(one), b.run.case(other)) for one, other in known)
+        pairs, only_a, only_b = [CasePair(x, y, different(x, y)) for x, y in entries if x and y], [], []
     labels = Labels([pair.b for pair in pairs])
     cases = [_case(pair, labels(pair.b.id), a.run, b.run, counters=counters) for pair in pairs]
-    return sorted(cases, key=lambda case: -abs((case.time and case.time.share) or 0.0)), only_a, only_b
+    if known is None:
+        cases.sort(key=lambda case: -abs((case.time and case.time.share) or 0.0))
+    return cases, only_a, only_b
 
 
 def _case(pair: CasePair, label: str, a: Run, b: Run, *, counters: bool) -> CaseChange:

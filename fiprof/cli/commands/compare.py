@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import measuring, options, output
+from fiprof.cli import measuring, options
 from fiprof.cli.commands.collect import WORKLOAD_FLAG
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
 from fiprof.errors import FiprofError
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide
     from fiprof.model.run import Run
     from fiprof.orchestrator.archive import Archive
-    from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
 
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--measure", "sides", nargs=2, metavar="A B", help="Measure two sides now, in processes that take turns.")
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to measure, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
+@click.option("--explain", is_flag=True, help="Then profile each side once, and show what explains the difference.")
 @click.option("--dry-run", is_flag=True, help="Print the processes to measure and start nothing.")
 @click.option("--range", "ranges", multiple=True, metavar="NAME", help="Of files: as fiprof import takes it.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every case and kernel.")
@@ -51,6 +51,7 @@ def command(
     sides: tuple[str, str] | None,
     kernels: str | None,
     workloads: tuple[str, ...],
+    explain: bool,
     dry_run: bool,
     ranges: tuple[str, ...],
     every: bool,
@@ -90,13 +91,20 @@ def command(
         request = measuring.request_of(*sides, kernels, workloads, words)
         if dry_run:
             measuring.dry_run(request, archive)
-        else:
-            measuring.show(measuring.measure(request, archive, wait=wait, quiet=quiet), format_)
+            return
+        if explain:
+            from fiprof.orchestrator.compare.explain import require_tools
+
+            require_tools(request)
+        result = measuring.measure(request, archive, wait=wait, quiet=quiet)
+        if explain and result.problem is None:
+            measuring.explain(request, result, archive, wait=wait, quiet=quiet)
+        measuring.show(result, format_, archive, out)
         return
     if not a:
         raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
     if not b:
-        measuring.show_run(archive.find(a), format_)
+        measuring.show_run(archive.find(a), format_, archive, out)
         return
     from fiprof.analysis.comparison.runs import compare
     from fiprof.reports.comparison.document import document
@@ -107,18 +115,8 @@ def command(
         if out is not None:
             from fiprof.reports.comparison.page import page
 
-            _write(page(found, defaults=defaults), out)
+            measuring.write_page(page(found, defaults=defaults), out)
         options.show(document(found, every=every, defaults=defaults), format_)
-
-
-def _write(made: Page, out: Path) -> None:
-    from fiprof.cli.progress import working
-    from fiprof.files import write_whole
-    from fiprof.reports.pages import html
-
-    with working("page"):
-        write_whole(out, html.render(made).encode(), "--out names another")
-    output.message(str(out))
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:

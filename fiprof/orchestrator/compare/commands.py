@@ -46,31 +46,40 @@ class Commands:
 
     def _command(self, letter: str, name: str) -> Command:
         side, out = self.request.side(letter), self.path / MEASUREMENTS / f"{name}.jsonl"
-        env = dict(side.env)
-        if self.request.gpu is not None:
-            # nvidia-smi counts in PCI order; CUDA by default does not.
-            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
-        if checkout := self.checkouts[letter]:
-            before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*map(str, checkout.paths), before)))
+        env = self.environment(letter)
         if side.program:
             env[RANGES_VARIABLE] = str(out)
         argv = side.program or self._workload(letter, name, out)
         log = self.path / "logs" / f"{name}.log"
         return Command(name, argv, log, env, self.request.timeout_s, makes=(out,))
 
+    def environment(self, letter: str) -> dict[str, str]:
+        """What a side's processes have set."""
+        env = dict(self.request.side(letter).env)
+        if self.request.gpu is not None:
+            # nvidia-smi counts in PCI order; CUDA by default does not.
+            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
+        if checkout := self.checkouts[letter]:
+            before = env.get("PYTHONPATH") or os.environ.get("PYTHONPATH")
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, (*map(str, checkout.paths), before)))
+        return env
+
+    def cases(self, letter: str) -> list[str]:
+        """A side's cases, as the runner takes them; those of a file in a checkout, of the commit's file."""
+        checkout = self.checkouts[letter]
+        return [
+            f"{checkout.workload(case.workload) if checkout else case.workload}[{case.argument.partition('[')[2]}"
+            for case in self.request.cases(letter)
+        ]
+
     def _workload(self, letter: str, name: str, out: Path) -> tuple[str, ...]:
         request, checkout = self.request, self.checkouts[letter]
-        cases = [
-            f"{checkout.workload(case.workload) if checkout else case.workload}[{case.argument.partition('[')[2]}"
-            for case in request.cases(letter)
-        ]
         return (
             request.side(letter).python or request.python,
             # By path: what a side imports may have a fiprof of its own.
             str(Path(fiprof.workloads.__path__[0]) / "__main__.py"),
             "rounds",
-            *(word for case in cases for word in ("--case", case)),
+            *(word for case in self.cases(letter) for word in ("--case", case)),
             f"--measure-iterations={request.iterations}",
             f"--budget-ms={request.budget_ms:g}",
             f"--warmup={request.warmup}",

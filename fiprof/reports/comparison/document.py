@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fiprof.analysis.comparison.answer import program_warnings, sure
 from fiprof.analysis.comparison.kernels import KernelChange
-from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
+from fiprof.analysis.comparison.runs import ArchivedSide, CaseChange, RunComparison
 from fiprof.model.finding import Finding
 from fiprof.reports.comparison import cases, program
 from fiprof.reports.comparison.launch import launch_tables
@@ -82,10 +82,7 @@ def parts(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILE
     if len(found.cases) > 1:
         yield Part("cases", (cases.cases_table(found, None if every else cases.MOST_CASES),), detail=False)
     notable = [case for case in found.cases if every or case.notable]
-    for number, case in enumerate(notable if every else notable[:most]):
-        yield Part(f"case-{number}", (cases.kernels_table(case),), detail=len(found.cases) > 1)
-        kernels = [each for each in case.kernels if every or cases.leads(each, case)]
-        yield from _launches(f"case-{number}", kernels)
+    yield from case_parts(notable if every else notable[:most], every=every, detail=len(found.cases) > 1)
     if found.program:
         tables = program.tables(found.program, None if every else MOST_ROWS)
         yield from (Part(name, (view,), detail=name not in ("time", "kernels")) for name, view in tables)
@@ -94,7 +91,15 @@ def parts(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILE
     yield from _launches("launch", found.launches)
 
 
-def _launches(anchor: str, kernels: list[KernelChange] | tuple[KernelChange, ...]) -> Iterator[Part]:
+def case_parts(chosen: Sequence[CaseChange], *, every: bool = False, detail: bool = True) -> Iterator[Part]:
+    """Where the change of each case is, and what explains it."""
+    for number, case in enumerate(chosen):
+        yield Part(f"case-{number}", (cases.kernels_table(case),), detail=detail)
+        kernels = [each for each in case.kernels if every or cases.leads(each, case)]
+        yield from _launches(f"case-{number}", kernels)
+
+
+def _launches(anchor: str, kernels: Sequence[KernelChange]) -> Iterator[Part]:
     for number, each in enumerate(kernels):
         if each.factors:
             yield Part(f"{anchor}-{number}-explained", tuple(launch_tables(each)), kernel=each)

@@ -27,17 +27,18 @@ def page(found: RunComparison, *, defaults: Defaults | None = None) -> Page:
     """The page. defaults: of the workloads' parameters."""
     blocks: list[Block] = [Text((worded(each),)) for each in summary(found, defaults or {})]
     blocks += [Caution(worded(each)) for each in conditions(found)]
-    charts = tuple(_charts(found))
+    drawn = tuple(charts(found))
     sections = [Section("answer", phrase("comparison.answer"), tuple(blocks))]
-    sections += [Section("charts", phrase("comparison.charts"), charts)] if charts else []
+    sections += [Section("charts", phrase("comparison.charts"), drawn)] if drawn else []
     made = list(parts(found, most=MOST_DETAILED))
     first = next((each for each in made if each.kernel), None)
-    sections += [_section(each, folded=each.detail and each is not first) for each in made]
+    sections += [section(each, folded=each.detail and each is not first) for each in made]
     told = tuple(Text((worded(each),)) for each in about(found))
     return Page(phrase("comparison.title"), (*sections, Section("sides", phrase("comparison.about"), told)))
 
 
-def _section(part: Part, *, folded: bool) -> Section:
+def section(part: Part, *, folded: bool) -> Section:
+    """A part of the page."""
     title = part.views[0].title
     blocks: list[Block] = []
     for number, view in enumerate(part.views):
@@ -53,7 +54,8 @@ def _section(part: Part, *, folded: bool) -> Section:
 # Charts
 
 
-def _charts(found: RunComparison) -> Iterator[Chart]:
+def charts(found: RunComparison) -> Iterator[Chart]:
+    """What accounts for the change that matters most."""
     if found.program and found.program.window.us:
         yield _program(found.program)
     for case in [each for each in found.cases if each.notable][:1]:
