@@ -72,10 +72,13 @@ def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
     assert order == [(number, name) for number, names in enumerate((PROCESSES, backwards) * 2) for name in names]
 
 
-def test_a_clock_that_never_comes_back_is_said(fiprof: Fiprof, fakes: dict[str, str]) -> None:
-    env = {**fakes, "FAKE_SLOW_CLOCK": "B2 all"}
-    done = fiprof("compare", "--measure", "here", "here", "--kernel", "decode", "--rounds", "2", "--quiet", env=env)
-    assert (done.returncode, "did not help" in done.stdout) == (0, True)
+def test_a_clock_that_never_comes_back_is_said(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    """In the terminal and on the page, which draws the intervals."""
+    words = ("--kernel", "decode", "--rounds", "2", "--quiet", "--out", "page.html")
+    done = fiprof("compare", "--measure", "here", "here", *words, env={**fakes, "FAKE_SLOW_CLOCK": "B2 all"})
+    page = (tmp_path / "page.html").read_text()
+    assert (done.returncode, "did not help" in done.stdout, "did not help" in page) == (0, True, True)
+    assert page.count("<svg") == 1
 
 
 @pytest.mark.fault("a case fails on one side of a measured comparison", "named and left out; the others are measured")
@@ -232,9 +235,7 @@ def test_sides_that_do_not_go_together(b: str, kernels: list[str]) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_each_side_is_profiled_to_explain_the_difference(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
-) -> None:
+def test_each_side_is_profiled_to_explain_the_difference(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     """In its own environment, into runs of their own; the comparison's page shows both."""
     side = "env:FAKE_SLOWER=1.1"
     words = ("--kernel", "decode", "--quiet", "--explain", "--out", "page.html")

@@ -102,7 +102,7 @@ def show_run(folder: Path, format_: Format, archive: Archive, out: Path | None) 
     from fiprof.errors import FiprofError
     from fiprof.model.manifest import read_manifest
     from fiprof.reports.comparison.explained import Explained
-    from fiprof.reports.measured import document
+    from fiprof.reports.measured import chart, document
 
     manifest = read_manifest(folder)
     if manifest.kind != "comparison":
@@ -110,7 +110,9 @@ def show_run(folder: Path, format_: Format, archive: Archive, out: Path | None) 
             f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
         )
     found = read_comparison(folder)
-    explained = Explained(found, document(found, manifest.cases), _explanation(found, archive))
+    explained = Explained(
+        found, document(found, manifest.cases), chart(found, manifest.cases), _explanation(found, archive)
+    )
     if out is not None:
         write_page(explained.page(), out)
     options.show(explained.document(), format_)

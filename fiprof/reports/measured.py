@@ -14,6 +14,8 @@ from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.reports.columns import Cells, attribute, filled, for_programs
+from fiprof.reports.pages.charts_measured import Interval, intervals_chart
+from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import Column, Document, Narrow
 from fiprof.reports.words import phrase, worded
 
@@ -61,6 +63,31 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
         notes=(_how(found), _alarms()),
     )
     return Document(filled(for_programs(*columns), found.cases), (shown,))
+
+
+def chart(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Chart:
+    """The intervals, and every process."""
+    label = _labels(found, cases)
+    return intervals_chart(
+        "intervals",
+        phrase("measured.chart"),
+        [_interval(case, label) for case in found.cases],
+        same=SAME_WITHIN.value,
+        caption=phrase("measured.chart_note", same=SAME_WITHIN.value),
+    )
+
+
+def _interval(case: ComparedCase, label: Callable[[str, str], str]) -> Interval:
+    of, mean_a_us = case.difference, mean_us(case, "a")
+    sides = {"A": case.a_us, "B": case.b_us}
+    return Interval(
+        label(case.a, case.b),
+        of.low_pct,
+        of.difference_pct,
+        of.high_pct,
+        phrase("measured.words", pct=of.difference_pct, outcome=worded(of.outcome)),
+        tuple((side, 100 * (us / mean_a_us - 1)) for side, times in sides.items() for us in times),
+    )
 
 
 def _labels(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Callable[[str, str], str]:

@@ -11,7 +11,7 @@ from fiprof.analysis.comparison.runs import CaseChange, RunComparison
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.reports.comparison.document import case_parts, conditions
 from fiprof.reports.comparison.page import charts, section
-from fiprof.reports.pages.page import Block, Caution, Page, Section, Table, Text
+from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.view import Document, Sayable, View
 from fiprof.reports.words import phrase, worded
 
@@ -23,6 +23,8 @@ class Explained:
     measured: MeasuredComparison
     told: Document
     """What ``reports.measured`` says of it."""
+    drawn: Chart
+    """The same, for a browser."""
     by: RunComparison | None
     """Of the runs that profiled each side; None without them."""
 
@@ -53,6 +55,7 @@ class Explained:
         """For a browser."""
         blocks: list[Block] = [Caution(worded(each)) for each in self.told.warnings]
         blocks += [Table(view, anchor=f"measured-{number}") for number, view in enumerate(self.told.shown)]
+        blocks.append(self.drawn)
         sections = [Section("answer", phrase("comparison.answer"), tuple(blocks))]
         if self._decided and self.by:
             why = tuple(Text((worded(each),)) for each in self._why())
