@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fiprof.analysis.comparison.gate import Decision, decide
 from fiprof.analysis.comparison.statistics import Outcome, differences
 
 RESULTS = Path(__file__).parents[1] / "artifacts/recorded/study-flashinfer-quick/results"
@@ -62,6 +63,12 @@ def by_permutation(a: Numbers, b: Numbers) -> bool:
     return Outcome.SLOWER in outcomes or Outcome.FASTER in outcomes
 
 
+def by_gate(a: Numbers, b: Numbers) -> bool:
+    """Whether a gate with a limit of 3% fails."""
+    found = differences(*(np.exp(np.median(side, axis=1)).tolist() for side in (a, b)))
+    return any(decide(each, 3.0) is Decision.SLOWER for each in found)
+
+
 def by_rounds(a: Numbers, b: Numbers) -> bool:
     """One process a side: Mann and Whitney's U over the rounds of each case, 2% in all, and 1% at least."""
     u = (a[0][:, None] < b[0][None]).sum(axis=(0, 1))
@@ -79,6 +86,7 @@ def by_bootstrap(a: Numbers, b: Numbers) -> bool:
 
 DESIGNS = (
     Design("5 a side, kept warm", schedule(5), False, by_permutation),
+    Design("5 a side, a gate at 3%", schedule(5), False, by_gate),
     Design("5 a side, one after the other", schedule(5), True, by_permutation),
     Design("10 a side, kept warm", schedule(10), False, by_permutation),
     Design("1 a side, by its rounds", "AB", True, by_rounds),

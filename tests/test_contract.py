@@ -11,10 +11,18 @@ import pytest
 
 from fiprof.model.keys import KEYS
 from fiprof.reports import words
+from fiprof.reports.baselines import document as baselines_document
+from fiprof.reports.gate import document as gate_document
+from fiprof.reports.measured import document as measured_document
+from fiprof.reports.view import About
+from fiprof.reports.writers import render
 from tests import docs_faults, docs_keys
 from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder, two_ranks
+from tests.test_gate import MAIN, STEADY, gated
 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
+
+MEASURED = gated(STEADY, STEADY)
 
 Outputs = dict[tuple[str, str], tuple[int, str]]
 
@@ -37,7 +45,13 @@ def read_all() -> Outputs:
         for command in ("runs", "trend", "verify")
     }
     pruned = invoke("prune", "--older-than", "90d", "--dry-run", "--artifacts", archive, "--format", "json")
-    return {**found, **others, **kept, ("prune", ""): pruned}
+    measured = {
+        "compare": measured_document(MEASURED.comparison, MEASURED.run.cases),
+        "gate": gate_document(MEASURED),
+        "baseline": baselines_document([(MAIN, MEASURED.run.cases)]),
+    }
+    made = {(name, "made-up"): (0, render(what, "json", about=About(f"{name}/1"))) for name, what in measured.items()}
+    return {**found, **others, **kept, **made, ("prune", ""): pruned}
 
 
 @pytest.fixture(scope="module")

@@ -86,6 +86,10 @@ ATTACKS: list[tuple[str, Callable[[Path], None], list[str], str]] = [
     ("a FIFO for a manifest", lambda run: fifo(run, "run.json"), ["show", "latest"], "run.json is a FIFO"),
     ("a FIFO for timings", lambda run: fifo(run, "baseline.jsonl"), ["report", "latest"], "baseline.jsonl is a FIFO"),
     ("a FIFO for raw data", lambda run: fifo(run, "ncu/raw.csv"), ["parse", "latest"], "raw.csv is a FIFO"),
+    ("a catalogue", lambda run: link(run, "../catalogue.sqlite"), ["runs"], "catalogue.sqlite is a link"),
+    ("a catalogue's log", lambda run: link(run, "../catalogue.sqlite-wal"), ["runs"], "catalogue.sqlite-wal is a link"),
+    ("a summary", lambda run: link(run, "tables/summary.json"), ["runs"], ""),
+    ("tags", lambda run: link(run, "annotations.json"), ["tag", "latest", "x"], "annotations.json is a link"),
     ("a FIFO for a table", lambda run: fifo(run, "tables/launches.parquet"), ["stalls", "latest"], "is a FIFO"),
 ]  # fmt: skip
 

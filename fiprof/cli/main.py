@@ -84,6 +84,7 @@ RUN is a path, a name, the beginning of one, or latest.
 \b
 Environment:
   FIPROF_ARTIFACTS         the archive of run folders
+  FIPROF_CATALOG           the database of runs, where it is not beside them
   FIPROF_NSYS, FIPROF_NCU  the tools, where they are not on PATH
   FIPROF_PYTHON            the interpreter that runs workloads
   NO_COLOR, COLUMNS        no colour; columns of the output

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "FIPROF_CATALOG"
 FILE_NAME = "catalogue.sqlite"
+SUFFIXES = ("", "-wal", "-shm", "-journal")
+"""Of the files that SQLite keeps."""
 IDENTITY = "archive.id"
 """What tells an archive from others in a database that several share, wherever it is mounted."""
 BATCH = 200
@@ -106,7 +108,7 @@ def opened(archive: Archive, url: str | None = None) -> Index:
     except Damaged:
         if file is None:
             raise
-        for suffix in ("", "-wal", "-shm"):
+        for suffix in SUFFIXES:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         catalogue.migrate()
     # A copy of an archive brings a catalogue of other folders along.
@@ -146,7 +148,7 @@ def trend(archive: Archive, question: Question, url: str | None = None) -> Trend
 
 
 def share(folder: Path) -> None:
-    """Tell a database of several people of a run that has just ended, where FIPROF_CATALOG names one.
+    """Tell a database of several people of a new or changed run, where FIPROF_CATALOG names one.
 
     A catalogue beside the runs needs no telling: whoever asks it looks for new folders first.
     """
@@ -159,7 +161,8 @@ def share(folder: Path) -> None:
 def _file(root: Path) -> Path:
     """The SQLite file of an archive."""
     beside = root / FILE_NAME
-    confined.require_replaceable(beside)
+    for suffix in SUFFIXES:
+        confined.require_replaceable(Path(f"{beside}{suffix}"))
     if os.access(root, os.W_OK) and (not beside.exists() or os.access(beside, os.W_OK)) and not _is_shared(root):
         return beside
     folder = cache_folder() / "catalogues"

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from fiprof.analysis.comparison.gate import DOUBTS, Decision, Gate, GatedCase
+from fiprof.analysis.comparison.measured import HERE
 from fiprof.analysis.thresholds import FALSE_ALARMS
 from fiprof.model.baselines import SHORT_COMMIT
 from fiprof.model.finding import Finding
@@ -74,12 +75,14 @@ def why(found: Gate) -> str:
 
 def sides(found: Gate) -> str:
     """What was measured, and how."""
-    a, gpu = found.comparison.a, found.comparison.b.environment.get("gpu") or {}
+    a, b = found.comparison.a, found.comparison.b
+    gpu = b.environment.get("gpu") or {}
     return phrase(
         "gate.sides",
         a=a.spec.replace(a.commit, a.commit[:SHORT_COMMIT]) if a.commit else a.spec,
         a_commit=_commit(a.commit[:SHORT_COMMIT] if a.commit and a.commit not in a.spec else None),
-        b_commit=_commit(found.run.environment.get("git")),
+        b=phrase("gate.here") if b.spec == HERE else b.spec,
+        b_commit=_commit(found.run.environment.get("git") if b.spec == HERE else None),
         processes=found.comparison.processes,
         gpu=gpu.get("name") or phrase("gate.some_gpu"),
     )

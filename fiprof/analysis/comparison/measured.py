@@ -16,6 +16,9 @@ from fiprof.model.layout import COMPARISON
 
 SCHEMA_VERSION = 1
 
+HERE = "here"
+"""The side with nothing changed, as it is typed."""
+
 
 class Mismatch(StrEnum):
     """What processes of one comparison must have in common."""

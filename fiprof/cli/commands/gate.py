@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Document, Format
     from fiprof.workloads.case import Case
 
-HERE = "here"
 SLOWER_EXIT = 3
 ELSEWHERE = "name another file with {}"
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
@@ -42,8 +41,11 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
     shell_complete=baseline_names,
     help="The baseline: its cases, and its commit as side A.",
 )
+@click.option(
+    "--folder", metavar="DIR", default="", help="Folder of the package, whose commit is imported [default: this one]."
+)
 @click.option("--base", metavar="SPEC", help="Side A in place of the baseline's commit, e.g. git:origin/main.")
-@click.option("--now", metavar="SPEC", default=HERE, show_default=True, help="Side B; SPEC is as in fiprof compare.")
+@click.option("--now", metavar="SPEC", default="here", show_default=True, help="Side B; SPEC is as in fiprof compare.")
 @click.option(
     "--max-slowdown",
     "max_slowdown_pct",
@@ -71,6 +73,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 def command(
     archive: Archive,
     against: str | None,
+    folder: str,
     base: str | None,
     now: str,
     max_slowdown_pct: float,
@@ -93,13 +96,15 @@ def command(
     it, which is said. The run folder's path goes to standard error.
     """
     name = against or base or ""
-    request, others = _request(archive, against, base, now, measuring.settings_and_cases(kernels, workloads, words))
+    request, others = _request(
+        archive, against, folder, base, now, measuring.settings_and_cases(kernels, workloads, words)
+    )
     if dry_run:
         measuring.dry_run(request, archive)
         return
     github = os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github
     try:
-        folder = _measured(request, archive, wait=wait, quiet=quiet)
+        path = _measured(request, archive, wait=wait, quiet=quiet)
     except FiprofError as error:
         _tell_failure(name, error, junit, github=github)
         raise
@@ -108,19 +113,24 @@ def command(
     from fiprof.model.run import Run
     from fiprof.reports.gate import document, why
 
-    run = Run(folder)
+    run = Run(path)
     found = gate(
-        name, run.manifest, read_comparison(folder), max_slowdown_pct=max_slowdown_pct, strict=strict, others=others
+        name, run.manifest, read_comparison(path), max_slowdown_pct=max_slowdown_pct, strict=strict, others=others
     )
     shown = document(found, every=every)
     options.show(shown, format_, run=run)
     _tell(found, shown, junit, comment, github=github)
     if found.failed:
-        raise FiprofError(why(found), f"the times are in {folder}", exit_code=SLOWER_EXIT if found.slower else 1)
+        raise FiprofError(why(found), f"the times are in {path}", exit_code=SLOWER_EXIT if found.slower else 1)
 
 
 def _request(
-    archive: Archive, against: str | None, base: str | None, now: str, asked: tuple[dict[str, Any], list[Case]]
+    archive: Archive,
+    against: str | None,
+    folder: str,
+    base: str | None,
+    now: str,
+    asked: tuple[dict[str, Any], list[Case]],
 ) -> tuple[CompareRequest, list[GatedCase]]:
     """What is to be measured, and the cases that only one side has. asked: settings and cases."""
     from fiprof.model.baselines import read_baseline
@@ -139,7 +149,7 @@ def _request(
                 f"--base SPEC says what to measure; fiprof baseline set {against} {baseline.run} --commit REV keeps it",
                 exit_code=2,
             )
-        base = f"git:{baseline.commit}"
+        base = f"git:{baseline.commit}:{folder}" if folder else f"git:{baseline.commit}"
     sides = parse_side(base), parse_side(now)
     if baseline is None:
         return CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **settings), []

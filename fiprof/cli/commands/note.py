@@ -26,8 +26,10 @@ def command(folder: Path, text: str) -> None:
     from datetime import datetime
 
     from fiprof.model import annotations
+    from fiprof.orchestrator.index import share
     from fiprof.orchestrator.locks import user_name
 
     when = datetime.now().astimezone().isoformat(timespec="seconds")
     annotations.change(folder, annotations.noted(annotations.Note(when, user_name(os.getuid()), text)))
+    share(folder)
     output.data(f"{folder.name}: {text}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 def command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
     """Give a run tags, to find it by with fiprof runs --tag; they stand in annotations.json in its folder."""
     from fiprof.model import annotations
+    from fiprof.orchestrator.index import share
 
     for name in names:
         if not name.strip() or not name.isprintable() or "," in name or len(name) > annotations.LONGEST_TAG:
@@ -28,4 +29,5 @@ def command(folder: Path, names: tuple[str, ...], remove: bool) -> None:
                 f"{name!r} is no tag", f"a tag has up to {annotations.LONGEST_TAG} characters and no comma", exit_code=2
             )
     tags = annotations.change(folder, annotations.tagged(list(names), remove=remove)).tags
+    share(folder)
     output.data(f"{folder.name}: {', '.join(tags) or 'no tags'}")

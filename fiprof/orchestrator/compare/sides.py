@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fiprof.analysis.comparison.measured import HERE
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import VARIABLE
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case
 
-HERE = "here"
-"""A side with nothing changed."""
 KINDS = ("git", "python", "env", "params", "case", "program")
 NEXT_ITEM = re.compile(rf",(?=(?:{'|'.join(KINDS)}):)")
 GIT_TIMEOUT_S = 120
