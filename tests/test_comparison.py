@@ -188,6 +188,8 @@ def test_the_parts_of_a_difference_sum_to_it(data: st.DataObject) -> None:
 
 # Programs
 
+NCU_PAGE = Path(__file__).parent / "data/ncu/full.raw.csv"
+
 
 def program(a: Run, b: Run) -> ProgramComparison:
     found = compare(ArchivedSide(a), ArchivedSide(b)).program
@@ -265,6 +267,11 @@ def test_files_are_compared_as_they_are(tmp_path: Path) -> None:
     status, printed = invoke("compare", str(CUDA_GRAPHS), str(other), "--format", "json")
     assert (status, json.loads(printed)["rows"][0]["b"].endswith("-trace")) == (0, True)
     assert invoke("compare", str(CUDA_GRAPHS), str(tmp_path / "none.sqlite"))[0] == 2
+    # A trace and a profile have no time in common; two profiles have that of their launches.
+    counted = str(NCU_PAGE)
+    assert invoke("compare", counted, str(CUDA_GRAPHS))[0] == 1
+    status, printed = invoke("compare", counted, counted)
+    assert (status, "PrefillWithKVCacheKernel           312.83  312.83   +0.00" in printed) == (0, True)
 
 
 # Pairs

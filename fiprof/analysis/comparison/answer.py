@@ -11,7 +11,7 @@ from fiprof.analysis.comparison.conditions import Of
 from fiprof.analysis.comparison.factors import Factor, FactorKind
 from fiprof.analysis.comparison.kernels import KernelChange
 from fiprof.analysis.comparison.pairing import Match
-from fiprof.analysis.comparison.programs import PartKind, ProgramComparison
+from fiprof.analysis.comparison.programs import LITTLE_IN_COMMON, PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT
@@ -88,10 +88,6 @@ class ComparisonWarning(StrEnum):
 
     OTHER_PROGRAM = "other_program"
     """Most kernels of one side are not on the other."""
-
-
-LITTLE_IN_COMMON = 0.5
-"""Share of the kernels' time in kernels of both sides, below which the programs are others."""
 
 
 class Sure(StrEnum):

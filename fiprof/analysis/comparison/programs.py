@@ -32,6 +32,9 @@ ALIKE = 1.05
 MOSTLY = 0.5
 """Share of the time of the kernels of both sides whose executions have to have changed alike."""
 
+LITTLE_IN_COMMON = 0.5
+"""Share of the kernels' time in kernels of both sides, below which the programs are others."""
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -123,14 +126,7 @@ class ProgramComparison:
     @property
     def common(self) -> float:
         """Share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1."""
-        both = [each for each in self.kernels if each.a and each.b]
-        shares = []
-        for which in ("a", "b"):
-            total, shared = (
-                sum(side.total_us for each in of if (side := getattr(each, which))) for of in (self.kernels, both)
-            )
-            shares.append(shared / total if total else 1.0)
-        return float(min(shares))
+        return _common(self.kernels)
 
 
 def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
@@ -168,8 +164,19 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
 Change = Callable[[float, float], TimeChange]
 
 
+def _common(kernels: Sequence[KernelChange]) -> float:
+    both = [each for each in kernels if each.a and each.b]
+    shares = []
+    for which in ("a", "b"):
+        total, shared = (sum(side.total_us for each in of if (side := getattr(each, which))) for of in (kernels, both))
+        shares.append(shared / total if total else 1.0)
+    return float(min(shares))
+
+
 def _work(kernels: Sequence[KernelChange]) -> float:
     """The typical ratio of the executions of kernels on both sides: their median, weighted by time."""
+    if _common(kernels) < LITTLE_IN_COMMON:
+        return 1.0
     found = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels

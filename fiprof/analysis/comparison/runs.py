@@ -130,7 +130,7 @@ def compare(
     if not (a.run.cases and b.run.cases):
         if a.run.has("kernels") and b.run.has("kernels"):
             program = compare_programs(a.run, b.run, counters=counters)
-        elif counters:
+        elif counters and a.run.launches and b.run.launches:
             launches = kernel_changes(*(kernels_of_program(side.run) for side in (a, b)))
             launches[:MOST_EXPLAINED] = explained(launches[:MOST_EXPLAINED], a.run, b.run)
     kernels = program.kernels if program else launches

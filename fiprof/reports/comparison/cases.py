@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fiprof.analysis.comparison.answer import LEADS, change_of, reasons
 from fiprof.analysis.comparison.kernels import KernelChange
@@ -68,32 +68,41 @@ def kernels_table(case: CaseChange) -> View:
     """Where a case's change is: a row a kernel, and the time outside of them."""
     time = case.time
     total = time.change if time else None
-    columns = (
+    rows = _kernel_rows(case.kernels, total)
+    if case.outside_us is not None:
+        rows.append((phrase("comparison.outside"), None, None, case.outside_us, total and case.outside_us / total))
+    notes = (phrase("comparison.kernels_note", by=time.quantity.key, kernels_by=kernels_by(case)),) if time else ()
+    return View(_columns(), tuple(rows), title=phrase("comparison.kernels", case=case.label), notes=notes)
+
+
+def launches_table(kernels: Sequence[KernelChange]) -> View:
+    """The same of profiles without cases: what was profiled of each kernel."""
+    total = sum(each.us for each in kernels)
+    return View(_columns(), tuple(_kernel_rows(kernels, total)), title=phrase("comparison.launches"))
+
+
+def _columns() -> tuple[Column, ...]:
+    return (
         Column("", phrase("comparison.kernel"), wrap=True, narrow=Narrow.ABOVE),
         Column("", phrase("comparison.a"), "µs", ",.2f"),
         Column("", phrase("comparison.b"), "µs", ",.2f"),
         Column("", phrase("comparison.change"), "µs", "+,.2f"),
         Column("", phrase("comparison.share"), "", ".0%"),
     )
+
+
+def _kernel_rows(kernels: Sequence[KernelChange], total: float | None) -> list[tuple[Value, ...]]:
     rows: list[tuple[Value, ...]] = []
-    for each in case.kernels[:MOST_KERNELS]:
+    for each in kernels[:MOST_KERNELS]:
         us = [None if which is None else which.total_us for which in (each.a, each.b)]
         rows.append((kernel_name(each), *us, each.us, total and each.us / total))
-    if rest := case.kernels[MOST_KERNELS:]:
-        us = [
-            sum(which.total_us for which in sides if which)
-            for sides in zip(*((each.a, each.b) for each in rest), strict=True)
-        ]
+    if rest := kernels[MOST_KERNELS:]:
+        sums = [sum(which.total_us for each in rest if (which := getattr(each, side))) for side in ("a", "b")]
         change_us = sum(each.us for each in rest)
-        rows.append((phrase("comparison.other_kernels", count=len(rest)), *us, change_us, total and change_us / total))
-    if case.outside_us is not None:
-        rows.append((phrase("comparison.outside"), None, None, case.outside_us, total and case.outside_us / total))
-    return View(
-        columns,
-        tuple(rows),
-        title=phrase("comparison.kernels", case=case.label),
-        notes=(phrase("comparison.kernels_note", by=time.quantity.key, kernels_by=kernels_by(case)),) if time else (),
-    )
+        rows.append(
+            (phrase("comparison.other_kernels", count=len(rest)), *sums, change_us, total and change_us / total)
+        )
+    return rows
 
 
 def kernels_by(case: CaseChange) -> str:

@@ -88,6 +88,8 @@ def parts(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILE
         yield from (Part(name, (view,), detail=name not in ("time", "kernels")) for name, view in tables)
         leading = [each for each in found.program.kernels if every or program.leads(each, found.program)]
         yield from _launches("kernel", leading)
+    if found.launches:
+        yield Part("launches", (cases.launches_table(found.launches),), detail=False)
     yield from _launches("launch", found.launches)
 
 

@@ -23,7 +23,8 @@ def measure_command(found: RunComparison, defaults: Defaults) -> str:
     if found.cases:
         pair = found.cases[0].pair
         sides = _sides(runs, pair)
-        rest = _options(pair, defaults.get(pair.b.workload, {}))
+        # Of an import the cases are ranges that nobody can measure by their names.
+        rest = [] if any(run.imported for run in runs) else _options(pair, defaults.get(pair.b.workload, {}))
     else:
         commands = [run.environment("program", "command") for run in runs]
         sides = [f"program:{shlex.join(map(escape_control, command))}" for command in commands if command]
