@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -252,8 +253,11 @@ def test_each_side_is_profiled_to_explain_the_difference(fiprof: Fiprof, fakes: 
     assert environments == [[None], ["1.1"]]
     assert "What accounts for it" in done.stdout
     assert "What accounts for it" in (tmp_path / "page.html").read_text()
-    again = fiprof("compare", folder.name)
-    assert again.stdout == done.stdout
+    assert fiprof("compare", folder.name).stdout == done.stdout
+    shutil.rmtree(tmp_path / "artifacts" / found.explained[1])
+    without = fiprof("compare", folder.name)
+    assert (without.returncode, "What accounts for it" in without.stdout) == (0, False)
+    assert f"has no run {found.explained[1]}" in without.stderr
 
 
 @pytest.mark.parametrize(("tool", "status"), [("program:true", 2), ("here", 1)])

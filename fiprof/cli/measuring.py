@@ -89,14 +89,14 @@ def explain(request: CompareRequest, result: Result, archive: Archive, *, wait: 
         conclude(profiled, (), to_stderr=True)
 
 
-def show(result: Result, format_: Format, archive: Archive, out: Path | None) -> None:
+def show(result: Result, format_: Format, out: Path | None) -> None:
     """Print what was measured, and where it lies. Raises FiprofError where it is not complete."""
     if result.problem is None:
-        show_run(result.path, format_, archive, out)
+        show_run(result.path, format_, out)
     conclude(result, ("fiprof compare",), to_stderr=True)
 
 
-def show_run(folder: Path, format_: Format, archive: Archive, out: Path | None) -> None:
+def show_run(folder: Path, format_: Format, out: Path | None) -> None:
     """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
     from fiprof.analysis.comparison.measured import read_comparison
     from fiprof.errors import FiprofError
@@ -111,25 +111,25 @@ def show_run(folder: Path, format_: Format, archive: Archive, out: Path | None) 
         )
     found = read_comparison(folder)
     explained = Explained(
-        found, document(found, manifest.cases), chart(found, manifest.cases), _explanation(found, archive)
+        found, document(found, manifest.cases), chart(found, manifest.cases), _explanation(found, folder)
     )
     if out is not None:
         write_page(explained.page(), out)
     options.show(explained.document(), format_)
 
 
-def _explanation(found: MeasuredComparison, archive: Archive) -> RunComparison | None:
-    """What the runs say that profiled each side; None without them."""
+def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | None:
+    """What the runs beside the comparison say that profiled each side; None without them."""
     from fiprof.analysis.comparison.runs import ArchivedSide, compare
-    from fiprof.errors import FiprofError
+    from fiprof.orchestrator.archive import Archive
 
     if found.explained is None:
         return None
-    try:
-        runs = [options.open_run(archive.find(name))[0] for name in found.explained]
-    except FiprofError as error:
-        output.message(f"note: what explains it cannot be shown: {error}")
+    beside = Archive(folder.parent)
+    if missing := [name for name in found.explained if name not in beside.names()]:
+        output.message(f"note: what explains it is not shown: {beside.root} has no run {', '.join(missing)}")
         return None
+    runs = [options.open_run(beside.root / name)[0] for name in found.explained]
     pairs = [(case.a, case.b) for case in found.cases]
     return compare(ArchivedSide(runs[0]), ArchivedSide(runs[1]), anyway=True, pairs=pairs)
 

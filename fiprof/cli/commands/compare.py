@@ -99,12 +99,12 @@ def command(
         result = measuring.measure(request, archive, wait=wait, quiet=quiet)
         if explain and result.problem is None:
             measuring.explain(request, result, archive, wait=wait, quiet=quiet)
-        measuring.show(result, format_, archive, out)
+        measuring.show(result, format_, out)
         return
     if not a:
         raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
     if not b:
-        measuring.show_run(archive.find(a), format_, archive, out)
+        measuring.show_run(archive.find(a), format_, out)
         return
     from fiprof.analysis.comparison.runs import compare
     from fiprof.reports.comparison.document import document
