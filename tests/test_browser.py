@@ -391,8 +391,8 @@ def test_a_page_of_1000_launches_is_usable(show: Open) -> None:
 def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
     """From a disk, without a network: filtered, followed to a report, its charts drawn by the library beside it."""
     hostile = "20261122-<img src=x onerror=alert(1)>&#%41"
-    for name in ("graph", hostile):
-        shutil.copytree(profiled("graph").path, tmp_path / "archive" / name)
+    for name, run in (("cases", parsed("prefill-decode-rope")), (hostile, profiled("graph"))):
+        shutil.copytree(run.path, tmp_path / "archive" / name)
     words = ("publish", str(tmp_path / "site"), "--artifacts", str(tmp_path / "archive"))
     assert invoke(*words) == (0, f"{tmp_path / 'site/index.html'}\n")
     page = browser.new_page(viewport=DESKTOP)
@@ -413,7 +413,11 @@ def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
     assert page.locator(".plot svg").count() > 1
     page.get_by_role("link", name="All runs").click()
     expect(rows).to_have_count(2)
-    assert {url.rpartition("/")[2] for url in asked} == {"index.html", "vega.js", f"{quote(hostile)}.html"}
+    page.get_by_role("link", name="Trends of kernels").click()
+    expect(page.locator("#chart-0 svg .mark-symbol path")).to_have_count(1)
+    assert {url.rpartition("/")[2] for url in asked} == {
+        "index.html", "vega.js", "trend-kernels.html", f"{quote(hostile)}.html",
+    }  # fmt: skip
     page.close()
 
 

@@ -60,7 +60,11 @@ def _run(
         if why:
             return Pruned(folder.name, str(folder), manifest.started, why)
         going = set(there)
-    sizes = {name: (folder / there[name]).stat().st_size for name in sorted(going)}
+    sizes = {}
+    for name in sorted(going):
+        # Another prune may have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            sizes[name] = (folder / there[name]).stat().st_size
     if not dry_run:
         _remove(folder, manifest, {name: there[name] for name in sizes}, sizes)
     return Pruned(folder.name, str(folder), manifest.started, None, tuple(sizes), sum(sizes.values()))

@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 from fiprof import confined
 from fiprof.analysis.comparison.measured import read_comparison
+from fiprof.analysis.trend import Trend
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import versioned
 from fiprof.model.run import Run
-from fiprof.reports import measured
+from fiprof.reports import measured, trend
 from fiprof.reports.pages import html
 from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
 from fiprof.reports.report import report
@@ -33,6 +34,8 @@ FILE_NAME = "site.json"
 INDEX = "index"
 REPORTS = "runs"
 LIBRARY = "vega.js"
+TRENDS = {"trend-cases": "case_plain_us", "trend-kernels": "nsys_duration_us"}
+"""Page -> the quantity that it follows over the runs."""
 ELSEWHERE = "publish into another folder"
 SHORT_COMMIT = 12
 
@@ -114,22 +117,32 @@ def _comparison(run: Run) -> Page:
     return Page(phrase("site.comparison", **sides), tuple(sections), subtitle=escape_control(run.manifest.name))
 
 
-def finish(folder: Path, runs: Sequence[Published], before: Mapping[str, Published], about: Sequence[Section]) -> Path:
-    """Write what holds the reports together, and remove those of runs that are gone. Returns the index's path.
+def publish_trend(folder: Path, name: str, found: Trend, command: str) -> None:
+    """Write a page of TRENDS; remove it where there is no line. command: that asks for it."""
+    if found.lines:
+        page = dataclasses.replace(trend.page(found, command), links=(PageLink(phrase("site.all"), INDEX),))
+        _write(folder, f"{name}{html.SUFFIX}", html.render(page, library=LIBRARY))
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            confined.remove(folder, f"{name}{html.SUFFIX}")
 
-    runs: in the order of the index. before: what the site had. about: sections above the runs.
+
+def finish(folder: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
+    """Write what holds the pages together, and remove reports of runs that are gone. Returns the index's path.
+
+    runs: in the order of the index. before: what the site had.
     """
     for name in before.keys() - {run.name for run in runs}:
         with contextlib.suppress(FileNotFoundError):
             confined.remove(folder, f"{REPORTS}/{name}{html.SUFFIX}")
     with contextlib.suppress(ImportError):
         _write(folder, LIBRARY, html.vega_js())
-    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(runs, about), library=LIBRARY))
+    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(folder, runs), library=LIBRARY))
     _write(folder, FILE_NAME, versioned.encode(Site(list(runs))).decode())
     return folder / f"{INDEX}{html.SUFFIX}"
 
 
-def _index(runs: Sequence[Published], about: Sequence[Section]) -> Page:
+def _index(folder: Path, runs: Sequence[Published]) -> Page:
     columns = (
         Column("run", phrase("site.run")),
         Column("what", phrase("site.what"), wrap=True),
@@ -151,7 +164,9 @@ def _index(runs: Sequence[Published], about: Sequence[Section]) -> Page:
     )
     blocks: tuple[Block, ...] = (Table(View(columns, rows, notes=(phrase("site.filter"),)), "all-runs"),)
     title = phrase("site.title", count=len(runs))
-    return Page(title, (*about, Section("runs", phrase("site.runs"), blocks)))
+    there = [name for name in TRENDS if (folder / f"{name}{html.SUFFIX}").exists()]
+    links = tuple(PageLink(phrase(f"site.{name.replace('-', '_')}"), name) for name in there)
+    return Page(title, (Section("runs", phrase("site.runs"), blocks),), links=links)
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -9,6 +9,7 @@ import click
 
 from fiprof.cli import output
 from fiprof.cli.options import Command, run_argument, workload_defaults
+from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -46,6 +47,8 @@ def command(run: Run, target: str, out: Path | None, force: bool, with_private: 
     from fiprof.reports.export import Request, Target, export
 
     to = Target(target)
+    if with_private and to != Target.ZIP:
+        raise FiprofError("only a zip has raw reports", "--with-private goes with --to zip", exit_code=2)
     path = out or Path(run.path.resolve().name + to.suffix)
     with working("export") as tell:
         defaults = workload_defaults() if to == Target.ZIP else None

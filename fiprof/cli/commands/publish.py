@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, archive_option, open_run, workload_defaults
+from fiprof.cli.options import Command, catalogue_option, open_run, workload_defaults
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 )
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only-new", is_flag=True, help="Make only reports of runs that are new or have changed.")
-@archive_option
-def command(archive: Archive, folder: Path, only_new: bool) -> None:
-    """Write the archive into DIR as a static site: an index to filter, and every run's report.
+@catalogue_option
+def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool) -> None:
+    """Write the archive into DIR as a static site: an index to filter, trends, and every run's report.
 
     It needs no server and no network. The index's path goes to standard output.
     """
@@ -50,11 +50,27 @@ def command(archive: Archive, folder: Path, only_new: bool) -> None:
                 except FiprofError as error:
                     failed.append(name)
                     output.message(f"fiprof: {name} is left out: {error}")
+            for page, metric in site.TRENDS.items():
+                tell(page)
+                _trend(archive, catalog, folder, page, metric)
         finally:
             # What is made counts, also where this is interrupted: the next --only-new goes on from there.
             kept = {**before, **now} if len(now) + len(failed) < len(names) else now
-            index = site.finish(folder, [kept[name] for name in names if name in kept], before, ())
+            index = site.finish(folder, [kept[name] for name in names if name in kept], before)
     output.message(f"{made} of {len(names)} reports made")
     output.data(str(index))
     if failed:
         raise FiprofError(f"{len(failed)} of {len(names)} runs could not be read", "fiprof verify says what is wrong")
+
+
+def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metric: str) -> None:
+    """A page of a quantity over the runs; without a catalogue or the library for changes it says so."""
+    from fiprof.model.catalogue.question import question
+    from fiprof.orchestrator import index
+    from fiprof.reports import site
+
+    try:
+        found = index.trend(archive, question(metrics=(metric,)), catalog)
+        site.publish_trend(folder, page, found, f"fiprof trend --metric {metric}")
+    except FiprofError as error:
+        output.message(f"fiprof: {page} is left as it was: {error}")
