@@ -61,6 +61,8 @@ def test_a_baseline_is_set_shown_replaced_and_removed(archive: Path, fiprof: Fip
     assert (row["baseline"], row["run"], row["commit"], len(row["cases"])) == (
         "main", RUNS["decode"].name, git(archive.parent, "rev-parse", "HEAD"), 8,
     )  # fmt: skip
+    (run,) = json.loads(fiprof("runs", "--format", "json").stdout)["rows"]
+    assert run["baselines"] == ["main"]
     for command in baseline_command.command.commands.values():
         assert fiprof(*shlex.split(str(command.epilog))[2:]).returncode == 0, command.name
     assert fiprof("baseline", "show", "main").returncode == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -80,6 +81,16 @@ def names(root: Path) -> list[str]:
 def baselines(root: Path) -> tuple[NamedBaseline, ...]:
     """All baselines of an archive, by name. Raises FiprofError where one cannot be read."""
     return tuple(read_baseline(root, name) for name in names(root))
+
+
+def names_by_run(root: Path) -> dict[str, tuple[str, ...]]:
+    """Run -> the baselines that it is. One that cannot be read is left out."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names(root):
+        with contextlib.suppress(FiprofError):
+            run = read_baseline(root, name).run
+            found[run] = (*found.get(run, ()), name)
+    return found
 
 
 def read_baseline(root: Path, name: str) -> NamedBaseline:

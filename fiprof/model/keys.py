@@ -217,6 +217,7 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("against", "", "The baseline's name, or the side in its place."),
     # Baselines
     ("baseline", "", "Its name."),
+    ("baselines", "", "Names of the baselines that a run is."),
     ("run", "", "The run that it names."),
     ("commit", "", "What is measured beside the present tree; null where the run's tree is in no commit."),
     ("set_at", "", "When, ISO 8601 with offset."),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
+from types import MappingProxyType
 
 from fiprof.model.catalogue.queries import Answer, ResultRow, RunRow
 from fiprof.model.finding import Finding
@@ -29,25 +30,30 @@ RUN_KEYS = (
 RESULT_KEYS = ("name", "path", "started", "gpu", "uuid", "driver", "git", "tags", "case", "kernel")
 
 
-def document(answer: Answer, metrics: Sequence[str] = ()) -> Document:
+Baselines = Mapping[str, tuple[str, ...]]
+"""A run folder's path -> the baselines that it is."""
+
+
+def document(answer: Answer, metrics: Sequence[str] = (), baselines: Baselines = MappingProxyType({})) -> Document:
     """An answer of the catalogue. metrics: keys of the quantities that it was asked for."""
-    shown = _results(answer.results, metrics) if metrics else _runs(answer.runs)
-    programs = _programs(answer, metrics)
+    shown = _results(answer.results, metrics) if metrics else _runs(answer.runs, baselines)
+    programs = _programs(answer, metrics, baselines)
     notes = [phrase("runs.more", count=len(programs.rows))] if answer.more else []
     return Document(programs, (shown,), notes=tuple(notes))
 
 
-def _programs(answer: Answer, metrics: Sequence[str]) -> View:
+def _programs(answer: Answer, metrics: Sequence[str], baselines: Baselines) -> View:
     if not metrics:
         notes = (Column("notes"), lambda row: tuple(map(asdict, row.notes)))
-        return filled((*map(attribute, RUN_KEYS), notes), answer.runs)
+        named = (Column("baselines"), lambda row: baselines.get(row.path, ()))
+        return filled((*map(attribute, RUN_KEYS), named, notes), answer.runs)
     return filled((*map(attribute, RESULT_KEYS), *map(_metric, metrics)), answer.results)
 
 
 # Runs
 
 
-def _runs(rows: Sequence[RunRow]) -> View:
+def _runs(rows: Sequence[RunRow], baselines: Baselines) -> View:
     columns: list[Cell] = [
         attribute("name", "run", narrow=Narrow.KEEP),
         (Column("status", "status"), _status),
@@ -57,6 +63,8 @@ def _runs(rows: Sequence[RunRow]) -> View:
         attribute("gpu", "GPU", narrow=Narrow.DROP),
         attribute("fiprof", "fiprof", narrow=Narrow.DROP),
     ]
+    if any(row.path in baselines for row in rows):
+        columns.append((Column("", "baseline"), lambda row: baselines.get(row.path, "")))
     if any(row.tags for row in rows):
         columns.append(attribute("tags", "tags"))
     columns.append((Column("what", "cases", narrow=Narrow.BELOW), _what))

@@ -45,6 +45,7 @@ def command(archive: Archive, catalog: str | None, every: bool, format_: Format,
     Run folders are the truth: new, changed and removed ones are noticed first.
     """
     from fiprof.cli.progress import working
+    from fiprof.model.baselines import names_by_run
     from fiprof.model.catalogue.question import question
     from fiprof.orchestrator import index
     from fiprof.reports import runs
@@ -54,6 +55,7 @@ def command(archive: Archive, catalog: str | None, every: bool, format_: Format,
     asked = question(**words)
     with working("index"):
         answer = index.answer(archive, asked, catalog)
-    show(runs.document(answer, asked.metrics), format_)
+    named = {str(archive.root.resolve() / run): names for run, names in names_by_run(archive.root).items()}
+    show(runs.document(answer, asked.metrics, named), format_)
     for path in archive.unfinished():
         output.message(f"note: {path} is still being collected")
