@@ -381,7 +381,8 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     assert comment.startswith("prefill: B took 303.73 µs instead of 465.02 µs without a profiler (-161.30 µs, -34.7%).")
     assert "| warps in flight a scheduler | 1.95 | 3 | -162.31 |" in explained
     found = page(sides("prefill-decode-rope", "backend", "fa2", "fa3"))
-    charts = {block.anchor: block for section in found.sections for block in section.blocks if isinstance(block, Chart)}
+    sections = [*found.sections, *(inner for section in found.sections for inner in section.sections)]
+    charts = {block.anchor: block for section in sections for block in section.blocks if isinstance(block, Chart)}
     assert list(charts) == ["chart-case", "chart-factors", "case-0-0-explained-mix"]
     assert charts["chart-case"].text.splitlines()[0].split()[-3:-1] == ["-167.87", "µs"]
     assert out.read_text().endswith("</html>")

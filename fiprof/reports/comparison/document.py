@@ -87,10 +87,10 @@ def parts(found: RunComparison, *, every: bool = False, most: int = MOST_DETAILE
         tables = program.tables(found.program, None if every else MOST_ROWS)
         yield from (Part(name, (view,), detail=name not in ("time", "kernels")) for name, view in tables)
         leading = [each for each in found.program.kernels if every or program.leads(each, found.program)]
-        yield from _launches("kernel", leading)
+        yield from _launches("kernels", leading)
     if found.launches:
         yield Part("launches", (cases.launches_table(found.launches),), detail=False)
-    yield from _launches("launch", found.launches)
+    yield from _launches("launches", found.launches)
 
 
 def case_parts(chosen: Sequence[CaseChange], *, every: bool = False, detail: bool = True) -> Iterator[Part]:

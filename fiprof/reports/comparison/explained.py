@@ -10,7 +10,7 @@ from fiprof.analysis.comparison.measured import MeasuredComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.reports.comparison.document import case_parts, conditions
-from fiprof.reports.comparison.page import charts, section
+from fiprof.reports.comparison.page import charts, nested
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.view import Document, Sayable, View
 from fiprof.reports.words import phrase, worded
@@ -62,5 +62,5 @@ class Explained:
             doubts = tuple(Caution(worded(each)) for each in conditions(self.by))
             drawn = tuple(charts(replace(self.by, cases=tuple(self._decided))))
             sections.append(Section("charts", phrase("comparison.charts"), (*why, *doubts, *drawn)))
-            sections += [section(part, folded=part.detail) for part in case_parts(self._decided)]
+            sections += nested(case_parts(self._decided))
         return Page(phrase("comparison.title"), tuple(sections))

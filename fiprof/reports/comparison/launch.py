@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from fiprof.analysis.comparison.factors import Factor, FactorKind
 from fiprof.analysis.comparison.kernels import Delta, KernelChange
 from fiprof.analysis.comparison.pairing import Match
+from fiprof.model.provenance import sentence
 from fiprof.reports import verdict_words
 from fiprof.reports.run_report.sides import change
 from fiprof.reports.view import Column, Sayable, Value, View
@@ -100,4 +101,4 @@ def counter_row(of: Delta) -> tuple[Value, ...] | None:
     """A counter that differs, with how much; None for one that does not."""
     if of.a is None or of.b is None or not (told := change(of.b, of.a)):
         return None
-    return phrase(f"compared.{of.quantity.key}"), str(of.a), str(of.b), told
+    return phrase(f"compared.{of.quantity.key}"), sentence("{}", of.a), sentence("{}", of.b), told

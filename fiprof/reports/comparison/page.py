@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from fiprof.analysis.comparison.answer import LEADS
@@ -30,11 +30,24 @@ def page(found: RunComparison, *, defaults: Defaults | None = None) -> Page:
     drawn = tuple(charts(found))
     sections = [Section("answer", phrase("comparison.answer"), tuple(blocks))]
     sections += [Section("charts", phrase("comparison.charts"), drawn)] if drawn else []
-    made = list(parts(found, most=MOST_DETAILED))
-    first = next((each for each in made if each.kernel), None)
-    sections += [section(each, folded=each.detail and each is not first) for each in made]
+    sections += nested(parts(found, most=MOST_DETAILED))
     told = tuple(Text((worded(each),)) for each in about(found))
     return Page(phrase("comparison.title"), (*sections, Section("sides", phrase("comparison.about"), told)))
+
+
+def nested(made: Iterable[Part]) -> list[Section]:
+    """The parts as sections: what explains a kernel in that of its case. The first of those is open."""
+    found: list[Section] = []
+    opened = False
+    for part in made:
+        if part.kernel and found and part.anchor.startswith(found[-1].anchor):
+            inner = section(part, folded=opened)
+            outer = found.pop()
+            found.append(replace(outer, sections=(*outer.sections, inner), folded=outer.folded and opened))
+            opened = True
+        else:
+            found.append(section(part, folded=part.detail))
+    return found
 
 
 def section(part: Part, *, folded: bool) -> Section:
