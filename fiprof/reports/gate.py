@@ -18,6 +18,7 @@ from fiprof.reports.measured import mean_us, slow_clocks
 from fiprof.reports.timeline_text import time_words
 from fiprof.reports.view import Column, Document, Narrow
 from fiprof.reports.words import phrase, worded
+from fiprof.text import escape_control
 
 MOST_GRAVE, MOST_OTHERS = 100, 20
 """Rows that people are shown: of what is slower or cannot be told, and of the rest. A comment on GitHub holds 65,536
@@ -66,6 +67,11 @@ def answer(found: Gate) -> str:
     key = next((key for key, count in values.items() if count), "passed")
     judged = len(found.of(Decision.FAILED)) + len(found.comparison.cases)
     return phrase(f"gate.{key}", against=found.against, limit=found.max_slowdown_pct, all=judged, **values)
+
+
+def suite_name(against: str) -> str:
+    """What a CI system calls the gate."""
+    return escape_control(phrase("gate.suite", against=against))
 
 
 def why(found: Gate) -> str:

@@ -169,15 +169,19 @@ def _measured(request: CompareRequest, archive: Archive, *, wait: bool, quiet: b
 
 def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None, *, github: bool) -> None:
     """Write what a CI system shows."""
-    from fiprof.reports import gate_ci, writers
+    from fiprof.reports import writers
 
     markdown = writers.render(shown, "md") + "\n"
     if junit is not None:
-        write_whole(junit, gate_ci.junit(found), ELSEWHERE.format("--junit"))
+        from fiprof.reports import gate_junit
+
+        write_whole(junit, gate_junit.junit(found), ELSEWHERE.format("--junit"))
     if comment is not None:
         write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
     if github:
-        for each in gate_ci.annotated(found):
+        from fiprof.reports import gate_github
+
+        for each in gate_github.annotated(found):
             output.message(str(each))
         if summary := os.environ.get(SUMMARY_VARIABLE):
             with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as file:
@@ -186,9 +190,11 @@ def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None
 
 def _tell_failure(name: str, error: FiprofError, junit: Path | None, *, github: bool) -> None:
     """Say that nothing was decided."""
-    from fiprof.reports import gate_ci
-
     if junit is not None:
-        write_whole(junit, gate_ci.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+        from fiprof.reports import gate_junit
+
+        write_whole(junit, gate_junit.junit_error(name, error.message), ELSEWHERE.format("--junit"))
     if github:
-        output.message(str(gate_ci.error_annotated(name, error.message)))
+        from fiprof.reports import gate_github
+
+        output.message(str(gate_github.error_annotated(name, error.message)))

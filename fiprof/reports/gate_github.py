@@ -1,66 +1,19 @@
-"""What a CI system shows of a gate: JUnit XML, and annotations of GitHub."""
+"""A gate as annotations of GitHub."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
-
 from fiprof.analysis.comparison.gate import DOUBTS, Decision, Gate, GatedCase
 from fiprof.model.labels import Labels
-from fiprof.reports.gate import answer, sentence, sides
+from fiprof.reports.gate import answer, sentence, suite_name
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 MOST_ANNOTATIONS = 10
 """Of one level that GitHub shows of a step; its documentation of workflow commands."""
-
-
-def junit(found: Gate) -> bytes:
-    """A suite with a test a case: what fails the gate is a failure, what cannot be told is skipped."""
-    label = Labels(found.run.cases)
-    suite = TestSuite(_suite_name(found.against))
-    for name, value in (("run", found.run.name), ("sides", sides(found)), ("limit", f"{found.max_slowdown_pct:g}%")):
-        suite.add_property(name, escape_control(value))
-    for case in found.cases:
-        test = TestCase(escape_control(label(case.case)), escape_control(case.case.partition("[")[0]))
-        text = escape_control(sentence(found, case))
-        if case.decision is Decision.FAILED:
-            test.result = Error(text, case.decision.value)
-        elif case.decision in found.failing:
-            test.result = Failure(text, case.decision.value)
-        elif case.decision in (*DOUBTS, Decision.NEW):
-            test.result = Skipped(text, case.decision.value)
-        else:
-            test.system_out = text
-        suite.add_testcase(test)
-    return _xml(suite, found.run.duration_s)
-
-
-def junit_error(against: str, message: str) -> bytes:
-    """A suite that says why nothing was decided."""
-    suite = TestSuite(_suite_name(against))
-    test = TestCase("fiprof gate", "fiprof")
-    test.result = Error(escape_control(message), "error")
-    suite.add_testcase(test)
-    return _xml(suite, 0.0)
-
-
-def _suite_name(against: str) -> str:
-    return escape_control(phrase("gate.suite", against=against))
-
-
-def _xml(suite: TestSuite, seconds: float) -> bytes:
-    whole = JUnitXml()
-    whole.add_testsuite(suite)
-    whole.update_statistics()  # type: ignore[no-untyped-call]
-    suite.time = whole.time = seconds
-    out = io.BytesIO()
-    whole.write(out, pretty=True)
-    return out.getvalue()
 
 
 class Level(StrEnum):
@@ -101,7 +54,7 @@ def annotated(found: Gate) -> list[Annotation]:
 
 def error_annotated(against: str, message: str) -> Annotation:
     """That nothing was decided."""
-    return Annotation(Level.ERROR, _suite_name(against), message)
+    return Annotation(Level.ERROR, suite_name(against), message)
 
 
 def _of_level(found: Gate, level: Level, cases: Sequence[GatedCase]) -> Iterator[Annotation]:
