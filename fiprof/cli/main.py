@@ -27,6 +27,18 @@ GROUP = "fiprof.commands"
 """Entry points of commands that packs bring: name -> click command."""
 
 
+SECTIONS = {
+    "Measure": ("collect", "profile", "capture", "import", "study", "compare", "gate"),
+    "Read": (
+        "verdict", "show", "stalls", "hotspots", "roofline", "top", "timeline", "comm", "expected", "report",
+    ),
+    "Keep": (
+        "runs", "trend", "tag", "note", "baseline", "export", "publish", "verify", "pack", "prune", "parse", "index",
+    ),
+}  # fmt: skip
+"""Of ``fiprof --help``, in the order in which they are used; what is in none stands under «More»."""
+
+
 class Commands(click.Group):
     """The modules of ``fiprof.cli.commands``, and what packs bring; one is imported when it is needed."""
 
@@ -47,6 +59,16 @@ class Commands(click.Group):
             ) from error
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        listed = {name for names in SECTIONS.values() for name in names}
+        more = [name for name in self.list_commands(ctx) if name not in listed]
+        width = max(map(len, (*listed, *more)))
+        for title, names in {**SECTIONS, "More": more}.items():
+            commands = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
+            with formatter.section(title):
+                room = formatter.width - formatter.current_indent - width - 2
+                formatter.write_dl([(f"{name:{width}}", each.get_short_help_str(room)) for name, each in commands])
 
 
 def _own() -> dict[str, str]:
