@@ -78,7 +78,7 @@ def test_a_setting_that_names_a_tools_option_goes_on_to_it() -> None:
 
 def test_the_words_of_a_guide_ask_for_the_same_again() -> None:
     given = Declared(seed=7, check=False, tools=("ncu",), gpu=3, rounds=6)
-    words = list(settings.collect_words(settings.recorded(given)))
+    words = list(settings.option_words(settings.recorded(given), CollectSettings))
     assert parsed(*words) == {**parsed(), "seed": 7, "check": False, "tools": ("ncu",)}
     assert settings.from_manifest(settings.recorded(given)) == CollectSettings(
         seed=7, check=False, tools=("ncu",), gpu=3, rounds=6

@@ -66,12 +66,23 @@ def test_kernels_by_rank_and_range() -> None:
 
 
 def test_a_report_is_of_a_program(tmp_path: Path) -> None:
-    for program, title in (
-        ("vectors", "# vectors 50 on NVIDIA H200: polynomial, reduce and add"),
-        ("ranks", "# ranks.py 30 on NVIDIA H200: nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"),
+    for program, title, again in (
+        (
+            "vectors",
+            "# vectors 50 on NVIDIA H200: polynomial, reduce and add",
+            "fiprof profile --set full -- ./vectors 50",
+        ),
+        (
+            "ranks",
+            "# ranks.py 30 on NVIDIA H200: nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+            "fiprof profile -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
+        ),
+        ("server", None, "fiprof capture NAME --duration 0.4"),
     ):
         assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
-        assert (tmp_path / "report.md").read_text().splitlines()[0] == title
+        lines = (tmp_path / "report.md").read_text().splitlines()
+        assert title in (None, lines[0]) and again in lines
+        assert not [line for line in lines if "plain run" in line or "names no case" in line or "--replay" in line]
 
 
 def test_a_server_that_is_captured_is_no_other_process() -> None:

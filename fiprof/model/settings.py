@@ -176,22 +176,28 @@ class ProfileSettings:
         tool="ncu",
     )
     kernel: str | None = declare(
-        None, "Only kernels whose name this matches, under ncu", otherwise="all", metavar="REGEX", tool="ncu"
+        None,
+        "Only kernels with a name like this, under ncu",
+        otherwise="all",
+        metavar="REGEX",
+        title="kernels",
+        tool="ncu",
     )
     ranges: tuple[str, ...] = declare(
         (),
         "Only kernels launched in this NVTX range (NAME or DOMAIN@NAME), under ncu.",
         option="--range",
         metavar="NVTX",
+        title="NVTX ranges",
         tool="ncu",
     )
     by_range: bool = declare(
         False, "Choose launches of each --range by itself; ncu runs the program once for each.", tool="ncu"
     )
     skip: int | None = declare(
-        None, "Launches of each kernel that ncu skips", otherwise="1 where there are more", low=0, tool="ncu"
+        None, "Launches of each that ncu skips", otherwise="1 where there are more", low=0, title="skipped", tool="ncu"
     )
-    count: int = declare(1, "Launches of each kernel, grid and block under ncu.", low=1, tool="ncu")
+    count: int = declare(1, "Launches of each kernel, grid and block under ncu.", low=1, title="of each", tool="ncu")
     ncu_set: Literal["full", "quick"] = _changed("ncu_set", "quick")
     sections: tuple[str, ...] = declare(
         (), "ncu's sections, instead of --set's.", option="--section", metavar="NAME", tool="ncu"
@@ -206,7 +212,15 @@ class ProfileSettings:
     clock_control: Literal["none", "base", "boost"] = _changed("clock_control", "none")
     cache_control: Literal["all", "none"] = _changed("cache_control", "all")
     delay_s: float | None = declare(
-        None, "Seconds before nsys begins", option="--delay", otherwise="0", metavar="S", low=0, unit="s", tool="nsys"
+        None,
+        "Seconds before nsys begins",
+        option="--delay",
+        otherwise="0",
+        metavar="S",
+        low=0,
+        unit="s",
+        title="delay",
+        tool="nsys",
     )
     duration_s: float | None = declare(
         None,
@@ -216,6 +230,7 @@ class ProfileSettings:
         metavar="S",
         above=0,
         unit="s",
+        title="duration",
         tool="nsys",
     )
     capture: str | None = declare(
@@ -223,6 +238,7 @@ class ProfileSettings:
         "cudaProfilerApi: only between its start and stop; nvtx:NAME: only in this NVTX range",
         otherwise="everything",
         metavar="WHAT",
+        title="traced",
         tool="nsys",
     )
     keep_running: bool = declare(
@@ -300,6 +316,8 @@ class Setting:
         """The option and the value, as the command line has them."""
         if self.type is bool:
             return [self.option if value else self.option.replace("--", "--no-", 1)]
+        if self.listed:
+            return [word for each in value for word in (self.option, str(each))]
         return [self.option, ",".join(map(str, value)) if self.several else str(value)]
 
     def problem(self, value: Any) -> str:
@@ -369,9 +387,9 @@ def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:
     )
 
 
-def collect_words(values: Mapping[str, Any]) -> Iterable[str]:
-    """The options of ``fiprof collect`` that ask for a recorded run's settings, those at their default left out."""
-    for each in settings_of(CollectSettings):
+def option_words(values: Mapping[str, Any], kind: type[Declaring]) -> Iterable[str]:
+    """The options of the command with these settings that ask for a recorded run's, those at their default left out."""
+    for each in settings_of(kind):
         value = values.get(each.name, each.default)
         same = (tuple(value) if each.several else value) == each.default
         if each.option and each.declared.measuring and not same:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
-from fiprof.model.settings import collect_words
+from fiprof.model.settings import CollectSettings, ProfileSettings, option_words
 from fiprof.reports.columns import attribute
 from fiprof.reports.pages.page import Block, Caution, Code, Section, Text
 from fiprof.reports.pages.traced import TracedColumns, listed
@@ -131,7 +131,7 @@ def collects(manifest: Manifest, defaults: Defaults) -> tuple[Collect, ...]:
     ]
     merged = {key: values for *_, choices in chosen for key, values in choices.items()}
     agree = all(choices.get(key) == merged.get(key) for _, box, choices in chosen for key in box.values)
-    settings = [_quoted(word) for word in collect_words(manifest.settings)]
+    settings = [_quoted(word) for word in option_words(manifest.settings, CollectSettings)]
     if agree and chosen and len(chosen) == len(workloads):
         words = _collect(list(workloads), merged, defaults)
         return (Collect(shell([*words, *settings]), tuple(case.id for case in manifest.cases)),)
@@ -187,7 +187,10 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
     manifest = run.manifest
     if named:
         yield _text("guide.run", name=escape_control(manifest.name))
-    if commands := collects(manifest, defaults):
+    if run.of_program:
+        yield _text("guide.with", what=f"fiprof {manifest.fiprof}")
+        yield Code("\n".join(_profiles(run)))
+    elif commands := collects(manifest, defaults):
         version = f"fiprof {manifest.fiprof}" if manifest.fiprof else "fiprof"
         kernels = ", ".join(f"{name} {version}" for name, version in _libraries(manifest))
         yield _text("guide.with", what=" and ".join(filter(None, (version, kernels))))
@@ -202,7 +205,7 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
         words = ["fiprof", "import", *(word for name in manifest.ranges for word in ("--range", name))]
         yield _text("guide.imported")
         yield Code(shell([_quoted(word) for word in (*words, *(file.source for file in manifest.imported))]))
-    elif made & {NCU_PAGES["raw"], NSYS_SQLITE}:
+    elif made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program:
         yield _text("guide.replay")
         yield Code(f"fiprof collect --replay {name}\nfiprof report latest")
     if by_hand := _by_hand(manifest):
@@ -210,6 +213,21 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
         yield Code(by_hand, "bash")
     if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
         yield _text("guide.viewers", opened=opened)
+
+
+CAPTURED = "nsys-start"
+"""The step of a run that ``fiprof capture`` made of a session."""
+
+
+def _profiles(run: Run) -> Iterable[str]:
+    """The commands that measure the program again."""
+    program = [str(word) for word in run.environment("program", "command") or ("COMMAND",)]
+    if any(action.step == CAPTURED for action in run.manifest.actions):
+        yield shell([*map(_quoted, ["fiprof", "profile", "--session", "NAME", "--", *program])])
+        yield f"fiprof capture NAME --duration {run.manifest.settings.get('duration_s')}"
+    else:
+        options = option_words(run.manifest.settings, ProfileSettings)
+        yield shell([*map(_quoted, ["fiprof", "profile", *options, "--", *program])])
 
 
 def _text(key: str, **values: object) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -10,7 +11,7 @@ from fiprof.model.case_quantities import MODEL_INTENSITY
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.run import Run
-from fiprof.model.settings import CollectSettings, settings_of
+from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
 from fiprof.reports.pages.page import Block, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, TracedColumns, listed, table
 from fiprof.reports.run_report import sides
@@ -62,6 +63,14 @@ def _environment(run: Run) -> Iterable[tuple[str, str]]:
     began = run.manifest.started[:19].replace("T", " ")
     done = "imported" if run.imported else "collected"
     yield done, phrase("setup.collected", when=began, seconds=run.manifest.duration_s)
+    for name in ("command", "cwd", "git"):
+        if value := run.environment("program", name):
+            yield (
+                phrase(f"setup.program_{name}"),
+                shlex.join(map(str, value)) if isinstance(value, list) else str(value),
+            )
+    for name, digest in (run.environment("program", "files") or {}).items():
+        yield str(name), f"sha256 {digest[:16]}…"
     for file in run.manifest.imported:
         by = f"{file.tool_name} {file.tool}" if file.tool else file.tool_name
         yield file.path, f"{file.source} ({by}, {file.bytes:,} bytes, sha256 {file.sha256[:16]}…)"
@@ -117,7 +126,7 @@ def asked(runs: Sequence[Analyses], defaults: Defaults) -> Section:
     cases = {case.id: (measured.run, case) for measured in reversed(runs) for case in measured.run.cases}
     if cases:
         blocks += [_parameters([case for _, case in cases.values()], defaults), _costs(list(cases.values()))]
-    else:
+    elif not all(measured.run.of_program or measured.run.imported for measured in runs):
         blocks.append(Caution(phrase("setup.no_case")))
     settings = [dict(_settings(measured.run)) for measured in runs]
     names = dict.fromkeys(name for each in settings for name in each)
@@ -199,11 +208,11 @@ def _settings(run: Run) -> Iterable[tuple[str, str]]:
     """Name, and value with what it means for the numbers."""
     settings = run.manifest.settings
     tools = settings.get("tools") or ()
-    for each in settings_of(CollectSettings):
+    for each in settings_of(ProfileSettings if run.of_program else CollectSettings):
         value, about = settings.get(each.name), each.declared
-        if not about.title or value is None or (about.tool and about.tool not in tools):
+        if not about.title or value in (None, []) or (about.tool and about.tool not in tools):
             continue
-        if each.name == "tools":
+        if each.name == "tools" and not run.of_program:
             value = ["plain run", *value]
         shown = ", ".join(map(str, value)) if each.several else f"{value:,}" if about.unit else str(_plain(value))
         meaning = _meaning(each.name, value)

@@ -31,6 +31,8 @@ def section(runs: Sequence[Analyses]) -> Section:
     for measured in runs:
         blocks += [Caution(worded(each)) for each in measured.timeline.warnings if each.kind not in SAID]
     cases = _cases(runs)
+    if all(measured.run.of_program and not measured.run.cases for measured in runs):
+        return Section("times", phrase("times.title"), ())
     if cases:
         kept = sorted(cases, key=lambda case: -max(_time(measured.run, case) for measured in runs))[:MOST_CASES]
         shown = [case for case in cases if case in kept]
