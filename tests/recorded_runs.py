@@ -35,6 +35,7 @@ PROGRAMS = {
     "graph": RECORDED / "20261122-115055-graph",
     "server": RECORDED / "20261122-115145-server",
     "server again": RECORDED / "20261122-115151-server",
+    "window": RECORDED / "20261122-141525-window",
 }
 """Runs of ``fiprof profile``, ``capture`` and (tworanks) ``import`` on H200s: tests/programs."""
 

@@ -362,6 +362,10 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
             '7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"',
             (("", "step 1"),),
         ),
+        (
+            '4103  "<default domain>:a:b:none:none:none:none:none:none"  "app:x:none:none:none:none:none:none" ',
+            (("", "a:b"), ("app", "x")),
+        ),
         ('7  "fiprof:cut off', ()),
     ],
 )

@@ -362,7 +362,9 @@ def test_nsys_own_lines_are_not_the_programs() -> None:
     """In whatever pieces they come."""
     said = (
         b"tokens [1, 2]\nCollecting\nCollecting data...\nGenerating '/tmp/nsys-report-7eb3.qdstrm'\n"
-        b"[1/1] [0%          ] t.nsys-rep[1/1] [===100%] t.nsys-rep\nGenerated:\n\t/tmp/t.nsys-rep\nGen"
+        b"\r[1/1] [0%          ] t.nsys-repProcessing events...\n[1/1] [0%  ] t.nsys-rep\r[1/1] [===100%] t.nsys-rep\n"
+        b"Capture range started in the application.\nCapture\n\r 10%|# |\r 20%|##|\n"
+        b"Generated:\n\t/tmp/t.nsys-rep\nGen"
     )
     for size in (1, 7, 1000):
         passed: list[bytes] = []
@@ -370,4 +372,4 @@ def test_nsys_own_lines_are_not_the_programs() -> None:
         for at in range(0, len(said), size):
             output(said[at : at + size], False)
         output(b"", False)
-        assert b"".join(passed) == b"tokens [1, 2]\nCollecting\nGen"
+        assert b"".join(passed) == b"tokens [1, 2]\nCollecting\nCapture\n\r 10%|# |\r 20%|##|\nGen"

@@ -28,6 +28,7 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     ("program", "launches", "kernel", "count", "total_ms", "idle_pct"),
     [
         ("llama", 30, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 768, 5.636, 97.6),
+        ("window", 3, "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 31, 10.59, 89.3),
         ("vectors", 4, "polynomial", 50, 13.474, 27.4),
         ("graph", 2, "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT", 1338, 5.061, 95.2),
         ("ranks", 1, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 31, 371.505, 73.7),
@@ -82,7 +83,9 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
         lines = (tmp_path / "report.md").read_text().splitlines()
         assert title in (None, lines[0]) and again in lines
-        assert not [line for line in lines if "plain run" in line or "names no case" in line or "--replay" in line]
+        assert not [
+            line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
+        ]
 
 
 def test_a_server_that_is_captured_is_no_other_process() -> None:
@@ -102,6 +105,18 @@ def test_what_a_trace_lacks_comes_by_the_command_that_made_it() -> None:
 def test_launches_of_a_program_by_the_time_that_they_stand_for(command: str) -> None:
     """Launch 29 takes 354.56 µs and 2% of the kernels' time, launch 13 10.85 µs and 10.5%."""
     assert {row["launch"] for row in rows(command, str(profiled("llama").path), "--top", "3")} == {13, 16, 22}
+
+
+def test_a_kernel_in_two_ranges_of_which_one_was_profiled() -> None:
+    """--by-range: the products of decode run in prefill too, where the large one takes more than the wished share."""
+    found = rows("top", str(profiled("window").path), "--kernel", "splitK_NNT", "--by", "range")
+    assert [(row["range"], row["count"], round(row["median_us"], 2), row["profiled"]) for row in found] == [
+        ("decode", 248, 7.3, 1.0), ("prefill", 31, 13.7, 0.0),
+    ]  # fmt: skip
+    verdict = rows("verdict", str(profiled("window").path))
+    assert [(row["case"], row["program_count"], round(row["program_share"], 3)) for row in verdict] == [
+        ("prefill", 31, 0.718), ("decode", 248, 0.125), ("decode", 248, 0.029),
+    ]  # fmt: skip
 
 
 def test_two_traces_on_one_clock() -> None:

@@ -326,12 +326,18 @@ class Run:
     def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.
 
-        None where ncu did not see the case, or one of its launches lacks the quantity or belongs to no iteration.
+        None where ncu did not see the case or not all of its kernels, as in a program, or one of its launches lacks
+        the quantity or belongs to no iteration.
         """
         totals: dict[int | None, list[float | None]] = defaultdict(list)
         for launch in self.launches_of(case):
             totals[launch.iteration].append(quantity(launch))
-        if not totals or None in totals or any(value is None for values in totals.values() for value in values):
+        if (
+            self.of_program
+            or not totals
+            or None in totals
+            or any(value is None for values in totals.values() for value in values)
+        ):
             return None
         return median(sum(value for value in values if value is not None) for values in totals.values())
 

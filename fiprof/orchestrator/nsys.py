@@ -158,10 +158,14 @@ def check_contents(*, kernels: int, ranges: int, nvtx_incompatible: bool, nsys: 
 
 OWN_LINES = re.compile(
     rb"(?:^|(?<=\n))"
-    rb"(?:Collecting data\.\.\.|Generating '[^\n]*\.qdstrm'|\[\d+/\d+\] \[[^\n]*|Generated:|\t[^\n]*\.nsys-rep)\r?\n"
+    rb"(?:Collecting data\.\.\.|Capture range (?:started|ended) in the application\.|Generating '[^\n]*\.qdstrm'"
+    rb"|Processing events\.\.\.|\r?\[\d+/\d+\] \[[^\n]*|Generated:|\t[^\n]*\.nsys-rep)\r?\n"
 )
 """What nsys says itself, on the program's output."""
-OWN_BEGINS = (b"Collecting data...", b"Generating '", b"[1/1] [", b"Generated:", b"\t/")
+OWN_BEGINS = (
+    b"Collecting data...", b"Capture range ", b"Generating '", b"Processing events...", b"[1/1] [", b"\r[1/1] [",
+    b"Generated:", b"\t/",
+)  # fmt: skip
 
 
 class ProgramOutput:

@@ -21,8 +21,8 @@ DURATION = "gpu__time_duration.sum"
 MEASURE = "measure"
 _ITERATION = re.compile(r"iter (\d{1,9})")
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
-# name once more. It may hold colons itself; that it comes twice says where it ends.
-_RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?::[^:]*){5}:(?P=name)", re.DOTALL)
+# name once more. It may hold colons itself; that it comes twice says where it ends. One of nvtxRangePush has no more.
+_RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?:(?::[^:]*){5}:(?P=name)|(?::none){6})", re.DOTALL)
 DEFAULT_DOMAIN = "<default domain>"
 """How ncu calls NVTX's own."""
 
