@@ -256,6 +256,21 @@ def test_a_gate_that_could_not_measure_says_so_where_ci_looks(machine: Machine) 
     assert re.search("^::error title=fiprof gate against main::the run failed: ", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.fault(
+    "the archive of a stranger has a baseline whose workload is a file that came with it",
+    "`gate` does not import it: one line, exit status 1",
+)
+def test_code_that_came_with_an_archive_is_not_run(machine: Machine) -> None:
+    archive = machine.checkout / "handed-over"
+    shutil.copytree(machine.folder / "cache", archive)
+    (archive / "evil.py").write_text("open('ran', 'w')")
+    (run,) = archive.glob("*-softmax-gelu/run.json")
+    run.write_text(run.read_text().replace("kernels.py:softmax", "handed-over/evil.py:softmax"))
+    done = machine.gate("--against main --artifacts handed-over")
+    assert (done.returncode, "git does not track" in done.stderr) == (1, True), done.stderr
+    assert not (machine.checkout / "ran").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -17,7 +17,7 @@ from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.compare.sides import SideSpec
-from fiprof.orchestrator.environment import DIRTY, full_commit
+from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases
 
@@ -64,13 +64,17 @@ def pairs_against(
 ) -> tuple[tuple[tuple[Case, Case], ...], list[GatedCase]]:
     """A baseline's cases as its run has them (A) and as the present tree does (B), and those that only one of them has.
 
-    wanted: only these; empty for all. Raises FiprofError where its run is not there, or no case is left.
+    wanted: only these; empty for all.
+    Raises FiprofError where its run is not there, names a file that nobody vouches for, or no case is left.
     """
     folder = archive.root / baseline.run
+    vouched = {case.workload for case in wanted}
     pairs: dict[Case, tuple[Case, Case]] = {}
     others = []
     for entry in measured_cases(folder, read_manifest(folder)):
         words = {name: [format_value(value)] for name, value in entry.params.items()}
+        if entry.workload not in vouched:
+            _require_own(entry.workload, baseline)
         try:
             (now,) = make_cases(entry.workload, words)
         except FiprofError as error:
@@ -86,6 +90,16 @@ def pairs_against(
             f"fiprof baseline show {baseline.name} lists them; a workload's file is looked for from this folder",
         )
     return kept, others
+
+
+def _require_own(workload: str, baseline: NamedBaseline) -> None:
+    """Raise FiprofError for a workload from a file that is not of this checkout: the archive may be a stranger's."""
+    path, _, _ = workload.rpartition(":")
+    if path.endswith(".py") and Path(path).exists() and not is_tracked(Path(path)):
+        raise FiprofError(
+            f"the baseline {baseline.name} names the workload {workload}, whose file git does not track",
+            f"look at it; --workload {workload} measures it",
+        )
 
 
 def _commit(folder: Path, manifest: Manifest, given: str | None) -> str | None:

@@ -68,6 +68,13 @@ def full_commit(folder: Path, ref: str) -> str | None:
     return None
 
 
+def is_tracked(path: Path) -> bool:
+    """Whether git tracks a file in the checkout around this folder."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        return bool(_git(Path.cwd(), "ls-files", "--error-unmatch", "--", str(path)))
+    return False
+
+
 def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
     """What git prints; empty where it fails. Raises OSError where there is none, subprocess.TimeoutExpired."""
     safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")

@@ -103,6 +103,11 @@ def command(
         measuring.dry_run(request, archive)
         return
     github = os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github
+    for file, option in ((junit, "--junit"), (comment, "--comment")):
+        if file is not None:
+            # Before minutes of measuring.
+            with file_errors(file.parent, ELSEWHERE.format(option)):
+                file.parent.mkdir(parents=True, exist_ok=True)
     try:
         path = _measured(request, archive, wait=wait, quiet=quiet)
     except FiprofError as error:
