@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
 from fiprof.model.manifest import CaseEntry
 from fiprof.text import short_kernel
 
+MOST_CASES = 1024
+"""Whose ids are kept in parts."""
 NO_CASE = "–"
 """A launch outside the cases' ranges."""
 
@@ -52,5 +55,11 @@ def _word(key: str, value: str) -> str:
 
 def _value(case_id: str, key: str) -> str:
     """A parameter's value as the id writes it."""
-    items = case_id.partition("[")[2].removesuffix("]").split(",")
-    return next((value for name, _, value in (item.partition("=") for item in items) if name == key), "")
+    return _values(case_id).get(key, "")
+
+
+@functools.lru_cache(MOST_CASES)
+def _values(case_id: str) -> dict[str, str]:
+    items = (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(","))
+    # Of a name that stands twice the first.
+    return {name: value for name, _, value in reversed(list(items))}

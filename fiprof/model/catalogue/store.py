@@ -153,7 +153,7 @@ class Catalogue:
         runs = schema.runs.c
         with self.reading() as connection:
             found = connection.execute(sa.select(runs.name, runs.stamp).where(runs.archive == archive))
-            return {row.name: row.stamp for row in found}
+            return {row[0]: row[1] for row in found}
 
     def remove(self, archive: int, names: Iterable[str] | None = None) -> None:
         """Remove runs of an archive; all of them without names."""
@@ -327,15 +327,21 @@ def _delete(connection: sa.Connection, which: sa.ColumnElement[bool]) -> None:
 def _insert_rows(connection: sa.Connection, table: sa.Table, rows: Rows) -> None:
     if not rows:
         return
-    if connection.dialect.name != "postgresql":
-        connection.execute(table.insert(), rows)
-        return
-    # Many times as quick as INSERT.
     names = ", ".join(f'"{name}"' for name in rows[0])
-    cursor: Any = connection.connection.cursor()
-    with cursor, cursor.copy(f'COPY "{table.name}" ({names}) FROM STDIN') as copy:
-        for row in rows:
-            copy.write_row(tuple(row.values()))
+    into = f'"{table.name}" ({names})'
+    values = [tuple(row.values()) for row in rows]
+    # Each many times as quick as what any database takes.
+    match connection.dialect.name:
+        case "sqlite":
+            places = ", ".join("?" * len(rows[0]))
+            connection.exec_driver_sql(f"INSERT INTO {into} VALUES ({places})", values)
+        case "postgresql":
+            cursor: Any = connection.connection.cursor()
+            with cursor, cursor.copy(f"COPY {into} FROM STDIN") as copy:
+                for each in values:
+                    copy.write_row(each)
+        case _:
+            connection.execute(table.insert(), rows)
 
 
 def _some(values: Sequence[str]) -> Iterator[Sequence[str]]:
