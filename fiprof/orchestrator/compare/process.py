@@ -31,13 +31,19 @@ class WarmProcess:
         self._read, self._tail = 0, b""
         os.mkfifo(orders, 0o600)
         # For reading too: it can be opened before the process does, which sees its end when fiprof ends.
-        self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC)
+        self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         started = session.executor.start(command)
         self.ended: Future[None] = threads.submit(session.finish, started, self._check, lambda _: self._over.is_set())
 
     def ask(self, do: str, **order: object) -> list[Record]:
         """What the process answers to an order. Raises FiprofError where it ends instead, Interrupted."""
-        os.write(self._orders, json.dumps({"do": do, **order}).encode() + b"\n")
+        line = json.dumps({"do": do, **order}).encode() + b"\n"
+        while line and not self.ended.done():
+            try:
+                line = line[os.write(self._orders, line) :]
+            except BlockingIOError:
+                # A longer line than a pipe holds, of thousands of cases.
+                time.sleep(POLL_S)
         return self.answer()
 
     def answer(self) -> list[Record]:
