@@ -27,11 +27,12 @@ class Labels:
         workloads: dict[str, list[CaseEntry]] = defaultdict(list)
         for case in cases:
             workloads[_name(case)].append(case)
-        self._labels = {
-            case.id: " ".join([name, *filter(None, (_word(key, _value(case.id, key)) for key in _differing(group)))])
-            for name, group in workloads.items()
-            for case in group
-        }
+        self._labels = {}
+        for name, group in workloads.items():
+            keys = _differing(group)
+            for case in group:
+                words = (_word(key, _value(case.id, key)) for key in keys)
+                self._labels[case.id] = " ".join([name, *filter(None, words)])
 
     def __call__(self, case_id: str | None) -> str:
         """E.g. ``decode batch=32 tensor_cores``, or ``rmsnorm`` where there is only one."""
