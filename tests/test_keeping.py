@@ -195,8 +195,8 @@ def test_a_pruned_run_reads_as_before(run: Path, tmp_path: Path) -> None:
     with pytest.raises(FiprofError, match="were pruned on 2"):
         parse_all(run)
     invoke("report", str(run), "--format", "md", "--out", str(tmp_path))
-    text = (tmp_path / "report.md").read_text()
-    assert "were pruned on 2" in text and "collect --replay" not in text and "ncu-ui" not in text
+    text = " ".join((tmp_path / "report.md").read_text().split())
+    assert f"{RAW[-1]}; what was made" in text and "collect --replay" not in text and "ncu-ui" not in text
     assert pruning(run.parent, "--older-than", "90d") == {run.name: "nothing"}
     shutil.rmtree(run / "tables")
     assert verify(run).tables == "lost"
