@@ -86,16 +86,17 @@ def begin(folder: Path) -> dict[str, Published]:
     return {each.name: each for each in read.runs}
 
 
-def publish_run(folder: Path, run: Run, state: str, defaults: Defaults) -> Published:
-    """Write a run's report into a site. Raises FiprofError where the run cannot be read or the site not written."""
-    name, manifest = run.path.resolve().name, run.manifest
+def rendered(run: Run, state: str, defaults: Defaults) -> tuple[Published, str]:
+    """A run with its report as a page. Raises FiprofError where it cannot be read, or its name is no file's."""
+    name, manifest = run.path.name, run.manifest
+    if not name.isprintable():
+        raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
     made = _comparison(run) if manifest.kind == "comparison" else report([run], defaults=defaults)
     back = PageLink(phrase("site.all"), f"../{INDEX}")
     text = html.render(dataclasses.replace(made, links=(back, *made.links)), library=f"../{LIBRARY}")
-    _write(folder, f"{REPORTS}/{name}{html.SUFFIX}", text)
     commit = run.environment("program", "git") or run.environment("git")
     gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
-    return Published(
+    published = Published(
         name,
         state,
         str(made.title),
@@ -104,6 +105,12 @@ def publish_run(folder: Path, run: Run, state: str, defaults: Defaults) -> Publi
         None if gpu is None else str(gpu),
         commit if isinstance(commit, str) else None,
     )
+    return published, text
+
+
+def add(folder: Path, published: Published, text: str) -> None:
+    """Write a run's page into a site. Raises FiprofError where it cannot be written."""
+    _write(folder, f"{REPORTS}/{published.name}{html.SUFFIX}", text)
 
 
 def _comparison(run: Run) -> Page:

@@ -10,6 +10,7 @@ import click
 from fiprof.cli import output
 from fiprof.cli.options import Command, catalogue_option, open_run, workload_defaults
 from fiprof.errors import FiprofError
+from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
@@ -45,11 +46,14 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
                         now[name] = old
                         continue
                     opened = Run(run) if read_manifest(run).kind == "comparison" else open_run(run)[0]
-                    now[name] = site.publish_run(folder, opened, state(run), defaults)
-                    made += 1
+                    published, text = site.rendered(opened, state(run), defaults)
                 except FiprofError as error:
                     failed.append(name)
-                    output.message(f"fiprof: {name} is left out: {error}")
+                    output.message(f"fiprof: {escape_control(name)} is left out: {error}")
+                    continue
+                site.add(folder, published, text)
+                now[name] = published
+                made += 1
             for page, metric in site.TRENDS.items():
                 tell(page)
                 _trend(archive, catalog, folder, page, metric)
