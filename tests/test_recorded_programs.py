@@ -83,6 +83,9 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         assert invoke("report", str(profiled(program).path), "--format", "md", "--out", str(tmp_path))[0] == 0
         lines = (tmp_path / "report.md").read_text().splitlines()
         assert title in (None, lines[0]) and again in lines
+        assert (program == "ranks") == any(
+            "Rank 1 makes the others wait most: 367.285 ms" in line for line in lines[:20]
+        )
         assert not [
             line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
         ]

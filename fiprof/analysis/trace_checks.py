@@ -34,7 +34,8 @@ def traces(run: Run) -> tuple[Trace, ...]:
 
 def _traces(run: Run) -> tuple[Trace, ...]:
     said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
-    if len(said) < 2:
+    # Tables of an older fiprof do not have it.
+    if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
         return ()
     spans: dict[int, tuple[int, int]] = {}
     for piece in pieces(run, "kernels", ("file", "start_ns", "end_ns")):

@@ -330,14 +330,9 @@ class Run:
         the quantity or belongs to no iteration.
         """
         totals: dict[int | None, list[float | None]] = defaultdict(list)
-        for launch in self.launches_of(case):
+        for launch in () if self.of_program else self.launches_of(case):
             totals[launch.iteration].append(quantity(launch))
-        if (
-            self.of_program
-            or not totals
-            or None in totals
-            or any(value is None for values in totals.values() for value in values)
-        ):
+        if not totals or None in totals or any(value is None for values in totals.values() for value in values):
             return None
         return median(sum(value for value in values if value is not None) for values in totals.values())
 

@@ -8,14 +8,17 @@ from pathlib import PurePath
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.check_rules import Check
+from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.idle import activities
-from fiprof.analysis.thresholds import WAITING
+from fiprof.analysis.thresholds import SOME_WAITING, WAITING
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Kind, Part
 from fiprof.analysis.verdict.step import Step, StepId, TimeOf
 from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber, TracedText, sentence
+from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.reports import verdict_words as words
+from fiprof.reports.comm import summary
 from fiprof.reports.pages.page import Answer, AnswerRow, Block, Caution, Link, Section, Text, Use
 from fiprof.reports.run_report.entries import Entry, KernelEntries
 from fiprof.reports.words import phrase, worded
@@ -107,14 +110,28 @@ def doubts(runs: Sequence[Analyses]) -> Iterable[str]:
     for measured in runs:
         yield from map(worded, measured.run.status_warning())
         yield from _idle(measured.run)
+        yield from _waiting(measured.run)
         yield from (phrase("summary.lacks", what=what, why=why) for what, why in _lacks(measured.run))
 
 
 def _idle(run: Run) -> Iterable[str]:
     """Of a program, the GPUs that mostly had nothing to do: no faster kernel helps much there."""
-    for each in activities(run) if run.has("kernels") and (run.of_program or not run.cases) else ():
-        if each.idle_ns >= WAITING.share * each.window_ns:
-            yield phrase("summary.idle", gpu=each.device, idle=each.idle_ns / each.window_ns, run=run.manifest.name)
+    found = activities(run) if run.has("kernels") and (run.of_program or not run.cases) else ()
+    shares = [(each.device, each.idle_ns / each.window_ns) for each in found if each.window_ns]
+    idle = {device: share for device, share in shares if share >= WAITING.share}
+    if len(idle) == 1:
+        ((gpu, share),) = idle.items()
+        yield phrase("summary.idle", gpu=gpu, idle=share, run=run.manifest.name)
+    elif idle:
+        shown = {"gpus": tuple(idle), "least": min(idle.values()), "most": max(idle.values())}
+        yield phrase("summary.idle_several", **shown, run=run.manifest.name)
+
+
+def _waiting(run: Run) -> Iterable[str]:
+    """Of several ranks, whom the others wait for, where that takes a part of the steps worth a word."""
+    found = comm(run) if run.has("kernels") and ranks_of(run).several else None
+    if found and max((each.lost_share or 0.0 for each in found.ranks), default=0.0) >= SOME_WAITING.share:
+        yield phrase("summary.waiting", said=summary(found), run=run.manifest.name)
 
 
 def _lacks(run: Run) -> Iterable[tuple[str, str]]:
