@@ -103,11 +103,13 @@ def _measured(run: Run) -> list[tuple[Activity, list[Idle]]]:
     for piece in pieces(run, "kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
         streams = pids << 32 | streams
-        for device in np.unique(devices).tolist():
-            mine = np.flatnonzero(devices == device)
+        columns = starts, ends, streams, started_by[at : at + piece.num_rows]
+        alone = devices.min() == devices.max()
+        for device in [int(devices[0])] if alone else np.unique(devices).tolist():
+            mine = columns if alone else [column[devices == device] for column in columns]
             if device not in gpus:
-                gpus[device] = _Gpu(ranks_of(run).on(device), device, int(starts[mine[0]]), host)
-            gpus[device].take(starts[mine], ends[mine], streams[mine], started_by[at + mine])
+                gpus[device] = _Gpu(ranks_of(run).on(device), device, int(mine[0][0]), host)
+            gpus[device].take(*mine)
         at += piece.num_rows
     return [gpus[device].close() for device in sorted(gpus)]
 
@@ -138,7 +140,7 @@ class _Gpu:
         self._side_by_side(streams, starts, ends, int(starts[-1]))
         count = int(np.searchsorted(self.copies[0], starts[-1], side="right"))
         pairs = zip((starts, ends, calls), self.copies, strict=True)
-        self._work(*(np.concatenate([mine, copies[:count]]) for mine, copies in pairs))
+        self._work(*(np.concatenate([mine, copies[:count]]) if count else mine for mine, copies in pairs))
         self.copies = tuple(each[count:] for each in self.copies)  # type: ignore[assignment]
 
     def close(self) -> tuple[Activity, list[Idle]]:
@@ -173,8 +175,9 @@ class _Gpu:
 
         if not len(starts):
             return
-        order = np.argsort(starts, kind="stable")
-        starts, ends, calls = starts[order], ends[order], calls[order]
+        if (starts[1:] < starts[:-1]).any():
+            order = np.argsort(starts, kind="stable")
+            starts, ends, calls = starts[order], ends[order], calls[order]
         reached = np.maximum(np.maximum.accumulate(ends), self.reached)
         before = np.append(self.reached, reached[:-1])
         opens = starts > before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.host import NOTHING, Stretches, by_thread, innermost, phases, thread_keys
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from fiprof.analysis.host import Ints
 
-PIECE_ROWS = 1 << 20
+PIECE_ROWS = 1 << 18
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
@@ -32,9 +33,15 @@ def numbers(column: pa.ChunkedArray) -> Ints:
 
 
 def pieces(run: Run, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """A table in pieces; none where the run does not have it."""
-    if run.has(table):
-        yield from tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
+    """A table in pieces, the next one read while one is looked at; none where the run does not have it."""
+    if not run.has(table):
+        return
+    reading = tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, reading, None)
+        while (piece := coming.result()) is not None:
+            coming = reader.submit(next, reading, None)
+            yield piece
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -75,9 +82,12 @@ class Calls:
 
         def codes(piece: pa.Table) -> Ints:
             import numpy as np
+            import pyarrow as pa
 
-            distinct, of = np.unique(thread_keys(*map(numbers, piece.columns)), return_inverse=True)
-            return np.array([keys.setdefault(key, len(keys)) for key in distinct.tolist()])[of]
+            coded = pa.array(thread_keys(*map(numbers, piece.columns))).dictionary_encode()
+            known = [keys.setdefault(key, len(keys)) for key in coded.dictionary.to_pylist()]
+            of: Ints = np.array(known, np.int16)[coded.indices.to_numpy()]
+            return of
 
         return keys, self._coded(("pid", "tid"), codes)
 
@@ -126,8 +136,10 @@ class Calls:
         known = np.flatnonzero(calls != NOTHING)
         if phases(self._run).threads and len(known):
             keys, threads = self.threads
-            at = calls[known]
-            found[known] = phases(self._run).at(np.array(list(keys))[threads[at]], self.starts[at])
+            of, moments = threads[calls[known]], self.starts[calls[known]]
+            for thread, stretches in phases(self._run).threads.items():
+                here = of == keys.get(thread, NOTHING)
+                found[known[here]] = stretches.at(moments[here])
         return found
 
     def _identities(self, table: str) -> Iterator[tuple[int, Ints]]:

@@ -163,6 +163,7 @@ class _Importing(UnderWay):
 
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
         session, out = self.session, self.session.path / TABLES
+        self._pool.submit(parse.load_libraries)
         with self.collecting():
             for each in incoming:
                 with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):

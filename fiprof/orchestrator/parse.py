@@ -52,6 +52,14 @@ def numbers(folder: Path, name: str) -> list[int]:
     return list(found)
 
 
+def load_libraries() -> None:
+    """Import what tables are made with, which takes half a second: while something else is waited for."""
+    import pyarrow.compute as pc
+    import sqlalchemy.engine  # noqa: F401
+
+    pc.sum([0])  # loads pandas
+
+
 def declared_ranges(folder: Path) -> list[str]:
     """NVTX ranges that the run's manifest declares to be cases; none where it cannot be read."""
     with contextlib.suppress(FiprofError):

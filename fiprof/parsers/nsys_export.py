@@ -31,7 +31,7 @@ MAGIC = b"SQLite format 3\0"
 TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
 
-PIECE_BYTES = 16 << 20
+PIECE_BYTES = 8 << 20
 """Of a table's pages that are read at once."""
 FETCHED_ROWS = 1 << 16
 READERS = 2
