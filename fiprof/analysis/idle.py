@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.host import NOTHING, Phases, Stretches, nothing, phases
-from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces
+from fiprof.analysis.launched import calls, kernel_calls, pieces
+from fiprof.model.arrays import numbers
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.unions import union_by

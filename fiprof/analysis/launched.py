@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.host import NOTHING, Stretches, by_thread, innermost, phases, thread_keys
 from fiprof.model import tables
+from fiprof.model.arrays import PIECE_ROWS, coded, numbers
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -20,28 +20,11 @@ if TYPE_CHECKING:
 
     from fiprof.analysis.host import Ints
 
-PIECE_ROWS = 1 << 18
-
-
-def numbers(column: pa.ChunkedArray) -> Ints:
-    """A column of integers, NOTHING in place of null."""
-    import numpy as np
-
-    filled = column if not column.null_count else column.fill_null(NOTHING)
-    found: Ints = filled.to_numpy().astype(np.int64, copy=False)
-    return found
-
 
 def pieces(run: Run, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """A table in pieces, the next one read while one is looked at; none where the run does not have it."""
-    if not run.has(table):
-        return
-    reading = tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
-    with ThreadPoolExecutor(1) as reader:
-        coming = reader.submit(next, reading, None)
-        while (piece := coming.result()) is not None:
-            coming = reader.submit(next, reading, None)
-            yield piece
+    """A table in pieces; none where the run does not have it."""
+    if run.has(table):
+        yield from tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -99,9 +82,9 @@ class Calls:
         def codes(piece: pa.Table) -> Ints:
             import numpy as np
 
-            name = piece["name"].combine_chunks()
-            known = [texts.setdefault(text or "", len(texts)) for text in name.dictionary.to_pylist()]
-            return np.array([*known, texts.setdefault("", len(texts))])[numbers(name.indices)]
+            names, of = coded(piece["name"])
+            known: Ints = np.array([texts.setdefault(text or "", len(texts)) for text in names])
+            return known[of]
 
         return texts, self._coded(("name",), codes)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.host import NOTHING, phases
 from fiprof.analysis.idle import Activity, Idle, activities, idle
-from fiprof.analysis.launched import calls, kernel_calls, numbers, pieces, rows_of, sums
+from fiprof.analysis.launched import calls, kernel_calls, pieces, rows_of, sums
 from fiprof.analysis.program import CaseShape, shape
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
+from fiprof.model.arrays import coded, numbers
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding
 from fiprof.model.ranks import NOBODY, ranks_of
@@ -245,13 +246,12 @@ class _Groups:
         """Remember the durations of a piece's kernels, those that are wanted."""
         import numpy as np
 
-        name = piece["kernel_full"].combine_chunks()
-        texts = [*(text or "" for text in name.dictionary.to_pylist()), ""]
-        at, wanted = numbers(name.indices), self._inside[ranges]
+        texts, at = coded(piece["kernel_full"])
+        texts, wanted = [text or "" for text in texts], self._inside[ranges]
         wanted &= np.array([self._kernel in text.lower() for text in texts])[at]
         durations, at, ranges = numbers(piece["duration_ns"])[wanted], at[wanted], ranges[wanted]
         if self._by_range:
-            distinct, which = np.unique(at % len(texts) * (len(self.paths) + 1) + ranges + 1, return_inverse=True)
+            distinct, which = np.unique(at * (len(self.paths) + 1) + ranges + 1, return_inverse=True)
             pairs = [divmod(each, len(self.paths) + 1) for each in distinct.tolist()]
         else:
             which, pairs = at, [(number, 0) for number in range(len(texts))]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
+from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
@@ -264,7 +265,9 @@ class Run:
         if not self.has("kernels"):
             return TraceTimes({}, {})
         ranks = ranks_of(self)
-        return trace_times(self.table("kernels", TIMED), ranks.of("kernels") if ranks.several else None)
+        reader, who = self._reader("kernels"), ("pid", "device") if ranks.several else ()
+        told = (lambda piece: ranks.of_rows(piece.select(who))) if who else None
+        return trace_times(reader.pieces((*TIMED, *who), PIECE_ROWS), reader.rows, told)
 
     # Under ncu
 

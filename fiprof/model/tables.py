@@ -153,7 +153,18 @@ class Reader:
         return int(self._file.metadata.num_rows)
 
     def pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory."""
+        """The same in pieces of so many rows at most, of which none is kept: for tables that are larger than memory.
+
+        The next one is read while one is looked at.
+        """
+        reading = self._pieces(columns, rows)
+        with ThreadPoolExecutor(1) as reader:
+            coming = reader.submit(next, reading, None)
+            while (piece := coming.result()) is not None:
+                coming = reader.submit(next, reading, None)
+                yield piece
+
+    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
         import pyarrow as pa
 
         with self._errors():

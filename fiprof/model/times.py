@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+from fiprof.model.arrays import coded, numbers
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
     from fiprof.model.unions import Ints
+
+    Floats = npt.NDArray[np.float64]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 COLUMNS = ("phase", "case", "iteration", "kernel", "duration_ns")
 """Of the table ``kernels``, that :func:`trace_times` needs."""
+DURATION_BITS, ITERATION_BITS = 42, 32
+"""Of a kernel's duration in ns, 73 minutes, and of an iteration, beside what they are of in one integer."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class TraceTimes:
     over ranks is a time that none of them took."""
 
 
-def summarize(durations_us: Sequence[float]) -> Times | None:
+def summarize(durations_us: Sequence[float] | Floats) -> Times | None:
     """None for no durations. Percentiles are interpolated between neighbours."""
     if not len(durations_us):
         return None
@@ -67,41 +76,87 @@ def summarize(durations_us: Sequence[float]) -> Times | None:
     return Times(len(durations_us), median, p10, p90)
 
 
-def trace_times(kernels: pa.Table, ranks: Ints | None = None) -> TraceTimes:
+def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table], Ints] | None = None) -> TraceTimes:
     """The kernels' times by kernel and by iteration.
 
-    kernels: the table's COLUMNS. ranks: of each row, where there are several; one that is negative is of none.
+    pieces: of the table ``kernels``, with COLUMNS and those that ``ranks`` needs. rows: of all pieces. ranks: the rank
+    of each row of a piece, where there are several; one that is negative is of none.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    found = _Measured(rows)
+    for piece in pieces:
+        found.add(piece, ranks(piece) if ranks else None)
+    by_rank = found.times()
+    if ranks is None:
+        return by_rank.get(0, TraceTimes({}, {}))
+    return TraceTimes(
+        _slowest([each.kernels for each in by_rank.values()], lambda times: times.median_us),
+        _slowest([each.cases for each in by_rank.values()], lambda times: times.iteration.median_us),
+        by_rank,
+    )
 
-    if ranks is not None:
-        there = sorted(rank for rank in set(ranks.tolist()) if rank >= 0)
-        by_rank = {rank: trace_times(kernels.filter(pa.array(ranks == rank))) for rank in there}
-        every = list(by_rank.values())
-        return TraceTimes(
-            _slowest([each.kernels for each in every], lambda times: times.median_us),
-            _slowest([each.cases for each in every], lambda times: times.iteration.median_us),
-            by_rank,
-        )
 
-    inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
-    measured = kernels.filter(inside).unify_dictionaries()
-    executions = {
-        (case, kernel): times
-        for case, kernel, durations_ns in _grouped(measured, ["case", "kernel"], "list")
-        if (times := summarize([ns / 1e3 for ns in durations_ns]))
-    }
-    cases = {
-        case: CaseTimes(
-            times,
-            executions=sum(e.count for (c, _), e in executions.items() if c == case) / times.count,
-            iterations_us=tuple(totals_us),
-        )
-        for case, totals_us in _iterations(measured).items()
-        if (times := summarize(totals_us))
-    }
-    return TraceTimes(executions, cases)
+class _Measured:
+    """The kernels of the phase ``measure`` as they come: tens of millions, in 8 bytes each."""
+
+    def __init__(self, rows: int) -> None:
+        import numpy as np
+
+        self._keys = np.empty(rows, np.int64)
+        """Of each its group, and its duration in ns in the low bits."""
+        self._count = 0
+        self._groups: dict[tuple[int, str, str], int] = {}
+        """(Rank, case, kernel), numbered as they are first met."""
+        self._totals: dict[tuple[int, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+        """(Rank, case) -> iteration -> ns."""
+
+    def add(self, piece: pa.Table, ranks: Ints | None) -> None:
+        import numpy as np
+        import pyarrow as pa
+
+        (phases, phase), (cases, case), (kernels, kernel) = (coded(piece[name]) for name in ("phase", "case", "kernel"))
+        measured = np.array([text == "measure" for text in phases])[phase]
+        measured &= np.array([text is not None for text in cases])[case]
+        if ranks is not None:
+            measured &= ranks >= 0
+        rows = np.flatnonzero(measured)
+        owners = case[rows].astype(np.int64) + (0 if ranks is None else ranks[rows] * len(cases))
+        durations, iterations = numbers(piece["duration_ns"])[rows], numbers(piece["iteration"])[rows]
+
+        met = pa.array(owners * len(kernels) + kernel[rows]).dictionary_encode()
+        groups = []
+        for each in met.dictionary.to_pylist():
+            owner, of_kernel = divmod(each, len(kernels))
+            rank, of_case = divmod(owner, len(cases))
+            groups.append(self._groups.setdefault((rank, cases[of_case], kernels[of_kernel]), len(self._groups)))
+        keys = np.array(groups, np.int64)[met.indices.to_numpy()] << DURATION_BITS | durations
+        self._keys[self._count : self._count + len(keys)] = keys
+        self._count += len(keys)
+
+        inside = iterations >= 0
+        met = pa.array(owners[inside] << ITERATION_BITS | iterations[inside]).dictionary_encode()
+        totals = np.bincount(met.indices.to_numpy(), durations[inside])  # exact below 2^53 ns
+        for each, total_ns in zip(met.dictionary.to_pylist(), totals.tolist(), strict=True):
+            rank, of_case = divmod(each >> ITERATION_BITS, len(cases))
+            self._totals[rank, cases[of_case]][each & (1 << ITERATION_BITS) - 1] += int(total_ns)
+
+    def times(self) -> dict[int, TraceTimes]:
+        """Of each rank."""
+        import numpy as np
+
+        keys = self._keys[: self._count]
+        keys.sort()
+        bounds = np.searchsorted(keys, np.arange(len(self._groups) + 1) << DURATION_BITS)
+        found: dict[int, TraceTimes] = defaultdict(lambda: TraceTimes({}, {}))
+        for (rank, case, kernel), group in self._groups.items():
+            durations_ns = keys[bounds[group] : bounds[group + 1]] & (1 << DURATION_BITS) - 1
+            if times := summarize(durations_ns / 1e3):
+                found[rank].kernels[case, kernel] = times
+        for (rank, case), totals in self._totals.items():
+            totals_us = [total_ns / 1e3 for _, total_ns in sorted(totals.items())]
+            if times := summarize(totals_us):
+                count = sum(each.count for (of_case, _), each in found[rank].kernels.items() if of_case == case)
+                found[rank].cases[case] = CaseTimes(times, count / times.count, tuple(totals_us))
+        return dict(sorted(found.items()))
 
 
 def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:
@@ -112,20 +167,3 @@ def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) ->
             if key not in found or median_us(value) > median_us(found[key]):
                 found[key] = value
     return found
-
-
-def _iterations(measured: pa.Table) -> dict[str, list[float]]:
-    """Case id -> kernel time of each iteration in µs, in their order; kernels outside of iterations are of none."""
-    totals: dict[str, list[tuple[int, float]]] = {}
-    for case, iteration, total_ns in _grouped(measured, ["case", "iteration"], "sum"):
-        if iteration is not None:
-            totals.setdefault(case, []).append((iteration, total_ns / 1e3))
-    return {case: [total_us for _, total_us in sorted(pairs)] for case, pairs in totals.items()}
-
-
-def _grouped(measured: pa.Table, keys: list[str], function: str) -> list[tuple[Any, ...]]:
-    """The keys' values and an aggregate of ``duration_ns``, by group; millions of rows stay in Arrow."""
-    if not measured.num_rows:
-        return []
-    grouped = measured.group_by(keys, use_threads=False).aggregate([("duration_ns", function)])
-    return list(zip(*(grouped.column(name).to_pylist() for name in [*keys, f"duration_ns_{function}"]), strict=True))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from fiprof import confined
 from fiprof.files import write_whole
-from fiprof.model import versioned
+from fiprof.model import tables, versioned
+from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.case_quantities import (
     MODEL_GB_PER_S,
     MODEL_TFLOPS,
@@ -121,8 +122,14 @@ def _program(run: Run) -> dict[str, tuple[float, int]]:
     """Kernel of a traced program without cases -> its time in all, µs, and its executions."""
     if run.trace.kernels or not run.has("kernels"):
         return {}
-    kernels = run.table("kernels", ["kernel", "duration_ns"]).unify_dictionaries()
-    grouped = kernels.group_by("kernel").aggregate([("duration_ns", "sum"), ("duration_ns", "count")])
-    columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
-    longest = sorted(zip(*columns, strict=True), key=lambda row: -row[1])[:MOST_KERNELS]
-    return {kernel: (total_ns / 1e3, count) for kernel, total_ns, count in longest}
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for piece in tables.Reader(run.tables_path, "kernels").pieces(["kernel", "duration_ns"], PIECE_ROWS):
+        grouped = piece.group_by("kernel", use_threads=False).aggregate(
+            [("duration_ns", "sum"), ("duration_ns", "count")]
+        )
+        columns = (grouped[name].to_pylist() for name in ("kernel", "duration_ns_sum", "duration_ns_count"))
+        for kernel, total_ns, count in zip(*columns, strict=True):
+            found[kernel][0] += total_ns
+            found[kernel][1] += count
+    longest = sorted(found.items(), key=lambda item: -item[1][0])[:MOST_KERNELS]
+    return {kernel: (total_ns / 1e3, count) for kernel, (total_ns, count) in longest}
