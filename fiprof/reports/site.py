@@ -19,6 +19,7 @@ from fiprof.analysis.trend import Trend
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import versioned
+from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
 from fiprof.reports import measured, trend
 from fiprof.reports.pages import html
@@ -134,27 +135,28 @@ def publish_trend(folder: Path, name: str, found: Trend, command: str) -> None:
             confined.remove(folder, f"{name}{html.SUFFIX}")
 
 
-def finish(folder: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
+def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
     """Write what holds the pages together, and remove reports of runs that are gone. Returns the index's path.
 
-    runs: in the order of the index. before: what the site had.
+    archive: has the runs' tags. runs: in the order of the index. before: what the site had.
     """
     for name in before.keys() - {run.name for run in runs}:
         with contextlib.suppress(FileNotFoundError):
             confined.remove(folder, f"{REPORTS}/{name}{html.SUFFIX}")
     with contextlib.suppress(ImportError):
         _write(folder, LIBRARY, html.vega_js())
-    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(folder, runs), library=LIBRARY))
+    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(folder, archive, runs), library=LIBRARY))
     _write(folder, FILE_NAME, versioned.encode(Site(list(runs))).decode())
     return folder / f"{INDEX}{html.SUFFIX}"
 
 
-def _index(folder: Path, runs: Sequence[Published]) -> Page:
+def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> Page:
     columns = (
         Column("run", phrase("site.run")),
         Column("what", phrase("site.what"), wrap=True),
         Column("gpu", "GPU"),
         Column("commit", phrase("site.commit")),
+        Column("tags", phrase("site.tags")),
         Column("status", phrase("site.status")),
         Column("took", phrase("site.took"), "s", ",.1f"),
     )
@@ -164,6 +166,7 @@ def _index(folder: Path, runs: Sequence[Published]) -> Page:
             run.title,
             run.gpu,
             run.commit and run.commit[:SHORT_COMMIT],
+            _tags(archive / run.name),
             run.status,
             run.duration_s,
         )
@@ -174,6 +177,12 @@ def _index(folder: Path, runs: Sequence[Published]) -> Page:
     there = [name for name in TRENDS if (folder / f"{name}{html.SUFFIX}").exists()]
     links = tuple(PageLink(phrase(f"site.{name.replace('-', '_')}"), name) for name in there)
     return Page(title, (Section("runs", phrase("site.runs"), blocks),), links=links)
+
+
+def _tags(run: Path) -> tuple[str, ...]:
+    with contextlib.suppress(FiprofError):
+        return tuple(read_annotations(run).tags)
+    return ()
 
 
 def _write(folder: Path, name: str, text: str) -> None:

@@ -60,7 +60,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
         finally:
             # What is made counts, also where this is interrupted: the next --only-new goes on from there.
             kept = {**before, **now} if len(now) + len(failed) < len(names) else now
-            index = site.finish(folder, [kept[name] for name in names if name in kept], before)
+            index = site.finish(folder, archive.root, [kept[name] for name in names if name in kept], before)
     output.message(f"{made} of {len(names)} reports made")
     output.data(str(index))
     if failed:
