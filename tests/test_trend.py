@@ -82,15 +82,15 @@ def found(values: Iterable[float]) -> list[int]:
     return [place for place, *_ in levels(list(values))]
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from((6, 12, 40)))
 def test_noise_is_seldom_a_change(seed: int, count: int) -> None:
-    """Of four lines at most one, which by chance happens to one of 10^5 of these."""
+    """Of four lines at most one."""
     chance = np.random.default_rng(seed)
     assert sum(bool(found(np.exp(chance.normal(0, 0.02, count)))) for _ in range(4)) <= 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from(((12, 6), (20, 16), (60, 57))), st.sampled_from((0.9, 1.1)))
 def test_a_tenth_is_found_where_it_is(seed: int, place: tuple[int, int], factor: float) -> None:
     count, change = place

@@ -147,7 +147,10 @@ def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
     import numpy as np
 
     logs = np.log(values)
-    places = _proposed(logs)
+    padded = np.pad(logs, 1, mode="reflect")
+    # Without single runs off the line.
+    calm = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+    places = _proposed(logs, calm)
     while places:
         edges = [0, *places, len(values)]
         tested = []
@@ -160,22 +163,34 @@ def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:
         if worst[3] <= ALPHA and abs(small[2] / small[1] - 1) >= SMALLEST:
             return tested
         places.remove(worst[0] if worst[3] > ALPHA else small[0])
+        for number in range(len(places)):
+            start, _, end = [0, *places, len(values)][number : number + 3]
+            places[number] = start + 1 + int(_steps(calm[start:end] - calm[start:end].mean()).argmax())
     return []
 
 
-def _proposed(logs: np.ndarray) -> list[int]:
-    """By PELT, on the logarithms without single outliers, in units of their noise."""
+def _proposed(logs: np.ndarray, calm: np.ndarray) -> list[int]:
+    """By PELT, in units of the runs' noise."""
     import numpy as np
     import ruptures
 
-    padded = np.pad(logs, 1, mode="edge")
-    calm = np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
     # From neighbours, so that a change of level is no noise; 1.4826 of a median deviation is a standard deviation.
     noise = 1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2)
     signal = calm / max(noise, SMALLEST_NOISE)
     search = ruptures.KernelCPD(kernel="linear", min_size=SHORTEST).fit(signal.reshape(-1, 1))
-    found: list[int] = search.predict(pen=PENALTY * math.log(len(logs)))
-    return found[:-1]
+    return [int(place) for place in search.predict(pen=PENALTY * math.log(len(logs)))[:-1]]
+
+
+def _steps(values: np.ndarray) -> np.ndarray:
+    """The step of the mean at each place between values around 0, in units of its noise where there is none.
+
+    values: the last axis is over the runs.
+    """
+    import numpy as np
+
+    count = values.shape[-1]
+    before = np.arange(1, count)
+    return np.abs(values.cumsum(axis=-1)[..., :-1]) / np.sqrt(before * (count - before))  # type: ignore[no-any-return]
 
 
 def _p_value(logs: np.ndarray) -> float:
@@ -188,10 +203,8 @@ def _p_value(logs: np.ndarray) -> float:
 
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(len(logs)), (ORDERS, 1)), axis=1)
     orders = np.vstack([np.arange(len(logs)), orders])
-    counts = np.arange(1, len(logs))
     found = []
     for values in (logs - logs.mean(), logs.argsort().argsort() - (len(logs) - 1) / 2):
-        sums = values[orders].cumsum(axis=1)[:, :-1]
-        largest = (np.abs(sums) / np.sqrt(counts * (len(logs) - counts))).max(axis=1)
+        largest = _steps(values[orders]).max(axis=1)
         found.append(float((largest >= largest[0] * (1 - 1e-9)).mean()))
     return min(1.0, 2 * min(found))

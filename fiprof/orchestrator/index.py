@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "FIPROF_CATALOG"
 FILE_NAME = "catalogue.sqlite"
+MANY = 1000
+"""New runs after which a database should look at its tables anew."""
 SUFFIXES = ("", "-wal", "-shm", "-journal")
 """Of the files that SQLite keeps."""
 IDENTITY = "archive.id"
@@ -72,6 +74,8 @@ class Index:
         new = [(name, stamp) for name, (_, stamp) in there.items() if known.get(name) != stamp]
         for start in range(0, len(new), BATCH):
             self._add({there[name][0]: stamp for name, stamp in new[start : start + BATCH]})
+        if len(new) >= MANY:
+            self.catalogue.analyze()
         return Changes(len(new), len(gone), len(there))
 
     def add(self, folder: Path) -> None:

@@ -180,6 +180,12 @@ class Catalogue:
                 self._insert(connection, archive, new)
         return len(new)
 
+    def analyze(self) -> None:
+        """Have PostgreSQL look at the tables now, after many new runs: it plans by what it saw last."""
+        if self.engine.dialect.name == "postgresql":
+            with self.writing() as connection:
+                connection.exec_driver_sql("ANALYZE")
+
     def _insert(self, connection: sa.Connection, archive: int, entries: Sequence[Entry]) -> None:
         environment = self._environments(connection, entries)
         case = self._cases(connection, entries)
