@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fiprof import interrupts
 from fiprof.cli import options, output
 from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, print_commands
 
@@ -91,6 +92,7 @@ def explain(request: CompareRequest, result: Result, archive: Archive, *, wait: 
 
 def show(result: Result, format_: Format, out: Path | None) -> None:
     """Print what was measured, and where it lies. Raises FiprofError where it is not complete."""
+    interrupts.settle()
     if result.problem is None:
         show_run(result.path, format_, out)
     conclude(result, ("fiprof compare",), to_stderr=True)
