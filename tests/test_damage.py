@@ -27,7 +27,7 @@ from fiprof.model.manifest import read_manifest
 from fiprof.model.run import Run
 from fiprof.orchestrator.study.folder import read_study
 from tests.fakes import jit as fake_jit
-from tests.recorded_runs import RUNS, STUDY, copied
+from tests.recorded_runs import RUNS, STUDY, copied, parsed
 
 OTHER: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "", "\x1b[31m", [], [1], {}, {"a": 1})
 """Values of other types."""
@@ -225,8 +225,8 @@ def test_parse_names_a_raw_file_that_its_run_did_not_make(tmp_path: Path) -> Non
 # Tables
 
 COMMANDS = {
-    "launches": ("show", "roofline"), "metrics": ("show",), "stalls": ("stalls",), "rules": ("verdict",),
-    "hotspots": ("hotspots",), "kernels": ("timeline",), "ranges": ("timeline",), "api": ("timeline",),
+    "launches": ("show", "roofline", "compare"), "metrics": ("show",), "stalls": ("stalls",), "rules": ("verdict",),
+    "hotspots": ("hotspots", "compare"), "kernels": ("timeline", "top"), "ranges": ("timeline",), "api": ("timeline",),
     "copies": ("timeline",), "memory": ("timeline",), "gpu_metrics": ("timeline",), "checks": ("show",),
 }  # fmt: skip
 """Table -> commands that read it."""
@@ -266,4 +266,4 @@ def test_tables_are_read_or_refused(table: str, tmp_path: Path) -> None:
         else:
             path.write_bytes(flipped(whole, seed))
         for command in COMMANDS[table]:
-            ends_well(command, str(folder))
+            ends_well(command, str(folder), *([str(parsed("all").path)] if command == "compare" else []))

@@ -153,7 +153,7 @@ class Listing:
 
     code: Code
     rows: pa.Table
-    """Of the table ``hotspots``, as many of COLUMNS as it has."""
+    """Of the table ``hotspots``."""
 
     @functools.cached_property
     def samples(self) -> list[int]:
@@ -267,8 +267,7 @@ def by_launch(run: Run) -> Mapping[int, Listing]:
 
 
 def _by_launch(run: Run) -> dict[int, Listing]:
-    there = [column for column in COLUMNS if column in run.columns("hotspots")]
-    return dict(listings(run.table("hotspots", there))) if there else {}
+    return dict(listings(run.table("hotspots", COLUMNS))) if run.has("hotspots") else {}
 
 
 def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator[tuple[int, Listing]]:

@@ -257,7 +257,7 @@ class _Groups:
             which, pairs = at, [(number, 0) for number in range(len(texts))]
         known = [self._full.setdefault((texts[text], range_ - 1), len(self._full)) for text, range_ in pairs]
         keys = places[wanted] << NAME_BITS | np.array(known, np.int64)[which]
-        keys = keys << DURATION_BITS | np.minimum(durations, MASK)
+        keys = keys << DURATION_BITS | np.clip(durations, 0, MASK)
         self._keys[self._noted : self._noted + len(keys)] = keys
         self._noted += len(keys)
 
@@ -269,7 +269,8 @@ class _Groups:
             by_kernel[row["place"], row["kernel_full"] or row["kernel"] or "", range_].append(row)
         quantiles = self._quantiles()
         for (place, full, range_), rows in sorted(by_kernel.items(), key=lambda item: -_total(item[1])):
-            p10, median, p90 = quantiles[place, full, range_]
+            # Kernels without a full name share theirs.
+            p10, median, p90 = quantiles.get((place, full, range_)) or quantiles[place, "", range_]
             time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
             for row in rows:
                 time[bound.get(_case_shape(row))] += row["ns"]

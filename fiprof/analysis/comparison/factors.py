@@ -88,8 +88,12 @@ def _parts(launch: Launch, reasons: Sequence[StallReason]) -> _Parts | None:
     warps = Metric("active_warps_per_scheduler").value(launch)
     cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
     # Without the count: those that were issued, which replays of an instruction may make a few more.
-    found = us, instructions or _ISSUED.value(launch), cycles, warps, active, ghz
-    return _Parts(*found) if all(found) else None  # type: ignore[arg-type]
+    instructions = instructions or _ISSUED.value(launch)
+    numbers = [each for each in (us, instructions, warps, active, ghz, *cycles.values()) if each is not None]
+    if len(numbers) < 5 + max(len(cycles), 1) or not all(0 < each < math.inf for each in numbers):
+        return None
+    assert us and instructions and warps and active and ghz
+    return _Parts(us, instructions, cycles, warps, active, ghz)
 
 
 def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> tuple[Factor, ...]:

@@ -180,7 +180,7 @@ def _work(kernels: Sequence[KernelChange]) -> float:
     found = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
-        if each.a and each.b and each.a.count and each.b.count
+        if each.a and each.b and min(each.a.count, each.b.count, each.a.total_us, each.b.total_us) > 0
     )
     total, below = sum(weight for _, weight in found), 0.0
     for ratio, weight in found:
