@@ -117,3 +117,12 @@ def test_the_variants_compute_what_they_should(options: tuple[str, ...], fiprof:
         json.loads(line) for line in (tmp_path / done.stdout.strip() / "baseline.jsonl").read_text().splitlines()
     ]
     assert all(record["reference"]["relative_error"] > 0 for record in records if record["kind"] == "case")
+
+
+def test_two_sides_measured_beside_each_other(fiprof: Fiprof) -> None:
+    """Decode is 23% faster on tensor cores, and the same twice (H200)."""
+    words = ("--kernel", "decode", "--batch", "32", "--format", "json")
+    for side, expected in (("params:tensor_cores=true", "faster"), ("here", "same")):
+        done = fiprof("compare", "--measure", "here", side, *words)
+        assert done.returncode == 0, done.stderr
+        assert [row["outcome"] for row in json.loads(done.stdout)["rows"]] == [expected], done.stdout
