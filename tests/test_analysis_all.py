@@ -18,7 +18,8 @@ from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.run import Missing, Run
+from fiprof.model.lacking import Missing
+from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.reports import hotspots as hotspots_report
 from fiprof.reports import roofline_tables, show_document, timeline_text, verdict_tables

@@ -14,7 +14,8 @@ from fiprof.analysis import checks
 from fiprof.analysis.roofline import Level, roofline
 from fiprof.analysis.show import Figures, ShowWarning, show
 from fiprof.model.finding import Finding
-from fiprof.model.run import Run, RunWarning
+from fiprof.model.lacking import RunWarning
+from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.reports.roofline_tables import document as roofline_document
 from fiprof.reports.show_document import document

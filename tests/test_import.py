@@ -22,11 +22,14 @@ from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.host import phases
 from fiprof.analysis.idle import idle
 from fiprof.analysis.launched import kernel_phases
+from fiprof.analysis.program import StandIns
 from fiprof.analysis.timeline import timeline
+from fiprof.analysis.top import top
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.settings import Settings
@@ -40,7 +43,7 @@ from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment
 from tests.nsys_exports import FIVE_KERNELS, RUNTIME, SCHEMA_3_0, TWO_RANKS, altered, parsed
-from tests.recorded_runs import invoke
+from tests.recorded_runs import PROGRAMS, invoke
 from tests.test_cli import epilog
 
 NCU = Path(__file__).parent / "data/ncu"
@@ -340,6 +343,22 @@ def test_the_range_of_a_profile_is_no_iteration(tmp_path: Path) -> None:
     result, manifest = importing(tmp_path, NCU / "full.raw.csv", ranges=("measure",))
     assert [case.id for case in manifest.cases] == ["measure"]
     assert {(row["case"], row["iteration"]) for row in rows(result.path, "launches")} == {("measure", None)}
+
+
+def test_launches_stand_for_the_executions_in_their_range(tmp_path: Path) -> None:
+    """A kernel that runs in two ranges and was profiled in one; and two of the 24 launches of a decode are no iteration."""
+    recorded = PROGRAMS["window"]
+    with contextlib.ExitStack() as held:
+        names = ("nsys/trace.sqlite", "ncu/raw.csv", "ncu/raw-1.csv")
+        files = [held.enter_context(packing.unpacked(recorded, name)) for name in names]
+        result, _ = importing(tmp_path, *files, ranges=("prefill", "decode"))
+    run = Run(result.path)
+    assert {launch.launch: (launch.case, StandIns(run)[launch.launch].count) for launch in run.launches} == {
+        0: ("prefill", 31), 1: ("decode", 248), 2: ("decode", 248),
+    }  # fmt: skip
+    shares = {each.range: each.profiled for each in top(run, kernel="splitK_NNT", by_range=True).kernels}
+    assert shares == {"decode": 1.0, "prefill": 0.0}
+    assert run.per_iteration("decode", DURATION.of) is None
 
 
 COMMANDS = ("verdict", "show", "stalls", "hotspots", "roofline", "timeline", "expected", "report")

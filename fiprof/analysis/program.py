@@ -41,7 +41,7 @@ class StandIns(dict[int, StandsFor]):
 
     def __init__(self, run: Run) -> None:
         super().__init__()
-        if (run.cases and not run.of_program) or not run.launches:
+        if (run.cases and not (run.of_program or run.imported)) or not run.launches:
             return
         keys = ["case", "kernel", "kernel_full", "grid", "block"]
         traced: dict[CaseShape, list[int]] = defaultdict(lambda: [0, 0])

@@ -155,7 +155,7 @@ Bound = dict[CaseShape, tuple[Kind, Part | None]]
 
 
 def _bound(run: Run) -> Bound:
-    """What binds the kernels that ncu profiled; of launches of one shape (and case, where chosen so) the longest."""
+    """What binds the kernels that ncu profiled; of launches of one shape, and range where that matters, the longest."""
     if not run.has("launches") or not run.launches:
         return {}
     found = sorted(verdicts(run).launches, key=lambda each: each.duration_us or 0.0)
@@ -163,8 +163,8 @@ def _bound(run: Run) -> Bound:
 
 
 def _of_ranges(run: Run) -> bool:
-    """Whether a program's launches were chosen by NVTX range."""
-    return run.of_program and bool(run.cases)
+    """Whether launches belong to the NVTX range that they were profiled in."""
+    return (run.of_program or run.imported) and bool(run.cases)
 
 
 def _case_shape(row: dict[str, Any]) -> CaseShape:

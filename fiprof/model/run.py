@@ -6,17 +6,17 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.model import tables
+from fiprof.model import lacking, tables
 from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
 from fiprof.model.labels import Labels
+from fiprof.model.lacking import RunWarning
 from fiprof.model.layout import BASELINE, TABLES
 from fiprof.model.lazy import ByLaunch, Columns, finite_rows
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
@@ -36,36 +36,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-
-class Missing(StrEnum):
-    """Why a run has nothing of a tool."""
-
-    NOT_ASKED = "not_asked"
-    NOT_IMPORTED = "not_imported"
-    STEP_ENDED = "step_ended"
-    STEP_SAID = "step_said"
-    NOT_ENDED = "not_ended"
-    NOT_STARTED = "not_started"
-    NOT_STARTED_BECAUSE = "not_started_because"
-    NO_TABLES = "no_tables"
-    NO_KERNELS = "no_kernels"
-    NO_CASES = "no_cases"
-    """There are kernels, and nobody said which belong to which case."""
-
-
-class RunWarning(StrEnum):
-    """What makes a whole run doubtful; with run, the run's name, and reason, the manifest's."""
-
-    FAILED = "failed"
-    INTERRUPTED = "interrupted"
-    DAMAGED = "damaged"
-
-
-EXPORTS = {"nsys": "nsys-export", "ncu": "ncu-raw"}
-"""Tool -> the step that tables need."""
-
-FIRST_TABLES = {"nsys": "kernels", "ncu": "launches"}
-"""Tool -> its table that is empty where it saw no kernel."""
 
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
@@ -329,13 +299,16 @@ class Run:
     def per_iteration(self, case: str, quantity: Callable[[Row], float | None]) -> float | None:
         """A quantity of ncu's launches summed over the kernels of an iteration, the median of the iterations.
 
-        None where ncu did not see the case or not all of its kernels, as in a program, or one of its launches lacks
-        the quantity or belongs to no iteration.
+        None where ncu did not see the case, or not all kernels of an iteration, as in a program; and where one of its
+        launches lacks the quantity or belongs to no iteration.
         """
+        traced = self.trace.cases.get(case) if self.imported else None
         totals: dict[int | None, list[float | None]] = defaultdict(list)
         for launch in () if self.of_program else self.launches_of(case):
             totals[launch.iteration].append(quantity(launch))
         if not totals or None in totals or any(value is None for values in totals.values() for value in values):
+            return None
+        if traced and any(len(values) < traced.executions for values in totals.values()):
             return None
         return median(sum(value for value in values if value is not None) for values in totals.values())
 
@@ -389,35 +362,8 @@ class Run:
 
     def remedy(self, options: str) -> str:
         """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
-        if self.imported:
-            again = "import a report of ncu of the same program beside this file: ncu --set full -o REPORT COMMAND"
-            if not self.has("kernels"):
-                again = "import a report of nsys of the same program beside this file: nsys profile -o REPORT COMMAND"
-        else:
-            command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
-            again = f"{command.format(options)} collects that"
-        traced = self.has("kernels") and not self.launches
-        return f"{again}; fiprof {'top' if traced else 'show'} shows what this run has"
+        return lacking.remedy(self, options)
 
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""
-        manifest = self.manifest
-        if self.imported and tool not in {file.tool_name for file in manifest.imported}:
-            return Finding(Missing.NOT_IMPORTED, {"tool": tool})
-        if tool not in manifest.settings.get("tools", (tool,)):
-            return Finding(Missing.NOT_ASKED, {"tool": tool})
-        for action in manifest.actions:
-            if action.step.startswith(tool) and action.outcome != "ok":
-                ended = {"step": action.step, "outcome": action.outcome, "message": action.message}
-                return Finding(Missing.STEP_SAID if action.message else Missing.STEP_ENDED, ended)
-        if manifest.status == "interrupted" and not any(
-            action.step == EXPORTS.get(tool) for action in manifest.actions
-        ):
-            return Finding(Missing.NOT_ENDED, {"tool": tool, "reason": manifest.reason})
-        if not self.imported and not any(action.step.startswith(tool) for action in manifest.actions):
-            kind = Missing.NOT_STARTED_BECAUSE if manifest.reason else Missing.NOT_STARTED
-            return Finding(kind, {"tool": tool, "reason": manifest.reason})
-        if self.has(FIRST_TABLES.get(tool, "")):
-            there = self.imported and self.table(FIRST_TABLES[tool], ["device"]).num_rows
-            return Finding(Missing.NO_CASES if there else Missing.NO_KERNELS, {"tool": tool})
-        return Finding(Missing.NO_TABLES, {"tool": tool, "run": str(self.path)})
+        return lacking.missing(self, tool)

@@ -84,7 +84,10 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
             shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title=phrase("verdict_table.cases")))
     elif steps := [said for group in kept[:MOST_STEPS] if (said := _first_step(group.shown))]:
         shown.append(View((), (), title=phrase("verdict_table.first_steps"), summary=tuple(steps)))
-    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS]:
+    bounds = {case.bound for case in found.cases}
+    # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
+    untimed = bounds == {CaseBound.NO_PLAIN_TIME}
+    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
         more = [phrase("verdict_table.more_cases", count=rest)] if (rest := len(waiting[MOST_ROWS:])) else []
         told = (*map(words.case, waiting[:MOST_ROWS]), *more)
         shown.append(View((), (), title=phrase("verdict_table.waiting"), summary=told))

@@ -10,8 +10,9 @@ from fiprof.analysis.timeline import TimelineWarning
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, NSYS_SPREAD, PLAIN, WAITING, WALL, CaseQuantity
 from fiprof.model.labels import Labels
+from fiprof.model.lacking import RunWarning
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.run import Run, RunWarning
+from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, TracedColumns, listed
 from fiprof.reports.run_report import sides
