@@ -9,7 +9,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -163,11 +163,11 @@ class _Importing(UnderWay):
 
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
         session, out = self.session, self.session.path / TABLES
-        self._pool.submit(parse.load_libraries)
+        loading = self._pool.submit(parse.load_libraries)
         with self.collecting():
             for each in incoming:
                 with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
-                    _bring(session, each, link=link)
+                    _bring(session, each, loading, link=link)
             for each in incoming:
                 report = each.source.absolute() if link else session.path / each.path
                 with self.collecting():
@@ -198,8 +198,10 @@ def _check_stop(session: Session) -> None:
         raise Interrupted
 
 
-def _bring(session: Session, each: Incoming, *, link: bool) -> None:
+def _bring(session: Session, each: Incoming, loading: Future[None], *, link: bool) -> None:
     """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
+
+    loading: of the libraries that this needs. Two threads that import one at the same time can fail.
 
     Raises FiprofError where it cannot be read or written, Interrupted.
     """
@@ -216,6 +218,7 @@ def _bring(session: Session, each: Incoming, *, link: bool) -> None:
                 confined.make_folder(session.path, str(Path(each.path).parent))
                 out = held.enter_context(confined.replacing(session.path, each.path))
             size, digest = _read(session, source, out)
+    loading.result()
     if not link and each.kind == "nsys-sqlite":
         nsys_scrub.scrub(copy, secrets(os.environ))
     journal = session.journal
