@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from fiprof.model.layout import NCU_REPORT
+from fiprof.model.packing import copy_out
 from fiprof.model.schemas import TABLES
 from fiprof.orchestrator.gpu import count_gpus
 from fiprof.orchestrator.tools import find_tool
@@ -57,10 +59,12 @@ def test_stall_shares(run: Path) -> None:
         assert sum(row["share"] for row in stalls if row["launch"] == launch) == pytest.approx(1, abs=1e-3)
 
 
-def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof) -> None:
+def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     """To the digits that ncu prints."""
+    report = tmp_path / "profile.ncu-rep"
+    copy_out(run, NCU_REPORT, report)
     text = subprocess.run(
-        [str(find_tool("ncu").path), "--import", str(run / "ncu/profile.ncu-rep"), "--page", "details", "--print-units", "base"],
+        [str(find_tool("ncu").path), "--import", str(report), "--page", "details", "--print-units", "base"],
         capture_output=True,
         text=True,
         check=True,
