@@ -61,10 +61,9 @@ def test_stall_shares(run: Path) -> None:
 
 def test_show_agrees_with_ncus_own_details_page(run: Path, fiprof: Fiprof, tmp_path: Path) -> None:
     """To the digits that ncu prints."""
-    report = tmp_path / "profile.ncu-rep"
-    copy_out(run, NCU_REPORT, report)
+    copy_out(run, NCU_REPORT, tmp_path)
     text = subprocess.run(
-        [str(find_tool("ncu").path), "--import", str(report), "--page", "details", "--print-units", "base"],
+        [str(find_tool("ncu").path), "--import", str(tmp_path / NCU_REPORT), "--page", "details", "--print-units", "base"],
         capture_output=True,
         text=True,
         check=True,
