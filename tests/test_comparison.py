@@ -362,9 +362,10 @@ def test_the_command() -> None:
     status, printed = invoke("compare", *both, "--format", "json")
     (rows, schema) = (json.loads(printed)[key] for key in ("rows", "schema"))
     assert (status, schema) == (0, "compare/1")
-    assert {row["level"] for row in rows} == {
-        "side", "case", "outside_kernels", "kernel", "verdict", "factor", "counter", "stall", "hot_code",
+    assert {row["about"] for row in rows} == {
+        "side", "outcome", "case", "outside_kernels", "kernel", "verdict", "factor", "counter", "stall", "hot_code",
     }  # fmt: skip
+    assert [row["item"] for row in rows if row["about"] == "outcome"] == ["cannot_tell"]
     (time,) = [row for row in rows if row["item"] == "case_plain_us"]
     assert [round(time[key], 2) for key in ("a", "b", "change")] == [92.78, 70.24, -22.54]
     assert invoke("compare", path, f"{path}:batch=7")[0] == 2

@@ -175,9 +175,10 @@ _SPECS: tuple[tuple[str, str, str], ...] = (
     ("source_gpu", "", "The GPU that they are of."),
     # Compare
     (
-        "level",
+        "about",
         "",
-        "What the row is about: side, case, outside_kernels, kernel, verdict, factor, counter, stall or hot_code; of "
+        "What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, factor, "
+        "counter, stall or hot_code; of "
         "programs also work (executions of B over those of A), window, part, idle and range.",
     ),
     (

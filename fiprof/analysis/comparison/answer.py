@@ -13,6 +13,7 @@ from fiprof.analysis.comparison.kernels import KernelChange
 from fiprof.analysis.comparison.pairing import Match
 from fiprof.analysis.comparison.programs import LITTLE_IN_COMMON, PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
+from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT
 from fiprof.analysis.verdict.model import named
@@ -111,20 +112,19 @@ def change_of(case: CaseChange) -> Finding:
 
 
 def reasons(case: CaseChange) -> Iterator[Finding]:
-    """What accounts for most of the change, the most of it first: at most one part of the case."""
+    """What accounts for most of the change: a kernel, with why its launch differs, or the time outside the kernels."""
     time = case.time
     if time is None or not time.change:
         return
     outside = case.outside_us or 0.0
-    for kernel in case.kernels[:1]:
-        if kernel.us * time.change > 0 and abs(kernel.us) >= max(abs(outside), LEADS * abs(time.change)):
-            values: dict[str, Value] = {"kernel": short_kernel(kernel.shown.kernel), "us": kernel.us}
-            if kernel.match is Match.REPLACED and kernel.a:
-                values["before"] = short_kernel(kernel.a.kernel)
-            yield Finding(Why(kernel.match), values)
-            yield from launch_reasons(kernel)
-            return
-    if outside * time.change > 0 and abs(outside) >= LEADS * abs(time.change):
+    kernel = next((each for each in case.kernels if each.us * time.change > 0), None)
+    if kernel and abs(kernel.us) >= max(outside * math.copysign(1.0, time.change), LEADS * abs(time.change)):
+        values: dict[str, Value] = {"kernel": short_kernel(kernel.shown.kernel), "us": kernel.us}
+        if kernel.match is Match.REPLACED and kernel.a:
+            values["before"] = short_kernel(kernel.a.kernel)
+        yield Finding(Why(kernel.match), values)
+        yield from launch_reasons(kernel)
+    elif outside * time.change > 0 and abs(outside) >= LEADS * abs(time.change):
         yield Finding(Why.OUTSIDE, {"us": outside})
 
 
@@ -201,6 +201,11 @@ def _program_kernels(of: ProgramComparison) -> Iterator[Finding]:
         if not (of.waits and COLLECTIVE.search(each.shown.kernel)):
             values: dict[str, Value] = {"kernel": short_kernel(each.shown.kernel), "ms": each.us / 1e3}
             yield Finding(kinds.get(each.match, ProgramWhy.KERNEL), values)
+
+
+def outcome(found: RunComparison) -> Outcome:
+    """What can be said of side B against side A."""
+    return Outcome.SAME if found.same_run else Outcome.CANNOT_TELL
 
 
 def sure(found: RunComparison) -> Finding:

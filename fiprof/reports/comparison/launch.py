@@ -41,12 +41,9 @@ def launch_tables(of: KernelChange) -> Iterator[View]:
     told = [each for each in of.deltas if f"compared.{each.quantity.key}" in order]
     told.sort(key=lambda each: order.index(f"compared.{each.quantity.key}"))
     counters = [row for each in told if (row := counter_row(each))]
-    heads = [
-        Column("", phrase(f"comparison.{key}"), spec=spec)
-        for key, spec in (("counter", ""), ("a", ""), ("b", ""), ("change", ""))
-    ]
+    heads = tuple(Column("", phrase(f"comparison.{key}")) for key in ("counter", "a", "b", "change"))
     if counters:
-        yield View(tuple(heads), tuple(counters))
+        yield View(heads, tuple(counters))
     hot = [
         each for each in of.moved[:MOST_MOVED] if abs(each.us) >= LEAST_SHARE * max(filter(None, times), default=0.0)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fiprof.analysis.comparison.answer import outcome, sure
 from fiprof.analysis.comparison.kernels import Evidence, KernelChange
 from fiprof.analysis.comparison.programs import ProgramComparison, TimeChange
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
@@ -11,7 +12,7 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.reports.view import Column, Value, View
 
 KEYS = (
-    "level", "case", "rank", "device", "range", "call", "kernel", "match", "item", "unit", "a", "b", "change",
+    "about", "case", "rank", "device", "range", "call", "kernel", "match", "item", "unit", "a", "b", "change",
     "accounts_us", "by",
 )  # fmt: skip
 COLUMNS = tuple(map(Column, KEYS))
@@ -19,7 +20,10 @@ COLUMNS = tuple(map(Column, KEYS))
 
 def rows(found: RunComparison) -> View:
     """The rows, case by case, the largest change first."""
-    made = [_row("side", item="run", a=found.a.run.manifest.name, b=found.b.run.manifest.name)]
+    made = [
+        _row("side", item="run", a=found.a.run.manifest.name, b=found.b.run.manifest.name),
+        _row("outcome", item=outcome(found).value, by=sure(found).kind.value),
+    ]
     made += [row for case in found.cases for row in _case(case)]
     if found.program:
         made += _program(found.program)
@@ -28,10 +32,10 @@ def rows(found: RunComparison) -> View:
 
 
 def _row(
-    level: str, case: CaseChange | None = None, kernel: KernelChange | None = None, **cells: Value
+    about: str, case: CaseChange | None = None, kernel: KernelChange | None = None, **cells: Value
 ) -> tuple[Value, ...]:
     a, b = cells.get("a"), cells.get("b")
-    known: dict[str, Value] = {"level": level, "case": case.pair.b.id if case else None, **cells}
+    known: dict[str, Value] = {"about": about, "case": case.pair.b.id if case else None, **cells}
     if isinstance(a, float) and isinstance(b, float):
         known["change"] = b - a
     if kernel is not None:
@@ -77,8 +81,8 @@ def _kernel(case: CaseChange | None, kernel: KernelChange) -> Iterator[tuple[Val
         item = factor.reason or factor.kind.value
         yield _row("factor", case, kernel, item=item, a=factor.a, b=factor.b, accounts_us=factor.us, by="ncu")
     for delta in kernel.deltas:
-        level, item = ("stall", delta.reason) if delta.reason else ("counter", delta.quantity.key)
-        yield _row(level, case, kernel, item=item, unit=delta.quantity.unit, a=_value(delta.a), b=_value(delta.b))
+        about, item = ("stall", delta.reason) if delta.reason else ("counter", delta.quantity.key)
+        yield _row(about, case, kernel, item=item, unit=delta.quantity.unit, a=_value(delta.a), b=_value(delta.b))
     for place in kernel.moved:
         shares = {"a": place.a_share, "b": place.b_share}
         yield _row("hot_code", case, kernel, item=place.where, **shares, accounts_us=place.us, by="ncu")
@@ -110,8 +114,8 @@ def _both(kernel: KernelChange, name: str) -> dict[str, Value]:
     return {key: getattr(side, name) if side else None for key, side in (("a", kernel.a), ("b", kernel.b))}
 
 
-def _time(level: str, of: TimeChange, **cells: Value) -> tuple[Value, ...]:
-    return _row(level, None, None, unit="µs", a=of.a_us, b=of.b_us, accounts_us=of.us, by="nsys", **cells)
+def _time(about: str, of: TimeChange, **cells: Value) -> tuple[Value, ...]:
+    return _row(about, None, None, unit="µs", a=of.a_us, b=of.b_us, accounts_us=of.us, by="nsys", **cells)
 
 
 def _verdict(of: Evidence | None) -> dict[str, Value]:
