@@ -268,6 +268,7 @@ class _Groups:
             range_ = row["range"] if self._by_range else NOTHING
             by_kernel[row["place"], row["kernel_full"] or row["kernel"] or "", range_].append(row)
         quantiles = self._quantiles()
+        self._keys = self._keys[:0].copy()  # 400 MB of 50 million kernels
         for (place, full, range_), rows in sorted(by_kernel.items(), key=lambda item: -_total(item[1])):
             # Kernels without a full name share theirs.
             p10, median, p90 = quantiles.get((place, full, range_)) or quantiles[place, "", range_]
