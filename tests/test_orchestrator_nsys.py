@@ -8,7 +8,8 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.model.settings import Settings
-from fiprof.orchestrator import nsys
+from fiprof.orchestrator import nsys, parse
+from tests.nsys_exports import altered
 
 WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
 
@@ -85,7 +86,9 @@ def test_empty_report(tmp_path: Path) -> None:
 @pytest.mark.fault("an nsys that drops the ranges of a newer nvtx", "the step fails; versions that fit are named")
 def test_no_ranges_names_the_versions_that_fit() -> None:
     with pytest.raises(FiprofError) as caught:
-        nsys.check_contents(kernels=10, ranges=0, nvtx_incompatible=True, nsys="2024.2.3", nvtx="0.2.17")
+        nsys.check_contents(
+            kernels=10, ranges=0, open_ranges=(), nvtx_incompatible=True, nsys="2024.2.3", nvtx="0.2.17"
+        )
     assert caught.value.message == "nsys 2024.2.3 saw no ranges of nvtx 0.2.17: the two do not fit each other"
     assert caught.value.remedy == nsys.NVTX_REMEDY
 
@@ -93,4 +96,25 @@ def test_no_ranges_names_the_versions_that_fit() -> None:
 @pytest.mark.fault("a workload that launches no kernel, under nsys", "the step fails in one line")
 def test_no_kernels() -> None:
     with pytest.raises(FiprofError, match="nsys saw no kernel"):
-        nsys.check_contents(kernels=0, ranges=3, nvtx_incompatible=False, nsys="2025.3.1", nvtx="0.2.17")
+        nsys.check_contents(
+            kernels=0, ranges=3, open_ranges=(), nvtx_incompatible=False, nsys="2025.3.1", nvtx="0.2.17"
+        )
+
+
+@pytest.mark.fault(
+    "a workload that dies in the middle while nsys says that all is well", "the step fails; the range is named"
+)
+def test_ranges_that_never_ended(tmp_path: Path) -> None:
+    (tmp_path / "nsys").mkdir()
+    altered(tmp_path / "nsys", 'UPDATE NVTX_EVENTS SET "end" = NULL WHERE "end" > 3802145000')
+    summary = parse.parse_nsys(tmp_path, tmp_path / "tables")
+    contents = parse.trace_contents(tmp_path / "tables")
+    with pytest.raises(FiprofError, match=r"ended inside measure > rope\[.*\] > iter 19: the trace has nothing after"):
+        nsys.check_contents(
+            kernels=contents.kernels,
+            ranges=summary.rows["ranges"],
+            open_ranges=contents.open_ranges,
+            nvtx_incompatible=False,
+            nsys="",
+            nvtx="",
+        )

@@ -244,6 +244,7 @@ def _check_trace(session: Session, summary: NsysSummary) -> int:
     nsys.check_contents(
         kernels=contents.kernels,
         ranges=contents.fiprof_ranges,
+        open_ranges=contents.open_ranges,
         nvtx_incompatible=summary.nvtx_incompatible,
         nsys=str(environment.get("tools", {}).get("nsys", "")),
         nvtx=str(environment.get("packages", {}).get("nvtx", "")),

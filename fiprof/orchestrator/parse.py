@@ -123,6 +123,8 @@ class TraceContents:
     """Those launched in the first iteration of the cases' measure ranges."""
     fiprof_ranges: int
     """NVTX ranges of the domain fiprof."""
+    open_ranges: tuple[str, ...]
+    """Names of those that never ended, innermost last."""
 
 
 def trace_contents(out: Path) -> TraceContents:
@@ -134,11 +136,13 @@ def trace_contents(out: Path) -> TraceContents:
     kernels = tables.read(out, "kernels", ["phase", "iteration"])
     phases = kernels["phase"].cast("string")
     first = pc.and_(pc.equal(phases, MEASURE), pc.equal(kernels["iteration"], 0))
-    domains = tables.read(out, "ranges", ["domain"])["domain"].cast("string")
+    ranges = tables.read(out, "ranges", ["domain", "name", "end_ns"])
+    ours = ranges.filter(pc.equal(ranges["domain"].cast("string"), DOMAIN))
     return TraceContents(
         kernels=len(phases),
         kernels_once=pc.sum(first).as_py() or 0,
-        fiprof_ranges=pc.sum(pc.equal(domains, DOMAIN)).as_py() or 0,
+        fiprof_ranges=ours.num_rows,
+        open_ranges=tuple(ours.filter(ours["end_ns"].is_null())["name"].to_pylist()),
     )
 
 

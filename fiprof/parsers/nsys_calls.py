@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fiprof.model import tables
 from fiprof.parsers.nsys_columns import ID_BITS, ID_MASK, Labels, int32, numbers, process_ids, thread_ids
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fiprof.parsers.nsys_columns import Ints
-
-    Integer = TypeVar("Integer", np.int64, np.int32)
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 FIELDS = (
@@ -38,17 +36,12 @@ LARGEST_KEY = (1 << 63) - 1
 class Calls:
     """The calls of a trace, to be found by process and correlation id."""
 
-    def __init__(
-        self, scopes: Scopes, keys: list[Ints], durations_ns: list[Ints], positions: list[npt.NDArray[np.int32]]
-    ) -> None:
-        """In pieces, which are taken out of the lists: of each call its key, duration (or UNKNOWN) and its position in
-        ``scopes``."""
+    def __init__(self, scopes: Scopes, keys: Ints, durations_ns: Ints, positions: npt.NDArray[np.int32]) -> None:
+        """Of each call its key, duration (or UNKNOWN) and position in ``scopes``; the last one is of LARGEST_KEY."""
         import numpy as np
         import pyarrow as pa
 
-        self._keys = _joined(keys, np.array([LARGEST_KEY]))
-        self._durations_ns = _joined(durations_ns, np.array([UNKNOWN]))
-        self._positions = _joined(positions, np.array([NOWHERE], np.int32))
+        self._keys, self._durations_ns, self._positions = keys, durations_ns, positions
         if (self._keys[1:] < self._keys[:-1]).any():
             order = np.argsort(self._keys, kind="stable")
             self._keys = self._keys[order]
@@ -80,13 +73,28 @@ class Calls:
         }
 
 
-def _joined(pieces: list[npt.NDArray[Integer]], last: npt.NDArray[Integer]) -> npt.NDArray[Integer]:
-    """Pieces as one, which are let go of: of 50 million calls each column takes 400 MB."""
-    import numpy as np
+class _Growing:
+    """Numbers that come in pieces, in one array that grows where it lies: to join pieces takes twice the memory."""
 
-    joined = np.concatenate([*pieces, last])
-    pieces.clear()
-    return joined
+    def __init__(self, kind: str) -> None:
+        import numpy as np
+
+        self._room = np.empty(0, kind)
+        self.count = 0
+
+    def add(self, piece: npt.ArrayLike) -> None:
+        import numpy as np
+
+        end = self.count + np.size(piece)
+        if end > len(self._room):
+            self._room.resize(end + end // 8, refcheck=False)
+        self._room[self.count : end] = piece
+        self.count = end
+
+    def ended(self, last: int) -> npt.NDArray[Any]:
+        """All of them, and another one."""
+        self.add(last)
+        return self._room[: self.count]
 
 
 def call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
@@ -104,10 +112,7 @@ def _write_api(export: Export, folder: Path, scopes: Scopes, sort: bool) -> tupl
     import pyarrow.compute as pc
 
     names = Labels(lambda ids: [text and plain_name(text) for text in export.strings(ids)])
-    keys: list[Ints] = []
-    durations_ns: list[Ints] = []
-    positions: list[npt.NDArray[np.int32]] = []
-    rows = 0
+    keys, durations_ns, positions = _Growing("int64"), _Growing("int64"), _Growing("int32")
     with tables.writer(folder, "api") as write:
         for piece in export.scan(RUNTIME, FIELDS, order="start_ns", sort=sort):
             threads = piece["thread"]
@@ -124,11 +129,12 @@ def _write_api(export: Export, folder: Path, scopes: Scopes, sort: bool) -> tupl
                     }
                 )
             )
-            keys.append(call_keys(threads, piece["correlation"]))
-            durations_ns.append(numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN))
-            positions.append(scopes.at(numbers(threads), numbers(piece["start_ns"])))
-            rows += piece.num_rows
-    return rows, Calls(scopes, keys, durations_ns, positions)
+            keys.add(call_keys(threads, piece["correlation"]))
+            durations_ns.add(numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN))
+            positions.add(scopes.at(numbers(threads), numbers(piece["start_ns"])))
+    rows = keys.count
+    calls = Calls(scopes, keys.ended(LARGEST_KEY), durations_ns.ended(UNKNOWN), positions.ended(NOWHERE))
+    return rows, calls
 
 
 def plain_name(name: str) -> str:
