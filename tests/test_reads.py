@@ -1,4 +1,4 @@
-"""What a command reads of a run: each table is opened once, and no column of it twice."""
+"""What a command reads of a run: each table is opened once, and no column of it twice, but in pieces that are not kept."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def test_each_table_is_opened_once_and_no_column_is_read_twice(
                 def read(self, columns: Sequence[str]) -> Any:
                     read.update((name, column) for column in columns)
                     return whole.read(columns=columns)
+
+                def iter_batches(self, rows: int, columns: Sequence[str]) -> Any:
+                    return whole.iter_batches(rows, columns=columns)
 
             self._file = File()
 
