@@ -260,11 +260,22 @@ def test_each_side_is_profiled_to_explain_the_difference(fiprof: Fiprof, fakes: 
     assert f"has no run {found.explained[1]}" in without.stderr
 
 
-@pytest.mark.parametrize(("tool", "status"), [("program:true", 2), ("here", 1)])
+def test_programs_are_profiled_to_explain_them(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+    """In its side's environment; below the verdicts stands where the GPU's time changed."""
+    sides = [f"env:SIDE={side},program:sleep {seconds}" for side, seconds in (("A", 0.01), ("B", 0.05))]
+    done = fiprof("compare", "--measure", *sides, "--quiet", "--explain", env=fakes)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("artifacts/*compare*")
+    runs = [read_manifest(tmp_path / "artifacts" / name) for name in read_comparison(folder).explained or ()]
+    steps = [[action.env.get("SIDE") for action in run.actions if action.step in ("nsys", "ncu")] for run in runs]
+    assert steps == [["A", "A"], ["B", "B"]]
+    assert "Where the GPUs' time went" in done.stdout
+
+
+@pytest.mark.parametrize("words", [("program:true", "program:true"), ("here", "here", "--kernel", "decode")])
 def test_what_cannot_be_explained_is_not_measured(
-    tool: str, status: int, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
+    words: tuple[str, ...], fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
 ) -> None:
-    words = () if tool != "here" else ("--kernel", "decode")
     env = {**fakes, "FIPROF_NCU": "/no/such/ncu"}
-    done = fiprof("compare", "--measure", tool, tool, *words, "--explain", env=env)
-    assert (done.returncode, list(tmp_path.glob("artifacts/2*"))) == (status, [])
+    done = fiprof("compare", "--measure", *words, "--explain", env=env)
+    assert (done.returncode, list(tmp_path.glob("artifacts/2*"))) == (1, [])

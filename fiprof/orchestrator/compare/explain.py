@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fiprof.analysis.comparison.measured import read_comparison
-from fiprof.errors import FiprofError
 from fiprof.files import scratch, write_whole
 from fiprof.model import versioned
 from fiprof.model.layout import COMPARISON
-from fiprof.orchestrator import collect
+from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.compare.commands import Commands
 from fiprof.orchestrator.compare.request import CompareRequest
@@ -21,8 +20,10 @@ from fiprof.orchestrator.execute import Executor, Started
 from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.program import program_facts
 from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.request import CollectRequest, ProfileRequest
+from fiprof.orchestrator.session import Session
 from fiprof.orchestrator.under_way import Result
 from fiprof.workloads.case import parse_case
 
@@ -45,12 +46,10 @@ class InEnvironment:
 def require_tools(request: CompareRequest) -> None:
     """Raises FiprofError where the sides cannot be profiled: before they are measured."""
     if request.a.program:
-        raise FiprofError(
-            "--explain profiles cases, and no programs",
-            "fiprof profile -- COMMAND for each side, then fiprof compare RUN_A RUN_B",
-            exit_code=2,
-        )
-    collect.require_tools(_request(request))
+        for letter in "AB":
+            profile.find_tools(_program(request, letter))
+    else:
+        collect.require_tools(_cases(request))
 
 
 def explain(
@@ -64,30 +63,24 @@ def explain(
 ) -> Result:
     """Profile both sides of a measured comparison, and note their runs in its result. folder: of the comparison.
 
-    Returns how the first one ended that did not complete, else the second. Raises as ``collect``.
+    Returns how the first one ended that did not complete, else the second. Raises as ``collect`` and ``profile``.
     """
     found = read_comparison(folder)
-    measured = {"A": [case.a for case in found.cases], "B": [case.b for case in found.cases]}
     names = []
     gpu = visible_gpu(request.gpu)
     with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping), scratch(archive.root) as files:
-        for letter in "AB":
+        for letter, measured in (("A", [case.a for case in found.cases]), ("B", [case.b for case in found.cases])):
             checkout = check_out(request.side(letter), files / letter)
             commands = Commands(request, folder, files, {"A": None, "B": None, letter: checkout})
-            cases = tuple(
-                parse_case(text)
-                for text, case in zip(commands.cases(letter), request.cases(letter), strict=True)
-                if case.id in measured[letter]
-            )
-            wanted = dataclasses.replace(
-                _request(request), cases=cases, python=request.side(letter).python or request.python
-            )
             executor = InEnvironment(supervisor, commands.environment(letter))
-            collection = collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
+            under_way = (
+                _profiling(_program(request, letter), gpu, archive, progress, executor)
+                if request.a.program
+                else _collection(_cases(request, letter, commands, measured), gpu, archive, progress, executor)
+            )
             if checkout:
-                collection.session.journal.note_environment({"git": checkout.commit})
-            collection.measure()
-            result = collection.conclude()
+                under_way.session.journal.note_environment({"git": checkout.commit})
+            result = _measured(under_way)
             if result.problem is not None:
                 return result
             names.append(result.path.name)
@@ -96,9 +89,41 @@ def explain(
     return result
 
 
-def _request(request: CompareRequest) -> CollectRequest:
+def _measured(under_way: collect.Collection | profile.Profiling) -> Result:
+    under_way.measure()
+    if isinstance(under_way, collect.Collection):
+        return under_way.conclude()
+    assert under_way.result is not None
+    return under_way.result
+
+
+def _collection(
+    wanted: CollectRequest, gpu: str, archive: Archive, progress: Progress, executor: Executor
+) -> collect.Collection:
+    return collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
+
+
+def _profiling(
+    wanted: ProfileRequest, gpu: str, archive: Archive, progress: Progress, executor: Executor
+) -> profile.Profiling:
+    """Of a program whose output nobody is shown."""
+    tools = profile.find_tools(wanted)
+    journal = profile.new_run(wanted, tools, archive, gpu, program_facts(wanted.program))
+    session = Session(journal.folder.path, executor, journal, progress)
+    return profile.Profiling(wanted, session, tools, lambda _piece, _of_stderr: None)
+
+
+def _program(request: CompareRequest, letter: str) -> ProfileRequest:
+    return ProfileRequest(program=request.side(letter).program, timeout_s=request.timeout_s)
+
+
+def _cases(
+    request: CompareRequest, letter: str = "A", commands: Commands | None = None, measured: Sequence[str] = ()
+) -> CollectRequest:
+    """measured: ids of the cases that both sides could run."""
+    cases = zip(commands.cases(letter) if commands else (), request.cases(letter), strict=False)
     return CollectRequest(
-        cases=(),
+        cases=tuple(parse_case(text) for text, case in cases if case.id in measured),
         iterations=request.iterations,
         warmup=request.warmup,
         seed=request.seed,
@@ -107,4 +132,5 @@ def _request(request: CompareRequest) -> CollectRequest:
         gpu=request.gpu,
         gpu_metrics_hz=0,
         keep_going=True,
+        python=request.side(letter).python or request.python,
     )

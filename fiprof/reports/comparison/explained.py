@@ -9,7 +9,8 @@ from fiprof.analysis.comparison.answer import reasons
 from fiprof.analysis.comparison.measured import MeasuredComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
 from fiprof.analysis.comparison.statistics import Outcome
-from fiprof.reports.comparison.document import case_parts, conditions
+from fiprof.reports.comparison import program
+from fiprof.reports.comparison.document import Part, case_parts, conditions, parts
 from fiprof.reports.comparison.page import charts, nested
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section, Table, Text
 from fiprof.reports.view import Document, Sayable, View
@@ -36,7 +37,19 @@ class Explained:
         kept = [(each, case) for each, case in pairs if each and each.outcome in (Outcome.SLOWER, Outcome.FASTER)]
         return [case for _, case in sorted(kept, key=lambda item: -abs(item[0].difference_pct))]
 
+    @property
+    def _parts(self) -> list[Part]:
+        """What explains it; nothing where nothing is slower or faster."""
+        if self.by is None:
+            return []
+        if not self.by.program:
+            return list(case_parts(self._decided))
+        decided = {case.difference.outcome for case in self.measured.cases} & {Outcome.SLOWER, Outcome.FASTER}
+        return list(parts(self.by)) if decided else []
+
     def _why(self) -> Iterator[Sayable]:
+        if self.by and self.by.program:
+            yield from program.summary(self.by.program)
         for case in self._decided:
             if why := tuple(map(worded, reasons(case))):
                 yield phrase("comparison.why", case=case.label, reasons="; ".join(why))
@@ -44,10 +57,10 @@ class Explained:
 
     def document(self) -> Document:
         """For the terminal, Markdown and programs."""
-        if not self._decided or self.by is None:
+        if not self._parts or self.by is None:
             return self.told
         views = [View((), (), title=phrase("comparison.charts"), summary=tuple(self._why()))]
-        views += [replace(view, folded=True) for part in case_parts(self._decided) for view in part.views]
+        views += [replace(view, folded=True) for part in self._parts for view in part.views]
         warnings = (*self.told.warnings, *conditions(self.by))
         return replace(self.told, shown=(*self.told.shown, *views), warnings=warnings)
 
@@ -57,10 +70,10 @@ class Explained:
         blocks += [Table(view, anchor=f"measured-{number}") for number, view in enumerate(self.told.shown)]
         blocks.append(self.drawn)
         sections = [Section("answer", phrase("comparison.answer"), tuple(blocks))]
-        if self._decided and self.by:
+        if self._parts and self.by:
             why = tuple(Text((worded(each),)) for each in self._why())
             doubts = tuple(Caution(worded(each)) for each in conditions(self.by))
             drawn = tuple(charts(replace(self.by, cases=tuple(self._decided))))
             sections.append(Section("charts", phrase("comparison.charts"), (*why, *doubts, *drawn)))
-            sections += nested(case_parts(self._decided))
+            sections += nested(self._parts)
         return Page(phrase("comparison.title"), tuple(sections))
