@@ -227,7 +227,7 @@ class _Finder:
         conditions = [*self._shared(measured), *self._of_measured()]
         conditions.append(sa.or_(*(self._value(key).is_not(None) for key in metrics)))
         if self._of_runs:
-            conditions.append(measured.c.run.in_(sa.select(runs.c.id).where(*self._of_runs)))
+            conditions.append(measured.c.run.in_(sa.select(runs.c.id).where(*self._shared(runs), *self._of_runs)))
         values = (self._value(key).label(key) for key in metrics)
         wanted = sa.select(measured.c.run.label("id"), measured.c.subject, *values).select_from(self.source)
         column: sa.ColumnElement[Any] = measured.c.started_us

@@ -89,6 +89,8 @@ runs = sa.Table(
     sa.Column("notes", sa.Text, nullable=False),
     sa.UniqueConstraint("archive", "name", name="run_name"),
     sa.Index("run_started", "archive", "started_us", "name"),
+    sa.Index("run_user", "archive", "user"),
+    sa.Index("run_git", "archive", "git"),
 )
 
 tags = sa.Table(
