@@ -22,6 +22,7 @@ from fiprof.model.catalogue.schema import (
     VALUES,
     archives,
     cases,
+    descriptions,
     environments,
     measured,
     packages,
@@ -34,10 +35,13 @@ from fiprof.model.catalogue.store import SOME
 from fiprof.model.selection import matching
 
 FACTS: dict[str, sa.Column[Any]] = {
-    "git": runs.c.git, "user": runs.c.user, "host": runs.c.host, "fiprof": runs.c.fiprof, "command": runs.c.command,
-    "driver": environments.c.driver, "cuda": environments.c.cuda, "uuid": environments.c.uuid,
+    "git": runs.c.git, "user": runs.c.user, "host": runs.c.host, "fiprof": runs.c.fiprof,
+    "command": descriptions.c.command, "driver": environments.c.driver,
+    "cuda": environments.c.cuda, "uuid": environments.c.uuid,
 }  # fmt: skip
 """What ``--where`` takes beside parameters, quantities and packages."""
+MOST_LISTED = 5000
+"""Numbers in a statement."""
 FACTS_SHOWN = tuple(environments.c[name] for name in ("gpu", "uuid", "driver"))
 
 
@@ -159,8 +163,13 @@ class _Finder:
             found.append(table.c.started_us >= (asked.since - EPOCH) // timedelta(microseconds=1))
         if asked.gpu:
             like = [environments.c[name].ilike(_part(asked.gpu), escape="\\") for name in ("gpu", "uuid")]
-            found.append(table.c.environment.in_(sa.select(environments.c.id).where(sa.or_(*like))))
+            found.append(self._among(table.c.environment, sa.select(environments.c.id).where(sa.or_(*like))))
         return found
+
+    def _among(self, column: sa.Column[Any], wanted: sa.Select[Any]) -> sa.ColumnElement[bool]:
+        """A condition that a column is among few numbers: as numbers, by which a database plans better."""
+        numbers = self.connection.scalars(wanted.limit(MOST_LISTED + 1)).all()
+        return column.in_(_listed(numbers) if len(numbers) <= MOST_LISTED else wanted)
 
     def _add(self, wanted: Condition) -> None:
         if wanted.name in VALUES:
@@ -199,7 +208,7 @@ class _Finder:
             }
             meant = matching(words, names.values())
             numbers = [number for number, name in names.items() if name in meant]
-            like = fitting.c.id.in_(sa.bindparam(None, numbers, expanding=True, literal_execute=True))
+            like = fitting.c.id.in_(_listed(numbers))
         whole = subjects.c.id.in_(sa.select(fitting.c.whole).where(like))
         return sa.or_(subjects.c.id.in_(sa.select(fitting.c.id).where(like)), whole)
 
@@ -217,7 +226,9 @@ class _Finder:
             conditions.append(found.where(measured.c.run == runs.c.id, *inside).exists())
         column = runs.c["started_us" if self.order == "started" else self.order]
         rows, more = self._first(sa.select(runs.c.id).where(*conditions), column, runs.c.name)
-        wanted = sa.select(runs, *FACTS_SHOWN, archives.c.path.label("root")).join(environments)
+        described = (column for column in descriptions.c if column is not descriptions.c.run)
+        wanted = sa.select(runs, *described, *FACTS_SHOWN, archives.c.path.label("root")).join(environments)
+        wanted = wanted.join(descriptions, descriptions.c.run == runs.c.id)
         by_id = {row.id: row for row in self._by(wanted.join(archives, archives.c.id == runs.c.archive), rows)}
         return Answer(runs=tuple(_run_row(by_id[row.id]) for row in rows), more=more)
 
@@ -236,8 +247,10 @@ class _Finder:
         elif self.order != "started":
             wanted, column = wanted.join(runs, runs.c.id == measured.c.run), runs.c[self.order]
         found, more = self._first(wanted.where(*conditions), column, measured.c.run, measured.c.subject)
-        of_run = (runs.c.id, *(runs.c[name] for name in RESULT_FACTS), archives.c.path.label("root"))
-        facts = sa.select(*of_run, *FACTS_SHOWN).join(environments).join(archives, archives.c.id == runs.c.archive)
+        of_run = (runs.c.id, *(runs.c[name] for name in RESULT_FACTS), descriptions.c.tags)
+        facts = sa.select(*of_run, *FACTS_SHOWN, archives.c.path.label("root")).join(environments)
+        facts = facts.join(archives, archives.c.id == runs.c.archive)
+        facts = facts.join(descriptions, descriptions.c.run == runs.c.id)
         run_of = {row.id: row for row in self._by(facts, found)}
         names = sa.select(subjects.c.id, subjects.c.kernel, cases.c.case).join(cases, isouter=True)
         name_of = {row.id: row for row in self._by(names, found, "subject")}
@@ -286,7 +299,8 @@ class _Finder:
             # The rows of the other level have nothing of what is asked.
             kernel = subjects.c.kernel
             level = [kernel.is_not(None) if self.of_kernels else kernel.is_(None)] if self.asked else []
-            found.append(measured.c.subject.in_(sa.select(subjects.c.id).where(*level, *self._of_subjects)))
+            wanted = sa.select(subjects.c.id).where(*level, *self._of_subjects)
+            found.append(self._among(measured.c.subject, wanted))
         return found
 
     def _first(
@@ -327,7 +341,7 @@ RUN_FACTS = (
 )  # fmt: skip
 
 
-RESULT_FACTS = ("name", "started", "git", "conditions", "environment", "tags")
+RESULT_FACTS = ("name", "started", "git", "conditions", "environment")
 
 
 def _result_row(run: Any, subject: Any, values: dict[str, float | None]) -> ResultRow:
@@ -341,7 +355,14 @@ def _of_fact(wanted: Condition, column: sa.Column[Any]) -> sa.ColumnElement[bool
     if column is runs.c.git and wanted.operator is Operator.EQUAL:
         return column.like(f"{_escaped(wanted.text)}%", escape="\\")
     fits = _compared(wanted, None, column)
+    if column.table is descriptions:
+        return runs.c.id.in_(sa.select(descriptions.c.run).where(fits))
     return fits if column.table is runs else runs.c.environment.in_(sa.select(environments.c.id).where(fits))
+
+
+def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:
+    """Numbers that stand in the statement, for databases limit its parameters."""
+    return sa.bindparam(None, numbers, expanding=True, literal_execute=True)
 
 
 def _compared(

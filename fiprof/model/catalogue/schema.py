@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from fiprof.model.catalogue.summary import CASE_QUANTITIES, LAUNCH_QUANTITIES, TRACED
 
-HEAD = "0002"
+HEAD = "0003"
 """The migration that makes these tables."""
 
 VALUES = (*(each.key for each in CASE_QUANTITIES), *(each.key for each in LAUNCH_QUANTITIES), *TRACED)
@@ -67,31 +67,39 @@ runs = sa.Table(
     # Of the folder and its manifest when they were read: another one, and the run is read again.
     sa.Column("stamp", sa.String(80), nullable=False),
     sa.Column("status", sa.String(20), nullable=False),
-    sa.Column("reason", sa.Text, nullable=False),
     sa.Column("started_us", sa.BigInteger, nullable=False),
     sa.Column("started", sa.Text),
     sa.Column("duration_s", sa.Float),
     sa.Column("environment", sa.ForeignKey("environments.id"), nullable=False),
     sa.Column("fiprof", sa.Text),
-    sa.Column("replayed_from", sa.Text),
-    sa.Column("command", sa.Text),
     sa.Column("git", sa.Text),
     sa.Column("user", sa.Text),
     sa.Column("host", sa.Text),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     # Under which ncu measured; of older catalogues none until the run is read again.
     sa.Column("conditions", sa.Text),
+    sa.UniqueConstraint("archive", "name", name="run_name"),
+    sa.Index("run_started", "archive", "started_us", "name"),
+    sa.Index("run_user", "archive", "user"),
+    sa.Index("run_git", "archive", "git"),
+)
+"""What runs are looked for by: short rows, of which many are read."""
+
+descriptions = sa.Table(
+    "descriptions",
+    METADATA,
+    sa.Column("run", sa.ForeignKey("runs.id"), primary_key=True),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("replayed_from", sa.Text),
+    sa.Column("command", sa.Text),
     # JSON lists.
     sa.Column("cases", sa.Text, nullable=False),
     sa.Column("case_labels", sa.Text, nullable=False),
     sa.Column("tools", sa.Text, nullable=False),
     sa.Column("tags", sa.Text, nullable=False),
     sa.Column("notes", sa.Text, nullable=False),
-    sa.UniqueConstraint("archive", "name", name="run_name"),
-    sa.Index("run_started", "archive", "started_us", "name"),
-    sa.Index("run_user", "archive", "user"),
-    sa.Index("run_git", "archive", "git"),
 )
+"""What is only shown of a run."""
 
 tags = sa.Table(
     "tags",

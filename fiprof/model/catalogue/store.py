@@ -191,10 +191,11 @@ class Catalogue:
         case = self._cases(connection, entries)
         subject = self._subjects(connection, entries, case)
         first = _next_id(connection, schema.runs)
-        rows: dict[str, Rows] = {"runs": [], "tags": [], "measured": []}
+        rows: dict[str, Rows] = {"runs": [], "descriptions": [], "tags": [], "measured": []}
         for run, entry in enumerate(entries, first):
             place = {"archive": archive, "started_us": entry.started_us, "environment": environment[entry.environment]}
-            rows["runs"].append({"id": run, **place, **_run(entry)})
+            rows["runs"].append({"id": run, **place, **{name: getattr(entry, name) for name in OF_RUN}})
+            rows["descriptions"].append({"run": run, **_description(entry)})
             rows["tags"] += [
                 {"tag": tag, "run": run}
                 for tag in dict.fromkeys(tag[: schema.LONGEST_NAME] for tag in entry.annotations.tags)
@@ -278,9 +279,9 @@ class Catalogue:
         return {digest: known.get(digest) or numbers[digest] for digest in rows}, {*new}
 
 
-def _run(entry: Entry) -> dict[str, Any]:
+def _description(entry: Entry) -> dict[str, Any]:
     return {
-        **{name: getattr(entry, name) for name in PLAIN},
+        **{name: getattr(entry, name) for name in ("reason", "replayed_from", "command")},
         "cases": json.dumps([case.id for case in entry.cases]),
         "case_labels": json.dumps(entry.case_labels),
         "tools": json.dumps(entry.tools),
@@ -289,9 +290,8 @@ def _run(entry: Entry) -> dict[str, Any]:
     }
 
 
-PLAIN = (
-    "name", "stamp", "status", "reason", "started", "duration_s", "fiprof", "replayed_from", "command", "git", "user",
-    "host", "bytes", "conditions",
+OF_RUN = (
+    "name", "stamp", "status", "started", "duration_s", "fiprof", "git", "user", "host", "bytes", "conditions",
 )  # fmt: skip
 """Columns of ``runs`` that are an entry's attributes."""
 
@@ -325,7 +325,7 @@ def _next_id(connection: sa.Connection, table: sa.Table) -> int:
 
 def _delete(connection: sa.Connection, which: sa.ColumnElement[bool]) -> None:
     runs = sa.select(schema.runs.c.id).where(which)
-    for table in (schema.measured, schema.tags):
+    for table in (schema.measured, schema.tags, schema.descriptions):
         connection.execute(table.delete().where(table.c.run.in_(runs)))
     connection.execute(schema.runs.delete().where(which))
 
@@ -375,6 +375,7 @@ def _prepare_sqlite(connection: Any, _: object) -> None:
 def _prepare_postgresql(connection: Any, _: object) -> None:
     """Tables that fit into memory: random reads cost what sequential ones do, and compiling a query more than it."""
     connection.execute("SET random_page_cost = 1.1")
+    connection.execute("SET effective_cache_size = '16GB'")
     connection.execute("SET jit = off")
     connection.commit()
 
