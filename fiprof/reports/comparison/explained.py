@@ -39,13 +39,10 @@ class Explained:
 
     @property
     def _parts(self) -> list[Part]:
-        """What explains it; nothing where nothing is slower or faster."""
+        """What explains it: of cases those that are slower or faster, of a program its traces, whatever was decided."""
         if self.by is None:
             return []
-        if not self.by.program:
-            return list(case_parts(self._decided))
-        decided = {case.difference.outcome for case in self.measured.cases} & {Outcome.SLOWER, Outcome.FASTER}
-        return list(parts(self.by)) if decided else []
+        return list(parts(self.by)) if self.by.program else list(case_parts(self._decided))
 
     def _why(self) -> Iterator[Sayable]:
         if self.by and self.by.program:
