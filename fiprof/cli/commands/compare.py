@@ -64,7 +64,7 @@ def command(
 ) -> None:
     """What changed from run A to run B, in which kernels, and what of their counters explains it.
 
-    RUN:PARAM=VALUE[,…] takes only the cases with these parameters: two ways to solve a problem may stand in one run.
+    RUN:PARAM=VALUE takes only the cases with these parameters: two ways to solve a problem may stand in one run.
     In place of a run a file of nsys or ncu will do, as fiprof import takes it; it is read, and nothing is kept.
 
     --measure measures two sides in processes that take turns, and says of each case whether B is slower, faster or the
@@ -73,7 +73,7 @@ def command(
 
     \b
       here                nothing changed
-      git:REF[:FOLDER]    a commit; of its checkout, FOLDER is imported [default: this one]
+      git:REF[:FOLDER]    a commit; its folder FOLDER is imported [default: this]
       python:PATH         another interpreter
       env:NAME=VALUE      an environment variable
       params:NAME=VALUE   parameters: params:backend=fa3,page_size=1
@@ -82,8 +82,8 @@ def command(
 
     \b
       fiprof compare --measure git:HEAD~1 here --kernel decode --batch 1,32
-      fiprof compare --measure params:page_size=16 params:page_size=1 --kernel decode
-      fiprof compare --measure 'program:./old 5' 'env:OMP_NUM_THREADS=8,program:./new 5'
+      fiprof compare --measure here params:page_size=1 --kernel decode
+      fiprof compare --measure 'program:./old 5' 'env:THREADS=8,program:./new 5'
     """
     if sides:
         if a or b:
