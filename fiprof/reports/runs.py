@@ -36,7 +36,7 @@ Baselines = Mapping[str, tuple[str, ...]]
 
 def document(answer: Answer, metrics: Sequence[str] = (), baselines: Baselines = MappingProxyType({})) -> Document:
     """An answer of the catalogue. metrics: keys of the quantities that it was asked for."""
-    shown = _results(answer.results, metrics) if metrics else _runs(answer.runs, baselines)
+    shown = _results(answer.results, metrics) if metrics else _runs(answer, baselines)
     programs = _programs(answer, metrics, baselines)
     notes = [phrase("runs.more", count=len(programs.rows))] if answer.more else []
     return Document(programs, (shown,), notes=tuple(notes))
@@ -53,7 +53,8 @@ def _programs(answer: Answer, metrics: Sequence[str], baselines: Baselines) -> V
 # Runs
 
 
-def _runs(rows: Sequence[RunRow], baselines: Baselines) -> View:
+def _runs(answer: Answer, baselines: Baselines) -> View:
+    rows = answer.runs
     columns: list[Cell] = [
         attribute("name", "run", narrow=Narrow.KEEP),
         (Column("status", "status"), _status),
@@ -75,7 +76,12 @@ def _runs(rows: Sequence[RunRow], baselines: Baselines) -> View:
         for row in rows
         if row.status != "complete"
     )
-    return filled(columns, rows, warnings=warnings, notes=() if rows else (phrase("runs.none"),))
+    return filled(
+        columns,
+        rows,
+        warnings=warnings,
+        notes=() if rows else (phrase("runs.nothing" if answer.filtered else "runs.none"),),
+    )
 
 
 def _status(row: RunRow) -> str:

@@ -113,6 +113,8 @@ class Answer:
     """Instead of runs, where the question names metrics."""
     more: bool = False
     """Whether there are rows beyond the question's limit."""
+    filtered: bool = False
+    """Whether the question is of some runs only."""
 
 
 def packages_of(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, dict[str, str]]:
@@ -203,9 +205,8 @@ class _Finder:
         )
         if "=" in words or not self.connection.execute(sa.select(fitting.c.id).where(like).limit(1)).first():
             joined = sa.select(subjects.c.id, subjects.c.kernel, cases.c.case).join(cases, isouter=True)
-            names = {
-                number: (kernel or "", "", case or "", "") for number, kernel, case in self.connection.execute(joined)
-            }
+            found = self.connection.execute(joined)
+            names = {number: (kernel or "", "", case or "", "") for number, kernel, case in found}
             meant = matching(words, names.values())
             numbers = [number for number, name in names.items() if name in meant]
             like = fitting.c.id.in_(_listed(numbers))
@@ -230,7 +231,7 @@ class _Finder:
         wanted = sa.select(runs, *described, *FACTS_SHOWN, archives.c.path.label("root")).join(environments)
         wanted = wanted.join(descriptions, descriptions.c.run == runs.c.id)
         by_id = {row.id: row for row in self._by(wanted.join(archives, archives.c.id == runs.c.archive), rows)}
-        return Answer(runs=tuple(_run_row(by_id[row.id]) for row in rows), more=more)
+        return Answer(runs=tuple(_run_row(by_id[row.id]) for row in rows), more=more, filtered=self.question.filters)
 
     def results(self) -> Answer:
         """Kernels with the metrics; cases where all metrics are of those."""
