@@ -8,9 +8,9 @@ import io
 import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -164,10 +164,15 @@ class _Importing(UnderWay):
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
         session, out = self.session, self.session.path / TABLES
         loading = self._pool.submit(parse.load_libraries)
+        recorded: Future[None] | None = None
         with self.collecting():
             for each in incoming:
                 with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
-                    _bring(session, each, loading, link=link)
+                    record = _bring(session, each, loading, link=link)
+                # The checksum of what was copied is made while tables are.
+                recorded = self._pool.submit(_in_turn, recorded, record)
+                if link or each.kind != "nsys-sqlite":
+                    recorded.result()
             for each in incoming:
                 report = each.source.absolute() if link else session.path / each.path
                 with self.collecting():
@@ -182,6 +187,9 @@ class _Importing(UnderWay):
             if parse.profiles(session.path) and not self.interrupted:
                 with self.collecting():
                     environment = {**_profile_tables(session), **environment}
+            if recorded:
+                with self.collecting():
+                    recorded.result()
             self.declare_cases()
             written = {each.tool_name: each.tool for each in session.journal.manifest.imported if each.tool}
             session.journal.note_environment({**environment, "tools": written})
@@ -198,11 +206,12 @@ def _check_stop(session: Session) -> None:
         raise Interrupted
 
 
-def _bring(session: Session, each: Incoming, loading: Future[None], *, link: bool) -> None:
+def _bring(session: Session, each: Incoming, loading: Future[None], *, link: bool) -> Callable[[], None]:
     """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
 
     loading: of the libraries that this needs. Two threads that import one at the same time can fail.
 
+    Returns what makes the copy's checksum and notes the import in the journal.
     Raises FiprofError where it cannot be read or written, Interrupted.
     """
     begin, started = time.monotonic(), datetime.now().astimezone().isoformat(timespec="milliseconds")
@@ -225,9 +234,21 @@ def _bring(session: Session, each: Incoming, loading: Future[None], *, link: boo
     tool = facts.tool_version(each.source, each.kind)
     imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
     journal.set(imported=[*journal.manifest.imported, imported])
+    journal.save()
     argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
-    files = [] if link else [file_entry(session.path, copy)]
-    journal.add(Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None, files=files))
+    action = Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)
+
+    def record() -> None:
+        files = [] if link else [file_entry(session.path, copy)]
+        journal.add(replace(action, files=files))
+
+    return record
+
+
+def _in_turn(before: Future[None] | None, record: Callable[[], None]) -> None:
+    if before:
+        before.result()
+    record()
 
 
 def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
