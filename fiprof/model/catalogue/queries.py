@@ -220,10 +220,10 @@ class _Finder:
         conditions = [*self._shared(runs), *self._of_runs]
         inside = self._of_measured()
         found = sa.select(measured.c.run).select_from(self.source)
-        if self._of_subjects:
+        if self._of_subjects and not self.question.tags:
             conditions.append(runs.c.id.in_(found.where(*self._shared(measured), *inside)))
         elif inside:
-            # Without a subject every row would be read: the newest runs are looked through until there are enough.
+            # Without a subject every row would be read, and few runs have a tag: these are looked through.
             conditions.append(found.where(measured.c.run == runs.c.id, *inside).exists())
         column = runs.c["started_us" if self.order == "started" else self.order]
         rows, more = self._first(sa.select(runs.c.id).where(*conditions), column, runs.c.name)
