@@ -211,8 +211,10 @@ def test_a_workload_that_fails_under_real_nsys(
     report = tmp_path / NSYS_REPORT
     argv = nsys.profile_argv(nsys_path, (2022, 4, 2), report, workload, Settings(gpu_metrics_hz=0))
     command = Command("nsys", argv, tmp_path / "nsys.log", {**fakes, "FAKE_WORKLOAD": behaviour}, makes=(report,))
-    finished = Supervisor().start(command).wait()
-    assert (finished.outcome, finished.exit_status) == ("failed", status)
+    # Where several run at once, nsys 2022.4 now and then fails by itself, with 1 (sem_open).
+    tries = (Supervisor().start(command).wait() for _ in range(3))
+    finished = next((each for each in tries if each.exit_status != 1), None)
+    assert finished and (finished.outcome, finished.exit_status) == ("failed", status)
     assert report.exists()
     with pytest.raises(Exception, match=f"the workload under nsys ended with exit status {status}"):
         check_trace(tmp_path)(finished, (tmp_path / "nsys.log").read_text())

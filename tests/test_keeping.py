@@ -255,7 +255,7 @@ def theirs(run: Path) -> Path:
 
 def as_user(folder: Path, *words: str) -> subprocess.Popen[str]:
     """fiprof as somebody who does not own the archive; the cache is in the folder."""
-    env = {**os.environ, "PYTHONPATH": python_path(), "XDG_CACHE_HOME": str(folder / "cache"), "COLUMNS": "120"}
+    env = {**os.environ, "PYTHONPATH": python_path(), "XDG_CACHE_HOME": str(folder / "cache")}
     argv = [*POWERLESS, sys.executable, "-m", "fiprof", *words]
     return subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -267,7 +267,8 @@ def listing(run: Path) -> list[tuple[str, int]]:
 @pytest.mark.fault(
     "a run of another user's that may not be written, two readers at once", "tables in the reader's cache"
 )
-def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path) -> None:
+def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     before = listing(theirs)
     both = [as_user(tmp_path, "show", str(theirs)) for _ in range(2)]
     (shown, errors), (other, _) = [each.communicate(timeout=60) for each in both]
