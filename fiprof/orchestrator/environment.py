@@ -75,18 +75,25 @@ def is_tracked(path: Path) -> bool:
     return False
 
 
-def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
-    """What git prints; empty where it fails. Raises OSError where there is none, subprocess.TimeoutExpired."""
+def run_git(
+    folder: Path, *words: str, timeout_s: float = GIT_TIMEOUT_S, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """git, with no hook and no monitor of the checkout's. Raises OSError where there is none, TimeoutExpired."""
     safe = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
-    done = subprocess.run(
+    return subprocess.run(
         ["git", *safe, *words],
         cwd=folder,
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
-        timeout=GIT_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
-        # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", **(env or {})},
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **(env or {})},
     )
+
+
+def _git(folder: Path, *words: str, env: Mapping[str, str] | None = None) -> str:
+    """What git prints; empty where it fails. Raises as ``run_git`` does."""
+    # No protocol: what is missing of a partial clone is not fetched, which would run what its remote names.
+    done = run_git(folder, *words, env={"GIT_ALLOW_PROTOCOL": "", **(env or {})})
     return done.stdout if done.returncode == 0 else ""

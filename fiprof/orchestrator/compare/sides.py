@@ -13,12 +13,13 @@ from pathlib import Path
 from fiprof.analysis.comparison.measured import HERE
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import VARIABLE
+from fiprof.orchestrator.environment import run_git
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case
 
 KINDS = ("git", "python", "env", "params", "case", "program")
 NEXT_ITEM = re.compile(rf",(?=(?:{'|'.join(KINDS)}):)")
-GIT_TIMEOUT_S = 120
+ARCHIVE_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True)
@@ -146,15 +147,7 @@ def check_out(side: SideSpec, target: Path) -> Checkout | None:
 
 def _git(side: SideSpec, *words: str, folder: Path | None = None) -> str:
     try:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=folder or side.folder,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
+        done = run_git(folder or side.folder, *words, timeout_s=ARCHIVE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiprofError(f"side {side.text}: git: {error}", "git:REF:FOLDER names a folder of a checkout") from error
     if done.returncode:
