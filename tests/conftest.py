@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fiprof import clock
 from fiprof.model.run import Run
 from tests import postgres
 from tests.recorded_runs import RUNS, session_folder
@@ -27,6 +29,9 @@ settings.load_profile("fiprof")
 
 # The workers of a session inherit it, and share the recorded runs' tables.
 os.environ.setdefault("FIPROF_TEST_SESSION", str(os.getpid()))
+
+# No test reads the day: fiprof's clock begins at this date, in every process of the session.
+os.environ.setdefault(clock.VARIABLE, f"{os.environ.get('FIPROF_TEST_DATE', '2026-11-23T12:00:00+01:00')}@{time.monotonic()}")
 
 REPOSITORY = Path(__file__).parents[1]
 

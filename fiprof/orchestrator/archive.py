@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import fiprof
-from fiprof import confined
+from fiprof import clock, confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
@@ -97,7 +97,7 @@ class Archive:
 
         Raises FiprofError when it cannot be made. Two at the same second get different names.
         """
-        stem = f"{datetime.now():%Y%m%d-%H%M%S}-{label}"
+        stem = f"{clock.now():%Y%m%d-%H%M%S}-{label}"
         with file_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             for number in range(1, 1000):
@@ -197,7 +197,7 @@ class Journal:
         self.folder = folder
         # Until it ends, so that a killed fiprof leaves no whole-looking run.
         status: Status = "interrupted"
-        started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        started = clock.now_text()
         self.manifest = Manifest(
             folder.name, status, started, 0.0, [], {}, {}, [], reason=UNFINISHED, fiprof=fiprof.__version__
         )

@@ -7,9 +7,9 @@ import getpass
 import os
 import platform
 from collections.abc import Collection
-from datetime import datetime
 from pathlib import Path
 
+from fiprof import clock
 from fiprof.analysis.comparison.gate import Decision, GatedCase
 from fiprof.analysis.comparison.measured import read_comparison
 from fiprof.errors import FiprofError
@@ -45,7 +45,7 @@ def set_baseline(archive: Archive, name: str, folder: Path, commit: str | None =
         name=name,
         run=folder.resolve().name,
         commit=_commit(folder, manifest, commit),
-        set_at=datetime.now().astimezone().isoformat(timespec="seconds"),
+        set_at=clock.now_text("seconds"),
         set_by=f"{_user()}@{platform.node()}",
     )
     return write_baseline(archive.root, baseline), baseline

@@ -7,10 +7,10 @@ import dataclasses
 import fcntl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
+from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing
@@ -85,7 +85,7 @@ class Replay:
             Finished(
                 outcome=action.outcome if action.outcome in ("timeout", "interrupted") else outcome,  # type: ignore[arg-type]
                 exit_status=action.exit_status,
-                started=datetime.now().astimezone().isoformat(timespec="milliseconds"),
+                started=clock.now_text(),
                 duration_s=0.0,
                 message=action.message,
             ),

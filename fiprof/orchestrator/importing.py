@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fiprof import confined
+from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
@@ -214,7 +213,7 @@ def _bring(session: Session, each: Incoming, loading: Future[None], *, link: boo
     Returns what makes the copy's checksum and notes the import in the journal.
     Raises FiprofError where it cannot be read or written, Interrupted.
     """
-    begin, started = time.monotonic(), datetime.now().astimezone().isoformat(timespec="milliseconds")
+    begin, started = time.monotonic(), clock.now_text()
     copy = session.path / each.path
     with contextlib.ExitStack() as held:
         try:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 
-from fiprof import confined
+from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.model.decode import MisfitError, decode
 from fiprof.text import escape_control
@@ -98,7 +98,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
                 f"{folder} is being worked on by {_signer(descriptor)}", "wait for its end, or end it"
             ) from None
         os.ftruncate(descriptor, 0)
-        signed = _Signed(os.getpid(), user_name(os.getuid()), _time(time.time()))
+        signed = _Signed(os.getpid(), user_name(os.getuid()), _time(clock.now().timestamp()))
         os.pwrite(descriptor, json.dumps(vars(signed)).encode(), 0)
         yield
     finally:

@@ -19,12 +19,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from fiprof import clock
 from fiprof.files import file_errors
 from fiprof.model.manifest import Outcome
 from fiprof.orchestrator import guard
@@ -86,7 +86,7 @@ class Process:
         self._supervisor = supervisor
         self._token = f"{_identity(os.getpid())}/{uuid.uuid4().hex}"
         self._begin = time.monotonic()
-        self._started = datetime.now().astimezone().isoformat(timespec="milliseconds")
+        self._started = clock.now_text()
         self._error = ""
         self._popen: subprocess.Popen[bytes] | None = None
         with contextlib.ExitStack() as files:

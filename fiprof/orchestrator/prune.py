@@ -7,10 +7,10 @@ import dataclasses
 import os
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from fiprof import confined
+from fiprof import clock, confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packing
@@ -40,7 +40,7 @@ def prune(archive: Archive, policy: Policy, *, dry_run: bool) -> Iterator[Pruned
     left goes the next time. Raises FiprofError where a baseline cannot be read, or nothing can be removed.
     """
     kept = {each.run for each in baselines(archive.root)} if policy.keep_baselines else set()
-    before = datetime.now(UTC) - policy.older_than
+    before = clock.now() - policy.older_than
     for name in archive.by_time():
         yield _run(archive.root / name, before, kept, policy.keep_tags, dry_run=dry_run)
 
@@ -90,7 +90,7 @@ def _why_kept(folder: Path, before: datetime, baseline_runs: Collection[str], th
 
 def _remove(folder: Path, manifest: Manifest, there: dict[str, str], sizes: dict[str, int]) -> None:
     """there: raw file -> the name under which it lies."""
-    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    when = clock.now_text("seconds")
     said = {each.path for each in manifest.pruned}
     pruned = [*manifest.pruned, *(PrunedFile(name, sizes[name], when) for name in there if name not in said)]
     with file_errors(folder, "whoever owns the run may prune it"):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fiprof import clock
 from fiprof.cli import output
 from fiprof.cli.options import Command, folder_argument
 
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
 def command(folder: Path, text: str) -> None:
     """Note a sentence about a run, with the time and your name; fiprof runs shows it."""
     import os
-    from datetime import datetime
 
     from fiprof.model import annotations
     from fiprof.orchestrator.index import share
     from fiprof.orchestrator.locks import user_name
 
-    when = datetime.now().astimezone().isoformat(timespec="seconds")
+    when = clock.now_text("seconds")
     annotations.change(folder, annotations.noted(annotations.Note(when, user_name(os.getuid()), text)))
     share(folder)
     output.data(f"{folder.name}: {text}")

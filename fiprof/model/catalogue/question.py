@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from fiprof import clock
 from fiprof.errors import FiprofError
 from fiprof.model.catalogue.schema import VALUES
 
@@ -87,7 +88,7 @@ def condition(text: str) -> Condition:
 def since(text: str, now: datetime | None = None) -> datetime:
     """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
     if found := _SPAN.fullmatch(text.strip()):
-        return (now or datetime.now(UTC)) - timedelta(hours=float(found[1]) * _HOURS[found[2]])
+        return (now or clock.now()) - timedelta(hours=float(found[1]) * _HOURS[found[2]])
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:

@@ -7,12 +7,11 @@ import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import fiprof
-from fiprof import confined, files
+from fiprof import clock, confined, files
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 from fiprof.model import packs, versioned
@@ -103,7 +102,7 @@ class StudyFolder:
 
     def begin(self) -> None:
         """A new session; its status says interrupted until it ends."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        now = clock.now_text("seconds")
         self.update(sessions=[*self.manifest.sessions, Session(now)], fiprof=fiprof.__version__)
 
     def note(self, **changes: Any) -> None:
