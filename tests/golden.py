@@ -1,0 +1,198 @@
+"""The answers of every reading command about every recorded run, as programs get them.
+
+``python -m tests.golden`` writes tests/data/golden.json.xz anew and prints what differs from before: each difference
+wants a reason in the commit that makes it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.recorded_runs import PROGRAMS, RUNS, STUDY, invoke, parsed, profiled, session_folder, study_runs, two_ranks
+
+GOLDEN = Path(__file__).parent / "data/golden.json.xz"
+
+READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline", "top", "comm")
+VOLATILE = {"bytes", "size_bytes", "user", "started", "fiprof"}
+"""Keys whose values depend on the machine that made the tables."""
+STUDY_VOLATILE = "environment_info.json"
+
+Answer = dict[str, Any]
+
+
+def run_paths() -> dict[str, Path]:
+    """Name -> folder with tables, of every recorded run."""
+    found = {name: parsed(name).path for name in RUNS} | {name: profiled(name).path for name in PROGRAMS}
+    found |= {f"study {run.path.name[16:]}": run.path for run in study_runs()}
+    return found | {"two-ranks": two_ranks().path}
+
+
+def asked(command: str, *words: str) -> Answer:
+    """A command's exit status and rows; its strings name no folder of this machine."""
+    status, printed = invoke(command, *words, "--format", "json")
+    said = printed.replace(str(session_folder()), "ARCHIVE")
+    return {"status": status, **({key: value for key, value in json.loads(said).items()} if said else {})}
+
+
+def reading() -> Iterator[tuple[str, Callable[[], Answer]]]:
+    """Each reading command of each run."""
+    paths = run_paths()
+    for name, path in paths.items():
+        for command in READERS:
+            yield f"{command} {name}", lambda command=command, path=path: asked(command, str(path))  # type: ignore[misc]
+    for name in ("llama", "ranks", "graph"):
+        for by in ("kernel", "range", "rank"):
+            yield f"top {name} --by {by}", lambda n=name, by=by: asked("top", str(paths[n]), "--by", by)  # type: ignore[misc]
+    for by in ("collective", "rank", "cause"):
+        yield f"comm two-ranks --by {by}", lambda by=by: asked("comm", str(paths["two-ranks"]), "--by", by)  # type: ignore[misc]
+    pairs = {
+        "tensor cores": [f"{paths['decode']}:tensor_cores={value}" for value in ("false", "true")],
+        "five kernels, three": [str(paths["all"]), str(paths["prefill-decode-rope"])],
+        "servers": [str(paths["server"]), str(paths["server again"])],
+        "programs": [str(paths["llama"]), str(paths["window"])],
+        "ranks": [str(paths["ranks"]), str(paths["tworanks"])],
+    }
+    for name, sides in pairs.items():
+        yield f"compare {name}", lambda sides=sides: asked("compare", *sides)  # type: ignore[misc]
+
+
+def keeping() -> Iterator[tuple[str, Callable[[], Answer]]]:
+    """What is asked of an archive, which holds every recorded run."""
+    run_paths()
+    archive = ("--artifacts", str(session_folder()))
+    questions: dict[str, tuple[str, ...]] = {
+        "runs": ("runs",),
+        "runs --kernel": ("runs", "--kernel", "decode", "--metric", "dram_share", "--sort", "-dram_share"),
+        "runs --where": ("runs", "--where", "batch=128", "--gpu", "H200"),
+        "trend": ("trend", "--kernel", "decode"),
+        "trend dram": ("trend", "--kernel", "prefill", "--metric", "dram_share"),
+        "verify": ("verify",),
+        "kernels": ("kernels",),
+    }
+    for name, (command, *words) in questions.items():
+        at = () if command == "kernels" else archive
+        yield name, lambda command=command, words=words, at=at: asked(command, *words, *at)  # type: ignore[misc]
+
+
+def study_results() -> Answer:
+    """The recorded study's results, made again from its runs in a copy."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(shutil.copytree(STUDY, Path(folder) / "study"))
+        words = ("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
+        assert invoke(*words)[0] == 0
+        results = sorted((copy / "results").glob("*.json"))
+        return {path.name: json.loads(path.read_bytes()) for path in results if path.name != STUDY_VOLATILE}
+
+
+WRONG_USES = """
+|nosuch|show|show nosuch|show ALL nosuch|show ALL --format xml|show ALL --launch x|show ALL --launch 99|show ALL --top 0
+show ALL --kernel nosuch|stalls ALL --reasons 0|stalls SERVER|stalls ALL --kernel (|verdict|verdict nosuch|verdict SERVER
+hotspots SERVER|hotspots ALL --lines -1|roofline SERVER|expected SERVER|expected ALL --expectations nosuch.toml|top nosuch
+top ALL --by nosuch|comm ALL|comm GRAPH --by nosuch|timeline nosuch|timeline ALL --zoom x|report nosuch|report ALL --format pdf
+compare ALL|compare ALL nosuch|compare ALL:batch=9999 ALL|compare ALL LLAMA|compare --measure here|gate|gate --against nosuch
+gate --against main --max-slowdown x|baseline|baseline set|baseline set ../x ALL|baseline nosuch|runs --since never
+runs --where x|runs --metric nosuch|runs --sort nosuch|runs --limit 0|runs --status good|trend --metric nosuch|tag ALL
+tag nosuch x|note|note nosuch x|export ALL|export ALL --to nosuch|export nosuch --to csv|verify nosuch|pack nosuch|prune
+prune --older-than x|parse nosuch|import|import nosuch.nsys-rep|import README.md|collect --kernel nosuch|collect --tool nosuch
+collect --replay nosuch|collect --kernel decode --batch x|collect --kernel decode --batch 0|collect --timeout -1|profile
+profile --cover 0 -- true|profile --session|capture nosuch|study|study nosuch|jit --format nosuch|kernels nosuch|env --format x
+index --catalog nosuch://x|publish
+""".replace("\n", "|").strip("|")
+
+
+def wrong_uses() -> Answer:
+    """Command line -> exit status."""
+    from fiprof.cli.main import cli
+
+    assert cli
+    names = {"ALL": parsed("all").path, "SERVER": profiled("server").path, "LLAMA": profiled("llama").path}
+    names["GRAPH"] = profiled("graph").path
+    found = {}
+    for line in WRONG_USES.split("|"):
+        words = line.split()
+        for name, path in names.items():
+            words = [word.replace(name, str(path)) for word in words]
+        found[line] = invoke(*words)[0]
+    return found
+
+
+def report_numbers(path: Path) -> Answer:
+    """Where each traced number of a run's report comes from -> its value."""
+    from fiprof.model.run import Run
+    from fiprof.reports.pages.traced import of_page
+    from fiprof.reports.report import report
+
+    return {str(found.fact.source): found.fact.value for found in of_page(report([Run(path)]))}
+
+
+def questions() -> dict[str, Callable[[], Answer]]:
+    """Name -> what gives the answer."""
+    reports = {f"report {name}": lambda path=path: report_numbers(path) for name, path in run_paths().items()}  # type: ignore[misc]
+    return {
+        **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses
+    }  # fmt: skip
+
+
+def plain(value: Any) -> Any:
+    """Without what depends on the machine; None for numbers that JSON has not."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items() if key not in VOLATILE}
+    if isinstance(value, list):
+        return [plain(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
+    """Where two answers differ; floats may by one part in 10^12."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in [*before, *(key for key in after if key not in before)]:
+            if key not in after or key not in before:
+                yield f"{at}.{key}: {'gone' if key in before else 'new'}"
+            else:
+                yield from differences(before[key], after[key], f"{at}.{key}")
+    elif isinstance(before, list) and isinstance(after, list):
+        if len(before) != len(after):
+            yield f"{at}: {len(before)} items, now {len(after)}"
+        for place, (one, other) in enumerate(zip(before, after, strict=False)):
+            yield from differences(one, other, f"{at}[{place}]")
+    elif isinstance(before, int | float) and isinstance(after, int | float) and not isinstance(before, bool):
+        if not math.isclose(before, after, rel_tol=1e-12, abs_tol=1e-300):
+            yield f"{at}: {before!r}, now {after!r}"
+    elif before != after:
+        yield f"{at}: {before!r}, now {after!r}"
+
+
+def read() -> dict[str, Answer]:
+    found: dict[str, Answer] = json.loads(lzma.decompress(GOLDEN.read_bytes()))
+    return found
+
+
+def main(*only: str) -> None:
+    """Write the answers anew; only: those whose names begin so."""
+    known = read() if GOLDEN.exists() else {}
+    made = {name: plain(ask()) for name, ask in questions().items() if not only or name.startswith(only)}
+    for name, answer in made.items():
+        for line in differences(known.get(name), answer, name):
+            print(line[:300])
+    kept = {name: known[name] for name in questions() if name in known and name not in made} if only else {}
+    text = json.dumps({**kept, **made}, separators=(",", ":"), sort_keys=True)
+    GOLDEN.write_bytes(lzma.compress(text.encode(), preset=9))
+
+
+if __name__ == "__main__":
+    import os
+
+    os.environ.setdefault("FIPROF_TEST_SESSION", f"golden-{os.getpid()}")
+    os.environ.setdefault("FIPROF_CLOCK", "2026-11-23T12:00:00+01:00@0")
+    try:
+        main(*sys.argv[1:])
+    finally:
+        shutil.rmtree(session_folder(), ignore_errors=True)
