@@ -39,7 +39,7 @@ def asked(command: str, *words: str) -> Answer:
     """A command's exit status and rows; its strings name no folder of this machine."""
     status, printed = invoke(command, *words, "--format", "json")
     said = printed.replace(str(session_folder()), "ARCHIVE")
-    return {"status": status, **({key: value for key, value in json.loads(said).items()} if said else {})}
+    return {"status": status, **(json.loads(said) if said else {})}
 
 
 def reading() -> Iterator[tuple[str, Callable[[], Answer]]]:
@@ -135,7 +135,7 @@ def report_numbers(path: Path) -> Answer:
 
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
-    reports = {f"report {name}": lambda path=path: report_numbers(path) for name, path in run_paths().items()}  # type: ignore[misc]
+    reports = {f"report {name}": lambda path=path: report_numbers(path) for name, path in run_paths().items()}
     return {
         **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses
     }  # fmt: skip

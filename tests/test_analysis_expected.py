@@ -60,7 +60,7 @@ def outcomes(item: CaseExpected) -> dict[str, tuple[float | None, str]]:
 def remarks(item: ExpectedValue) -> dict[str, dict[str, Any]]:
     """Id -> numbers of each remark, to three digits."""
     return {
-        finding.kind.value: {k: round(v, 3) if isinstance(v, float) else v for k, v in finding.values.items()}
+        str(finding.kind): {k: round(v, 3) if isinstance(v, float) else v for k, v in finding.values.items()}
         for finding in item.remarks
     }
 

@@ -1,4 +1,4 @@
-"""What was found, in no words: which finding it is, and the numbers that go into it."""
+"""What was found: which finding it is, the numbers that go into it, and its words beside them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from fiprof.model.provenance import TracedNumber
 class Finding:
     """A finding: a doubt about a verdict, a check that failed, what holds an occupancy down, …
 
-    Its wording is the template of its kind among the reports' words, which names its values;
-    programs get its fields.
+    People read its words, programs get its id and values; no code reads the words.
     """
 
-    kind: StrEnum
-    """The class says what it is about, the member which of its kind."""
+    kind: str
+    """Its id in JSON, e.g. ``close``."""
     values: Mapping[str, Value] = field(default_factory=dict)
+    words: str = ""
+    """A template over the values, as ``wording.py`` says."""
 
     def fields(self) -> dict[str, Any]:
         """For JSON: ``{"id": …, …}`` with plain numbers and enum values."""
-        return {"id": self.kind.value, **{name: plain(value) for name, value in self.values.items()}}
+        return {"id": str(self.kind), **{name: plain(value) for name, value in self.values.items()}}
+
+
+def finding(kind: str, words: str, /, **values: Any) -> Finding:
+    """``finding("close", "borderline: {margin:.0f} points from {runner_up}", margin=3.1, runner_up=part)``."""
+    return Finding(kind, values, words)
 
 
 Value = TracedNumber | float | int | bool | str | StrEnum | Finding | None | tuple[Any, ...]

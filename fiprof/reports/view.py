@@ -6,15 +6,18 @@ Names of kernels and cases are other people's data: whatever is in them is shown
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Literal
 
+from fiprof.analysis.frames import Column, Frame, Narrow
 from fiprof.model.finding import Finding
 from fiprof.reports.words import worded
 from fiprof.text import escape_control
+
+__all__ = ["Column", "Document", "Frame", "Narrow", "View", "view_of"]
 
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
@@ -24,44 +27,6 @@ Record = dict[str, Any]
 
 Value = str | int | float | bool | Finding | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
-
-
-class Narrow(Enum):
-    """What becomes of a column where a table is wider than the terminal."""
-
-    WRAP = auto()
-    """Its text wraps within the column; numbers keep their width."""
-    ABOVE = auto()
-    """Names stand on a line above the row, those of all such columns together."""
-    BELOW = auto()
-    """It stands on a line below the row, after its heading."""
-    DROP = auto()
-    """It is left out, the last such column first."""
-    KEEP = auto()
-    """It keeps its width."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """One column: its key for programs, its heading for people."""
-
-    key: str
-    """Name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only."""
-    title: str = ""
-    """Heading in tables; without one the column is in JSON and CSV only."""
-    unit: str = ""
-    """Below the heading."""
-    spec: str = ""
-    """Format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision."""
-    meaning: str = ""
-    """One sentence."""
-    bar: bool = False
-    """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
-    least: int = 0
-    """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
-    wrap: bool = False
-    """Prose: HTML shows it whole, where it shortens a name."""
-    narrow: Narrow = Narrow.WRAP
 
 
 Sayable = Finding | StrEnum | str
@@ -106,11 +71,14 @@ class Document:
 
 
 def view_of(columns: Sequence[Column], objects: Iterable[object], **texts: Any) -> View:
-    """A view whose rows are objects with an attribute for each column's key.
+    """A view whose rows are mappings with, or objects with an attribute for, each column's key.
 
     texts: the view's title, warnings, summary and notes.
     """
-    rows = tuple(tuple(getattr(item, column.key) for column in columns) for item in objects)
+    rows = tuple(
+        tuple(item[column.key] if isinstance(item, Mapping) else getattr(item, column.key) for column in columns)
+        for item in objects
+    )
     return View(tuple(columns), rows, **texts)
 
 

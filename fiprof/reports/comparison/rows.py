@@ -22,7 +22,7 @@ def rows(found: RunComparison) -> View:
     """The rows, case by case, the largest change first."""
     made = [
         _row("side", item="run", a=found.a.run.manifest.name, b=found.b.run.manifest.name),
-        _row("outcome", item=outcome(found).value, by=sure(found).kind.value),
+        _row("outcome", item=outcome(found).value, by=str(sure(found).kind)),
     ]
     made += [row for case in found.cases for row in _case(case)]
     if found.program:
@@ -78,7 +78,7 @@ def _kernel(case: CaseChange | None, kernel: KernelChange) -> Iterator[tuple[Val
         for item in ("kind", "part", "confidence", "occupancy_limiters"):
             yield _row("verdict", case, kernel, item=item, a=of_sides[0].get(item), b=of_sides[1].get(item))
     for factor in kernel.factors:
-        item = factor.reason or factor.kind.value
+        item = factor.reason or factor.kind
         yield _row("factor", case, kernel, item=item, a=factor.a, b=factor.b, accounts_us=factor.us, by="ncu")
     for delta in kernel.deltas:
         about, item = ("stall", delta.reason) if delta.reason else ("counter", delta.quantity.key)
@@ -124,7 +124,7 @@ def _verdict(of: Evidence | None) -> dict[str, Value]:
     found = of.verdict
     limiters = tuple(each.value for each in of.limiters)
     return {
-        "kind": found.kind.value,
+        "kind": str(found.kind),
         "part": found.part.value if found.part else None,
         "confidence": found.confidence.value,
         "occupancy_limiters": limiters,

@@ -160,7 +160,7 @@ def _sure(entry: Entry) -> str | None:
     verdict = entry.verdict
     if verdict is None:
         return None
-    doubts = [phrase(f"doubt_short.{each.kind.value}") for each in verdict.doubts if isinstance(each.kind, Doubt)]
+    doubts = [phrase(f"doubt_short.{each.kind!s}") for each in verdict.doubts if isinstance(each.kind, Doubt)]
     failed = sum(check.launch == verdict.launch for check in checks.failed(entry.measured.run))
     doubts += [phrase("kernel_row.failed", checks=failed)] if failed else []
     return ": ".join(filter(None, (worded(verdict.confidence), "; ".join(doubts))))
@@ -394,7 +394,7 @@ def _rules(entry: Entry) -> Table | None:
     found: dict[str, list[QuotedRule]] = defaultdict(list)
     for rule in entry.verdict.rules if entry.verdict else ():
         if rule.rejected is not None and (rule.speedup_pct or 0.0) >= LEAST_GAIN.value:
-            found[phrase(f"rejected_short.{rule.rejected.kind.value}")].append(rule)
+            found[phrase(f"rejected_short.{rule.rejected.kind!s}")].append(rule)
     if not found:
         return None
     said = join("; ", [

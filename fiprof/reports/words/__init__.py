@@ -20,21 +20,20 @@ from __future__ import annotations
 
 import functools
 import re
-import string
 import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from fiprof.model import packs
+from fiprof.model import packs, wording
 from fiprof.model.finding import Finding
-from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
-from fiprof.text import join_words
+from fiprof.model.provenance import TracedText
+from fiprof.model.wording import say, worded
+
+__all__ = ["entry", "known", "phrase", "templates", "templates_of", "worded"]
 
 FOLDER = Path(__file__).parent
-MOST_VALUES = 8
-"""Values that a sentence names before it counts the rest."""
 
 
 @functools.cache
@@ -86,7 +85,7 @@ def table_of(kind: type[StrEnum]) -> str:
 
 def phrase(key: str, /, **values: Any) -> TracedText:
     """The template ``table.key`` with these values in it; the traced numbers in them are kept."""
-    return _Formatter().traced(templates_of(key.partition(".")[0])[key], values)
+    return say(templates_of(key.partition(".")[0])[key], **values)
 
 
 def known(key: str, /, **values: Any) -> TracedText | None:
@@ -99,51 +98,16 @@ def entry(table: str, key: str) -> str:
     return templates_of(table).get(f"{table}.{key}") or templates_of(table)[f"{table}.other"]
 
 
-def worded(what: Finding | StrEnum | str) -> str:
-    """A finding or an enum in words; a text as it is."""
-    if isinstance(what, Finding):
-        key = f"{table_of(type(what.kind))}.{what.kind.name.lower()}"
-        if key not in templates_of(key.partition(".")[0]) and isinstance(
-            outcome := what.values.get("outcome"), StrEnum
-        ):
-            key = f"{key}.{outcome.name.lower()}"
-        return phrase(key, **what.values)
+def _from_tables(what: Finding | StrEnum) -> str:
+    """A finding or an enum whose words stand in a table."""
     if isinstance(what, StrEnum):
         return phrase(f"{table_of(type(what))}.{what.name.lower()}")
-    return what
+    assert isinstance(what.kind, StrEnum), what
+    key = f"{table_of(type(what.kind))}.{what.kind.name.lower()}"
+    if key not in templates_of(key.partition(".")[0]) and isinstance(outcome := what.values.get("outcome"), StrEnum):
+        key = f"{key}.{outcome.name.lower()}"
+    return phrase(key, **what.values)
 
 
-class _Formatter(string.Formatter):
-    """Formats a template and collects the traced numbers that were put into it."""
-
-    def __init__(self) -> None:
-        self.numbers: list[TracedNumber] = []
-
-    def traced(self, template: str, values: dict[str, Any]) -> TracedText:
-        text = TracedText(self.vformat(template, (), values))
-        text.facts = tuple(self.numbers)
-        return text
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, Finding | StrEnum):
-            value = worded(value)
-        elif isinstance(value, tuple | list):
-            head = ""
-            if "|" in format_spec:
-                head, format_spec = f"{format_spec.split('|')[len(value) != 1]} ", ""
-            parts = [self.format_field(item, format_spec) for item in value]
-            if len(parts) > MOST_VALUES:
-                return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
-            return head + join_words(parts)
-        if isinstance(value, bool):
-            value = str(value).lower()
-        self.numbers += numbers_of(value)
-        if format_spec.startswith("@"):
-            return entry(format_spec[1:], str(value))
-        if "|" in format_spec:
-            one, many = format_spec.split("|")
-            count = value.value if isinstance(value, TracedNumber) else value
-            return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
-        if isinstance(value, TracedNumber):
-            return f"{value.value:{format_spec}}" if format_spec else str(value)
-        return str(super().format_field(value, format_spec))
+wording.fallback = _from_tables
+wording.entry_of = entry

@@ -53,9 +53,9 @@ def _csv_value(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Finding):
-        value = value.kind.value
+        value = str(value.kind)
     if isinstance(value, dict) or (isinstance(value, tuple) and any(isinstance(each, dict) for each in value)):
         value = json.dumps(_json_value(value))
     if isinstance(value, tuple):
-        value = "; ".join(str(each.kind.value if isinstance(each, Finding) else each) for each in value)
+        value = "; ".join(str(str(each.kind) if isinstance(each, Finding) else each) for each in value)
     return csv_cell(value) if isinstance(value, str) else repr(value)

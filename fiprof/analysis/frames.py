@@ -1,0 +1,67 @@
+"""Tables with declared columns: what an analysis gives, and what terminal, JSON, CSV, Markdown and HTML print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Narrow(Enum):
+    """What becomes of a column where a table is wider than the terminal."""
+
+    WRAP = auto()
+    """Its text wraps within the column; numbers keep their width."""
+    ABOVE = auto()
+    """Names stand on a line above the row, those of all such columns together."""
+    BELOW = auto()
+    """It stands on a line below the row, after its heading."""
+    DROP = auto()
+    """It is left out, the last such column first."""
+    KEEP = auto()
+    """It keeps its width."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its key for programs, its heading for people."""
+
+    key: str
+    """Name in JSON and CSV, with the unit, e.g. ``duration_us``; without one the column is in tables only."""
+    title: str = ""
+    """Heading in tables; without one the column is in JSON and CSV only."""
+    unit: str = ""
+    """Below the heading."""
+    spec: str = ""
+    """Format of its numbers in tables, e.g. ``.2f``; JSON and CSV have full precision."""
+    meaning: str = ""
+    """One sentence."""
+    bar: bool = False
+    """Draw the value, 0 to 1, as a bar; only where bars are wanted."""
+    least: int = 0
+    """Cells that it takes in a table at least, so that tables below each other line up; of a bar those of the whole."""
+    wrap: bool = False
+    """Prose: HTML shows it whole, where it shortens a name."""
+    narrow: Narrow = Narrow.WRAP
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A table: its columns, each declared once, and a mapping from key to value for each row."""
+
+    columns: tuple[Column, ...]
+    rows: Sequence[Mapping[str, Any]]
+
+    def column(self, key: str) -> list[Any]:
+        """The values of a column."""
+        return [row[key] for row in self.rows]
+
+    def pandas(self) -> pd.DataFrame:
+        """The same as a DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame([dict(row) for row in self.rows], columns=[each.key for each in self.columns])

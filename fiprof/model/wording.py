@@ -1,0 +1,97 @@
+"""How findings are worded: templates that keep the numbers in them.
+
+A template is a ``str.format`` string. A traced number without a format is written in its own way, with its unit; a switch
+is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of several values
+``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and c``, of many the first and how many more
+there are. Nothing reads a sentence back.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Self
+
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
+from fiprof.text import join_words
+
+MOST_VALUES = 8
+"""Values that a sentence names before it counts the rest."""
+
+fallback: Callable[[Finding | StrEnum], str] | None = None
+"""Words what has none of its own."""
+entry_of: Callable[[str, str], str] | None = None
+"""``{reason:@table}``: what a table says of a value."""
+
+
+class Worded(StrEnum):
+    """An enum whose members have their words beside them: ``DRAM = "dram", "DRAM"``."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.words = words or value
+        return member
+
+
+def say(template: str, /, **values: Any) -> TracedText:
+    """The template with these values in it; the traced numbers in them are kept."""
+    return _Formatter().traced(template, values)
+
+
+def say_known(template: str, /, **values: Any) -> TracedText | None:
+    """The same; None where a value is."""
+    return None if any(value is None for value in values.values()) else say(template, **values)
+
+
+def worded(what: Finding | StrEnum | str) -> str:
+    """A finding or an enum in words; a text as it is."""
+    if isinstance(what, Finding) and what.words:
+        return say(what.words, **what.values)
+    if isinstance(what, Worded):
+        return what.words
+    if isinstance(what, Finding | StrEnum):
+        assert fallback is not None, f"{what!r} has no words"
+        return fallback(what)
+    return what
+
+
+class _Formatter(string.Formatter):
+    """Formats a template and collects the traced numbers that were put into it."""
+
+    def __init__(self) -> None:
+        self.numbers: list[TracedNumber] = []
+
+    def traced(self, template: str, values: dict[str, Any]) -> TracedText:
+        text = TracedText(self.vformat(template, (), values))
+        text.facts = tuple(self.numbers)
+        return text
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, Finding | StrEnum):
+            value = worded(value)
+        elif isinstance(value, tuple | list):
+            head = ""
+            if "|" in format_spec:
+                head, format_spec = f"{format_spec.split('|')[len(value) != 1]} ", ""
+            parts = [self.format_field(item, format_spec) for item in value]
+            if len(parts) > MOST_VALUES:
+                return f"{head}{', '.join(parts[:MOST_VALUES])} and {len(parts) - MOST_VALUES} more"
+            return head + join_words(parts)
+        if isinstance(value, bool):
+            value = str(value).lower()
+        self.numbers += numbers_of(value)
+        if format_spec.startswith("@"):
+            assert entry_of is not None
+            return entry_of(format_spec[1:], str(value))
+        if "|" in format_spec:
+            one, many = format_spec.split("|")
+            count = value.value if isinstance(value, TracedNumber) else value
+            return f"{count:{',.0f' if float(count).is_integer() else '.3g'}} {one if count == 1 else many}"
+        if isinstance(value, TracedNumber):
+            return f"{value.value:{format_spec}}" if format_spec else str(value)
+        return str(super().format_field(value, format_spec))
