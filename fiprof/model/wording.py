@@ -1,7 +1,7 @@
 """How findings are worded: templates that keep the numbers in them.
 
-A template is a ``str.format`` string. A traced number without a format is written in its own way, with its unit; a switch
-is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of several values
+A template is a ``str.format`` string. A traced number without a format is written in its own way, with its unit; a
+switch is ``true`` or ``false``. ``{count:launch|launches}`` is ``1 launch`` or ``3 launches``, and of several values
 ``launch 4`` or ``launches 4 and 8``. Several values are joined as ``a, b and c``, of many the first and how many more
 there are. Nothing reads a sentence back.
 """
