@@ -1,8 +1,11 @@
-"""The states of a warp and their kinds; what they mean and what helps stands with the words."""
+"""The states of a warp, as ncu tells them apart: what each means, and what usually makes it less."""
 
 from __future__ import annotations
 
+import csv
 from enum import StrEnum
+from pathlib import Path
+from typing import Self
 
 
 class ReasonKind(StrEnum):
@@ -15,30 +18,39 @@ class ReasonKind(StrEnum):
     ISSUE = "issue"
 
 
-REASONS = {
-    "barrier": ReasonKind.STALL,
-    "branch_resolving": ReasonKind.STALL,
-    "dispatch_stall": ReasonKind.STALL,
-    "drain": ReasonKind.STALL,
-    "gmma": ReasonKind.STALL,
-    "imc_miss": ReasonKind.STALL,
-    "lg_throttle": ReasonKind.STALL,
-    "long_scoreboard": ReasonKind.STALL,
-    "math_pipe_throttle": ReasonKind.STALL,
-    "membar": ReasonKind.STALL,
-    "mio_throttle": ReasonKind.STALL,
-    "misc": ReasonKind.STALL,
-    "no_instruction": ReasonKind.STALL,
-    "not_selected": ReasonKind.READY,
-    "selected": ReasonKind.ISSUE,
-    "short_scoreboard": ReasonKind.STALL,
-    "sleeping": ReasonKind.STALL,
-    "tex_throttle": ReasonKind.STALL,
-    "wait": ReasonKind.STALL,
-}
+class WarpState(str):
+    """A state's name, e.g. ``long_scoreboard``, with what is known of it."""
+
+    kind: ReasonKind
+    meaning: str
+    """What the warps do, after «warps»."""
+    helps: str
+    """What usually makes it less."""
+
+    def __new__(cls, name: str, kind: ReasonKind, meaning: str, helps: str) -> Self:
+        state = super().__new__(cls, name)
+        state.kind, state.meaning, state.helps = kind, meaning, helps
+        return state
+
+
+def _read() -> dict[str, WarpState]:
+    text = Path(__file__).with_name("warp_states.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return {
+        row["state"]: WarpState(row["state"], ReasonKind(row["kind"]), row["meaning"], row["helps"]) for row in rows
+    }
+
+
+REASONS = _read()
 """ncu's warp states under our names."""
 
 
-def kind_of(reason: str) -> ReasonKind:
-    """The kind of a state; one that only a later ncu has is a stall."""
-    return REASONS.get(reason, ReasonKind.STALL)
+def state(name: str) -> WarpState:
+    """What is known of a state; one that only a later ncu has is a stall."""
+    unknown = "are in a state that this fiprof does not know"
+    return REASONS.get(name) or WarpState(name, ReasonKind.STALL, unknown, "unknown")
+
+
+def kind_of(name: str) -> ReasonKind:
+    """The kind of a state."""
+    return state(name).kind

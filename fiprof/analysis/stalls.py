@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from fiprof.analysis import checks
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.program import weights
-from fiprof.analysis.reasons import ReasonKind, kind_of
+from fiprof.analysis.reasons import ReasonKind, kind_of, state
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance
 from fiprof.model.run import Run, StallReason
@@ -20,27 +19,8 @@ from fiprof.model.selection import EVERYTHING, Selection, Weights
 
 DISAGREEMENT = 0.05
 """Difference of the two measures' shares that gets a note, where it is more than the samples' own error."""
-
 FEW_SAMPLES_ERROR = 0.03
 """Uncertainty of sampled shares from which it gets a note."""
-
-
-class StallFinding(StrEnum):
-    """What a stall mix says."""
-
-    ISSUED = "issued"
-    BUSY = "busy"
-    READY = "ready"
-    NO_STALL = "no_stall"
-    NEGLIGIBLE = "negligible"
-    DOMINATES = "dominates"
-    LARGEST = "largest"
-    THEN = "then"
-    SHARE = "share"
-    HELPS = "helps"
-    MEASURES_DIFFER = "measures_differ"
-    DIFFERENCE = "difference"
-    FEW_SAMPLES = "few_samples"
 
 
 @dataclass(frozen=True)
@@ -48,16 +28,12 @@ class Stall(StallReason):
     """A reason's part in a launch; its share is None where the counters were not collected."""
 
     sampled_share: float | None
-    """Of all warp samples of the launch, 0 to 1."""
+    """Share of all warp samples of the launch, 0 to 1."""
 
     @property
     def weight(self) -> float:
         """The share to sort by."""
         return (self.sampled_share or 0.0) if self.share is None else self.share
-
-    @property
-    def kind(self) -> ReasonKind:
-        return kind_of(self.reason)
 
 
 @dataclass(frozen=True)
@@ -70,12 +46,13 @@ class LaunchStalls(OfLaunch):
 
     @property
     def samples(self) -> int:
+        """Warp samples of the launch."""
         return sum(stall.samples or 0 for stall in self.stalls)
 
     @property
     def waiting(self) -> tuple[Stall, ...]:
         """The reasons that are stalls and not zero, the largest share first."""
-        return tuple(stall for stall in self.stalls if stall.kind == ReasonKind.STALL and stall.weight > 0)
+        return tuple(each for each in self.stalls if kind_of(each.reason) == ReasonKind.STALL and each.weight > 0)
 
     def traced(self, stall: Stall) -> TracedNumber | None:
         """Its share by the counters, with provenance."""
@@ -89,22 +66,9 @@ class LaunchStalls(OfLaunch):
         return next((stall for stall in self.waiting[:1] if stall.weight >= DOMINANT_STALL.share), None)
 
     @property
-    def ready(self) -> Stall | None:
-        """Warps that were ready while another one was taken, where that is as much as a dominant stall."""
-        found = [
-            stall for stall in self.stalls if stall.kind == ReasonKind.READY and stall.weight >= DOMINANT_STALL.share
-        ]
-        return found[0] if found else None
-
-    @property
-    def issue_active_pct(self) -> float | None:
-        """Active cycles in which a scheduler issued."""
-        return metric("issue_active_pct").of(self.row)
-
-    @property
     def busy(self) -> bool:
         """Whether the schedulers issue so often that shorter waits would gain little."""
-        return (self.issue_active_pct or 0.0) >= BUSY_ISSUE.value
+        return (metric("issue_active_pct").of(self.row) or 0.0) >= BUSY_ISSUE.value
 
 
 @dataclass(frozen=True)
@@ -114,7 +78,7 @@ class StallReport:
     run: str
     launches: tuple[LaunchStalls, ...]
     warnings: tuple[Finding, ...] = ()
-    """About the run."""
+    """Doubts about the run."""
     weights: Weights = field(default_factory=dict)
     """The time that each launch stands for; empty where each stands for itself."""
 
@@ -145,26 +109,34 @@ def _mix(reasons: Sequence[StallReason]) -> tuple[Stall, ...]:
 
 def findings(launch: LaunchStalls) -> tuple[Finding, ...]:
     """What the mix says: how busy the schedulers are, what the warps wait for, and what usually helps."""
+
+    def share(kind: str, words: str, stall: Stall) -> Finding:
+        return finding(kind, words, reason=state(stall.reason), share=launch.traced(stall) or stall.weight)
+
     found = []
-    if launch.issue_active_pct is not None:
-        kind = StallFinding.BUSY if launch.busy else StallFinding.ISSUED
-        found.append(Finding(kind, {"issue_active_pct": launch.issue_active_pct}))
-    if launch.ready is not None:
-        found.append(_share(StallFinding.READY, launch, launch.ready))
+    issued = metric("issue_active_pct").of(launch.row)
+    if issued is not None:
+        words = "The schedulers issue in {issue_active_pct:.0f}% of their active cycles"
+        ending = ": fewer stalls would gain little." if launch.busy else "."
+        found.append(finding("busy" if launch.busy else "issued", words + ending, issue_active_pct=issued))
+    ready = [each for each in launch.stalls if kind_of(each.reason) == ReasonKind.READY]
+    if ready and ready[0].weight >= DOMINANT_STALL.share:
+        found.append(share("ready", "{reason} is {share:.0%}: the warps are ready and another one issues.", ready[0]))
     if not launch.waiting:
-        return (*found, Finding(StallFinding.NO_STALL))
+        return (*found, finding("no_stall", "The warps did not stall."))
     top, *rest = launch.waiting
     if top.weight < NEGLIGIBLE_STALL.share:
-        return (*found, _share(StallFinding.NEGLIGIBLE, launch, top))
-    found.append(_share(StallFinding.DOMINATES if launch.dominant else StallFinding.LARGEST, launch, top))
+        words = "Stalls are negligible: the largest is {reason}, {share:.0%}."
+        return (*found, share("negligible", words, top))
+    if launch.dominant:
+        found.append(share("dominates", "Main stall: {reason} ({share:.0%}): warps {reason.meaning}.", top))
+    else:
+        words = "No stall dominates. The largest is {reason} ({share:.0%}): warps {reason.meaning}."
+        found.append(share("largest", words, top))
     if rest and not launch.dominant:
-        others = tuple(_share(StallFinding.SHARE, launch, stall) for stall in rest[:2])
-        found.append(Finding(StallFinding.THEN, {"reasons": others}))
-    return (*found, Finding(StallFinding.HELPS, {"reason": top.reason}))
-
-
-def _share(kind: StallFinding, launch: LaunchStalls, stall: Stall) -> Finding:
-    return Finding(kind, {"reason": stall.reason, "share": launch.traced(stall) or stall.weight})
+        others = tuple(share("share", "{reason} {share:.0%}", stall) for stall in rest[:2])
+        found.append(finding("then", "Then {reasons}.", reasons=others))
+    return (*found, finding("helps", "Helps against {reason}: {reason.helps}.", reason=state(top.reason)))
 
 
 def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:
@@ -172,22 +144,29 @@ def disagreements(launch: LaunchStalls) -> tuple[Finding, ...]:
     total = launch.samples
     if not total:
         return ()
+
+    def standard_error(share: float) -> float:
+        """Of a share among independent samples."""
+        return math.sqrt(share * (1 - share) / total)
+
     apart = tuple(
-        Finding(
-            StallFinding.DIFFERENCE,
-            {"reason": stall.reason, "stall_share": stall.share, "sample_share": stall.sampled_share},
+        finding(
+            "difference",
+            "{reason} {stall_share:.1%} against {sample_share:.1%} sampled",
+            reason=stall.reason,
+            stall_share=stall.share,
+            sample_share=stall.sampled_share,
         )
         for stall in launch.stalls
         if stall.share is not None
         and stall.sampled_share is not None
-        and abs(stall.share - stall.sampled_share) > max(DISAGREEMENT, 3 * _standard_error(stall.share, total))
+        and abs(stall.share - stall.sampled_share) > max(DISAGREEMENT, 3 * standard_error(stall.share))
     )
-    found = [Finding(StallFinding.MEASURES_DIFFER, {"reasons": apart})] if apart else []
-    if (error := 2 * _standard_error(0.5, total)) >= FEW_SAMPLES_ERROR:
-        found.append(Finding(StallFinding.FEW_SAMPLES, {"samples": total, "error_points": 100 * error}))
+    found = []
+    if apart:
+        words = "Counters and samples differ: {reasons}. ncu takes them in different replays."
+        found.append(finding("measures_differ", words, reasons=apart))
+    if (error := 2 * standard_error(0.5)) >= FEW_SAMPLES_ERROR:
+        words = "Only {samples:,} samples: sampled shares are uncertain by up to {error_points:.0f} points."
+        found.append(finding("few_samples", words, samples=total, error_points=100 * error))
     return tuple(found)
-
-
-def _standard_error(share: float, samples: int) -> float:
-    """Of a share among independent samples."""
-    return math.sqrt(share * (1 - share) / samples)

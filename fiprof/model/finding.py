@@ -45,4 +45,4 @@ def plain(value: Any) -> Any:
         return value.fields()
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    return value.value if isinstance(value, StrEnum) else value
+    return str(value) if isinstance(value, str) else value

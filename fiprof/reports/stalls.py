@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from fiprof.analysis.stalls import LaunchStalls, Stall, StallFinding, StallReport, disagreements, findings
+from fiprof.analysis.stalls import LaunchStalls, StallReport, disagreements, findings
 from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.model.wording import say, worded
 from fiprof.reports.headings import bounded, heading
 from fiprof.reports.view import Column, Document, View
-from fiprof.reports.words import phrase, worded
 
 MOST_LAUNCHES = 5
 """Groups of like launches that people are shown."""
 FOLDED_SHARE = 0.01
 """Reasons below it in both measures are shown as one."""
 
-_DATA = (
-    "launch", "case", "iteration", "kernel", "reason", "stall_share", "warps_per_issue", "samples",
-    "samples_not_issued", "sample_share",
-)  # fmt: skip
-
-_SHOWN = (
-    Column("reason", "reason", least=len("math_pipe_throttle")),
-    Column("weight", "bar", bar=True),
-    Column("stall_share", "share", spec=".1%", least=6),
-    Column("warps_per_issue", "warps/issue", spec=".2f"),
-    Column("sample_share", "sampled", spec=".1%"),
+COLUMNS = (
+    Column("launch", meaning="ncu's ID of the launch."),
+    Column("case", meaning="Case id."),
+    Column("iteration", meaning="Iteration of the case, from 0."),
+    Column("kernel", meaning="Function name without namespaces, parameters and template arguments."),
+    Column("reason", "reason", least=len("math_pipe_throttle"), meaning="Why warps did not issue: long_scoreboard, …"),
+    Column("stall_share", "share", spec=".1%", least=6, meaning="Share of the warps' time by counters, 0 to 1."),
+    Column("warps_per_issue", "warps/issue", spec=".2f", meaning="Warps in this state per issued instruction."),
+    Column("samples", meaning="Warp samples in this state."),
+    Column("samples_not_issued", meaning="Samples in cycles in which the scheduler issued nothing."),
+    Column("sample_share", "sampled", spec=".1%", meaning="Share of all warp samples of the launch, 0 to 1."),
 )
+SHOWN = (COLUMNS[4], Column("weight", "bar", bar=True), COLUMNS[5], COLUMNS[6], COLUMNS[9])
 
 
 def document(report: StallReport, *, reasons: int | None = None, most: int | None = None) -> Document:
@@ -43,46 +42,41 @@ def document(report: StallReport, *, reasons: int | None = None, most: int | Non
         for stall in item.stalls[:reasons]
     )  # fmt: skip
     kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
+    how_to_read = say(
+        "share: of all warps' time, by ncu's counters. warps/issue: warps in that state per issued instruction. "
+        "sampled: share of ncu's warp samples. selected (issuing) and not_selected (ready) are no stalls."
+    )
     return Document(
-        programs=View(tuple(map(Column, _DATA)), rows),
+        programs=View(COLUMNS, rows),
         shown=tuple(_of_launch(group, reasons) for group in kept),
         warnings=report.warnings,
-        notes=(*left_out, phrase("stalls.how_to_read")),
+        notes=(*left_out, how_to_read),
     )
 
 
 def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
     item = group.shown
-    kept = [
-        stall
-        for stall in item.stalls[:reasons]
-        if stall.weight >= FOLDED_SHARE or (stall.sampled_share or 0.0) >= FOLDED_SHARE
-    ]
-    folded = [stall for stall in item.stalls if stall not in kept]
-    rows = kept + ([_folded(folded)] if folded else [])
-    says = findings(item)
-    helps = says[-1:] if says[-1].kind == StallFinding.HELPS else ()
+    shown, folded = [], []
+    for place, stall in enumerate(item.stalls):
+        large = max(stall.weight, stall.sampled_share or 0.0) >= FOLDED_SHARE
+        (shown if large and (reasons is None or place < reasons) else folded).append(stall)
+    rows = [(each.reason, each.weight, each.share, each.warps_per_issue, each.sampled_share) for each in shown]
+    if folded:
+
+        def total(name: str) -> float | None:
+            values = [value for each in folded if (value := getattr(each, name)) is not None]
+            return sum(values) if values else None
+
+        share, sampled = total("share"), total("sampled_share")
+        weight = (sampled or 0.0) if share is None else share
+        rows.append((say("other ({count})", count=len(folded)), weight, share, total("warps_per_issue"), sampled))
+    said = findings(item)
+    helps = said[-1:] if said[-1].kind == "helps" else ()
     return View(
-        _SHOWN,
-        tuple((s.reason, s.weight, s.share, s.warps_per_issue, s.sampled_share) for s in rows),
+        SHOWN,
+        tuple(rows),
         title=heading(item, group),
         warnings=item.warnings,
-        summary=(" ".join(map(worded, says[: len(says) - len(helps)])), *helps),
+        summary=(" ".join(map(worded, said[: len(said) - len(helps)])), *helps),
         notes=disagreements(item),
     )
-
-
-def _folded(folded: Sequence[Stall]) -> Stall:
-    return Stall(
-        reason=phrase("stalls.folded", count=len(folded)),
-        share=_sum([stall.share for stall in folded]),
-        warps_per_issue=_sum([stall.warps_per_issue for stall in folded]),
-        samples=None,
-        samples_not_issued=None,
-        sampled_share=_sum([stall.sampled_share for stall in folded]),
-    )
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None

@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from fiprof.analysis.reasons import state
 from fiprof.model import packs, wording
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedText
@@ -95,6 +96,8 @@ def known(key: str, /, **values: Any) -> TracedText | None:
 
 def entry(table: str, key: str) -> str:
     """What a table says of a name from the tools, or of any other."""
+    if table in ("stall_meaning", "stall_helps"):
+        return state(key).meaning if table == "stall_meaning" else state(key).helps
     return templates_of(table).get(f"{table}.{key}") or templates_of(table)[f"{table}.other"]
 
 
