@@ -15,8 +15,8 @@ from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.stalls import LaunchStalls, disagreements, findings, stalls
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports.stalls import document
 from fiprof.model.wording import worded
+from fiprof.reports.stalls import document
 from fiprof.reports.writers import render
 from tests.reports_fixture import DATA, make_run, record_run
 

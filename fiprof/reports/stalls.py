@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.stalls import LaunchStalls, StallReport, disagreements, findings
+from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport, disagreements, findings
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say, worded
 from fiprof.reports.headings import bounded, heading
@@ -56,7 +56,8 @@ def document(report: StallReport, *, reasons: int | None = None, most: int | Non
 
 def _of_launch(group: Alike[LaunchStalls], reasons: int | None) -> View:
     item = group.shown
-    shown, folded = [], []
+    shown: list[Stall] = []
+    folded: list[Stall] = []
     for place, stall in enumerate(item.stalls):
         large = max(stall.weight, stall.sampled_share or 0.0) >= FOLDED_SHARE
         (shown if large and (reasons is None or place < reasons) else folded).append(stall)
