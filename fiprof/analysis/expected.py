@@ -1,32 +1,21 @@
-"""What is expected of each kernel family beside what was measured."""
+"""What is expected of each kernel family, compared with what was measured."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import median_low
+from typing import Any
 
 from fiprof.analysis import alternatives, checks
-from fiprof.analysis.expectations import (
-    Expectation,
-    ExpectationSource,
-    Family,
-    Figure,
-    Figured,
-    RoofKind,
-    Unlike,
-    combined,
-    figures,
-    unit_of,
-    unlike,
-)
+from fiprof.analysis.expectations import Family, Figure, Source, combined
+from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.roofline import mma_remark
 from fiprof.analysis.verdict.measured import step
 from fiprof.analysis.verdict.step import Step
 from fiprof.errors import FiprofError
-from fiprof.model.finding import Finding, Value
+from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
@@ -34,283 +23,242 @@ from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.work import TENSOR_OPS, TENSOR_PEAK, counted_works, dominant_tensor_kind, work_share
 
 TOLERANCE_POINTS = 5.0
-"""About a share that is expected as one number; the published ranges are as wide, 10 points."""
+"""Tolerance of a share that is expected as one number; the published ranges are as wide, 10 points."""
 
 STALL_MARGIN_POINTS = 1.0
-"""About a range of stall shares: recorded runs of the same kernel differ by as much."""
+"""Tolerance of a range of stall shares: recorded runs of the same kernel differ by as much."""
 
 MODEL_DIFFERS = 0.10
-"""Between the bytes that DRAM moved and those that the algorithm needs, from where on it is said."""
+"""Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
 
+COLUMNS = (
+    Column("case", meaning="Case id; null outside the cases' ranges."),
+    Column("label", meaning="The case in short: the parameters that tell the run's cases apart."),
+    Column("family", "family", meaning="Kernel family that the figures are of."),
+    Column("launch", meaning="ncu's ID of the launch; null for a kernel that only nsys saw."),
+    Column("kernel", meaning="Function name without namespaces, parameters and template arguments."),
+    Column("quantity", meaning="What is compared: a stall reason, or the key of a quantity."),
+    Column("work", meaning="The main kind of operations, e.g. tensor fp16: that whose roof is used most."),
+    Column("unit", "in", meaning="Unit of the numbers of the row."),
+    Column("expected_low", meaning="In the row's unit."),
+    Column("expected_high", meaning="Null for none."),
+    Column("expected_stated", meaning="The one number that the source states, where it states no range."),
+    Column("measured", "measured", spec=".2f", meaning="Null where it was not collected."),
+    Column("outcome", meaning="as expected, below, above, not measured, or not compared (another GPU, shape or size)."),
+    Column("deviation", meaning="Measured minus the nearest end of what is expected."),
+    Column("remarks", meaning="What limits the comparison: id and its numbers. Not compared: figures, for what, why."),
+    Column("source", meaning="Who states the figures."),
+    Column("source_gpu", meaning="The GPU that they are of."),
+    Column("steps", meaning="Steps: id, values, what it saves at most and what that rests on."),
+)
 
-class ExpectedOutcome(StrEnum):
-    """How the measured compares."""
-
-    AS_EXPECTED = "as expected"
-    BELOW = "below"
-    ABOVE = "above"
-    NOT_MEASURED = "not measured"
-    NOT_COMPARED = "not compared"
-
-
-class ExpectedRemark(StrEnum):
-    """What one must know to compare the two."""
-
-    NO_TENSOR_OPERATIONS = "no_tensor_operations"
-    SAME_SHARE = "same_share"
-    STATED_IS_REACHED = "stated_is_reached"
-    EXCLUDES_ROOF = "excludes_roof"
-    L2_HELD = "l2_held"
-
-
-class ExpectedNote(StrEnum):
-    """What there is to say of a run beside what was expected of it."""
-
-    HELD = "held"
-    NOTHING_ALIKE = "nothing_alike"
-    WITHOUT = "without"
-    OTHER_STALLS = "other_stalls"
-    STALL_SHARE = "stall_share"
-
-
-@dataclass(frozen=True)
-class ExpectedValue:
-    """One expectation beside what was measured."""
-
-    kind: Expectation
-    quantity: str
-    """A stall reason, or the key of a quantity."""
-    low: float
-    """The least that is expected; of a bandwidth on this GPU: the same share of its roof."""
-    high: float | None
-    """The most; None where more is only better."""
-    measured: float | None
-    """None where it was not collected."""
-    stated: float | None = None
-    """The number in the file, where low and high are made from it."""
-    work: str = ""
-    """Whose roof it is, e.g. ``tensor fp16``."""
-    remarks: tuple[Finding, ...] = ()
-
-    @property
-    def unit(self) -> str:
-        """Of the numbers here; stalls are shares of the warps' time."""
-        return unit_of(self.kind)
-
-    @property
-    def outcome(self) -> ExpectedOutcome:
-        if self.measured is None:
-            return ExpectedOutcome.NOT_MEASURED
-        margin = STALL_MARGIN_POINTS if self.kind == Expectation.STALL else 0.0
-        if self.measured < self.low - margin:
-            return ExpectedOutcome.BELOW
-        above = self.high is not None and self.measured > self.high + margin
-        return ExpectedOutcome.ABOVE if above else ExpectedOutcome.AS_EXPECTED
-
-    @property
-    def deviation(self) -> float | None:
-        """Measured minus the nearest end of what is expected, in the unit; 0 where it is as expected."""
-        if self.measured is None:
-            return None
-        if self.outcome == ExpectedOutcome.BELOW:
-            return self.measured - self.low
-        return self.measured - self.high if self.outcome == ExpectedOutcome.ABOVE and self.high is not None else 0.0
-
-    @property
-    def finding(self) -> Finding:
-        """The outcome with its numbers."""
-        return Finding(
-            self.kind,
-            {
-                "outcome": self.outcome,
-                "quantity": self.quantity,
-                "work": self.work,
-                "low": self.low,
-                "high": self.high,
-                "value": self.measured,
-                "stated": self.stated,
-                "tolerance": TOLERANCE_POINTS,
-                "off": None if self.deviation is None else abs(self.deviation),
-            },
-        )
+EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
 
 
 @dataclass(frozen=True)
 class CaseExpected:
-    """What is expected of a case, beside the launch that stands for it: of its longest kernel, the median one."""
+    """What is expected of a case, and the launch that stands for it: of its longest kernel, that of median duration."""
 
     at: Launch
-    family: str
-    source: ExpectationSource
-    values: tuple[ExpectedValue, ...]
-    instead: tuple[Finding, ...]
-    """The largest stall reasons of which nothing is expected."""
-    warnings: tuple[Finding, ...] = ()
+    rows: tuple[Mapping[str, Any], ...]
+    """COLUMNS, with ``what`` and ``limits`` in words."""
+    notes: tuple[Finding, ...]
+    """Each value that is not as expected, its remarks, and the stall reasons of which nothing is expected."""
+    warnings: tuple[Finding, ...]
     """Checks that failed on this launch."""
-
-    @property
-    def deviations(self) -> tuple[Finding, ...]:
-        """Each value that is not as expected, with its remarks."""
-        off = [item for item in self.values if item.outcome != ExpectedOutcome.AS_EXPECTED]
-        found = [each for item in off for each in (item.finding, *(item.remarks if item.measured is not None else ()))]
-        if self.instead and any(item.kind == Expectation.STALL for item in off):
-            found.append(Finding(ExpectedNote.OTHER_STALLS, {"stalls": self.instead}))
-        return tuple(found)
-
-
-@dataclass(frozen=True)
-class NotCompared:
-    """A figure said of another GPU, shape or size than some cases have; each figure once."""
-
-    family: str
-    source: ExpectationSource
-    params: tuple[Finding, ...]
-    """What it is for."""
-    kind: Expectation
-    quantity: str
-    figure: Finding
-    """A range, or a number by size."""
-    why: tuple[Finding, ...]
-    """Each an Unlike, with the labels of the cases."""
-
-    @property
-    def unit(self) -> str:
-        return unit_of(self.kind)
-
-
-@dataclass(frozen=True)
-class Faster:
-    """A case whose problem the run solved faster, and the step that follows."""
-
-    case: str
-    """Case id."""
-    label: str
-    step: Step
 
 
 @dataclass(frozen=True)
 class Expected:
-    """A run beside what was expected of it."""
+    """A run compared with what was expected of it."""
 
-    gpu: str
-    """Empty where it is not known."""
-    compute_capability: str
     cases: tuple[CaseExpected, ...]
-    """Those of which figures of this compute capability and shape are known."""
-    not_compared: tuple[NotCompared, ...]
-    without: tuple[str, ...]
-    """Labels of the cases of which nothing is expected."""
-    faster: tuple[Faster, ...] = ()
-    warnings: tuple[Finding, ...] = ()
-    """About the run."""
+    """Cases with figures for this compute capability and shape."""
+    not_compared: tuple[Mapping[str, Any], ...]
+    """COLUMNS of each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
+    faster: Mapping[str, tuple[str, Step]]
+    """Case id -> label and step, of each case whose problem the run solved faster."""
+    summary: tuple[Finding, ...]
+    sources: tuple[Source, ...]
+    warnings: tuple[Finding, ...]
+    """Findings about the run."""
 
     @property
-    def sources(self) -> tuple[ExpectationSource, ...]:
-        """Where the figures come from, each once."""
-        of_cases, of_others = (case.source for case in self.cases), (item.source for item in self.not_compared)
-        return tuple(dict.fromkeys((*of_cases, *of_others)))
-
-    @property
-    def summary(self) -> tuple[Finding, ...]:
-        """How much of what was expected holds."""
-        found: list[Finding] = []
-        measured = [item for case in self.cases for item in case.values if item.measured is not None]
-        held = sum(item.outcome == ExpectedOutcome.AS_EXPECTED for item in measured)
-        if self.cases:
-            found.append(Finding(ExpectedNote.HELD, {"held": held, "measured": len(measured)}))
-        else:
-            gpu: Mapping[str, Value] = {"gpu": self.gpu or "?", "compute_capability": self.compute_capability or "?"}
-            found.append(Finding(ExpectedNote.NOTHING_ALIKE, gpu))
-        if self.without:
-            found.append(Finding(ExpectedNote.WITHOUT, {"cases": self.without}))
-        return tuple(found)
+    def frame(self) -> Frame:
+        """A row a faster case, a comparison and a figure that is not compared."""
+        faster = [
+            {**EMPTY, "case": case, "label": label, "steps": (step.fields(),)}
+            for case, (label, step) in self.faster.items()
+        ]
+        return Frame(COLUMNS, (*faster, *(row for case in self.cases for row in case.rows), *self.not_compared))
 
 
-def expected(run: Run, *, families: Sequence[Family] | None = None, wanted: Selection = EVERYTHING) -> Expected:
-    """The run's cases beside the expectations of their families, like with like: figures of the run's compute
+def expected(
+    run: Run, *, families: Iterable[tuple[Source, Family]] | None = None, wanted: Selection = EVERYTHING
+) -> Expected:
+    """The run's cases compared with the expectations of their families, like with like: figures of the run's compute
     capability, for the case's parameters and size.
 
     families: by default those that the packs bring along. wanted: only cases of these launches.
     Raises FiprofError where the run has no launches under ncu, or nothing is expected of any case that is left.
     """
-    known = combined() if families is None else tuple(families)
     run.require_launches("counters to hold against")
-    by_workload = {workload: family for family in known for workload in family.workloads}
+    by_workload = {name: each for each in (families or combined()) for name in each[1].workloads}
     failed = checks.failed(run)
-    doubts = checks.by_launch(failed)
-    capability = str(run.environment("gpu", "compute_capability") or "")
-    cases = {each.case for each in run.selected(wanted)}
-    kept = [case for case in run.cases if case.id in cases]
-    found: list[CaseExpected] = []
-    others: dict[tuple[str, Figure], dict[Unlike, list[str]]] = defaultdict(lambda: defaultdict(list))
-    stated = {family.name: tuple(figures(family)) for family in known}
-    for case in kept:
-        family = by_workload.get(case.workload)
-        if family is None:
+    failed_by_launch = checks.by_launch(failed)
+    gpu, capability = (str(run.environment("gpu", key) or "") for key in ("name", "compute_capability"))
+    wanted_cases = {each.case for each in run.selected(wanted)}
+    cases = [case for case in run.cases if case.id in wanted_cases]
+    compared: list[CaseExpected] = []
+    compared_sources: list[Source] = []
+    others: dict[tuple[str, str], tuple[Source, Family, Figure, dict[str, list[str]]]] = {}
+    for case in cases:
+        if case.workload not in by_workload:
             continue
+        source, family = by_workload[case.workload]
         at = _standing(run.launches_of(case.id))
         mix = {each.reason: 100 * each.share for each in run.stall_reasons.get(at.launch, ()) if each.share is not None}
-        values = []
-        for figure in stated[family.name]:
-            why = unlike(family, figure, case.params, capability)
-            if why is None:
-                values.append(_compared(family, figure, case, at, mix))
+        rows = []
+        for figure in family.figures():
+            if why := _unlike(source, family, figure, case, capability):
+                _, _, _, reasons = others.setdefault(
+                    (family.name, figure.quantity), (source, family, figure, defaultdict(list))
+                )
+                reasons[why].append(run.labels(case.id))
+                continue
+            if figure.kind == "stall":
+                # A mix that was collected has every reason; one that this GPU does not know did not occur.
+                row = _row(figure, figure.low, figure.high, mix.get(figure.quantity, 0.0) if mix else None)
+            elif figure.kind == "bandwidth":
+                row = _bandwidth(source, family, figure, case, at)
             else:
-                others[family.name, figure][why].append(run.labels(case.id))
-        if values:
-            warned = doubts.get(at.launch, ())
-            found.append(CaseExpected(at, family.name, family.source, tuple(values), _instead(family, mix), warned))
-    without = tuple(run.labels(case.id) for case in kept if case.workload not in by_workload)
-    if not found and not others:
+                row = _roof_share(family, figure, case, at)
+            of = {"case": at.case, "label": at.label, "family": family.name, "launch": at.launch, "kernel": at.kernel}
+            rows.append({**row, **of, "source": source.title, "source_gpu": source.gpu})
+        if rows:
+            compared_sources.append(source)
+            notes = _notes(rows, family, mix)
+            compared.append(CaseExpected(at, tuple(rows), notes, failed_by_launch.get(at.launch, ())))
+    without = tuple(run.labels(case.id) for case in cases if case.workload not in by_workload)
+    if not compared and not others:
         raise FiprofError(
             f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}",
             f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
         )
-    measured = alternatives.of_run(run)
+    faster = alternatives.of_run(run)
     return Expected(
-        gpu=str(run.environment("gpu", "name") or ""),
-        compute_capability=capability,
-        cases=tuple(found),
-        not_compared=tuple(
-            _not_compared(next(family for family in known if family.name == name), figure, why)
-            for (name, figure), why in others.items()
-        ),
-        without=without,
-        faster=tuple(
-            Faster(case.id, run.labels(case.id), step(measured[case.id])) for case in kept if case.id in measured
-        ),
+        cases=tuple(compared),
+        not_compared=tuple(_not_compared(*each) for each in others.values()),
+        faster={case.id: (run.labels(case.id), step(faster[case.id])) for case in cases if case.id in faster},
+        summary=_summary(compared, gpu, capability, without),
+        sources=tuple(dict.fromkeys((*compared_sources, *(source for source, *_ in others.values())))),
         warnings=(*run.status_warning(), *checks.of_run(failed)),
     )
 
 
-def _not_compared(family: Family, figure: Figure, why: Mapping[Unlike, Sequence[str]]) -> NotCompared:
-    if figure.by_size:
-        values: Mapping[str, Value] = {
-            "shares": tuple(figure.by_size.values()),
-            "sizes": tuple(figure.by_size),
-            "name": family.size,
-            "unit": unit_of(figure.kind),
-        }
-        told = Finding(Figured.BY_SIZE if family.size else Figured.NUMBER, values)
+def _unlike(source: Source, family: Family, figure: Figure, case: CaseEntry, capability: str) -> str:
+    """Why a figure is not compared with a case: gpu, shape or size; empty where they are alike."""
+    if source.compute_capability != capability:
+        return "gpu"
+    if any(case.params.get(name, value) != value for name, value in family.params.items()):
+        return "shape"
+    sizes = family.roof.shares if family.roof and family.size and figure.kind in ("tensor", "dram") else None
+    return "size" if sizes is not None and case.params.get(family.size) not in sizes else ""
+
+
+def _not_compared(source: Source, family: Family, figure: Figure, why: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    if family.roof and figure.kind in ("tensor", "dram"):
+        shares = dict(sorted(family.roof.shares.items()))
+        kind, at = ("by_size", " at {name} {sizes:g}") if family.size else ("number", "")
+        sizes, of = tuple(shares), tuple(shares.values())
+        stated = finding(kind, "{shares:.3g} {unit}" + at, shares=of, sizes=sizes, name=family.size, unit=figure.unit)
+    elif figure.high is None:
+        stated = finding("at_least", "≥ {low:.3g} {unit}", low=figure.low, high=None, unit=figure.unit)
     else:
-        kind = Figured.AT_LEAST if figure.high is None else Figured.RANGE
-        told = Finding(kind, {"low": figure.low, "high": figure.high, "unit": unit_of(figure.kind)})
-    params = tuple(Finding(Figured.PARAMETER, {"name": name, "value": value}) for name, value in family.params.items())
-    reasons = tuple(Finding(each, {"cases": tuple(labels)}) for each, labels in why.items())
-    return NotCompared(family.name, family.source, params, figure.kind, figure.quantity, told, reasons)
-
-
-def _compared(family: Family, figure: Figure, case: CaseEntry, at: Launch, mix: Mapping[str, float]) -> ExpectedValue:
-    if figure.kind is Expectation.STALL:
-        # A mix that was collected has every reason; one that this GPU does not know did not occur.
-        share = mix.get(figure.quantity, 0.0) if mix else None
-        return ExpectedValue(figure.kind, figure.quantity, figure.low, figure.high, share)
-    if figure.kind is Expectation.BANDWIDTH:
-        return _of_bandwidth(family, figure.low, case, at)
-    size = case.params.get(family.size)
-    return _of_roof(
-        figure, next(of for at_size, of in figure.by_size.items() if not family.size or at_size == size), at
+        stated = finding("range", "{low:.3g}–{high:.3g} {unit}", low=figure.low, high=figure.high, unit=figure.unit)
+    params = tuple(
+        finding("parameter", "{name} {value}", name=name, value=value) for name, value in family.params.items()
     )
+    words = {"gpu": "another GPU", "shape": "another shape than {cases}", "size": "other sizes than {cases}"}
+    reasons = tuple(finding(each, words[each], cases=tuple(labels)) for each, labels in why.items())
+    return {
+        **EMPTY, "family": family.name, "quantity": figure.quantity, "unit": figure.unit, "outcome": "not compared",
+        "remarks": (stated, *params, *reasons), "source": source.title, "source_gpu": source.gpu,
+        "what": figure.what.format(work="tensor"), "figure": stated, "params": params, "why": reasons,
+    }  # fmt: skip
+
+
+def _row(
+    figure: Figure,
+    low: float,
+    high: float | None,
+    measured: float | None,
+    *,
+    stated: float | None = None,
+    work: str = "",
+    remarks: tuple[Finding, ...] = (),
+    limits: str = "{low:.3g}–{high:.3g}",
+) -> dict[str, Any]:
+    """The row of a comparison. work: the kind of operations whose roof it is. limits: the expectation in words."""
+    margin = STALL_MARGIN_POINTS if figure.kind == "stall" else 0.0
+    deviation = None if measured is None else 0.0
+    if measured is not None and measured < low - margin:
+        deviation = measured - low
+    elif measured is not None and high is not None and measured > high + margin:
+        deviation = measured - high
+    outcome = (
+        "not measured" if deviation is None else "below" if deviation < 0 else "above" if deviation else "as expected"
+    )
+    return {
+        **EMPTY, "quantity": figure.quantity, "work": work or None, "unit": figure.unit, "expected_low": low,
+        "expected_high": high, "expected_stated": stated, "measured": measured, "outcome": outcome,
+        "deviation": deviation, "remarks": remarks, "what": figure.what.format(work=work), "kind": figure.kind,
+        "limits": limits.format(low=low, high=high, stated=stated, tolerance=TOLERANCE_POINTS),
+    }  # fmt: skip
+
+
+def deviation_text(row: Mapping[str, Any]) -> str:
+    """``4.3 points below``, or the outcome where there is no deviation."""
+    if not row["deviation"]:
+        return str(row["outcome"])
+    size = f"{abs(row['deviation']):.2f} TB/s" if row["unit"] == "TB/s" else f"{abs(row['deviation']):.1f} points"
+    return f"{size} {row['outcome']}"
+
+
+def _notes(rows: Sequence[Mapping[str, Any]], family: Family, mix: Mapping[str, float]) -> tuple[Finding, ...]:
+    notes: list[Finding] = []
+    deviating = [row for row in rows if row["outcome"] != "as expected"]
+    for row in deviating:
+        unit = {"stall": "% of the warps' time", "bandwidth": " TB/s"}.get(row["kind"], "%")
+        values = {"what": row["what"], "limits": row["limits"], "unit": unit}
+        if row["measured"] is None:
+            notes.append(finding("not_measured", "{what} was not measured; {limits}{unit} is expected.", **values))
+            continue
+        number = f"{row['measured']:{'.2f' if row['unit'] == 'TB/s' else '.1f'}}"
+        words = "{what} is {measured}{unit}, {off} what is expected ({limits})."
+        notes.append(finding(row["kind"], words, measured=number, off=deviation_text(row), **values))
+        notes += row["remarks"]
+    others = sorted(((share, reason) for reason, share in mix.items() if reason not in family.stalls), reverse=True)
+    if others and any(row["kind"] == "stall" for row in deviating):
+        stalls = tuple(f"{reason} {share:.1f}%" for share, reason in others[:3])
+        notes.append(finding("other_stalls", "Stalls of which nothing is expected: {stalls}.", stalls=stalls))
+    return tuple(notes)
+
+
+def _summary(
+    compared: Sequence[CaseExpected], gpu: str, capability: str, without: tuple[str, ...]
+) -> tuple[Finding, ...]:
+    outcomes = [row["outcome"] for case in compared for row in case.rows if row["measured"] is not None]
+    if compared:
+        words = "{held} of {measured} expectations hold."
+        first = finding("held", words, held=outcomes.count("as expected"), measured=len(outcomes))
+    else:
+        words = (
+            "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
+            "these shapes. Those below are of others."
+        )
+        first = finding("nothing_alike", words, gpu=gpu or "?", compute_capability=capability or "?")
+    return (first, *([finding("without", "Nothing is expected of {cases}.", cases=without)] if without else []))
 
 
 def _standing(launches: Sequence[Launch]) -> Launch:
@@ -324,64 +272,63 @@ def _standing(launches: Sequence[Launch]) -> Launch:
     return next(each for each in same if (each.duration_us or 0.0) == middle)
 
 
-def _of_roof(figure: Figure, stated: float, at: Launch) -> ExpectedValue:
-    quantity, work = DRAM_SHARE, ""
+def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> dict[str, Any]:
+    assert family.roof is not None
+    size = case.params.get(family.size)
+    stated = next(share for at_size, share in sorted(family.roof.shares.items()) if not family.size or at_size == size)
+    work, share = "", DRAM_SHARE.of(at)
     remarks: tuple[Finding, ...] = ()
-    share = quantity.of(at)
-    if figure.kind is Expectation.TENSOR_ROOF:
+    if figure.kind == "tensor":
         tensor = dominant_tensor_kind(at)
         work = next((each for each in counted_works(at) if tensor and each.split()[1:2] == [tensor]), "tensor")
-        quantity = work_share(work)
-        if tensor is not None:
-            share = quantity.of(at)
-            if work.endswith(" mma") and (slower := mma_remark(at, work)):
-                remarks += (slower,)
-        elif TENSOR_OPS.value(at) == 0:
-            share, remarks = 0.0, (Finding(ExpectedRemark.NO_TENSOR_OPERATIONS),)
-        else:
-            share = None
-    return ExpectedValue(
-        figure.kind,
-        quantity.key,
+        share = work_share(work).of(at) if tensor is not None else None
+        if tensor is not None and work.endswith(" mma") and (slower := mma_remark(at, work)):
+            remarks = (slower,)
+        elif tensor is None and TENSOR_OPS.value(at) == 0:
+            share, remarks = 0.0, (finding("no_tensor_operations", "It did no tensor operations."),)
+    return _row(
+        figure,
         max(0.0, stated - TOLERANCE_POINTS),
         min(100.0, stated + TOLERANCE_POINTS),
         None if share is None else 100 * share,
-        stated,
-        work,
-        remarks,
+        stated=stated,
+        work=work,
+        remarks=remarks,
+        limits="{stated:.3g} ± {tolerance:g}",
     )
 
 
-def _of_bandwidth(family: Family, least: float, case: CaseEntry, at: Launch) -> ExpectedValue:
+def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, at: Launch) -> dict[str, Any]:
     """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
-    roof, moved, origin = DRAM_ROOF.of(at), DRAM_GB_PER_S.of(at), family.source
-    tera = None if moved is None else moved / 1000
+    least, roof, moved = figure.low, DRAM_ROOF.of(at), DRAM_GB_PER_S.of(at)
+    measured = None if moved is None else moved / 1000
     target, remarks = least, []
-    if roof and origin.dram_tb_per_s:
-        target = least / origin.dram_tb_per_s * roof / 1000
-        own: Mapping[str, Value] = {
-            "stated_tb_per_s": least,
-            "source_roof_tb_per_s": origin.dram_tb_per_s,
-            "source_gpu": origin.gpu,
-            "tb_per_s": target,
-            "roof_tb_per_s": roof / 1000,
-        }
-        remarks.append(Finding(ExpectedRemark.SAME_SHARE, own))
-        if tera is not None and least <= tera < target:
-            remarks.append(Finding(ExpectedRemark.STATED_IS_REACHED, {"stated_tb_per_s": least}))
+    if roof and source.dram_tb_per_s:
+        target = least / source.dram_tb_per_s * roof / 1000
+        words = (
+            "{stated_tb_per_s:g} of the {source_roof_tb_per_s:g} TB/s of {source_gpu} is the same share as "
+            "{tb_per_s:.2f} of this GPU's {roof_tb_per_s:.2f}."
+        )
+        remarks.append(
+            finding(
+                "same_share", words, stated_tb_per_s=least, source_roof_tb_per_s=source.dram_tb_per_s,
+                source_gpu=source.gpu, tb_per_s=target, roof_tb_per_s=roof / 1000,
+            )
+        )  # fmt: skip
+        if measured is not None and least <= measured < target:
+            words = "The stated {stated_tb_per_s:g} TB/s is reached."
+            remarks.append(finding("stated_is_reached", words, stated_tb_per_s=least))
     needed = case.bytes_read + case.bytes_written
-    most = TENSOR_PEAK.value(at) if family.roof is not None and family.roof.kind == RoofKind.TENSOR else None
-    if most and case.flops and (at_roof := needed / case.flops * most / 1e12) < target:
-        remarks.append(Finding(ExpectedRemark.EXCLUDES_ROOF, {"tb_per_s": at_roof}))
-    if tera is not None and needed and at.duration_us:
+    peak = TENSOR_PEAK.value(at) if family.roof is not None and family.roof.kind == "tensor" else None
+    if peak and case.flops and (at_roof := needed / case.flops * peak / 1e12) < target:
+        words = (
+            "The least bytes of this case make {tb_per_s:.2f} TB/s even at the tensor roof: the two expectations "
+            "exclude each other."
+        )
+        remarks.append(finding("excludes_roof", words, tb_per_s=at_roof))
+    if measured is not None and needed and at.duration_us:
         by_model = needed / at.duration_us / 1e6
-        if by_model > tera * (1 + MODEL_DIFFERS):
-            remarks.append(Finding(ExpectedRemark.L2_HELD, {"tb_per_s": by_model}))
-    return ExpectedValue(Expectation.BANDWIDTH, DRAM_GB_PER_S.key, target, None, tera, least, remarks=tuple(remarks))
-
-
-def _instead(family: Family, mix: dict[str, float]) -> tuple[Finding, ...]:
-    others = sorted(((share, reason) for reason, share in mix.items() if reason not in family.stalls_pct), reverse=True)
-    return tuple(
-        Finding(ExpectedNote.STALL_SHARE, {"reason": reason, "share_pct": share}) for share, reason in others[:3]
-    )
+        if by_model > measured * (1 + MODEL_DIFFERS):
+            words = "The bytes that the algorithm needs make {tb_per_s:.2f} TB/s: L2 held some of them."
+            remarks.append(finding("l2_held", words, tb_per_s=by_model))
+    return _row(figure, target, None, measured, stated=least, remarks=tuple(remarks), limits="≥ {low:.2f}")

@@ -37,7 +37,7 @@ def decode(data: bytes, kind: type[T]) -> T:
     except UnicodeDecodeError as error:
         raise MisfitError("it is not UTF-8") from error
     except msgspec.MsgspecError as error:
-        raise MisfitError(_in_words(str(error))) from error
+        raise MisfitError(in_words(str(error))) from error
 
 
 def convert(value: object, kind: type[T], field: str = "", line: int = 0) -> T:
@@ -47,7 +47,7 @@ def convert(value: object, kind: type[T], field: str = "", line: int = 0) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.MsgspecError as error:
-        raise MisfitError(_in_words(str(error), field), line) from error
+        raise MisfitError(in_words(str(error), field), line) from error
 
 
 def check_schemas(content: DataclassInstance) -> None:
@@ -80,7 +80,7 @@ def objects(data: bytes) -> list[tuple[int, dict[str, Any]]]:
     return found
 
 
-def _in_words(problem: str, field: str = "") -> str:
+def in_words(problem: str, field: str = "") -> str:
     """msgspec's «Expected `int`, got `str` - at `$.a.b`» with the field first."""
     what, _, where = problem.replace("\n", " ").rpartition(" - at `$")
     path = f"{field}{where.removesuffix('`')}".lstrip(".") if what else field

@@ -1,4 +1,4 @@
-"""``fiprof expected``: what is expected of each kernel family beside what was measured."""
+"""``fiprof expected``: what is expected of each kernel family, compared with what was measured."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 )
 @reading_options
 def command(run: Run, chosen: Chosen, expectations: Path | None, format_: Format) -> None:
-    """Stall mix, share of the roof and bandwidth of each case beside what is expected of its kernel family."""
+    """Stall mix, share of the roof and bandwidth of each case compared with what is expected of its kernel family."""
     from fiprof.analysis.expectations import check_workloads, combined, read_expectations
     from fiprof.analysis.expected import expected
     from fiprof.reports.expected import MOST_CASES, document
     from fiprof.workloads import registry
 
-    if expectations is not None:
-        known = {*registry.available(), *(case.workload for case in run.manifest.cases)}
-        check_workloads(read_expectations(expectations), known)
-    found = expected(run, families=combined(expectations), wanted=chosen.wanted)
-    show(document(found, most=chosen.most(MOST_CASES)), format_, run=run)
+    own = read_expectations(expectations) if expectations else None
+    if own is not None:
+        check_workloads(own, {*registry.available(), *(case.workload for case in run.manifest.cases)})
+    report = expected(run, families=combined(own), wanted=chosen.wanted)
+    show(document(report, most=chosen.most(MOST_CASES)), format_, run=run)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from fiprof.analysis import scaling
-from fiprof.analysis.expectations import Family, RoofKind, combined
+from fiprof.analysis.expectations import Family, combined
 from fiprof.analysis.scaling import Fit
 from fiprof.analysis.shapes import fastest_cases, shapes
 from fiprof.analysis.study import Study, Value, absence, dram_bytes, least_bytes, main_kernel, pairs, side
@@ -211,22 +211,26 @@ def _roofline(study: Study, anchor: str) -> Chart | None:
 
 def _expectations(study: Study) -> tuple[Block, ...]:
     """What packs expect of each size beside what was measured, of the fastest way."""
-    known = [(family, case) for family in combined() for case in fastest_cases(study) if _meant(family, case)]
+    families = list(combined())
+    known = [(family, case) for _, family in families for case in fastest_cases(study) if _meant(family, case)]
     if not known:
         return ()
     columns: list[Cell] = [
         (Column("kernel", "kernel"), lambda item: item[1].workload),
         (Column("case", "case"), lambda item: cite(study, item[1], short(study, item[1]))),
-        (Column("roof", "roof"), lambda item: item[0].roof.kind.value),
-        (Column("expected", "expected", "%", ".0f"), lambda item: item[0].roof.shares_pct[_size(*item)]),
+        (Column("roof", "roof"), lambda item: item[0].roof.kind),
+        (Column("expected", "expected", "%", ".0f"), lambda item: item[0].roof.shares[_size(*item)]),
         (Column("measured", "measured", "%", ".0f"), lambda item: _of_roof(*item)),
-        (Column("least", "expected", "TB/s from", ".1f"), lambda item: item[0].least_tb_per_s),
+        (
+            Column("least", "expected", "TB/s from", ".1f"),
+            lambda item: item[0].bandwidth and item[0].bandwidth.least_tb_per_s,
+        ),
         (Column("tb_per_s", "measured", "TB/s", ".1f"), lambda item: (item[1].gb_per_s or 0.0) / 1e3),
         (Column("stalls", "stalls", "expected, measured %"), lambda item: _stalls(*item)),
     ]
     gpu = study.info.environment.get("gpu") or {}
     lead = []
-    for source in dict.fromkeys(family.source for family, _ in known):
+    for source in dict.fromkeys(source for source, family in families if any(family is each for each, _ in known)):
         values = {"title": source.title, "reference": source.reference, "gpu": source.gpu}
         lead.append(phrase("study_analysis.expected", **values))
         if source.compute_capability != gpu.get("compute_capability"):
@@ -238,7 +242,7 @@ def _meant(family: Family, case: CaseResult) -> bool:
     """Whether a share of a roof is expected of a case."""
     alike = all(case.params.get(name, value) == value for name, value in family.params.items())
     of = case.workload in family.workloads and alike and bool(case.kernels)
-    return of and family.roof is not None and _size(family, case) in family.roof.shares_pct
+    return of and family.roof is not None and _size(family, case) in family.roof.shares
 
 
 def _size(family: Family, case: CaseResult) -> float:
@@ -248,7 +252,7 @@ def _size(family: Family, case: CaseResult) -> float:
 
 def _of_roof(family: Family, case: CaseResult) -> float | None:
     kernel = main_kernel(case)
-    if family.roof is not None and family.roof.kind is RoofKind.DRAM:
+    if family.roof is not None and family.roof.kind == "dram":
         return percent(case.gb_per_s_roof_share)
     return percent(kernel.roof_share) if kernel and kernel.roof_kind == "compute" else None
 
@@ -261,7 +265,7 @@ def _stalls(family: Family, case: CaseResult) -> str:
     return (
         "; ".join(
             f"{reason} {low:g} to {high:g}, {100 * kernel.stalls.get(reason, 0.0):.0f}"
-            for reason, (low, high) in family.stalls_pct.items()
+            for reason, (low, high) in family.stalls.items()
         )
         or "–"
     )
