@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fiprof.model.keys import KEYS
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import Quantity
 
 PAGE = Path(__file__).parents[1] / "docs/keys.md"
 
@@ -33,7 +33,7 @@ def page() -> str:
     """The page as the code has it."""
     rows = []
     for key in KEYS.values():
-        formula = key.expression.formula({}, _NAMES.__getitem__) if isinstance(key, Quantity) else ""
+        formula = key.formula.written({}, _NAMES.__getitem__) if isinstance(key, Quantity) else ""
         rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
     return HEAD + "\n".join(rows) + "\n"
 

@@ -18,8 +18,8 @@ from fiprof.analysis.verdict.situation import Situation
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
 from fiprof.analysis.verdict.steps import steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model.expressions import Row
 from fiprof.model.finding import plain
+from fiprof.model.formula import Row
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import STALL_SHARE
 from fiprof.reports import verdict_words

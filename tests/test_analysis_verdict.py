@@ -44,7 +44,7 @@ from fiprof.analysis.verdict.step import Basis, StepId, TimeOf, Way
 from fiprof.analysis.verdict.steps import steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model import case_quantities
-from fiprof.model.expressions import number
+from fiprof.model.formula import number
 from fiprof.model.keys import KEYS
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber

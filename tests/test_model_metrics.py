@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 
 import pytest
 
 from fiprof.model import metrics
+from fiprof.model.formula import Formula, table
 from fiprof.model.metrics import METRICS
 from fiprof.model.quantities import SM_CLOCK
-from fiprof.model.rates import SM_CYCLES, SM_HZ
-from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK, L1_PEAK, L2_PEAK
 from fiprof.model.work import (
     TENSOR_OPS,
-    TENSOR_PEAK,
     counted_float_ops,
     dominant_tensor_kind,
-    float_peak,
+    dominant_tensor_peak,
     main_work,
     mostly_mma,
+    peak_of,
     tensor_peak,
     work_share,
 )
 from tests.raw_figures import RawRun
 from tests.recorded_runs import RUNS, parsed
+
+FUNCTIONS = {"first", "largest", "total", "max", "at_most", "bounded"}
 
 
 def test_names_units_and_meanings_are_well_formed() -> None:
@@ -100,7 +102,7 @@ def test_tensor_ops_of_nothing_and_of_zero_differ() -> None:
     assert TENSOR_OPS.value({}) is None
     assert TENSOR_OPS.value({"tensor_ops_fp16": 0.0}) == 0.0
     assert dominant_tensor_kind({"tensor_ops_fp16": 0.0}) is None
-    assert TENSOR_PEAK.value({"tensor_ops_fp16": 0.0}) is None
+    assert dominant_tensor_peak({"tensor_ops_fp16": 0.0}) is None
 
 
 def test_no_tensor_metric_counts_parents_and_children() -> None:
@@ -123,13 +125,13 @@ def test_peaks_multiply_the_clock() -> None:
         "l2_peak_bytes_per_cycle": 5.0,
         "l2_clock_hz": 1e9,
     }
-    assert TENSOR_PEAK.value(row) == 2e12
+    assert dominant_tensor_peak(row) == 2e12
     assert tensor_peak("bf16").value(row) == 1e12
-    assert float_peak("fp32").value(row) == 2e10
-    assert float_peak("fp64").value(row) is None
-    assert DRAM_PEAK.value(row) == 1504 * 3e9
-    assert L1_PEAK.value(row) == 1.4e10
-    assert L2_PEAK.value(row) == 5e9
+    assert peak_of("fp32").value(row) == 2e10
+    assert peak_of("fp64").value(row) is None
+    assert Formula("dram_peak").value(row) == 1504 * 3e9
+    assert Formula("l1_peak").value(row) == 1.4e10
+    assert Formula("l2_peak").value(row) == 5e9
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,9 @@ def test_peaks_multiply_the_clock() -> None:
     ],
 )
 def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | None, cycles: float | None) -> None:
-    assert (SM_HZ.value(row), SM_CYCLES.value(row)) == (clock, cycles)
+    assert (Formula("sm_hz").value(row), Formula("cycles").value(row)) == (clock, cycles)
     peak = None if clock is None else pytest.approx(10 * clock)
-    assert float_peak("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
+    assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
 
 
 def test_the_clocks_of_recorded_launches() -> None:
@@ -157,8 +159,8 @@ def test_the_clocks_of_recorded_launches() -> None:
     assert max(launch["sm_clock_hz"] for launch in run.launches) == pytest.approx(2.2776e9, rel=1e-4)
     clocks = [launch.traced(SM_CLOCK) for launch in run.launches]
     assert max(clock.value for clock in clocks if clock) == 1.98
-    assert max(float_peak("fp32").value(launch) or 0.0 for launch in run.launches) == 132 * 128 * 2 * 1.98e9
-    assert max(DRAM_PEAK.value(launch) or 0.0 for launch in run.launches) <= 1504 * 3.201e9
+    assert max(peak_of("fp32").value(launch) or 0.0 for launch in run.launches) == 132 * 128 * 2 * 1.98e9
+    assert max(Formula("dram_peak").value(launch) or 0.0 for launch in run.launches) <= 1504 * 3.201e9
     raw = RawRun(RUNS["single-purpose"])
     for clock in clocks:
         assert clock is not None
@@ -174,16 +176,27 @@ def test_mostly_mma() -> None:
 def test_the_only_tensor_peak_there_is_counts() -> None:
     """Before 9.0 there is no wgmma."""
     row = {"tensor_ops_bf16": 1.0, "mma_peak_bf16_ops_per_cycle": 7.0, "sm_clock_hz": 2.0}
-    assert TENSOR_PEAK.value(row) == 14.0
+    assert dominant_tensor_peak(row) == 14.0
 
 
 def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
     rate = {"dram_bytes_per_second": 4e9, "duration_ns": 500.0}
-    assert DRAM_BYTES.value(rate) == 2000.0
-    assert DRAM_BYTES.value({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
-    assert DRAM_BYTES.value({"dram_read_bytes": 3.0}) is None
+    assert Formula("dram_bytes").value(rate) == 2000.0
+    assert Formula("dram_bytes").value({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
+    assert Formula("dram_bytes").value({"dram_read_bytes": 3.0}) is None
 
 
 def test_work_that_ncu_did_not_count_has_no_share() -> None:
     for work in ("tensor", "tensor fp16", "fp32", "model"):
         assert work_share(work).of({"duration_ns": 10.0}) is None
+
+
+def test_every_name_in_a_formula_is_a_column_or_another_row() -> None:
+    columns = {*metrics.COLUMNS}
+    assert not columns & {*table()}
+    for key, row in table().items():
+        names = {node.id for node in ast.walk(ast.parse(row["formula"])) if isinstance(node, ast.Name)}
+        assert names - FUNCTIONS <= columns | {*table()}, key
+        assert row["meaning"].endswith(".") or not row["format"]
+        Formula(row["formula"]).value({})
+        assert Formula(row["formula"]).written({}, str)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fiprof.model import metrics, schemas, tables
-from fiprof.model.traffic import DRAM_BYTES
+from fiprof.model.formula import Formula
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of
 from fiprof.parsers.ncu_units import to_base
@@ -270,7 +270,7 @@ def test_what_was_not_collected_is_named(tmp_path: Path) -> None:
     assert "fadd_thread_insts," not in summary.missing[2]
     launch = rows(tmp_path, "launches")[0]
     assert launch["dram_read_bytes"] is None
-    assert DRAM_BYTES.value(launch) == pytest.approx(154e6, rel=0.02)
+    assert Formula("dram_bytes").value(launch) == pytest.approx(154e6, rel=0.02)
     assert {row["samples"] for row in rows(tmp_path, "stalls")} == {None}
 
 

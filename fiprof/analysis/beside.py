@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiprof.analysis.samples import Interval
-from fiprof.model.expressions import Row
+from fiprof.model.formula import Row
 from fiprof.model.ranks import rows_by_rank
 from fiprof.model.run import Run
 

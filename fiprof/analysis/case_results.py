@@ -10,13 +10,12 @@ from fiprof.analysis.intervals import times
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model.expressions import Metric, Row, number, ratio
 from fiprof.model.floors import dram_use
+from fiprof.model.formula import Formula, Row, number, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.records import Baseline
 from fiprof.model.results import CaseResult, Evidence, Kernel, KernelVerdict, RunnerUp
 from fiprof.model.run import Launch, Run
-from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK
 
 _IDENTITY = ("kernel", "kernel_full", "launch", "grid", "block")
 _COLUMNS = {
@@ -30,7 +29,7 @@ _COLUMNS = {
     "l2_hit_pct": "l2_hit_pct",
 }
 """Field of a result's kernel -> column of ``launches``."""
-_SHARED_BYTES = Metric("shared_static_bytes") + Metric("shared_dynamic_bytes")
+_SHARED_BYTES = Formula("shared_static_bytes + shared_dynamic_bytes")
 
 
 def case_results(run: Run) -> list[CaseResult]:
@@ -86,7 +85,7 @@ class _Measured:
             tflops=tflops,
             gb_per_s=gb_per_s,
             tflops_roof_share=_share(tflops, self._compute_roof(longest), 1e12),
-            gb_per_s_roof_share=_share(gb_per_s, DRAM_PEAK.value(longest or {}), 1e9),
+            gb_per_s_roof_share=_share(gb_per_s, Formula("dram_peak").value(longest or {}), 1e9),
             kernels=[self._kernel(row) for row in first],
             plan=baseline.plan if baseline else {},
         )
@@ -109,7 +108,7 @@ class _Measured:
             occupancy_limiters=list(occupancy(row).limiters),
             registers_per_thread=_whole(number(row, "registers_per_thread")),
             shared_bytes_per_block=_whole(_SHARED_BYTES.value(row)),
-            dram_bytes=DRAM_BYTES.value(row),
+            dram_bytes=Formula("dram_bytes").value(row),
             roof=placed.roof if placed else None,
             roof_kind=_roof_kind(placed) if placed else None,
             roof_share=self._roof_share(row, placed) if placed else None,

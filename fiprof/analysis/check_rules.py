@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fiprof.model.case_quantities import counted_ops
-from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding, Value
+from fiprof.model.formula import Formula, Row, number
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
-from fiprof.model.rates import SM_HZ
 from fiprof.model.run import Run
 from fiprof.model.schemas import own_pid
 
@@ -343,7 +342,7 @@ def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
 def sm_clock(run: Run, launch: Row) -> Check:
     """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
     highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
-    clock_hz = SM_HZ.value(launch)
+    clock_hz = Formula("sm_hz").value(launch)
     if not isinstance(highest, int | float) or not highest or clock_hz is None:
         return unknown(CheckName.SM_CLOCK, NotChecked.NO_CLOCK)
     return judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)

@@ -10,8 +10,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.model.expressions import Metric, Row, number
 from fiprof.model.finding import Finding
+from fiprof.model.formula import Formula, Row, number
 
 WARP_THREADS = 32
 
@@ -209,7 +209,7 @@ def _limits(row: Row, warps: int | None) -> tuple[Limit, ...]:
     found: dict[Resource, float] = {
         name: limit for name, column in _LIMIT_COLUMNS.items() if (limit := number(row, column)) is not None
     }
-    clusters = (Metric("clusters_max_active") * Metric("cluster_size")).value(row)
+    clusters = Formula("clusters_max_active * cluster_size").value(row)
     multiprocessors = number(row, "multiprocessors")
     if clusters and multiprocessors:
         found[Resource.CLUSTERS] = clusters / multiprocessors

@@ -16,15 +16,23 @@ from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
-from fiprof.model.expressions import Expression, ratio
 from fiprof.model.finding import Finding
 from fiprof.model.floors import iterations
+from fiprof.model.formula import Formula, ratio
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.rates import SECONDS, per_second
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection, Weights
-from fiprof.model.traffic import DRAM_BYTES_PER_S, DRAM_PEAK, L1_BYTES_PER_S, L1_PEAK, L2_BYTES_PER_S, L2_PEAK
-from fiprof.model.work import FLOAT_OPS, PIPES, counted_works, main_work, ops_of, peak_of, uncounted_pipe, wgmma_peak
+from fiprof.model.work import (
+    FLOAT_OPS,
+    PIPES,
+    counted_works,
+    main_work,
+    ops_of,
+    peak_of,
+    per_second,
+    uncounted_pipe,
+    wgmma_peak,
+)
 
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
@@ -46,10 +54,10 @@ class Level(StrEnum):
     L1 = "L1"
 
 
-TRAFFIC: dict[Level, tuple[Expression, Expression]] = {
-    Level.DRAM: (DRAM_BYTES_PER_S, DRAM_PEAK),
-    Level.L2: (L2_BYTES_PER_S, L2_PEAK),
-    Level.L1: (L1_BYTES_PER_S, L1_PEAK),
+TRAFFIC: dict[Level, tuple[Formula, Formula]] = {
+    Level.DRAM: (Formula("dram_rate"), Formula("dram_peak")),
+    Level.L2: (Formula("l2_bytes_per_second"), Formula("l2_peak")),
+    Level.L1: (Formula("l1_bytes_per_second"), Formula("l1_peak")),
 }
 """Memory -> its bytes a second, and the most of them."""
 
@@ -310,7 +318,7 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     pipe = uncounted_pipe(row)
     if FLOAT_OPS["fp32"].value(row) is not None and pipe is None:
         return None, None
-    case, seconds = run.case(row.case) if row.case else None, SECONDS.value(row)
+    case, seconds = run.case(row.case) if row.case else None, Formula("seconds").value(row)
     alone = case is not None and run.once(iterations)[row.case, row.iteration][0] == 1
     if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
         return None, None
@@ -351,7 +359,7 @@ def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:
     if not intensity or not duration_us:
         return None
     longest = max(run.launches_of(case.id), key=lambda launch: launch.duration_us or 0.0)
-    kind, bandwidth = main_work(longest), DRAM_PEAK.value(longest)
+    kind, bandwidth = main_work(longest), Formula("dram_peak").value(longest)
     roofs: dict[str, float] = {}
     if kind is not None and (peak := peak_of(kind).value(longest)) is not None:
         roofs[kind] = peak

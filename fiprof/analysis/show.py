@@ -15,8 +15,8 @@ from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.program import weights
 from fiprof.analysis.roofline import LaunchRoofline, place
-from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding
+from fiprof.model.formula import Row, number
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION, L2_USE
 from fiprof.model.ranks import ranks_of

@@ -16,8 +16,8 @@ from fiprof.analysis.beside import FIPROF_DOMAIN, Beside, DeviceMemory, Totals
 from fiprof.analysis.samples import Levels
 from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model import schemas
-from fiprof.model.expressions import Row
 from fiprof.model.finding import Finding
+from fiprof.model.formula import Row
 from fiprof.model.labels import Labels
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import rows_by_rank

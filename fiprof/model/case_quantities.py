@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from statistics import median
 
 from fiprof.model.busy import busy_times
-from fiprof.model.expressions import Expression
+from fiprof.model.formula import Formula
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.quantities import DURATION
-from fiprof.model.quantity import Key
+from fiprof.model.quantities import DURATION, Key
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
-from fiprof.model.traffic import DRAM_BYTES, DRAM_PEAK
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
 
 
@@ -172,18 +170,18 @@ def _rate(amount: TracedNumber | None, run: Run, case: str, scale: str, unit: st
 
 
 def _of_roof(
-    rate: TracedNumber | None, run: Run, case: str, roof: Callable[[Launch], Expression | None], scale: str
+    rate: TracedNumber | None, run: Run, case: str, roof: Callable[[Launch], Formula | None], scale: str
 ) -> TracedNumber | None:
     """A rate of the case over a roof of the launch that took most time."""
     longest = max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
     peak = roof(longest) if longest is not None else None
     if rate is None or longest is None or peak is None or not (most := peak.value(longest)):
         return None
-    parts = (rate.source, Provenance("ncu", longest.formula(peak), launch=longest.launch))
+    parts = (rate.source, Provenance("ncu", longest.written(peak), launch=longest.launch))
     return TracedNumber(rate.value * float(scale) / most, Provenance("facts", f"a * {scale} / b", parts=parts), ".1%")
 
 
-def _compute_roof(launch: Launch) -> Expression | None:
+def _compute_roof(launch: Launch) -> Formula | None:
     work = main_work(launch)
     return None if work is None else peak_of(work)
 
@@ -223,7 +221,7 @@ MODEL_GB_PER_S_SHARE = CaseQuantity(
     "case_model_gb_per_s_roof_share",
     "",
     "Of DRAM's roof, 0 to 1.",
-    lambda run, case: _of_roof(MODEL_GB_PER_S.traced(run, case), run, case, lambda _: DRAM_PEAK, "1e9"),
+    lambda run, case: _of_roof(MODEL_GB_PER_S.traced(run, case), run, case, lambda _: Formula("dram_peak"), "1e9"),
 )
 MODEL_INTENSITY = CaseQuantity(
     "model_flop_per_byte",
@@ -299,12 +297,12 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
     if not launches or not case.flops or len({launch.iteration for launch in launches}) > 1:
         return None
     tensor = any(TENSOR_OPS.value(launch) for launch in launches)
-    counted: Expression = TENSOR_OPS if tensor else FLOAT_OPS_WITHOUT_CONVERSIONS
+    counted = TENSOR_OPS if tensor else FLOAT_OPS_WITHOUT_CONVERSIONS
     values = [counted.value(launch) for launch in launches]
     known = [value for value in values if value is not None]
     if len(known) < len(launches):
         return None
-    parts = [Provenance("ncu", launch.formula(counted), launch=launch.launch) for launch in launches]
+    parts = [Provenance("ncu", launch.written(counted), launch=launch.launch) for launch in launches]
     source = Provenance("facts", RATIO, parts=(*parts, Provenance("run.json", "flops", case=case.id)))
     return TracedNumber(sum(known) / case.flops, source)
 
@@ -326,5 +324,5 @@ def excess_ops(run: Run, case: CaseEntry) -> float | None:
 
 def excess_bytes(run: Run, case: CaseEntry) -> float | None:
     """DRAM bytes likewise."""
-    moved, least = run.per_iteration(case.id, DRAM_BYTES.value), case.bytes_read + case.bytes_written
+    moved, least = run.per_iteration(case.id, Formula("dram_bytes").value), case.bytes_read + case.bytes_written
     return moved / least if moved is not None and least else None

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fiprof.model.case_quantities import MODEL_BYTES, MODEL_FLOPS, NSYS, PLAIN, CaseQuantity
-from fiprof.model.expressions import Expression, First, number
+from fiprof.model.formula import Formula, number
 from fiprof.model.provenance import Provenance, TracedNumber
-from fiprof.model.quantities import metric
-from fiprof.model.quantity import Key
+from fiprof.model.quantities import Key, metric
 from fiprof.model.run import Launch, Run
-from fiprof.model.traffic import DRAM_PEAK
-from fiprof.model.work import float_peak, main_work, mma_peak, wgmma_peak
+from fiprof.model.work import main_work, mma_peak, peak_of, wgmma_peak
 
 MAIN_SHARE = 0.9
 """Of its iteration's kernel time under ncu, from which a kernel is the case's main one: the least bytes of the case are
@@ -110,7 +108,7 @@ def floor(run: Run, case: str) -> Floor | None:
     if warm is None or longest is None:
         return None
     work = main_work(longest)
-    of_bytes = _time(_crossing_bytes(run, case), longest, DRAM_PEAK, warm)
+    of_bytes = _time(_crossing_bytes(run, case), longest, Formula("dram_peak"), warm)
     of_work = None if work is None else _time(MODEL_FLOPS.traced(run, case), longest, _fastest(work), warm)
     return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work, work)
 
@@ -179,16 +177,18 @@ def _crossing_bytes(run: Run, case: str) -> TracedNumber | None:
     return moved if moved is not None and cache is not None and moved.value > cache else None
 
 
-def _fastest(work: str) -> Expression:
+def _fastest(work: str) -> Formula:
     """The peak of a kind of work by the GPU's fastest instructions for it."""
-    kind = work.split()[1] if work.startswith("tensor ") else None
-    return float_peak(work) if kind is None else First((wgmma_peak(kind), mma_peak(kind)))
+    if not work.startswith("tensor "):
+        return peak_of(work)
+    kind = work.split()[1]
+    return Formula(f"first({wgmma_peak(kind)}, {mma_peak(kind)})")
 
 
-def _time(amount: TracedNumber | None, launch: Launch, peak: Expression, warm: TracedNumber) -> TracedNumber | None:
+def _time(amount: TracedNumber | None, launch: Launch, peak: Formula, warm: TracedNumber) -> TracedNumber | None:
     """An amount at a peak of a launch, µs; None where the case was faster, for then it needed less."""
     most = peak.value(launch)
     if amount is None or not amount.value or not most or 1e6 * amount.value / most > warm.value:
         return None
-    parts = (amount.source, Provenance("ncu", launch.formula(peak), launch=launch.launch))
+    parts = (amount.source, Provenance("ncu", launch.written(peak), launch=launch.launch))
     return TracedNumber(1e6 * amount.value / most, Provenance("facts", "1e6 * a / b", parts=parts), ",.2f", " µs")

@@ -7,7 +7,7 @@ made from all of them, and a test holds page and output together.
 from __future__ import annotations
 
 from fiprof.model import case_quantities, floors, quantities
-from fiprof.model.quantity import Key
+from fiprof.model.quantities import Key
 
 _SPECS: tuple[tuple[str, str, str], ...] = (
     # A launch and its case

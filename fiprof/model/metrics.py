@@ -29,35 +29,6 @@ class Metric:
     """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
 
 
-TENSOR_KINDS: tuple[str, ...] = (
-    "fp16", "fp16_acc16", "bf16", "tf32", "fp64", "fp8", "fp8_acc16", "fp8_sparse", "int8", "int4", "int1",
-    "fp4", "fp4_fp6", "fp4_fp6_acc16", "fp4_fp6_fp8", "fp4_fp6_fp8_acc16",
-)  # fmt: skip
-"""Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0).
-
-Those with fp4 and fp6 are of compute capability 10.0 on, where one counter may hold several types. Their names and
-those of the peaks (``utchmma``, ``utcqmma``, ``utcomma``, ``utcimma``: tcgen05.mma) were read in public lists of
-``ncu --query-metrics --chips gb100`` and of its roofline sections; no recorded run has them.
-"""
-
-FLOAT_INSTS = {
-    "fp32": ("fadd", "fmul", "ffma"),
-    "fp16": ("hadd", "hmul", "hfma"),
-    "fp64": ("dadd", "dmul", "dfma"),
-}
-"""Instructions outside the tensor cores that do floating-point operations, by precision; fp16 counts bf16 too."""
-PACKED_INSTS = {"fp32": ("fadd2", "fmul2", "ffma2")}
-"""Those on pairs that only GPUs from compute capability 10.0 on have; ncu's roofline section counts them beside the
-others, with the factors of OPS_PER_INST."""
-OPS_PER_INST = {
-    "fadd": 1, "fmul": 1, "ffma": 2,
-    "fadd2": 2, "fmul2": 2, "ffma2": 4,
-    "hadd": 2, "hmul": 2, "hfma": 4,
-    "dadd": 1, "dmul": 1, "dfma": 2,
-}  # fmt: skip
-"""Operations of one such instruction of a thread; those on half precision and FADD2, FMUL2 and FFMA2 work on pairs."""
-
-
 def _listed() -> tuple[Metric, ...]:
     """The metrics of ``metrics.csv``; several names of ncu's are apart by a space."""
     with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as file:
@@ -78,3 +49,11 @@ METRICS = _listed()
 
 COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
 """Every metric's column, ``duration_ns`` first."""
+
+TENSOR_KINDS = tuple(name.removeprefix("tensor_ops_") for name in COLUMNS if name.startswith("tensor_ops_"))
+"""Operand types of tensor operations; ``_acc16`` accumulates in fp16 where ncu counts that apart (not on 9.0).
+
+Those with fp4 and fp6 are of compute capability 10.0 on, where one counter may hold several types. Their names and
+those of the peaks (``utchmma``, ``utcqmma``, ``utcomma``, ``utcimma``: tcgen05.mma) were read in public lists of
+``ncu --query-metrics --chips gb100`` and of its roofline sections; no recorded run has them.
+"""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fiprof.model import schemas
-from fiprof.model.expressions import Row
+from fiprof.model.formula import Row
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from fiprof.errors import FiprofError
 from fiprof.model import lacking, tables
 from fiprof.model.arrays import PIECE_ROWS
-from fiprof.model.expressions import Expression, Row
 from fiprof.model.finding import Finding
+from fiprof.model.formula import Formula, Row
 from fiprof.model.labels import Labels
 from fiprof.model.lacking import RunWarning
 from fiprof.model.layout import BASELINE, TABLES
@@ -22,8 +22,7 @@ from fiprof.model.lazy import ByLaunch, Columns, finite_rows
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import DURATION
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import DURATION, Quantity
 from fiprof.model.records import Baseline, case_errors, records
 from fiprof.model.selection import Selection, Weights
 from fiprof.model.settings import CollectSettings, from_manifest
@@ -102,9 +101,9 @@ class Launch(Mapping[str, Any]):
         """A quantity with its provenance in this run's metric names; None where it was not collected."""
         return quantity.traced(self, self._names, spec=spec, unit=unit)
 
-    def formula(self, expression: Expression) -> str:
-        """The arithmetic of an expression in this run's metric names."""
-        return expression.formula(self, self._names)
+    def written(self, formula: Formula) -> str:
+        """A formula in this run's metric names."""
+        return formula.written(self, self._names)
 
 
 @dataclass(frozen=True)

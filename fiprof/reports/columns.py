@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from fiprof.model.expressions import Row, ratio
+from fiprof.model.formula import Row, ratio
 from fiprof.model.labels import NO_CASE
-from fiprof.model.quantities import DURATION
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import DURATION, Quantity
 from fiprof.model.selection import Alike
 from fiprof.reports.headings import time_range
 from fiprof.reports.view import Column, Narrow, Value, View

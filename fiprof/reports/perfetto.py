@@ -16,7 +16,7 @@ from typing import Any
 from fiprof.analysis import samples
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, file_errors
-from fiprof.model.expressions import Row
+from fiprof.model.formula import Row
 from fiprof.model.run import Run
 from fiprof.model.schemas import own_pid
 from fiprof.reports.words import phrase

@@ -14,7 +14,7 @@ from fiprof.analysis.roofline import (
     compute_roofs,
     memory_roofs,
 )
-from fiprof.model.expressions import ratio
+from fiprof.model.formula import ratio
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
     DRAM_ROOF,

@@ -13,7 +13,7 @@ from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
 from fiprof.model.lacking import RunWarning
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import Quantity
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Narrow, View
 from fiprof.reports.words import phrase

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.model.expressions import Expression, Metric
+from fiprof.model.formula import Formula, number
 from fiprof.model.quantities import DURATION
-from fiprof.model.rates import SM_CYCLES
 from fiprof.model.run import Launch, Run, StallReason
 
 SCHEDULERS = 4
@@ -54,9 +53,9 @@ class Factor:
     """How much longer the launch takes for it; negative where it takes less."""
 
 
-_ISSUED = Metric("issue_active_pct") / 100 * Metric("sm_active_cycles")
-_INSTRUCTIONS: Expression = Metric("instructions") / Metric("multiprocessors") / SCHEDULERS
-_GHZ = SM_CYCLES / Metric("duration_ns")
+_ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
+_INSTRUCTIONS = Formula(f"instructions / multiprocessors / {SCHEDULERS}")
+_GHZ = Formula("cycles / duration_ns")
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ class _Parts:
 def _parts(launch: Launch, reasons: Sequence[StallReason]) -> _Parts | None:
     """None where a counter that it needs was not collected, or a launch had no work."""
     us, ghz, instructions = DURATION.of(launch), _GHZ.value(launch), _INSTRUCTIONS.value(launch)
-    active = (Metric("sm_active_cycles") / SM_CYCLES).value(launch)
-    warps = Metric("active_warps_per_scheduler").value(launch)
+    active = Formula("sm_active_cycles / cycles").value(launch)
+    warps = number(launch, "active_warps_per_scheduler")
     cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
     # Without the count: those that were issued, which replays of an instruction may make a few more.
     instructions = instructions or _ISSUED.value(launch)

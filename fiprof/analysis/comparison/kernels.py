@@ -13,8 +13,7 @@ from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import Resource, occupancy
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import QUANTITIES, STALL_SHARE, stall_share
-from fiprof.model.quantity import Key
+from fiprof.model.quantities import QUANTITIES, STALL_SHARE, Key, stall_share
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection
 

@@ -12,8 +12,8 @@ from fiprof.analysis.verdict.quoted_rules import SECTOR_RULES
 from fiprof.analysis.verdict.situation import COPIES, LOADS, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
 from fiprof.model import quantities
-from fiprof.model.expressions import number
 from fiprof.model.finding import Finding
+from fiprof.model.formula import number
 
 INSTRUCTION_BYTES = 16
 """Of SASS, from compute capability 7.0 on."""

@@ -27,9 +27,8 @@ from fiprof.analysis.thresholds import (
 )
 from fiprof.analysis.verdict.model import Bottleneck, Cause, CauseId, Comparison, Kind, Part, compare
 from fiprof.model import quantities
-from fiprof.model.expressions import Names, Row
-from fiprof.model.quantities import metric
-from fiprof.model.quantity import Quantity
+from fiprof.model.formula import Names, Row
+from fiprof.model.quantities import Quantity, metric
 
 _TRAFFIC = (Part.LSU_PIPE, Part.DRAM, Part.L2, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1, Part.OTHER_MEMORY)
 _TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")

@@ -10,8 +10,8 @@ from fiprof.analysis.thresholds import EXCESS, FMA_OF_ISSUE, FREQUENT, FUSED, OP
 from fiprof.analysis.verdict.model import Part
 from fiprof.analysis.verdict.situation import COPIES, LOADS, PASSES, PIPES, Situation, both, executed, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
-from fiprof.model.expressions import number
 from fiprof.model.finding import Finding, Value
+from fiprof.model.formula import number
 from fiprof.model.quantities import metric
 from fiprof.model.work import counted_float_ops, dominant_tensor_kind, mostly_mma
 

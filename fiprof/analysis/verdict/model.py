@@ -10,7 +10,7 @@ from typing import Any
 from fiprof.analysis.thresholds import CLOSE, Threshold, ThresholdOrigin
 from fiprof.model.finding import Finding, plain
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantity import Key
+from fiprof.model.quantities import Key
 
 MOST_USES = 2
 """Resources that the title of NO_SINGLE_LIMIT names."""

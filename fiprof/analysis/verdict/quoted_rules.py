@@ -13,8 +13,8 @@ from typing import Any
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
 from fiprof.analysis.verdict.model import Kind, Part, Verdict
-from fiprof.model.expressions import Row, number
 from fiprof.model.finding import Finding, plain
+from fiprof.model.formula import Row, number
 from fiprof.model.quantities import BANK_CONFLICTS
 from fiprof.model.run import Run
 from fiprof.model.work import dominant_tensor_kind, mostly_mma

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fiprof.analysis.thresholds import BUSY, CLOSE, ELSEWHERE, SATURATED
 from fiprof.analysis.verdict.model import Bottleneck, Comparison, Kind, Note, Part
-from fiprof.model.expressions import Names, Row, number
 from fiprof.model.finding import Finding
 from fiprof.model.floors import DramUse
+from fiprof.model.formula import Names, Row, number
 from fiprof.model.quantities import L2_PARTS, metric
 
 

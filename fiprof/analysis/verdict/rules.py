@@ -36,11 +36,10 @@ from fiprof.analysis.verdict.model import (
 )
 from fiprof.analysis.verdict.resources import both_sides, feeds, hidden_l2_part, measured, what_is_fed
 from fiprof.model import quantities
-from fiprof.model.expressions import Names, Row, number
 from fiprof.model.floors import DramBasis, DramUse
+from fiprof.model.formula import Names, Row, number
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import metric
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import Quantity, metric
 
 _USED = (Kind.COMPUTE, Kind.MEMORY)
 _FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}

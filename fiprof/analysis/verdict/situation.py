@@ -15,11 +15,11 @@ from fiprof.analysis.thresholds import FREQUENT
 from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Part, Verdict
 from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Basis, Step, StepId, Way
-from fiprof.model.expressions import Names, Row
 from fiprof.model.finding import Finding, Value
 from fiprof.model.floors import Floor
+from fiprof.model.formula import Names, Row
 from fiprof.model.provenance import Provenance, TracedNumber
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import Quantity
 
 COPIES = (Family.ASYNC_COPY, Family.TMA)
 PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)

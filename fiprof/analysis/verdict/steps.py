@@ -14,8 +14,8 @@ from fiprof.analysis.verdict.quoted_rules import BALANCE_RULES, CONFLICT_RULES, 
 from fiprof.analysis.verdict.situation import LOADS, PASSES, PIPES, Situation, both, hot, step, ways
 from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
 from fiprof.model import quantities
-from fiprof.model.expressions import number
 from fiprof.model.finding import Finding, Value
+from fiprof.model.formula import number
 from fiprof.model.provenance import TracedNumber
 
 MOST_STEPS = 3

@@ -30,8 +30,7 @@ from fiprof.model.case_quantities import (
 )
 from fiprof.model.decode import MisfitError, decode
 from fiprof.model.layout import SUMMARY
-from fiprof.model.quantities import QUANTITIES
-from fiprof.model.quantity import Quantity
+from fiprof.model.quantities import QUANTITIES, Quantity
 from fiprof.model.run import Launch, Run
 
 SCHEMA_VERSION = 1

@@ -18,9 +18,9 @@ from fiprof.analysis.verdict.quoted_rules import QuotedRule
 from fiprof.analysis.verdict.step import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import work_factor
-from fiprof.model.expressions import Row as LaunchRow
-from fiprof.model.expressions import number
 from fiprof.model.floors import DRAM_FLOOR
+from fiprof.model.formula import Row as LaunchRow
+from fiprof.model.formula import number
 from fiprof.model.provenance import TracedNumber, TracedText, join
 from fiprof.model.quantities import (
     DRAM_GB_PER_S,
@@ -33,9 +33,9 @@ from fiprof.model.quantities import (
     SHARED_LOADS_PASSES,
     SHARED_MEMORY,
     SHARED_STORES_PASSES,
+    Quantity,
     metric,
 )
-from fiprof.model.quantity import Quantity
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Block, Section, Table, Text
