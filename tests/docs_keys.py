@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import fiprof
+from fiprof.analysis.frames import Column
 from fiprof.model.keys import KEYS
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import Quantity
+from fiprof.model.quantities import Key, Quantity
 
 PAGE = Path(__file__).parents[1] / "docs/keys.md"
 
@@ -29,10 +34,31 @@ quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` i
 _NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
 
+def columns(value: object) -> Iterator[Column]:
+    """The columns in a value of a module: itself, or those in its items."""
+    if isinstance(value, Column):
+        yield value
+    elif isinstance(value, tuple | list | dict):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from columns(each)
+
+
+def documented() -> dict[str, Key]:
+    """Every key that is documented: KEYS, and the columns that a module declares with a meaning."""
+    found = dict(KEYS)
+    for module in pkgutil.walk_packages(fiprof.__path__, "fiprof."):
+        if not module.name.startswith(("fiprof.workloads.", "fiprof.__main__", "fiprof.model.", "fiprof.flashinfer")):
+            for value in vars(importlib.import_module(module.name)).values():
+                for each in columns(value):
+                    if each.key and each.meaning:
+                        found.setdefault(each.key, Key(each.key, each.unit, each.meaning))
+    return found
+
+
 def page() -> str:
     """The page as the code has it."""
     rows = []
-    for key in KEYS.values():
+    for key in documented().values():
         formula = key.formula.written({}, _NAMES.__getitem__) if isinstance(key, Quantity) else ""
         rows.append(f"| `{key.key}` | {key.unit} | {key.meaning} | {f'`{formula}`' if formula else ''} |")
     return HEAD + "\n".join(rows) + "\n"
