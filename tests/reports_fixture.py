@@ -29,7 +29,8 @@ from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.parsers import ncu, nsys
 from fiprof.reports import hotspots as hotspots_report
-from fiprof.reports import roofline_chart, roofline_tables, show_document, verdict_tables
+from fiprof.reports import roofline_chart, roofline_tables, verdict_tables
+from fiprof.reports import show as show_tables
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.pages import markdown
 from fiprof.reports.pages.page import Page
@@ -151,7 +152,7 @@ def _table(name: str, rows: Rows) -> pa.Table:
 def snapshots(run: Run) -> dict[str, str]:
     """File name -> what the reports print for the run of :func:`record_run`, and of recorded runs."""
     stalled = stalls_report.document(stalls(run))
-    figures = show_document.document(show(run))
+    figures = show_tables.document(show(run))
     roofs = roofline(run)
     recorded = parsed("all")
     printed = {

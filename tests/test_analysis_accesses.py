@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fiprof.analysis.accesses import GlobalWidths, IdealSectors, widths_by_launch
+from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.model.quantities import (
     GLOBAL_LOADS_SECTORS,
     LOCAL_REQUESTS,
@@ -54,7 +54,7 @@ def test_fused_add_rmsnorm_makes_nearly_every_pass_twice(rows: tuple[Launch, ...
 def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: tuple[Launch, ...]) -> None:
     widths = widths_by_launch(run)
     assert [widths[row.launch].loads for row in rows] == [(1, 4, 16), (4, 16), (16,), (4, 16), (16,), (4, 16)]
-    assert [widths[row.launch].ideal_loads for row in rows][2:4] == [IdealSectors(16.0, 16.0), IdealSectors(4.0, 16.0)]
+    assert [widths[row.launch].ideal_loads for row in rows][2:4] == [(16.0, 16.0), (4.0, 16.0)]
     assert [round(GLOBAL_LOADS_SECTORS.of(row) or 0, 2) for row in rows] == [14.63, 2.18, 16.0, 14.61, 16.0, 15.66]
 
 

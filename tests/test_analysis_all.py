@@ -22,7 +22,8 @@ from fiprof.model.lacking import Missing
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.reports import hotspots as hotspots_report
-from fiprof.reports import roofline_tables, show_document, timeline_text, verdict_tables
+from fiprof.reports import roofline_tables, timeline_text, verdict_tables
+from fiprof.reports import show as show_tables
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.view import FORMATS
 from fiprof.reports.words import worded
@@ -34,7 +35,7 @@ NEED_COUNTERS: tuple[Callable[..., Any], ...] = (expected, hotspots, roofline, s
 DOCUMENTS: dict[str, Callable[[Run], Any]] = {
     "hotspots": lambda run: hotspots_report.document(hotspots(run)),
     "roofline": lambda run: roofline_tables.document(roofline(run)),
-    "show": lambda run: show_document.document(show(run)),
+    "show": lambda run: show_tables.document(show(run)),
     "stalls": lambda run: stalls_report.document(stalls(run)),
     "timeline": lambda run: timeline_text.document(timeline(run)),
     "verdict": lambda run: verdict_tables.document(verdicts(run)),

@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.occupancy import (
-    Change,
     Lift,
     Occupancy,
-    OccupancyStep,
     Resource,
     findings,
     occupancy,
@@ -23,6 +21,11 @@ from fiprof.model.run import Launch
 from tests.recorded_runs import RUNS, parsed
 
 Launches = dict[tuple[str, int], Launch]
+
+
+def steps_of(found: Occupancy) -> list[tuple[Any, ...]]:
+    """Each step's id and values."""
+    return [(step.kind, *step.values.values()) for step in found.steps]
 
 
 @pytest.fixture(scope="module")
@@ -80,8 +83,8 @@ def test_decode_is_held_by_its_registers(launches: Launches) -> None:
     assert found.limiters == (Resource.REGISTERS,)
     assert found.lift == Lift((Resource.REGISTERS,), 16, 100.0, ())
     (step,) = found.steps
-    assert (step.needed, step.blocks) == (48, 10)
-    assert step.finding.fields() == {
+    assert (step.values["needed"], step.values["blocks"]) == (48, 10)
+    assert step.fields() == {
         "id": "fewer_registers", "resource": "registers", "blocks": 10, "needed": 48, "now": 56,
         "unit": "registers/thread",
     }  # fmt: skip
@@ -94,7 +97,7 @@ def test_prefill_fa3_is_held_by_registers_and_shared_memory_alike(launches: Laun
     found = occupancy(launches["all", 3])
     assert found.limiters == (Resource.REGISTERS, Resource.SHARED_MEMORY)
     assert found.lift == Lift((Resource.REGISTERS, Resource.SHARED_MEMORY), 4, 75.0, (Resource.BARRIERS,))
-    assert [(step.resource, step.needed) for step in found.steps] == [
+    assert [(each[1], each[3]) for each in steps_of(found)] == [
         (Resource.REGISTERS, 80),
         (Resource.SHARED_MEMORY, 115712),
     ]
@@ -109,7 +112,7 @@ def test_shared_memory_that_only_its_configuration_limits_is_not_to_be_saved(lau
     shared = found.limit(Resource.SHARED_MEMORY)
     assert shared is not None and (shared.blocks, shared.most_blocks, shared.binds) == (2, 3, True)
     assert found.lift == Lift((Resource.REGISTERS,), 3, 18.75, (Resource.SHARED_MEMORY,))
-    assert [(step.change, step.needed, step.now) for step in found.steps] == [(Change.FEWER_REGISTERS, 168, 255)]
+    assert [(each[0], *each[3:5]) for each in steps_of(found)] == [("fewer_registers", 168, 255)]
     limited = findings(found)[0].fields()
     assert limited["resources"] == ["registers", {"id": "as_set_up", "resource": "shared memory"}]
 
@@ -136,7 +139,7 @@ def test_what_ncu_caps_at_the_hardware_s_blocks_does_not_bind(launches: Launches
     found = occupancy(launches["single-purpose", 4])
     assert [limit.resource for limit in found.limits if limit.blocks == 32] == ["shared memory", "blocks", "barriers"]
     assert found.limiters == ("blocks",)
-    assert found.steps == (OccupancyStep(Change.LARGER_BLOCKS, Resource.BLOCKS, 33, 2, 1, "warps/block"),)
+    assert steps_of(found) == [("larger_blocks", "blocks", 33, 2, 1, "warps/block")]
     waves = found.waves
     assert waves is not None and (waves.full, waves.last_wave_share, waves.loss_share) == (0, None, None)
 
@@ -155,9 +158,7 @@ ROW: dict[str, Any] = {
 def test_a_small_configuration_of_shared_memory_is_raised_not_saved() -> None:
     found = occupancy(ROW)
     assert found.lift == Lift((Resource.SHARED_MEMORY,), 8, 100.0, ())
-    assert found.steps == (
-        OccupancyStep(Change.MORE_SHARED_SET_UP, Resource.SHARED_MEMORY, 3, 49152, 32768, "bytes/multiprocessor"),
-    )
+    assert steps_of(found) == [("more_shared_set_up", "shared memory", 3, 49152, 32768, "bytes/multiprocessor")]
     assert [said.kind for said in findings(found)] == ["limited", "set_up_larger", "for_blocks"]
     assert found.waves is not None and found.waves.idle_multiprocessors == 32
 
@@ -169,15 +170,15 @@ def test_shared_memory_is_given_in_the_steps_of_the_gpu(cc_major: float | None, 
         "limit_shared_memory_blocks": 5.0, "max_shared_bytes_per_sm": 65536.0, "shared_configured_bytes": 65536.0,
         "shared_dynamic_bytes": 12800.0, "shared_allocated_bytes": 12800.0, "shared_driver_bytes": 0.0,
     }  # fmt: skip
-    (step,) = occupancy({**ROW, **shared, "cc_major": cc_major}).steps
-    assert (step.change, step.blocks, step.needed) == (Change.LESS_SHARED_MEMORY, 6, needed)
+    (step,) = steps_of(occupancy({**ROW, **shared, "cc_major": cc_major}))
+    assert step[:4] == ("less_shared_memory", "shared memory", 6, needed)
 
 
 def test_clusters_that_fit_less_often_than_blocks_bind() -> None:
     found = occupancy({**ROW, "limit_shared_memory_blocks": 8.0, "cluster_size": 16.0, "clusters_max_active": 8.0})
     assert found.blocks == pytest.approx(128 / 132)
     assert found.limiters == ("clusters",)
-    assert found.steps == (OccupancyStep(Change.SMALLER_CLUSTERS, Resource.CLUSTERS, 1, 15, 16, "blocks/cluster"),)
+    assert steps_of(found) == [("smaller_clusters", "clusters", 1, 15, 16, "blocks/cluster")]
 
 
 def test_what_was_not_collected_stays_unknown() -> None:
@@ -197,10 +198,10 @@ def test_a_step_by_registers_makes_room(registers: int, threads: int, blocks: in
         "limit_registers_blocks": float(limit), "blocks": float(blocks), "multiprocessors": 132.0,
     }  # fmt: skip
     found = occupancy(row)
-    for step in found.steps:
-        assert step.needed is not None and step.needed < registers
-        assert register_limit(step.needed, warps, 65536) == step.blocks > limit
-        assert register_limit(step.needed + 8, warps, 65536) <= limit
+    for _, _, fit, needed, _, _ in steps_of(found):
+        assert needed < registers
+        assert register_limit(needed, warps, 65536) == fit > limit
+        assert register_limit(needed + 8, warps, 65536) <= limit
     if limit:
         assert found.waves is not None
         assert found.waves.full * found.waves.wave_blocks + found.waves.last_blocks == blocks

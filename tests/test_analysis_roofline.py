@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, RooflineRemark, Rooflines, roofline
+from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, Rooflines, roofline
 from fiprof.analysis.show import show
-from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.parsers import ncu
-from fiprof.reports import show_document
+from fiprof.reports import show as show_tables
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
 from fiprof.reports.view import FORMATS
@@ -253,7 +252,12 @@ def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(qui
     assert rope.work.ops_per_second == pytest.approx(251658240 / 92.288e-6)
     assert rope.work.peak_ops_per_second is None
     assert rope.roof == "DRAM"
-    assert [item.remark == Finding(RooflineRemark.BY_MODEL) for item in quick.launches[3:]] == [False, True, True, True]
+    assert [item.remark is not None and item.remark.kind == "by_model" for item in quick.launches[3:]] == [
+        False,
+        True,
+        True,
+        True,
+    ]
     assert "DRAM (model)" in render(document(quick), "table")
 
 
@@ -261,7 +265,7 @@ def test_a_kernel_of_several_in_its_case_gets_no_number_from_the_model(quick: Ro
     decode, merge = quick.launches[2:4]
     for launch in (decode, merge):
         assert (launch.basis, launch.work, launch.roof, launch.share) == ("none", None, None, None)
-        assert launch.remark == Finding(RooflineRemark.MODEL_OF_SEVERAL)
+        assert launch.remark and launch.remark.kind == "model_of_several"
     assert render(document(quick), "table").count("not enough evidence") == 2
     rows = json.loads(render(document(quick), "json"))["rows"]
     assert (rows[2]["tflops"], rows[2]["roof_share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
@@ -301,7 +305,7 @@ def test_recorded_kernels_without_work_stand_by_their_bytes() -> None:
     shares = {name: (placed[name].roof, round(placed[name].share or 0, 3)) for name in ("device_copy", "l2_read")}
     assert shares == {"device_copy": ("DRAM", 0.846), "l2_read": ("L2", 0.877)}
     assert "not enough evidence" not in render(document(found), "table")
-    figures = render(show_document.document(show(parsed("single-purpose"), wanted=Selection("device_copy"))), "table")
+    figures = render(show_tables.document(show(parsed("single-purpose"), wanted=Selection("device_copy"))), "table")
     assert re.search(r"device_copy .* 84\.6% +DRAM", figures)
     # Beside the others, and by themselves.
     for kernel in ("", "device_copy"):
@@ -325,7 +329,7 @@ def test_a_pipe_that_worked_and_was_not_counted_gets_no_other_roof(
     (item,) = roofline(run).launches
     part = "fp64_pipe" if "fp64_pct" in counted else "tensor_cores"
     assert (item.basis, item.work, item.roof) == ("none", None, None)
-    assert item.remark == Finding(RooflineRemark.UNCOUNTED, {"part": part, "use_pct": 48.0})
+    assert item.remark and item.remark.fields() == {"id": "uncounted", "part": part, "use_pct": 48.0}
     # 1 GFLOP in 1 µs by the cost model, and no roof of theirs.
     run = make_run(
         tmp_path / "model", launches=[{**FULL_ROW, **BUSY_TENSOR, **counts, **counted}], cases=[case(flops=10**9)]
@@ -363,7 +367,7 @@ def test_the_lowest_roof_binds_whichever_it_is(tmp_path: Path) -> None:
 def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", launches=[{"launch": 7, "kernel": "K"}])
     found = roofline(run)
-    assert found.launches[0].remark == Finding(RooflineRemark.NO_MODEL)
+    assert found.launches[0].remark and found.launches[0].remark.kind == "no_model"
     assert "not enough evidence" in render(document(found), "table")
     assert chart(found) == ""
 

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.analysis.instructions import Family, Listing, access_bytes, by_launch, family
+from fiprof.analysis.instructions import Family, access_bytes, by_launch, family
 from fiprof.model.run import Run
-
-_LOADS = (Family.GLOBAL_LOAD, Family.ASYNC_COPY)
 
 WARP_THREADS = 32
 SECTOR_BYTES = 32
 
-
-@dataclass(frozen=True)
-class IdealSectors:
-    """Sectors a request where a warp's 32 threads read neighbours: 32 threads x width / 32 bytes.
-
-    4 for accesses of 4 bytes, 16 for those of 16. More than that touches sectors of which it uses a part; fewer is
-    what threads that share an address, or do not take part, need.
-    """
-
-    low: float
-    """Of the narrowest instruction."""
-    high: float
-    """Of the widest."""
+Ideal = tuple[float, float] | None
+"""Sectors a request of the narrowest and of the widest instruction where a warp's 32 threads read neighbours:
+32 threads x width / 32 bytes, 4 for accesses of 4 bytes, 16 for those of 16. More than that touches sectors of which it
+uses a part; fewer is what threads that share an address, or do not take part, need. None without SASS."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +25,19 @@ class GlobalWidths:
     stores: tuple[int, ...] = ()
 
     @property
-    def ideal_loads(self) -> IdealSectors | None:
-        """None without SASS."""
+    def ideal_loads(self) -> Ideal:
+        """Ideal sectors a request of the loads."""
         return _ideal(self.loads)
 
     @property
-    def ideal_stores(self) -> IdealSectors | None:
-        """None without SASS."""
+    def ideal_stores(self) -> Ideal:
+        """Ideal sectors a request of the stores."""
         return _ideal(self.stores)
+
+
+def _ideal(widths: tuple[int, ...]) -> Ideal:
+    low, high = (WARP_THREADS * width / SECTOR_BYTES for width in (min(widths, default=0), max(widths, default=0)))
+    return (low, high) if widths else None
 
 
 def widths_by_launch(run: Run) -> dict[int, GlobalWidths]:
@@ -51,22 +45,12 @@ def widths_by_launch(run: Run) -> dict[int, GlobalWidths]:
 
     Raises FiprofError for a table that cannot be read.
     """
-    return {launch: _widths(listing) for launch, listing in by_launch(run).items()}
 
+    def widths(lines: tuple[str, ...], *kinds: Family) -> tuple[int, ...]:
+        return tuple(sorted({access_bytes(line) for line in lines if family(line) in kinds}))
 
-def _widths(listing: Listing) -> GlobalWidths:
-    loads, stores = set[int](), set[int]()
-    for line in listing.code.lines:
-        kind = family(line)
-        if kind in _LOADS:
-            loads.add(access_bytes(line))
-        elif kind is Family.GLOBAL_STORE:
-            stores.add(access_bytes(line))
-    return GlobalWidths(tuple(sorted(loads)), tuple(sorted(stores)))
-
-
-def _ideal(widths: tuple[int, ...]) -> IdealSectors | None:
-    if not widths:
-        return None
-    low, high = (WARP_THREADS * width / SECTOR_BYTES for width in (min(widths), max(widths)))
-    return IdealSectors(low, high)
+    found = {launch: tuple(listing.code.lines) for launch, listing in by_launch(run).items()}
+    return {
+        launch: GlobalWidths(widths(lines, Family.GLOBAL_LOAD, Family.ASYNC_COPY), widths(lines, Family.GLOBAL_STORE))
+        for launch, lines in found.items()
+    }

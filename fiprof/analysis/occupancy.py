@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Formula, Row, number
+from fiprof.model.wording import Worded
 
 WARP_THREADS = 32
 
@@ -28,7 +28,7 @@ OLD_SHARED_STEP_BYTES = 256
 """The same on 7.0 and 7.5."""
 
 
-class Resource(StrEnum):
+class Resource(Worded):
     """What a multiprocessor has to hold blocks."""
 
     REGISTERS = "registers"
@@ -41,31 +41,6 @@ class Resource(StrEnum):
 
 
 _LIMIT_COLUMNS = {each: f"limit_{each.replace(' ', '_')}_blocks" for each in Resource if each != Resource.CLUSTERS}
-
-
-class Change(StrEnum):
-    """What makes room for more blocks."""
-
-    FEWER_REGISTERS = "fewer_registers"
-    LESS_SHARED_MEMORY = "less_shared_memory"
-    MORE_SHARED_SET_UP = "more_shared_set_up"
-    """A multiprocessor set up with more of its L1 as shared memory."""
-    LARGER_BLOCKS = "larger_blocks"
-    FEWER_BARRIERS = "fewer_barriers"
-    SMALLER_CLUSTERS = "smaller_clusters"
-
-
-class OccupancyFinding(StrEnum):
-    """What holds an occupancy."""
-
-    FULL = "full"
-    LIMITED = "limited"
-    AS_SET_UP = "as_set_up"
-    LIFTED = "lifted"
-    SET_UP_LARGER = "set_up_larger"
-    THEN = "then"
-    FOR_BLOCKS = "for_blocks"
-    FOR_WARPS = "for_warps"
 
 
 @dataclass(frozen=True)
@@ -95,28 +70,6 @@ class Lift:
     """The theoretical occupancy then."""
     then: tuple[Resource, ...]
     """What limits then; empty where the multiprocessor is full of warps."""
-
-
-@dataclass(frozen=True)
-class OccupancyStep:
-    """A change of one resource that makes room for more blocks, as far as that resource goes."""
-
-    change: Change
-    resource: Resource
-    blocks: int
-    """Blocks on a multiprocessor that this resource would allow then."""
-    needed: float | None
-    """How much of it there has to be then, in ``unit``: the most of registers, shared memory, barriers or blocks of a
-    cluster, the least of warps and of what is set up as shared memory."""
-    now: float | None
-    """How much of it there is."""
-    unit: str
-    """Of both, e.g. ``registers/thread``."""
-
-    @property
-    def finding(self) -> Finding:
-        values = {name: getattr(self, name) for name in ("resource", "blocks", "needed", "now", "unit")}
-        return Finding(self.change, values)
 
 
 @dataclass(frozen=True)
@@ -155,8 +108,9 @@ class Occupancy:
     """As far as they were collected; clusters only where the launch has some."""
     lift: Lift | None = None
     """None where no further warp fits anyway, or something was not collected."""
-    steps: tuple[OccupancyStep, ...] = ()
-    """How to get one block more past each resource that holds it; all of them are needed."""
+    steps: tuple[Finding, ...] = ()
+    """How to get one block more past each resource that holds it, all of them needed: the resource, the blocks on a
+    multiprocessor that it would allow then, how much of it there has to be, how much there is, and the unit of both."""
     waves: Waves | None = None
 
     @property
@@ -267,63 +221,62 @@ def _lift(limits: tuple[Limit, ...], blocks: float, warps: int, most_warps: floa
     )
 
 
-def _step(row: Row, resource: Resource, blocks: int, warps: int) -> OccupancyStep | None:
+def _change(kind: str, words: str, resource: Resource, blocks: int, needed: float, now: float, unit: str) -> Finding:
+    return finding(kind, words, resource=resource, blocks=blocks, needed=needed, now=now, unit=unit)
+
+
+def _step(row: Row, resource: Resource, blocks: int, warps: int) -> Finding | None:
     """What lets so many blocks fit past one resource; None where that cannot be told or done."""
     if resource == Resource.REGISTERS:
         return _fewer_registers(row, blocks, warps)
     if resource == Resource.SHARED_MEMORY:
         return _less_shared(row, blocks)
     if resource == Resource.BLOCKS:
-        return OccupancyStep(Change.LARGER_BLOCKS, resource, blocks, warps + 1, warps, "warps/block")
-    if resource == Resource.BARRIERS:
-        barriers = number(row, "barriers")
-        if barriers is not None:
-            return OccupancyStep(Change.FEWER_BARRIERS, resource, blocks, barriers - 1, barriers, "barriers/block")
-    if resource == Resource.CLUSTERS:
-        size = number(row, "cluster_size")
-        if size is not None:
-            return OccupancyStep(Change.SMALLER_CLUSTERS, resource, blocks, size - 1, size, "blocks/cluster")
+        words = "blocks of more than {now:warp|warps}"
+        return _change("larger_blocks", words, resource, blocks, warps + 1, warps, "warps/block")
+    if resource == Resource.BARRIERS and (barriers := number(row, "barriers")) is not None:
+        words = "fewer than {now:barrier|barriers} a block"
+        return _change("fewer_barriers", words, resource, blocks, barriers - 1, barriers, "barriers/block")
+    if resource == Resource.CLUSTERS and (size := number(row, "cluster_size")) is not None:
+        words = "clusters of fewer than {now:block|blocks}"
+        return _change("smaller_clusters", words, resource, blocks, size - 1, size, "blocks/cluster")
     return None
 
 
-def _fewer_registers(row: Row, blocks: int, warps: int) -> OccupancyStep | None:
+def _fewer_registers(row: Row, blocks: int, warps: int) -> Finding | None:
     used, given = number(row, "registers_per_thread"), number(row, "registers_allocated_per_thread")
     total = number(row, "max_registers_per_sm")
     if used is None or given is None or total is None:
         return None
+    words = "at most {needed:.0f} registers a thread instead of {now:.0f}"
     for registers in range(int(given) - REGISTER_STEP, 0, -REGISTER_STEP):
         allowed = register_limit(registers, warps, total)
         if allowed >= blocks:
-            return OccupancyStep(
-                Change.FEWER_REGISTERS, Resource.REGISTERS, allowed, float(registers), used, "registers/thread"
-            )
+            resource, unit = Resource.REGISTERS, "registers/thread"
+            return _change("fewer_registers", words, resource, allowed, float(registers), used, unit)
     return None
 
 
-def _less_shared(row: Row, blocks: int) -> OccupancyStep | None:
+def _less_shared(row: Row, blocks: int) -> Finding | None:
     most, allocated = number(row, "max_shared_bytes_per_sm"), number(row, "shared_allocated_bytes")
-    own = [number(row, column) for column in ("shared_static_bytes", "shared_dynamic_bytes")]
+    static, dynamic = number(row, "shared_static_bytes"), number(row, "shared_dynamic_bytes")
     driver, configured = number(row, "shared_driver_bytes"), number(row, "shared_configured_bytes")
-    if most is None or not allocated or driver is None or None in own:
+    if most is None or not allocated or driver is None or static is None or dynamic is None:
         return None
-    used = sum(value for value in own if value is not None)
+    resource = Resource.SHARED_MEMORY
     if shared_limit(allocated, most) >= blocks:
         if configured is None:
             return None
-        return OccupancyStep(
-            Change.MORE_SHARED_SET_UP,
-            Resource.SHARED_MEMORY,
-            blocks,
-            blocks * allocated,
-            configured,
-            "bytes/multiprocessor",
-        )
+        words = "a multiprocessor set up with {needed:,.0f} bytes of shared memory or more instead of {now:,.0f}"
+        unit = "bytes/multiprocessor"
+        return _change("more_shared_set_up", words, resource, blocks, blocks * allocated, configured, unit)
     step = OLD_SHARED_STEP_BYTES if (number(row, "cc_major") or math.inf) < 8 else SHARED_STEP_BYTES
     needed = most // blocks // step * step - driver
     if needed < 0:
         return None
     fit = shared_limit(needed + driver or 1.0, most)
-    return OccupancyStep(Change.LESS_SHARED_MEMORY, Resource.SHARED_MEMORY, fit, needed, used, "bytes/block")
+    words = "at most {needed:,.0f} bytes of shared memory a block instead of {now:,.0f}"
+    return _change("less_shared_memory", words, resource, fit, needed, static + dynamic, "bytes/block")
 
 
 def _waves(row: Row, blocks_per_sm: float | None) -> Waves | None:
@@ -350,28 +303,31 @@ def findings(found: Occupancy) -> tuple[Finding, ...]:
     """What holds the occupancy, and what would come next."""
     if found.blocks is None or found.theoretical_pct is None:
         return ()
-    values = {"blocks": found.blocks, "occupancy_pct": found.theoretical_pct}
-    lift = found.lift
+    now = {"blocks": found.blocks, "occupancy_pct": found.theoretical_pct}
+    lift, fit = found.lift, "{blocks:block|blocks} on a multiprocessor, {occupancy_pct:.4g}%"
     if lift is None:
-        return (Finding(OccupancyFinding.FULL, {**values, "warps_per_block": found.warps_per_block}),)
+        return (finding("full", fit + ": its warps are full.", **now, warps_per_block=found.warps_per_block),)
     shared = found.limit(Resource.SHARED_MEMORY)
     larger = shared is not None and shared.binds and shared.most_blocks > shared.blocks
     limiters = tuple(
-        Finding(OccupancyFinding.AS_SET_UP, {"resource": each}) if larger and each == Resource.SHARED_MEMORY else each
+        finding("as_set_up", "{resource} as set up", resource=each)
+        if larger and each == Resource.SHARED_MEMORY
+        else each
         for each in found.limiters
     )
-    by_setup = larger and lift.resources == (Resource.SHARED_MEMORY,)
-    said = [
-        Finding(OccupancyFinding.LIMITED, {**values, "resources": limiters}),
-        Finding(
-            OccupancyFinding.SET_UP_LARGER if by_setup else OccupancyFinding.LIFTED,
-            {"resources": lift.resources, "blocks": lift.blocks, "occupancy_pct": lift.occupancy_pct},
-        ),
-    ]
+    then = {"resources": lift.resources, "blocks": lift.blocks, "occupancy_pct": lift.occupancy_pct}
+    would_fit = " {blocks:block|blocks} would fit, {occupancy_pct:.4g}%."
+    said = [finding("limited", fit + ", limited by {resources}.", **now, resources=limiters)]
+    if larger and lift.resources == (Resource.SHARED_MEMORY,):
+        said.append(finding("set_up_larger", "With more of L1 set up as shared memory" + would_fit, **then))
+    else:
+        said.append(finding("lifted", "Without the limit of {resources}" + would_fit, **then))
     if lift.then:
-        said.append(Finding(OccupancyFinding.THEN, {"resources": lift.then}))
+        said.append(finding("then", "Then {resources} would limit.", resources=lift.then))
     if found.steps and len(found.steps) == len(lift.resources):
-        kind = OccupancyFinding.FOR_WARPS if Resource.BLOCKS in lift.resources else OccupancyFinding.FOR_BLOCKS
-        fits = min(step.blocks for step in found.steps)
-        said.append(Finding(kind, {"blocks": fits, "steps": tuple(step.finding for step in found.steps)}))
+        values = {"blocks": min(step.values["blocks"] for step in found.steps), "steps": found.steps}
+        if Resource.BLOCKS in lift.resources:
+            said.append(finding("for_warps", "For more warps: {steps}.", **values))
+        else:
+            said.append(finding("for_blocks", "For {blocks:block|blocks}: {steps}.", **values))
     return tuple(said)

@@ -16,12 +16,13 @@ from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.floors import iterations
 from fiprof.model.formula import Formula, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection, Weights
+from fiprof.model.wording import Worded
 from fiprof.model.work import (
     FLOAT_OPS,
     PIPES,
@@ -46,7 +47,7 @@ UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64
 """Column of PIPES -> what it is."""
 
 
-class Level(StrEnum):
+class Level(Worded):
     """A memory with a roof."""
 
     DRAM = "DRAM"
@@ -72,20 +73,6 @@ class Basis(StrEnum):
     TRAFFIC = "traffic"
     """None to speak of: its bytes tell its place."""
     NONE = "none"
-
-
-class RooflineRemark(StrEnum):
-    """Why a launch has no point, or what is particular about it."""
-
-    MMA = "mma"
-    MOVES_MEMORY = "moves_memory"
-    UNCOUNTED = "uncounted"
-    NOTHING_COLLECTED = "nothing_collected"
-    NO_ROOF = "no_roof"
-    BY_MODEL = "by_model"
-    NO_MODEL = "no_model"
-    MODEL_OF_SEVERAL = "model_of_several"
-    NO_DURATION = "no_duration"
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ class LaunchRoofline(OfLaunch):
     floats_counted: bool
     """Whether operations outside the tensor cores were counted; if not, only roofs of the tensor cores are known."""
     remark: Finding | None = None
-    """A RooflineRemark."""
+    """Why it has no point, or what is particular about it."""
 
     @property
     def roofs(self) -> dict[str, float]:
@@ -286,7 +273,7 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
     elif main is None and remark is None:
         remark, basis = _moves_memory(memories, 0.0), Basis.TRAFFIC if memories else Basis.NONE
     elif main is not None and not memories and main.peak_ops_per_second is None:
-        remark, main, basis = Finding(RooflineRemark.NO_ROOF), None, Basis.NONE
+        remark, main, basis = finding("no_roof", "no roof was collected"), None, Basis.NONE
     placed = LaunchRoofline(
         row,
         basis=basis,
@@ -308,8 +295,14 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
     rate = per_second(ops_of(kind)).value(row)
     if not peak or not fast or rate is None:
         return None
-    values = {"roof_tflops": peak / 1e12, "wgmma_tflops": fast / 1e12, "wgmma_share": rate / fast}
-    return Finding(RooflineRemark.MMA, values)
+    return finding(
+        "mma",
+        "its tensor operations are instructions of a warp (mma), whose roof is {roof_tflops:.1f} TFLOP/s; those of a "
+        "warpgroup (wgmma) reach {wgmma_tflops:.1f}, of which it has {wgmma_share:.1%}",
+        roof_tflops=peak / 1e12,
+        wgmma_tflops=fast / 1e12,
+        wgmma_share=rate / fast,
+    )
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
@@ -324,23 +317,34 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
         return None, None
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None
     if pipe is not None:
+        words = (
+            "{part} {use_pct:.1f}% active and their operations not counted: no roof for them; the cost model's "
+            "operations, where there are some, are compared with the memory roofs alone"
+        )
         use = PIPES[pipe][0].value(row)
-        return work, Finding(RooflineRemark.UNCOUNTED, {"part": UNCOUNTED_PARTS[pipe], "use_pct": use})
+        return work, finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
+    uncounted = "no operations were counted"
     if work is not None:
-        return work, Finding(RooflineRemark.BY_MODEL)
+        by_model = f"{uncounted}: they are those of the cost model, compared with the memory roofs alone"
+        return work, finding("by_model", by_model)
     if case is None or not case.flops:
-        return None, Finding(RooflineRemark.NO_MODEL)
-    return None, Finding(RooflineRemark.NO_DURATION if alone else RooflineRemark.MODEL_OF_SEVERAL)
+        return None, finding("no_model", f"{uncounted}, and no cost model gives them")
+    if alone:
+        return None, finding("no_duration", "its duration was not collected")
+    several = f"{uncounted}, and the cost model gives those of all kernels of the case together"
+    return None, finding("model_of_several", several)
 
 
 def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> Finding:
     """Why a launch without work has no point, and what it does instead."""
     if not memories:
-        return Finding(RooflineRemark.NOTHING_COLLECTED)
+        return finding("nothing_collected", "neither floating-point work nor traffic was collected")
     busiest = max(memories, key=lambda memory: memory.share)
-    return Finding(
-        RooflineRemark.MOVES_MEMORY, {"flop_per_byte": flop_per_byte, "level": busiest.level, "share": busiest.share}
+    words = (
+        "hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte): it stands by its bytes, {share:.1%} of the "
+        "{level} roof"
     )
+    return finding("moves_memory", words, flop_per_byte=flop_per_byte, level=busiest.level, share=busiest.share)
 
 
 def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:

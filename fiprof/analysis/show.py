@@ -5,9 +5,8 @@ Its other numbers are quantities of the launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cached_property
 
 from fiprof.analysis import checks
@@ -15,7 +14,7 @@ from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.program import weights
 from fiprof.analysis.roofline import LaunchRoofline, place
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Row, number
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION, L2_USE
@@ -23,14 +22,6 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.times import TraceTimes
-
-
-class ShowWarning(StrEnum):
-    """What a run lacks."""
-
-    NO_COUNTERS = "no_counters"
-    NO_TRACE = "no_trace"
-    NO_PLAIN_TIMES = "no_plain_times"
 
 
 @dataclass(frozen=True)
@@ -110,40 +101,32 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
     kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us, weights(run))
     whole = not wanted
     ids = {item.case for item in kept}
-    doubts = _doubts(run, None if whole else kept)
+    numbers = {item.launch for item in kept}
+    failed = [
+        check
+        for check in checks.failed(run)
+        if whole or (check.launch in {None, *numbers} and check.case in {None, *ids})
+    ]
     return Figures(
         run=run,
         cases=tuple(case for case in run.manifest.cases if whole or case.id in ids),
         launches=tuple(kept),
-        warnings=(*run.status_warning(), *_missing(run), *doubts),
+        warnings=(*run.status_warning(), *_missing(run), *checks.summarized(failed, run)),
     )
-
-
-def _doubts(run: Run, kept: Sequence[LaunchFigures] | None) -> tuple[Finding, ...]:
-    """The checks that failed, alike ones together. kept: only what is about these."""
-    failed = checks.failed(run)
-    if kept is not None:
-        numbers, cases = {item.launch for item in kept}, {item.case for item in kept}
-        failed = [
-            check
-            for check in failed
-            if (check.launch is None or check.launch in numbers) and (check.case is None or check.case in cases)
-        ]
-    return checks.summarized(failed, run)
 
 
 def _missing(run: Run) -> Iterable[Finding]:
     """What the run lacks and why."""
     if not run.launches:
-        yield Finding(ShowWarning.NO_COUNTERS, {"why": run.missing("ncu")})
+        yield finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu"))
     if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
-        yield Finding(ShowWarning.NO_TRACE, {"why": run.missing("nsys")})
+        yield finding("no_trace", "no times by nsys: {why}", why=run.missing("nsys"))
     if not run.plain and run.cases and not run.imported and not run.of_program:
-        yield Finding(ShowWarning.NO_PLAIN_TIMES)
+        yield finding("no_plain_times", "no times without a profiler: the plain run left none")
 
 
 def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
-    rank = _of_device(run, row.get("device"))
+    rank = ranks_of(run).on(row.get("device"))
     trace = run.trace if rank is None else run.trace.ranks.get(rank, run.trace)
     traced = trace.kernels.get((row.case or "", row.kernel))
     return LaunchFigures(
@@ -156,11 +139,6 @@ def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
         widths=widths,
         run=run,
     )
-
-
-def _of_device(run: Run, device: int | None) -> int | None:
-    """The rank on a GPU; None in a run of one, and where there are several."""
-    return ranks_of(run).on(device)
 
 
 def _only_traced(run: Run) -> Iterable[LaunchFigures]:

@@ -19,7 +19,7 @@ class Finding:
 
     kind: str
     """Its id in JSON, e.g. ``close``."""
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
     words: str = ""
     """A template over the values, as ``wording.py`` says."""
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from fiprof.model.formula import Row, ratio
 from fiprof.model.labels import NO_CASE
-from fiprof.model.quantities import DURATION, Quantity
+from fiprof.model.quantities import DURATION, QUANTITIES, Quantity
 from fiprof.model.selection import Alike
 from fiprof.reports.headings import time_range
 from fiprof.reports.view import Column, Narrow, Value, View
@@ -54,8 +54,9 @@ def tera(key: str, of: str, title: str = "") -> Cell:
     return column, lambda item: ratio(value(item), 1e12)  # type: ignore[arg-type]
 
 
-def measured(quantity: Quantity, title: str = "", unit: str = "", spec: str = "") -> Cell:
-    """A column of a quantity of the launch. unit, spec: as people read it here, where not as usual."""
+def measured(quantity: Quantity | str, title: str = "", unit: str = "", spec: str = "") -> Cell:
+    """A column of a quantity of the launch, or of that with a key. unit, spec: where people read it not as usual."""
+    quantity = QUANTITIES[quantity] if isinstance(quantity, str) else quantity
     column = Column(quantity.key, title, unit or quantity.unit, spec or quantity.spec, quantity.meaning)
 
     def value(item: HasRow) -> Value:

@@ -13,7 +13,8 @@ from fiprof.errors import FiprofError
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports import show_document, verdict_tables
+from fiprof.reports import show as show_tables
+from fiprof.reports import verdict_tables
 from fiprof.reports.pages import charts, charts_time, charts_timeline
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.view import Document
@@ -68,7 +69,7 @@ class OpenedRun(Run):
 
     def show(self) -> pd.DataFrame:
         """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
-        return _frame(show_document.document(show_report.show(self)))
+        return _frame(show_tables.document(show_report.show(self)))
 
     def verdicts(self) -> pd.DataFrame:
         """A row a launch: what binds it, by which evidence, how sure, and what ``fiprof verdict`` says to do next."""

@@ -1,4 +1,4 @@
-"""A roofline in characters."""
+"""A roofline in characters, for the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from fiprof.analysis.roofline import LEAST_INTENSITY, LaunchRoofline, Level, Rooflines, compute_roofs, memory_roofs
-from fiprof.reports.words import phrase
+from fiprof.model.wording import say
 from fiprof.text import wrap
 
 CHART_COLUMNS = 100
@@ -29,22 +29,21 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     plotted = [item for item in rooflines.launches if item.roof is not None and item.memories]
     if not plotted:
         return ""
+
+    def point(item: LaunchRoofline, left: float) -> tuple[float, float] | None:
+        """Over DRAM; over the busiest memory without work."""
+        memory = item.busiest if item.work is None else item.memory(Level.DRAM)
+        return None if memory is None else item.point(memory, left)
+
     memories = {level: high for level, (_, high) in memory_roofs(plotted).items()}
     works = {kind: high for kind, (_, high) in compute_roofs(plotted).items()}
-    intensities = [point[0] for item in plotted if (point := _point(item, 0.0)) and point[0]] or [LEAST_INTENSITY]
-    top = max(works.values(), default=float("inf"))
-    if works:
-        above = list(works.values())
-        intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
-    else:
-        above = [bandwidth * max(intensities) for bandwidth in memories.values()]
+    intensities = [at[0] for item in plotted if (at := point(item, 0.0)) and at[0]] or [LEAST_INTENSITY]
+    above = [*works.values()] or [bandwidth * max(intensities) for bandwidth in memories.values()]
+    intensities += [roof / bandwidth for roof in works.values() for bandwidth in memories.values()]
     x = _bounds(intensities, below=0.5)
-    points = [(item, *point) for item in plotted if (point := _point(item, 10 ** x[0]))]
-    plot = _Plot(
-        x=x,
-        y=_bounds([*(ops for _, _, ops in points), *above], below=1.0),
-        columns=min(width, CHART_COLUMNS) - _AXIS,
-    )
+    points = [(item, *at) for item in plotted if (at := point(item, 10 ** x[0]))]
+    y = _bounds([*(ops for _, _, ops in points), *above], below=1.0)
+    plot, top = _Plot(x, y, min(width, CHART_COLUMNS) - _AXIS), max(works.values(), default=math.inf)
     for bandwidth in memories.values():
         plot.line(lambda x, bandwidth=bandwidth: bandwidth * x, until=top)  # type: ignore[misc]
     for roof in works.values():
@@ -53,19 +52,19 @@ def chart(rooflines: Rooflines, *, width: int = CHART_COLUMNS) -> str:
     for level, bandwidth in memories.items():
         plot.label_slope(level, bandwidth, until=top)
     for kind, roof in works.items():
-        plot.label_level(f"{kind} {roof / 1e12:.1f}", roof)
-    notes = [phrase("roofline.edge")] if any(item.work is None for item in plotted) else []
+        plot.label_level(f" {kind} {roof / 1e12:.1f} ", roof)
+    notes = []
+    if any(item.work is None for item in plotted):
+        notes.append(
+            "At the left edge stand launches without floating-point work, as far below a memory's roof as their bytes "
+            "are."
+        )
     if together:
-        shared = [phrase("roofline.under", first=one, others=rest) for one, rest in together.items()]
-        notes.append(phrase("roofline.one_cell", launches=", ".join(shared)))
+        shared = [say("{first} also {others}", first=one, others=rest) for one, rest in together.items()]
+        notes.append(f"one cell: {', '.join(shared)}")
+    title = "Roofline: achieved work over its intensity at DRAM, both logarithmic; each launch is its number"
     said = [line for note in notes for line in wrap(note, width)]
-    return "\n".join([*wrap(phrase("roofline.chart"), width), *plot.text(), *said])
-
-
-def _point(item: LaunchRoofline, left: float) -> tuple[float, float] | None:
-    """Over DRAM; over the busiest memory without work."""
-    memory = item.busiest if item.work is None else item.memory(Level.DRAM)
-    return None if memory is None else item.point(memory, left)
+    return "\n".join([*wrap(title, width), *plot.text(), *said])
 
 
 def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
@@ -73,34 +72,35 @@ def _bounds(values: Sequence[float], *, below: float) -> tuple[float, float]:
 
     below: how much of what lacks to two decades is added at the lower end.
     """
-
     low, high = math.log10(min(values)) - _MARGIN, math.log10(max(values)) + _MARGIN
-    lacking = max(0.0, 2 - (high - low))
-    low, high = low - lacking * below, high + lacking * (1 - below)
+    lacks = max(0.0, 2 - (high - low))
+    low, high = low - lacks * below, high + lacks * (1 - below)
     return max(low, high - _MOST_DECADES), high
 
 
 class _Plot:
-    """A plane of characters with logarithmic axes."""
+    """A plane of characters with logarithmic axes. x, y: exponents of ten at their ends."""
 
-    def __init__(self, *, x: tuple[float, float], y: tuple[float, float], columns: int) -> None:
+    def __init__(self, x: tuple[float, float], y: tuple[float, float], columns: int) -> None:
         self._x, self._y, self._columns = x, y, columns
         self._cells = [[" "] * columns for _ in range(CHART_ROWS)]
         self._fixed: set[tuple[int, int]] = set()
 
-    def line(self, value: Callable[[float], float], *, since: float = 0.0, until: float = float("inf")) -> None:
+    def _column(self, x: float) -> int:
+        return int((math.log10(x) - self._x[0]) / (self._x[1] - self._x[0]) * self._columns + 1e-9)
+
+    def _height(self, y: float) -> float:
+        """Rows above the x axis."""
+        return (math.log10(y) - self._y[0]) / (self._y[1] - self._y[0]) * CHART_ROWS + 1e-9
+
+    def line(self, value: Callable[[float], float], *, since: float = 0.0, until: float = math.inf) -> None:
         """A roof: operations a second for an intensity."""
         for column in range(self._columns):
-            x = self._value(column)
+            x = 10 ** (self._x[0] + (column + 0.5) / self._columns * (self._x[1] - self._x[0]))
             y = value(x)
-            if x < since or y > until:
-                continue
-            height = self._height(y)
-            row = int(height)
-            if 0 <= row < CHART_ROWS:
+            if x >= since and y <= until and 0 <= (row := int(height := self._height(y))) < CHART_ROWS:
                 slope = value(x * 2) > y
-                char = _SLOPE[min(int((height - row) * 3), 2)] if slope else "─"
-                self._cells[row][column] = char
+                self._cells[row][column] = _SLOPE[min(int((height - row) * 3), 2)] if slope else "─"
 
     def points(self, named: Sequence[tuple[str, float, float]]) -> dict[str, list[int]]:
         """Launches as their numbers; the number that is drawn -> those that lie under it."""
@@ -122,18 +122,18 @@ class _Plot:
     def label_slope(self, text: str, bandwidth: float, *, until: float) -> None:
         """The name of a memory's roof right below its line, at the lowest place that is free."""
         decades = (self._y[1] - self._y[0]) / (self._x[1] - self._x[0])
-        beside = int(self._columns / CHART_ROWS * decades / 2) + 2
+        gap = int(self._columns / CHART_ROWS * decades / 2) + 2
         for row in range(CHART_ROWS):
-            y = 10 ** self._exponent(row)
-            column = self._column(y / bandwidth) + beside
-            if y <= until and column >= beside and self._write(text, row, column, over=" "):
+            y = 10 ** (self._y[0] + (row + 0.5) / CHART_ROWS * (self._y[1] - self._y[0]))
+            column = self._column(y / bandwidth) + gap
+            if y <= until and column >= gap and self._write(text, row, column, over=" "):
                 return
 
     def label_level(self, text: str, roof: float) -> None:
         """The name of a compute roof in its line, at the right end."""
         row = int(self._height(roof))
-        for column in range(self._columns - len(text) - 2, self._columns // 2, -1):
-            if self._write(f" {text} ", row, column, over=" ─"):
+        for column in range(self._columns - len(text), self._columns // 2, -1):
+            if self._write(text, row, column, over=" ─"):
                 return
 
     def _write(self, text: str, row: int, column: int, *, over: str) -> bool:
@@ -141,21 +141,27 @@ class _Plot:
         cells = [(row, column + offset) for offset in range(len(text))]
         if column < 0 or column + len(text) > self._columns or not 0 <= row < CHART_ROWS:
             return False
-        if any(cell in self._fixed or self._cells[cell[0]][cell[1]] not in over for cell in cells):
+        if any(cell in self._fixed or self._cells[row][cell[1]] not in over for cell in cells):
             return False
-        for (_, at), char in zip(cells, text, strict=True):
-            self._cells[row][at] = char
+        self._cells[row][column : column + len(text)] = text
         self._fixed |= set(cells)
         return True
 
     def text(self) -> list[str]:
         """The plane with its axes, the highest row first."""
-        ticks = {int(self._height(10.0**e)): _power(e - 12) for e in _whole(self._y)}
+
+        def whole(bounds: tuple[float, float]) -> range:
+            return range(math.ceil(bounds[0]), math.ceil(bounds[1]))
+
+        def power(exponent: int) -> str:
+            return f"{10.0**exponent:,.{max(-exponent, 0)}f}"
+
+        ticks = {int(self._height(10.0**exponent)): power(exponent - 12) for exponent in whole(self._y)}
         lines = [f"{ticks.get(row, ''):>{_AXIS - 2}} {'┤' if row in ticks else '│'}" for row in range(CHART_ROWS)]
         rows = [line + "".join(cells).rstrip() for line, cells in zip(lines, self._cells, strict=True)]
         axis, below = ["─"] * self._columns, [" "] * self._columns
-        for exponent in _whole(self._x):
-            column, word = self._column(10.0**exponent), _power(exponent)
+        for exponent in whole(self._x):
+            column, word = self._column(10.0**exponent), power(exponent)
             axis[column] = "┬"
             if column + len(word) <= self._columns:
                 below[column : column + len(word)] = word
@@ -166,30 +172,3 @@ class _Plot:
             (" " * _AXIS + "".join(below)).rstrip(),
             f"{'FLOP/byte of DRAM':>{_AXIS + self._columns}}",
         ]
-
-    def _value(self, column: int) -> float:
-        return 10 ** (self._x[0] + (column + 0.5) / self._columns * (self._x[1] - self._x[0]))
-
-    def _column(self, x: float) -> int:
-
-        return int((math.log10(x) - self._x[0]) / (self._x[1] - self._x[0]) * self._columns + 1e-9)
-
-    def _height(self, y: float) -> float:
-        """Rows above the x axis."""
-
-        return (math.log10(y) - self._y[0]) / (self._y[1] - self._y[0]) * CHART_ROWS + 1e-9
-
-    def _exponent(self, row: int) -> float:
-        """The middle of a row."""
-        return self._y[0] + (row + 0.5) / CHART_ROWS * (self._y[1] - self._y[0])
-
-
-def _whole(bounds: tuple[float, float]) -> range:
-    """The whole exponents from the lower bound to below the upper one."""
-
-    return range(math.ceil(bounds[0]), math.ceil(bounds[1]))
-
-
-def _power(exponent: int) -> str:
-    """A power of ten as people read it."""
-    return f"{10.0**exponent:,.{max(-exponent, 0)}f}"

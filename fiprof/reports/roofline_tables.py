@@ -15,22 +15,19 @@ from fiprof.analysis.roofline import (
     memory_roofs,
 )
 from fiprof.model.formula import ratio
-from fiprof.model.quantities import (
-    DRAM_GB_PER_S,
-    DRAM_ROOF,
-    DRAM_SHARE,
-    DURATION,
-    L1_GB_PER_S,
-    L1_ROOF,
-    L2_GB_PER_S,
-    L2_ROOF,
-)
 from fiprof.model.selection import alike, longest_first
+from fiprof.model.wording import say, worded
 from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped, measured, tera
 from fiprof.reports.headings import bounded
 from fiprof.reports.view import Column, Document, Narrow, Value
-from fiprof.reports.words import phrase, worded
 
+NOT_ENOUGH = "not enough evidence"
+HOW_TO_READ = (
+    "DRAM, L2: operations of the launch's main work (that which uses most of its roof) over the bytes that the memory "
+    "moved, as ncu counted both (L1: --format json); model: by the workload's cost model, for its case as a whole. "
+    "roof: the lowest of the compute roof and of bandwidth x intensity of DRAM, L2 and L1; at roof: what it allows; "
+    "share: achieved of that. Loads by TMA bypass what L1 counts."
+)
 MOST_REMARKS = 8
 """About launches, that people are shown."""
 
@@ -48,14 +45,10 @@ def _memory(level: Level, title: str = "") -> Cells:
 
 
 def _works(name: str, find: Callable[[LaunchRoofline], Work | None]) -> Cells:
-    def rate(item: LaunchRoofline) -> Value:
-        work = find(item)
-        return None if work is None else work.ops_per_second / 1e12
+    def tera_of(attribute: str) -> Callable[[LaunchRoofline], Value]:
+        return lambda item: ratio(getattr(find(item), attribute, None), 1e12)
 
-    def roof(item: LaunchRoofline) -> Value:
-        work = find(item)
-        return None if work is None else ratio(work.peak_ops_per_second, 1e12)
-
+    rate, roof = tera_of("ops_per_second"), tera_of("peak_ops_per_second")
     return (Column(f"{name}_tflops"), rate), (Column(f"{name}_roof_tflops"), roof)
 
 
@@ -70,8 +63,8 @@ def _of_kind(kind: str) -> Callable[[LaunchRoofline], Work | None]:
 
 def _shown_roof(item: LaunchRoofline) -> str:
     if item.roof is None:
-        return phrase("roofline.not_enough")
-    return phrase("roofline.by_model", roof=item.roof) if item.basis == Basis.MODEL else item.roof
+        return NOT_ENOUGH
+    return f"{item.roof} (model)" if item.basis == Basis.MODEL else item.roof
 
 
 _L1 = _memory(Level.L1, "L1")
@@ -92,12 +85,13 @@ MAIN_WORK: Cells = (
 _HIDDEN: Cells = (
     attribute("case"),
     attribute("iteration"),
-    measured(DURATION),
+    measured("duration_us"),
     *MAIN_WORK,
     attribute("roof"),
     attribute("remark"),
     *_L1,
-    *map(measured, (DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE, L2_GB_PER_S, L2_ROOF, L1_GB_PER_S, L1_ROOF)),
+    *(measured(f"{level}_{key}") for level in ("dram", "l2", "l1") for key in ("gb_per_s", "roof_gb_per_s")),
+    measured("dram_share"),
     *_works("tensor", _tensor),
     *(cell for kind in ("fp32", "fp16", "fp64") for cell in _works(kind, _of_kind(kind))),
 )
@@ -112,7 +106,7 @@ _CASES: Cells = (
     tera("tflops", "ops_per_second", "achieved"),
     tera("attainable_tflops", "attainable_ops_per_second", "at roof"),
     attribute("share", "share", "", ".1%"),
-    (Column("roof", "roof"), lambda case: case.roof or phrase("roofline.not_enough")),
+    (Column("roof", "roof"), lambda case: case.roof or NOT_ENOUGH),
 )
 
 
@@ -132,20 +126,27 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
         filled(
             grouped(_columns([group.shown for group in kept]), kept),
             kept,
-            title=phrase("roofline.launches"),
+            title="Launches on the roofline, as counted",
             notes=(*left_out, *_roof_sentences(rooflines), *_remarks(launches)),
         )
     ]
     if rooflines.cases:
         rest = len(rooflines.cases[most:]) if most is not None else 0
-        notes = (phrase("show.more_cases", count=rest),) if rest else ()
-        shown.append(filled(_CASES, rooflines.cases[:most], title=phrase("roofline.cases"), notes=notes))
+        notes = (say("{count:case|cases} left out: --all shows them.", count=rest),) if rest else ()
+        shown.append(
+            filled(
+                _CASES,
+                rooflines.cases[:most],
+                title="An iteration of each case by its cost model: the least work and bytes, over DRAM",
+                notes=notes,
+            )
+        )
     columns = for_programs(*NAMES, *_HIDDEN, *_INTENSITY, *_PLACE, *_of_case(rooflines.cases))
     return Document(
         lambda: filled(columns, launches),
         tuple(shown),
         warnings=rooflines.warnings,
-        notes=(phrase("roofline.how_to_read"),),
+        notes=(HOW_TO_READ,),
     )
 
 
@@ -168,7 +169,7 @@ def _columns(launches: Sequence[LaunchRoofline]) -> Cells:
     """What people see: the intensity at L1 only where L1 binds, the iteration only where there are several."""
     return (
         *NAMES,
-        measured(DURATION, "time", spec=",.2f"),
+        measured("duration_us", "time", spec=",.2f"),
         *_INTENSITY,
         *(_L1 if any(item.roof == Level.L1 for item in launches) else ()),
         *_PLACE,
@@ -182,18 +183,21 @@ def _remarks(launches: Sequence[LaunchRoofline]) -> tuple[str, ...]:
     for item in launches:
         if item.remark is not None:
             about.setdefault(worded(item.remark), []).append(item.launch)
-    notes = [phrase("roofline.about", launches=numbers, remark=remark) for remark, numbers in about.items()]
+    notes: list[str] = [
+        say("{launches:launch|launches}: {remark}", launches=numbers, remark=remark)
+        for remark, numbers in about.items()
+    ]
     if len(notes) > MOST_REMARKS:
-        notes[MOST_REMARKS:] = [phrase("roofline.more_remarks", count=len(notes) - MOST_REMARKS)]
+        notes[MOST_REMARKS:] = [f"{len(notes) - MOST_REMARKS} more remarks: --format json has them"]
     return tuple(notes)
 
 
 def _roof_sentences(rooflines: Rooflines) -> tuple[str, ...]:
     """The roofs at the measured clocks, and their ridge points."""
     memories, works = memory_roofs(rooflines.launches), compute_roofs(rooflines.launches)
-    parts = [phrase("roofline.bandwidth", level=level, span=_span(span, ".2f")) for level, span in memories.items()]
-    parts += [phrase("roofline.compute", work=kind, span=_span(span, ".1f")) for kind, span in works.items()]
-    sentences = [phrase("roofline.roofs", roofs=", ".join(parts))] if parts else []
+    parts = [f"{level} {_span(span, '.2f')} TB/s" for level, span in memories.items()]
+    parts += [f"{kind} {_span(span, '.1f')} TFLOP/s" for kind, span in works.items()]
+    sentences = [f"Roofs at the clocks measured: {', '.join(parts)}."] if parts else []
     points = []
     for kind in works:
         ridges = [
@@ -201,11 +205,14 @@ def _roof_sentences(rooflines: Rooflines) -> tuple[str, ...]:
             for level in memories
             if (found := [*_ridges(rooflines.launches, kind, level)])
         ]
-        points.append(phrase("roofline.ridge", work=kind, ridges=", ".join(ridges)))
+        points.append(f"{kind} at {', '.join(ridges)}")
     if points and memories:
-        sentences.append(phrase("roofline.ridges", points="; ".join(points)))
+        sentences.append(f"Ridge points, FLOP/byte: {'; '.join(points)}.")
     if not all(item.floats_counted for item in rooflines.launches):
-        sentences.append(phrase("roofline.floats_missing"))
+        sentences.append(
+            "FP32, FP16 and FP64 operations and their roofs were not collected for every launch (--set full has them): "
+            "there, the compute roofs are those of the tensor cores alone."
+        )
     return tuple(sentences)
 
 
@@ -218,4 +225,4 @@ def _ridges(launches: Iterable[LaunchRoofline], kind: str, level: Level) -> Iter
 
 def _span(span: tuple[float, float], spec: str, unit: float = 1e12) -> str:
     low, high = (format(value / unit, spec) for value in span)
-    return low if low == high else phrase("roofline.span", low=low, high=high)
+    return low if low == high else f"{low} to {high}"

@@ -79,7 +79,7 @@ def more_warps(s: Situation) -> Iterator[Step]:
         return
     lifted = found.lift is not None and len(found.steps) == len(found.lift.resources)
     if found.steps and found.theoretical_pct and found.blocks and lifted:
-        more = min(each.blocks for each in found.steps) / found.blocks
+        more = min(each.values["blocks"] for each in found.steps) / found.blocks
         then = min(100.0, found.theoretical_pct * more)
         if then > found.theoretical_pct:
             # At best a block takes as long as before: time goes down with the warps, and with whole waves.
@@ -90,7 +90,7 @@ def more_warps(s: Situation) -> Iterator[Step]:
                 Room(min(room.pct, 100 * (1 - left)), room.basis),
                 Finding(Basis.MORE_WAIT),
                 {
-                    "changes": tuple(each.finding for each in found.steps),
+                    "changes": found.steps,
                     "occupancy_pct": found.theoretical_pct,
                     "then_pct": then,
                 },

@@ -30,7 +30,7 @@ def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None
     from fiprof.analysis.show import show
     from fiprof.analysis.verdict.verdict import verdicts
     from fiprof.model.selection import Selection
-    from fiprof.reports.show_document import MOST_ROWS, Section, document
+    from fiprof.reports.show import MOST_ROWS, Section, document
     from fiprof.reports.verdict_words import short_title
 
     figures = show(run, wanted=chosen.wanted)

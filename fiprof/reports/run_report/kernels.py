@@ -333,9 +333,9 @@ def _accesses(entries: Sequence[Entry]) -> Iterator[Row]:
     def sectors(entry: Entry, quantity: Quantity, kind: str) -> TracedText | None:
         widths = _widths(entry.measured).get(entry.group.launch, GlobalWidths()) if entry.group else GlobalWidths()
         ideal, found = getattr(widths, f"ideal_{kind}"), entry.group.median.traced(quantity) if entry.group else None
-        if ideal is None or found is None or found.value <= ideal.high * SCATTERED:
+        if ideal is None or found is None or found.value <= ideal[1] * SCATTERED:
             return None
-        return phrase("kernel_row.ideal", sectors=found, ideal=ideal.high)
+        return phrase("kernel_row.ideal", sectors=found, ideal=ideal[1])
 
     def spilled(entry: Entry) -> TracedNumber | None:
         found = entry.group.median.traced(metric("spill_requests")) if entry.group else None

@@ -1,0 +1,414 @@
+"""``fiprof show``: an overview and sections by name for people, one flat table for programs.
+
+A column without a title is for programs alone, one without a key for people. A new metric is a line of
+``model/quantities.csv``, and one here where people are to see it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from fiprof.analysis.occupancy import Resource, findings
+from fiprof.analysis.program import weights
+from fiprof.analysis.show import Figures, LaunchFigures
+from fiprof.model import case_quantities, floors
+from fiprof.model.case_quantities import CaseQuantity
+from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
+from fiprof.model.run import Run
+from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.model.wording import say, worded
+from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped, measured, tera
+from fiprof.reports.headings import bounded
+from fiprof.reports.view import Column, Document, Value, View
+
+MOST_ROWS = 20
+"""Groups of like launches, and cases, that people are shown."""
+
+
+class Section(StrEnum):
+    """What ``fiprof show`` shows below its overview."""
+
+    TIMES = "times"
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OCCUPANCY = "occupancy"
+    WAVES = "waves"
+
+
+# The columns of launches
+
+WHO: Cells = tuple(map(attribute, ("launch", "case", "label", "iteration", "kernel", "kernel_full", "grid", "block")))
+RANK: Cells = (attribute("rank", "rank"),)
+NSYS = attribute("nsys_duration_us", "nsys", "µs", ",.2f")
+TIMES: Cells = (
+    measured("duration_us", "time", spec=",.2f"),
+    NSYS,
+    attribute("nsys_spread", "spread", spec=".1%"),
+    attribute("grid", "grid"),
+    attribute("block", "block"),
+)
+OVERVIEW: Cells = (
+    measured("duration_us", "time", spec=",.2f"),
+    measured("sm_throughput_pct", "SM", spec=".0f"),
+    measured("l1_throughput_pct", "L1", spec=".0f"),
+    measured("l2_use_pct", "L2", spec=".0f"),
+    measured("dram_throughput_pct", "DRAM", spec=".0f"),
+    measured("tensor_active_pct", "tensor", spec=".0f"),
+    measured("achieved_occupancy_pct", "occup.", spec=".0f"),
+)
+
+
+def _of_roof(item: LaunchFigures) -> tuple[float | None, str | None]:
+    """The share of the roof for its work, and that roof; without work those of its busiest memory."""
+    placed = item.roofline
+    if placed is None or placed.work is None:
+        return (None, None) if placed is None else (placed.share, placed.roof)
+    return placed.work.share, placed.work.kind
+
+
+WORK: Cells = (
+    tera("tflops", "roofline.work.ops_per_second", "achieved"),
+    (Column("", "of roof", spec=".1%"), lambda item: _of_roof(item)[0]),
+    (Column("", "roof", least=len("tensor fp16")), lambda item: _of_roof(item)[1]),
+    attribute("compute_roof_share", of="roofline.work.share"),
+    attribute("work", of="roofline.work.kind"),
+    tera("compute_roof_tflops", "roofline.work.peak_ops_per_second"),
+    attribute("basis", of="roofline.basis"),
+    measured("tensor_active_pct", "tensor", "% active"),
+    measured("threads_per_instruction", "threads", "per inst"),
+    *map(measured, ("tensor_ops", "fp32_ops", "sm_clock_ghz")),
+)
+MEMORY: Cells = (
+    measured("sm_throughput_pct", "SM"),
+    measured("l1_throughput_pct", "L1"),
+    measured("l2_use_pct", "L2"),
+    measured("l2_throughput_pct"),
+    measured("dram_throughput_pct", "DRAM"),
+    attribute("", "busiest", of="busiest"),
+    measured("dram_gb_per_s", "DRAM"),
+    *map(measured, ("dram_roof_gb_per_s", "dram_share", "l2_gb_per_s", "l2_roof_gb_per_s")),
+    measured("l1_hit_pct", "L1", "hit %"),
+    measured("l2_hit_pct", "L2", "hit %"),
+)
+OCCUPANCY: Cells = (
+    measured("achieved_occupancy_pct", "achieved", spec=".2f"),
+    measured("theoretical_occupancy_pct", "theoret.", spec=".2f"),
+    attribute("occupancy_limiters", of="occupancy.limiters"),
+    (
+        Column("", "limited by", least=len("registers, shared")),
+        lambda item: ", ".join(limiter.split()[0] for limiter in item.occupancy.limiters),
+    ),
+    measured("threads_per_block"),
+    measured("registers_per_thread", "regs"),
+    measured("shared_kb_per_block", "shared", spec=".2f"),
+)
+
+
+def _limit(resource: Resource, title: str) -> Cells:
+    def of(name: str) -> Callable[[LaunchFigures], Value]:
+        return lambda item: getattr(item.occupancy.limit(resource), name, None)
+
+    key = f"limit_{resource.replace(' ', '_')}"
+    blocks = (Column(f"{key}_blocks", title, spec=".3g"), of("blocks"))
+    most = (Column(f"{key}_most_blocks", "max", spec=".3g"), of("most_blocks"))
+    occupancy = (Column(f"{key}_occupancy_pct"), of("occupancy_pct"))
+    return (blocks, most, occupancy) if resource == Resource.SHARED_MEMORY else (blocks, occupancy)
+
+
+CLUSTERS = _limit(Resource.CLUSTERS, "clusters")
+LIMITS: Cells = (
+    *_limit(Resource.REGISTERS, "regs"),
+    *_limit(Resource.SHARED_MEMORY, "shared"),
+    *_limit(Resource.WARPS, "warps"),
+    *_limit(Resource.BLOCKS, "blocks"),
+    *_limit(Resource.BARRIERS, "barriers"),
+    *CLUSTERS,
+    attribute("lifted_occupancy_pct", "lifted", "%", ".4g", of="occupancy.lift.occupancy_pct"),
+    attribute("lifted_resources", of="occupancy.lift.resources"),
+    attribute("lifted_blocks", of="occupancy.lift.blocks"),
+    attribute("lifted_then", of="occupancy.lift.then"),
+    attribute("occupancy_steps", of="occupancy.steps"),
+)
+WAVES: Cells = (
+    attribute("wave_blocks", "a wave", "blocks", ",d", of="occupancy.waves.wave_blocks"),
+    measured("waves_per_sm", "waves"),
+    attribute("full_waves", "full", "", "d", of="occupancy.waves.full"),
+    attribute("last_wave_blocks", "last", "blocks", ",d", of="occupancy.waves.last_blocks"),
+    attribute("last_wave_idle_share", "idle in it", "", ".1%", of="occupancy.waves.idle_share"),
+    attribute("tail_loss_share", "costs ≤", "", ".1%", of="occupancy.waves.loss_share"),
+    attribute("last_wave_share", of="occupancy.waves.last_wave_share"),
+    attribute("idle_multiprocessors", of="occupancy.waves.idle_multiprocessors"),
+)
+
+
+def _ideal(name: str) -> Cells:
+    """Sectors a request that would be ideal, of the narrowest and the widest access; for people as one cell."""
+
+    def ideal(place: int) -> Callable[[LaunchFigures], Value]:
+        return lambda item: found[place] if (found := getattr(item.widths, f"ideal_{name}")) else None
+
+    def shown(item: LaunchFigures) -> Value:
+        found = getattr(item.widths, f"ideal_{name}")
+        return found and "–".join(f"{sectors:g}" for sectors in dict.fromkeys(found))
+
+    return (
+        (Column("", "ideal", least=5), shown),
+        (Column(f"global_{name}_ideal_low"), ideal(0)),
+        (Column(f"global_{name}_ideal_high"), ideal(1)),
+    )
+
+
+GLOBAL: Cells = (
+    measured("global_loads_sectors_per_request", "loads", "sect/req", ".2f"),
+    *_ideal("loads"),
+    measured("global_stores_sectors_per_request", "stores", "sect/req", ".2f"),
+    *_ideal("stores"),
+)
+SHARED: Cells = (
+    measured("shared_loads_conflict_share", "sh. loads", "conflicts"),
+    measured("shared_loads_passes_per_needed", "n-way"),
+    measured("shared_stores_conflict_share", "sh. stores", "conflicts"),
+    measured("shared_stores_passes_per_needed", "n-way"),
+)
+LOCAL: Cells = (
+    measured("local_requests", "local", "requests"),
+    measured("spill_requests", "spilled", "requests"),
+)
+_CHOSEN: Cells = (
+    *WHO, *TIMES, *WORK, *MEMORY, *OCCUPANCY, *LIMITS, *WAVES, *GLOBAL, *SHARED, *LOCAL,
+)  # fmt: skip
+_KEYS = {column.key for column, _ in _CHOSEN}
+LAUNCH: Cells = (*_CHOSEN, *(measured(key) for key in QUANTITIES if key not in _KEYS))
+"""All that is known of a launch: programs get the quantities without a column of their own too."""
+
+# The columns of cases
+
+CaseCell = tuple[Column, Callable[[Run, str], Any]]
+
+
+def _of_case(quantity: CaseQuantity, title: str = "", spec: str = "") -> CaseCell:
+    return Column(quantity.key, title, quantity.unit if title else "", spec, quantity.meaning), quantity.of
+
+
+CASE_TIMES: tuple[CaseCell, ...] = (
+    (Column("case_kernels", "kernels"), case_quantities.kernels),
+    _of_case(case_quantities.PLAIN, "plain", ",.2f"),
+    _of_case(case_quantities.PLAIN_SPREAD, "spread", ".1%"),
+    _of_case(case_quantities.NSYS, "nsys", ",.2f"),
+    _of_case(case_quantities.NSYS_SPREAD, "spread", ".1%"),
+    _of_case(case_quantities.NCU, "ncu", ",.2f"),
+    _of_case(case_quantities.KERNEL_TIME),
+    _of_case(case_quantities.BUSY),
+    _of_case(case_quantities.WALL),
+)
+CASE_LEAST: tuple[CaseCell, ...] = (
+    _of_case(case_quantities.MODEL_FLOPS),
+    _of_case(case_quantities.MODEL_BYTES),
+    _of_case(case_quantities.MODEL_TFLOPS, "least work", ".2f"),
+    _of_case(case_quantities.MODEL_TFLOPS_SHARE, "of roof", ".1%"),
+    _of_case(case_quantities.MODEL_GB_PER_S, "least bytes", ",.0f"),
+    _of_case(case_quantities.MODEL_GB_PER_S_SHARE, "of DRAM", ".1%"),
+    _of_case(floors.DRAM_FLOOR),
+    _of_case(floors.LARGEST_SAVING),
+)
+
+
+def _bound(cells: Iterable[CaseCell], run: Run, case: str) -> Cells:
+    """The columns for a run, whose items have their case's id in the attribute ``case``."""
+
+    def bound(value: Callable[[Run, str], Any]) -> Callable[[Any], Value]:
+        once = functools.cache(functools.partial(value, run))
+        return lambda item: None if getattr(item, case) is None else once(getattr(item, case))
+
+    return [(column, bound(value)) for column, value in cells]
+
+
+# The document
+
+Group = Alike[LaunchFigures]
+
+
+def document(
+    figures: Figures,
+    *,
+    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None = None,
+    overview: bool = True,
+    sections: Collection[Section] = tuple(Section),
+    most: int | None = None,
+) -> Document:
+    """The figures as tables: for people overview and sections; for programs a row a launch, its case beside it.
+
+    limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
+    """
+    by_rank = any(item.rank is not None for item in figures.launches)
+
+    def data() -> View:
+        """A row a launch, its case's figures under ``case_…``; a case without launches has a row of its own."""
+        launched = {item.case for item in figures.launches}
+        bare = [
+            LaunchFigures(case=case.id, label=figures.run.labels(case.id))
+            for case in figures.cases
+            if case.id not in launched
+        ]
+        of_case = _bound((*CASE_TIMES, *CASE_LEAST), figures.run, "case")
+        cells = for_programs(*LAUNCH, *(RANK if by_rank else ()), *of_case)
+        return filled(cells, (*figures.launches, *bare))
+
+    groups = longest_first(
+        alike(
+            figures.launches,
+            lambda item: item.duration_us or item.nsys_duration_us,
+            lambda item: item.rank,
+            weights(figures.run),
+        )
+    )
+    kept, left_out = bounded(groups, most)
+    profiled = [group for group in kept if group.shown.launch is not None]
+    shown = list(_overview(figures, kept, limits, most, by_rank)) if overview else []
+    if Section.TIMES in sections:
+        shown += _times(figures, profiled, most)
+    if profiled:
+        for section, tables in _SECTIONS.items():
+            shown += tables(profiled) if section in sections else ()
+    more = [f"--{section}" for section in Section if section not in sections]
+    notes = [*left_out]
+    if more and profiled and overview:
+        notes.append(say("More: {options}, or --all.", options=tuple(more)))
+    return Document(data, tuple(shown), warnings=figures.warnings, notes=tuple(notes))
+
+
+def _overview(
+    figures: Figures,
+    groups: Sequence[Group],
+    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None,
+    most: int | None,
+    by_rank: bool,
+) -> Iterable[View]:
+    if figures.cases:
+        note = (
+            "plain: between CUDA events, without a profiler, gaps included; nsys, ncu: kernels alone; medians. "
+            "spread: (p90 - p10) / median."
+        )
+        yield _of_cases(figures, CASE_TIMES, "Cases: time of an iteration", note, most)
+    if not groups:
+        return
+    cells: list[Cell] = [*(RANK if by_rank else ()), OVERVIEW[0]]
+    cells += [NSYS] if any(group.shown.launch is None for group in groups) else []
+    cells += OVERVIEW[1:]
+    launches = tuple(group.shown.launch for group in groups if group.shown.launch is not None)
+    if limits and launches:
+        found = limits(launches)
+        cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
+    yield _table(groups, cells, "Kernels: time under ncu, use in % of peak, achieved occupancy")
+
+
+def _of_cases(figures: Figures, cells: Iterable[CaseCell], title: str, note: str, most: int | None) -> View:
+    rest = len(figures.cases[most:]) if most is not None else 0
+    notes = (note, *([say("{count:case|cases} left out: --all shows them.", count=rest)] if rest else []))
+    name: Cell = (Column("label", "case"), lambda case: figures.run.labels(case.id))
+    return filled((name, *_bound(cells, figures.run, "id")), figures.cases[:most], title=title, notes=notes)
+
+
+def _table(groups: Sequence[Group], cells: Cells, title: str, *notes: str) -> View:
+    several = len({group.shown.iteration for group in groups}) > 1 and all(group.count == 1 for group in groups)
+    columns = (*NAMES, *((attribute("iteration", "iter"),) if several else ()), *cells)
+    return filled(grouped(columns, groups), groups, title=title, notes=notes)
+
+
+def _times(figures: Figures, groups: Sequence[Group], most: int | None) -> Iterable[View]:
+    if figures.cases:
+        title = "Cases: the least work and bytes that the algorithm needs, over the time"
+        note = (
+            "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
+            "L2 may keep what was written, so DRAM may move less."
+        )
+        yield _of_cases(figures, CASE_LEAST, title, note, most)
+    if groups:
+        note = "time: by ncu. nsys: median of its executions. spread: (p90 - p10) / median."
+        yield _table(groups, TIMES, "Times", note)
+
+
+def _compute(groups: Sequence[Group]) -> Iterable[View]:
+    note = (
+        "achieved: operations of the kind that uses most of its roof, as ncu counted them (of the cost model where it "
+        "did not); roof: that kind. threads: active threads an instruction, of 32."
+    )
+    yield _table(groups, WORK, "Compute", note)
+
+
+def _memory(groups: Sequence[Group]) -> Iterable[View]:
+    title = "Memory: use in % of peak, and caches"
+    yield _table(groups, MEMORY, title, "SM, L1, L2, DRAM: the busiest part of each (L1 while it is active).")
+
+    def collected(cells: Cells) -> bool:
+        return any(value(group.shown) is not None for group in groups for column, value in cells if column.key)
+
+    if collected(GLOBAL):
+        note = (
+            "A sector has 32 bytes. ideal: 4 where each thread of a warp loads 4 bytes, 16 where it loads 16. "
+            "More: scattered; fewer: threads share them."
+        )
+        yield _table(groups, GLOBAL, "Global memory: sectors a request", note)
+    if collected(SHARED):
+        note = "conflicts: passes that bank conflicts added, of all; n-way: passes for each one needed, 1 is ideal."
+        yield _table(groups, SHARED, "Shared memory: bank conflicts", note)
+    if any(value(group.shown) for group in groups for _, value in LOCAL):
+        yield _table(groups, LOCAL, "Local memory: spilled registers and arrays of a thread")
+    notes = []
+    if not collected(GLOBAL) and not collected(SHARED):
+        notes.append(
+            "Sectors a request, bank conflicts and local memory were not collected: ncu's full set has them "
+            "(--set full)."
+        )
+    if all(LOCAL_REQUESTS.of(group.shown.row) == 0 for group in groups):
+        notes.append("No launch uses local memory: no register was spilled.")
+    if notes:
+        yield View((), (), summary=tuple(notes))
+
+
+def _occupancy(groups: Sequence[Group]) -> Iterable[View]:
+    yield _table(groups, OCCUPANCY, "Occupancy")
+    if not any(group.shown.occupancy.limits for group in groups):
+        return
+    empty = {column.key for column, value in CLUSTERS if not any(value(group.shown) for group in groups)}
+    cells = [cell for cell in LIMITS if cell[0].key not in empty]
+    about: dict[str, list[int | None]] = defaultdict(list)
+    for group in groups:
+        if text := " ".join(map(worded, findings(group.shown.occupancy))):
+            about[text].append(group.shown.launch)
+    note = (
+        "shared: with the shared memory as set up; max: with all there is. lifted: occupancy without the limit that "
+        "binds."
+    )
+    held = (say("{launches:launch|launches}: {text}", launches=found, text=text) for text, found in about.items())
+    yield _table(
+        groups, cells, "Limits of occupancy: blocks on a multiprocessor that each resource allows", note, *held
+    )
+
+
+def _waves(groups: Sequence[Group]) -> Iterable[View]:
+    if not any(group.shown.occupancy.waves for group in groups):
+        return
+    notes = [
+        "a wave: blocks that fit at once. costs: time that the partial last wave wastes if all blocks take the same, "
+        "1 - waves / ceil(waves)."
+    ]
+    if small := [each.shown.launch for each in groups if (waves := each.shown.occupancy.waves) and not waves.full]:
+        words = (
+            "{launches:launch|launches}: the grid has fewer blocks than fit at once; more room on a multiprocessor "
+            "does not help."
+        )
+        notes.append(say(words, launches=small))
+    yield _table(groups, WAVES, "Waves", *notes)
+
+
+_SECTIONS: Mapping[Section, Callable[[Sequence[Group]], Iterable[View]]] = {
+    Section.COMPUTE: _compute,
+    Section.MEMORY: _memory,
+    Section.OCCUPANCY: _occupancy,
+    Section.WAVES: _waves,
+}
