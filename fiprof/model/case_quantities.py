@@ -13,7 +13,7 @@ from statistics import median
 from fiprof.model.busy import busy_times
 from fiprof.model.formula import Formula
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.provenance import RATIO, SUM, Provenance, TracedNumber
+from fiprof.model.provenance import NAMES, RATIO, SUM, Provenance, TracedNumber
 from fiprof.model.quantities import DURATION, Key
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
@@ -45,6 +45,14 @@ class CaseQuantity(Key):
 def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
     """What was asked of a run so far."""
     return {}
+
+
+def calculated(formula: str, *parts: TracedNumber | None, spec: str = ".2f", unit: str = "") -> TracedNumber | None:
+    """A formula over other numbers, called a, b, …; None where one of them is not known, or the divisor is 0."""
+    values = dict(zip(NAMES, ((None if part is None else part.value) for part in parts), strict=False))
+    value = Formula(formula).value(values)
+    sources = tuple(part.source for part in parts if part is not None)
+    return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources), spec, unit)
 
 
 def total(numbers: Sequence[TracedNumber]) -> TracedNumber | None:
@@ -84,7 +92,7 @@ def _kernel(run: Run, case: str | None, kernel: str) -> tuple[Times | None, Prov
     return run.trace.kernels.get((case or "", kernel)), source
 
 
-def _working(run: Run, case: str) -> TracedNumber | None:
+def _busy(run: Run, case: str) -> TracedNumber | None:
     traced = _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
     return traced or NCU.traced(run, case)
 
@@ -99,6 +107,23 @@ def _under_ncu(run: Run, case: str) -> TracedNumber | None:
     return _together("median(parts)", median, [found for each in seen.values() if (found := total(each)) is not None])
 
 
+def _wall(run: Run, case: str) -> TracedNumber | None:
+    baseline = run.baseline.get(case)
+    if baseline is None or baseline.wall_us != baseline.wall_us:
+        return None
+    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case), ",.2f", " µs")
+
+
+def _waiting(run: Run, case: str) -> TracedNumber | None:
+    return calculated(IDLE_SHARE, BUSY.traced(run, case), WALL.traced(run, case), spec=".1f", unit="%")
+
+
+def _copying(run: Run, case: str) -> TracedNumber | None:
+    return calculated(IDLE_SHARE, NSYS.traced(run, case), BUSY.traced(run, case), spec=".0f", unit="%")
+
+
+IDLE_SHARE = "max(100 * (1 - a / b), 0)"
+
 PLAIN = CaseQuantity(
     "case_plain_us",
     "µs",
@@ -110,6 +135,9 @@ PLAIN_SPREAD = CaseQuantity(
     "",
     "(p90 - p10) / median of the iterations without a profiler.",
     lambda run, case: _spread(*_plain(run, case)),
+)
+WALL = CaseQuantity(
+    "case_wall_us", "µs", "Host time of an iteration, back to back with the others, without a profiler.", _wall
 )
 NSYS = CaseQuantity(
     "case_nsys_us",
@@ -137,16 +165,20 @@ BUSY = CaseQuantity(
     "µs",
     "Median time of an iteration under nsys in which a kernel, a copy or a memory set ran, once however many; without "
     "nsys, that of its kernels under ncu.",
-    _working,
+    _busy,
 )
-
-
-def kernels(run: Run, case: str) -> int | None:
-    """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
-    found = run.per_iteration(case, lambda _: 1.0)
-    if found is None and (traced := run.trace.cases.get(case)):
-        found = traced.executions
-    return None if found is None else round(found)
+COPYING = CaseQuantity(
+    "case_copying_pct",
+    "%",
+    "Part of the GPU's busy time of an iteration under nsys in which only copies and memory sets ran.",
+    _copying,
+)
+WAITING = CaseQuantity(
+    "case_waiting_pct",
+    "%",
+    "Part of an iteration in which no kernel and no copy ran, as a loop without a profiler sees it.",
+    _waiting,
+)
 
 
 # What a case needs at the least, by its workload's cost model
@@ -156,38 +188,42 @@ def _least(run: Run, case: str, *names: str) -> TracedNumber | None:
     entry = run.case(case)
     if entry is None:
         return None
-    return TracedNumber(
-        sum(getattr(entry, name) for name in names), Provenance("run.json", " + ".join(names), case=case), ",.0f"
-    )
+    source = Provenance("run.json", " + ".join(names), case=case)
+    return TracedNumber(sum(getattr(entry, name) for name in names), source, ",.0f")
 
 
 def _rate(amount: TracedNumber | None, run: Run, case: str, scale: str, unit: str) -> TracedNumber | None:
     time = NCU.traced(run, case) or NSYS.traced(run, case)
-    if amount is None or not amount.value or time is None or not time.value:
-        return None
-    source = Provenance("facts", f"a / b / {scale}", parts=(amount.source, time.source))
-    return TracedNumber(amount.value / time.value / float(scale), source, ",.2f", unit)
+    return calculated(f"a / b / {scale}", amount, time, spec=",.2f", unit=unit) if amount and amount.value else None
 
 
-def _of_roof(
-    rate: TracedNumber | None, run: Run, case: str, roof: Callable[[Launch], Formula | None], scale: str
-) -> TracedNumber | None:
-    """A rate of the case over a roof of the launch that took most time."""
-    longest = max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
-    peak = roof(longest) if longest is not None else None
-    if rate is None or longest is None or peak is None or not (most := peak.value(longest)):
-        return None
-    parts = (rate.source, Provenance("ncu", longest.written(peak), launch=longest.launch))
-    return TracedNumber(rate.value * float(scale) / most, Provenance("facts", f"a * {scale} / b", parts=parts), ".1%")
+def longest_launch(run: Run, case: str) -> Launch | None:
+    """The launch of a case that took most time under ncu."""
+    return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
-def _compute_roof(launch: Launch) -> Formula | None:
-    work = main_work(launch)
-    return None if work is None else peak_of(work)
+def peak(launch: Launch, of: Formula) -> TracedNumber | None:
+    """The most of something in a second at a launch's clocks; None where that is not known or 0."""
+    most = of.value(launch)
+    return TracedNumber(most, Provenance("ncu", launch.written(of), launch=launch.launch)) if most else None
 
 
-def _intensity(ops: TracedNumber | None, moved: TracedNumber | None) -> TracedNumber | None:
-    return ops / moved if ops is not None and ops.value and moved is not None and moved.value else None
+def _of_compute_roof(run: Run, case: str) -> TracedNumber | None:
+    longest = longest_launch(run, case)
+    work = None if longest is None else main_work(longest)
+    roof = None if longest is None or work is None else peak(longest, peak_of(work))
+    return calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof, spec=".1%")
+
+
+def _of_dram_roof(run: Run, case: str) -> TracedNumber | None:
+    longest = longest_launch(run, case)
+    roof = None if longest is None else peak(longest, Formula("dram_peak"))
+    return calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof, spec=".1%")
+
+
+def _intensity(run: Run, case: str) -> TracedNumber | None:
+    ops = MODEL_FLOPS.traced(run, case)
+    return calculated("a / b", ops, MODEL_BYTES.traced(run, case)) if ops and ops.value else None
 
 
 MODEL_FLOPS = CaseQuantity(
@@ -209,7 +245,7 @@ MODEL_TFLOPS_SHARE = CaseQuantity(
     "case_model_tflops_roof_share",
     "",
     "Of the compute roof of the kernel that took most time, 0 to 1.",
-    lambda run, case: _of_roof(MODEL_TFLOPS.traced(run, case), run, case, _compute_roof, "1e12"),
+    _of_compute_roof,
 )
 MODEL_GB_PER_S = CaseQuantity(
     "case_model_gb_per_s",
@@ -217,64 +253,18 @@ MODEL_GB_PER_S = CaseQuantity(
     "Least bytes over the case's kernel time: by ncu, else by nsys.",
     lambda run, case: _rate(MODEL_BYTES.traced(run, case), run, case, "1e3", " GB/s"),
 )
-MODEL_GB_PER_S_SHARE = CaseQuantity(
-    "case_model_gb_per_s_roof_share",
-    "",
-    "Of DRAM's roof, 0 to 1.",
-    lambda run, case: _of_roof(MODEL_GB_PER_S.traced(run, case), run, case, lambda _: Formula("dram_peak"), "1e9"),
-)
+MODEL_GB_PER_S_SHARE = CaseQuantity("case_model_gb_per_s_roof_share", "", "Of DRAM's roof, 0 to 1.", _of_dram_roof)
 MODEL_INTENSITY = CaseQuantity(
-    "model_flop_per_byte",
-    "FLOP/byte",
-    "Intensity of the case by the workload's cost model.",
-    lambda run, case: _intensity(MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)),
+    "model_flop_per_byte", "FLOP/byte", "Intensity of the case by the workload's cost model.", _intensity
 )
 
 
-def _wall(run: Run, case: str) -> TracedNumber | None:
-    baseline = run.baseline.get(case)
-    if baseline is None or baseline.wall_us != baseline.wall_us:
-        return None
-    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case), ",.2f", " µs")
-
-
-def _waiting(run: Run, case: str) -> TracedNumber | None:
-    busy, wall = BUSY.traced(run, case), WALL.traced(run, case)
-    if busy is None or wall is None or wall.value <= 0:
-        return None
-    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(busy.source, wall.source))
-    return TracedNumber(max(100 * (1 - busy.value / wall.value), 0.0), source, ".1f", "%")
-
-
-def _copying(run: Run, case: str) -> TracedNumber | None:
-    kernels, busy = NSYS.traced(run, case), BUSY.traced(run, case)
-    if kernels is None or busy is None or busy.value <= 0:
-        return None
-    source = Provenance("facts", "max(100 * (1 - a / b), 0)", parts=(kernels.source, busy.source))
-    return TracedNumber(max(100 * (1 - kernels.value / busy.value), 0.0), source, ".0f", "%")
-
-
-COPYING = CaseQuantity(
-    "case_copying_pct",
-    "%",
-    "Part of the GPU's busy time of an iteration under nsys in which only copies and memory sets ran.",
-    _copying,
-)
-WALL = CaseQuantity(
-    "case_wall_us", "µs", "Host time of an iteration, back to back with the others, without a profiler.", _wall
-)
-WAITING = CaseQuantity(
-    "case_waiting_pct",
-    "%",
-    "Part of an iteration in which no kernel and no copy ran, as a loop without a profiler sees it.",
-    _waiting,
-)
-
-
-def iterations(run: Run, case: str) -> TracedNumber | None:
-    """Iterations of a case that nsys saw."""
-    times, of = _nsys(run, case)
-    return None if times is None else TracedNumber(times.count, of.of(f"count({of.formula})"), ".0f")
+def kernels(run: Run, case: str) -> int | None:
+    """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
+    found = run.per_iteration(case, lambda _: 1.0)
+    if found is None and (traced := run.trace.cases.get(case)):
+        found = traced.executions
+    return None if found is None else round(found)
 
 
 def kernel_median(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
@@ -296,15 +286,13 @@ def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
     launches = run.launches_of(case.id)
     if not launches or not case.flops or len({launch.iteration for launch in launches}) > 1:
         return None
-    tensor = any(TENSOR_OPS.value(launch) for launch in launches)
-    counted = TENSOR_OPS if tensor else FLOAT_OPS_WITHOUT_CONVERSIONS
-    values = [counted.value(launch) for launch in launches]
-    known = [value for value in values if value is not None]
-    if len(known) < len(launches):
+    counted = TENSOR_OPS if any(TENSOR_OPS.value(launch) for launch in launches) else FLOAT_OPS_WITHOUT_CONVERSIONS
+    values = [value for launch in launches if (value := counted.value(launch)) is not None]
+    if len(values) < len(launches):
         return None
     parts = [Provenance("ncu", launch.written(counted), launch=launch.launch) for launch in launches]
     source = Provenance("facts", RATIO, parts=(*parts, Provenance("run.json", "flops", case=case.id)))
-    return TracedNumber(sum(known) / case.flops, source)
+    return TracedNumber(sum(values) / case.flops, source)
 
 
 def counted_ops(run: Run, case: CaseEntry) -> tuple[float | None, bool]:

@@ -13,9 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fiprof.model.case_quantities import MODEL_BYTES, MODEL_FLOPS, NSYS, PLAIN, CaseQuantity
+from fiprof.model.case_quantities import (
+    MODEL_BYTES,
+    MODEL_FLOPS,
+    NSYS,
+    PLAIN,
+    CaseQuantity,
+    calculated,
+    longest_launch,
+    peak,
+)
 from fiprof.model.formula import Formula, number
-from fiprof.model.provenance import Provenance, TracedNumber
+from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import Key, metric
 from fiprof.model.run import Launch, Run
 from fiprof.model.work import main_work, mma_peak, peak_of, wgmma_peak
@@ -88,11 +97,8 @@ class Floor:
         operations does not hold for them. None without a floor.
         """
         floors = [each for each in (self.of_bytes, None if other_work else self.of_work) if each is not None]
-        if not floors:
-            return None
-        least = max(floors, key=lambda each: each.value)
-        source = Provenance("facts", "100 * (1 - a / b)", parts=(least.source, self.warm.source))
-        return TracedNumber(100 * (1 - least.value / self.warm.value), source, ".0f", "%")
+        least = max(floors, key=lambda each: each.value, default=None)
+        return calculated("100 * (1 - a / b)", least, self.warm, spec=".0f", unit="%")
 
 
 def dram_use(run: Run, launch: Launch) -> DramUse | None:
@@ -104,26 +110,32 @@ def dram_use(run: Run, launch: Launch) -> DramUse | None:
 
 def floor(run: Run, case: str) -> Floor | None:
     """The least time of an iteration of a case; None where no loop was timed or nothing of it is known."""
-    warm, longest = _warm(run, case), _longest(run, case)
-    if warm is None or longest is None:
+    longest = longest_launch(run, case)
+    # Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events by themselves are some 2 µs.
+    warm = NSYS.traced(run, case) or PLAIN.traced(run, case)
+    if warm is None or warm.value <= 0 or longest is None:
         return None
-    work = main_work(longest)
-    of_bytes = _time(_crossing_bytes(run, case), longest, Formula("dram_peak"), warm)
-    of_work = None if work is None else _time(MODEL_FLOPS.traced(run, case), longest, _fastest(work), warm)
+
+    def least_time(amount: TracedNumber | None, most: Formula) -> TracedNumber | None:
+        """An amount at a peak, µs; None where the case was faster, for then it needed less."""
+        time = calculated("1e6 * a / b", amount, peak(longest, most), spec=",.2f", unit=" µs")
+        return time if time is not None and 0 < time.value <= warm.value else None
+
+    work, moved, cache = main_work(longest), MODEL_BYTES.traced(run, case), number(longest, "l2_bytes")
+    crosses = moved is not None and cache is not None and moved.value > cache
+    of_bytes = least_time(moved, Formula("dram_peak")) if crosses else None
+    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), _fastest(work))
     return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work, work)
 
 
 def _floor_share(run: Run, case: str) -> TracedNumber | None:
     found = floor(run, case)
-    if found is None or found.of_bytes is None:
-        return None
-    source = Provenance("facts", "100 * a / b", parts=(found.of_bytes.source, found.warm.source))
-    return TracedNumber(100 * found.of_bytes.value / found.warm.value, source, ".1f", "%")
+    return calculated("100 * a / b", found.of_bytes, found.warm, spec=".1f", unit="%") if found else None
 
 
 def _largest_saving(run: Run, case: str) -> TracedNumber | None:
     found = floor(run, case)
-    return None if found is None else found.saving_pct()
+    return found.saving_pct() if found else None
 
 
 DRAM_FLOOR = CaseQuantity(
@@ -139,17 +151,6 @@ LARGEST_SAVING = CaseQuantity(
     "least bytes over DRAM's peak and least operations over theirs.",
     _largest_saving,
 )
-
-
-def _warm(run: Run, case: str) -> TracedNumber | None:
-    """Time of an iteration in a loop, µs. Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events
-    by themselves are some 2 µs."""
-    found = NSYS.traced(run, case) or PLAIN.traced(run, case)
-    return found if found is not None and found.value > 0 else None
-
-
-def _longest(run: Run, case: str) -> Launch | None:
-    return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
 def is_main(run: Run, launch: Launch) -> bool:
@@ -170,25 +171,9 @@ def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float
     return found
 
 
-def _crossing_bytes(run: Run, case: str) -> TracedNumber | None:
-    """The least bytes of an iteration; None where all of them fit into L2, or its size is not known."""
-    moved, longest = MODEL_BYTES.traced(run, case), _longest(run, case)
-    cache = number(longest, "l2_bytes") if longest is not None else None
-    return moved if moved is not None and cache is not None and moved.value > cache else None
-
-
 def _fastest(work: str) -> Formula:
     """The peak of a kind of work by the GPU's fastest instructions for it."""
     if not work.startswith("tensor "):
         return peak_of(work)
     kind = work.split()[1]
     return Formula(f"first({wgmma_peak(kind)}, {mma_peak(kind)})")
-
-
-def _time(amount: TracedNumber | None, launch: Launch, peak: Formula, warm: TracedNumber) -> TracedNumber | None:
-    """An amount at a peak of a launch, µs; None where the case was faster, for then it needed less."""
-    most = peak.value(launch)
-    if amount is None or not amount.value or not most or 1e6 * amount.value / most > warm.value:
-        return None
-    parts = (amount.source, Provenance("ncu", launch.written(peak), launch=launch.launch))
-    return TracedNumber(1e6 * amount.value / most, Provenance("facts", "1e6 * a / b", parts=parts), ",.2f", " µs")
