@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from fiprof.analysis.study import Study, main_kernel, size
+from fiprof.analysis.study import Study, main_kernel
 from fiprof.flashinfer.data import guide as data
 from fiprof.flashinfer.data import kernels
 from fiprof.flashinfer.jit import pages as jit
 from fiprof.flashinfer.plans import split_factor
 from fiprof.flashinfer.sources import pages as sources
-from fiprof.model.results import CaseResult, Kernel
+from fiprof.model.results import CaseResult
 from fiprof.reports.pages.page import Block, Code, Diagram, Section, Table, Text
 from fiprof.reports.study_pages.choices import aside_share
 from fiprof.reports.study_pages.names import cite, label, short
@@ -33,7 +31,6 @@ def guide(study: Study, workload: str) -> list[Section]:
         "drawings": ("how it works", drawings(study, workload)),
         "choices": ("which kernel and template run when", sources.choices(found, workload)),
         "code": ("where its code lives", sources.code(study, workload, found)),
-        "templates": ("template parameters", sources.templates(study, workload, found)),
     }
     return [
         Section(f"{workload}-{key}", f"{workload}: {what}", tuple(blocks))
@@ -51,56 +48,14 @@ def _call(workload: str) -> list[Block]:
 
 
 def drawings(study: Study, workload: str) -> list[Block]:
-    """The drawings of a workload, with the values of the templates that ran and of the plan that splits most."""
+    """The drawings of a workload, with the values of the plan that splits most."""
     made: list[Block] = []
     for each in data("diagrams").get(workload, ()):
-        values = _planned(study, workload) if each.get("plan") else _values(study, workload, each.get("kernel", ""))
-        if values is None:
-            continue
-        # Another version's templates may have other parameters.
-        with contextlib.suppress(KeyError):
+        values = _planned(study, workload) if each.get("plan") else {}
+        if values is not None:
             text, caption = (each[key].strip("\n").format(**values) for key in ("text", "caption"))
             made.append(Diagram(f"drawing-{each['name']}", each["title"], text, caption))
     return made
-
-
-def _values(study: Study, workload: str, name: str) -> dict[str, int] | None:
-    """Template parameters of a kernel, of its widest group of heads; None where it did not run."""
-    if not name:
-        return {}
-    ran = [(case, each) for case in study.of(workload) for each in case.kernels if each.kernel == name]
-    found = sources.load(study)
-    if not ran or found is None:
-        return None
-    told_by: dict[str, dict[str, int]] = {each.kernel_full: {} for _, each in ran}
-    for each in found.tunables:
-        if each.kernel in told_by and re.fullmatch("[0-9]{1,9}", each.value or ""):
-            told_by[each.kernel][each.name] = int(each.value or "")
-    kernel = max(ran, key=lambda item: (told_by[item[1].kernel_full].get("bdy", 0), size(item[0])))[1]
-    told = told_by[kernel.kernel_full]
-    derived: dict[str, Callable[[], int]] = {
-        "KV_TILE": lambda: 16 * told["NUM_MMA_KV"] * told["NUM_WARPS_KV"],
-        "HEAD": lambda: 16 * told["NUM_MMA_D_QK"] if "NUM_MMA_D_QK" in told else told["bdx"] * told["vec_size"],
-        "THREADS": lambda: _threads(kernel),
-        "CONSUMERS": lambda: told["CTA_Q"] // 64,
-        "HALF": lambda: told["bdx"] * told["vec_size"] // 2,
-        "BEFORE": lambda: told["bdx"] // 2 - 1,
-        "MIDDLE": lambda: told["bdx"] // 2,
-        "AFTER": lambda: told["bdx"] // 2 + 1,
-        "LAST": lambda: told["bdx"] - 1,
-    }
-    values = dict(told)
-    for key, value in derived.items():
-        with contextlib.suppress(KeyError):
-            values[key] = value()
-    return values
-
-
-def _threads(kernel: Kernel) -> int:
-    product = 1
-    for each in kernel.block.split("x"):
-        product *= int(each)
-    return product
 
 
 def _planned(study: Study, workload: str) -> dict[str, int | str] | None:

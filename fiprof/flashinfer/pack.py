@@ -116,7 +116,7 @@ def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
 
 
 ELSEWHERE = {
-    "after_measuring": "sources.lookup",
+    "after_measuring": "source_map",
     "beside": "plans",
     "choices": "choices",
     "findings": "findings",

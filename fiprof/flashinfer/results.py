@@ -117,7 +117,7 @@ class SourcePlace:
     topic: str
     """What it belongs to, e.g. ``decode on CUDA cores``."""
     part: str
-    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel, device or set; choice: words
+    """entry, plan, run, module, generator, binding, scheduler, dispatch, traits, kernel or device; choice: words
     that decide which kernel runs; step and variable: of building a module."""
     name: str
     """What is defined, or the words; its line has them in it."""
@@ -130,44 +130,23 @@ class SourcePlace:
 
 
 @dataclass(frozen=True)
-class SourceTunable:
-    """A template parameter of a kernel, or of its traits."""
-
-    kernel: str
-    """Name as it was asked for: with the template arguments that were profiled, or short."""
-    name: str
-    kind: str
-    """Its type, e.g. ``uint32_t``."""
-    value: str | None
-    """In that kernel; None where only the short name was given."""
-    meaning: str
-    """In fiprof's words; empty where its glossary does not have it."""
-    source_says: str
-    """What a comment above the definition says of it; empty where none does."""
-    declared: SourcePlace
-    set_at: SourcePlace | None
-    """Where the host code chooses it; None where that was not found."""
-
-
-@dataclass(frozen=True)
 class SourceMissing:
     """What was looked for and is not there."""
 
     topic: str
     """That it belongs to; empty for a kernel that no topic has."""
     part: str
-    """As of a place; ``template`` for a kernel whose template has other parameters than the profiled one."""
+    """As of a place."""
     name: str
 
 
 @dataclass(frozen=True)
 class SourceResults:
-    """``sources.json``, as ``python -m fiprof.flashinfer.sources.find`` prints it."""
+    """``sources.json``, as ``fiprof/flashinfer/source_map.py`` prints it."""
 
     version: str
     """Of the package; empty where it has none."""
     places: list[SourcePlace]
-    tunables: list[SourceTunable]
     missing: list[SourceMissing]
     """What was looked for and is not there."""
     package: str = ""

@@ -12,8 +12,8 @@ from fiprof.analysis.study import Study
 from fiprof.flashinfer.data import guide as data
 from fiprof.flashinfer.jit.report import calls_view, modules_view, phase_totals, seconds, sentences
 from fiprof.flashinfer.results import JIT, JitResults, SourceResults
+from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.sources.pages import at, jit_places, tree
-from fiprof.flashinfer.sources.topics import JIT as JIT_TOPIC
 from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Caution, Code, Section, Table, Text, bullets
 from fiprof.reports.view import Column, View
@@ -59,7 +59,7 @@ def section(results: JitResults) -> Section:
 def guide(study: Study, found: SourceResults | None) -> list[Section]:
     """How a module comes about, where it lies, what changes that, and how to fill the cache before serving."""
     results = load(study)
-    places_tree = tree(found, [JIT_TOPIC.name]) if found is not None and jit_places(found, "step") else ""
+    places_tree = tree(found, [JIT_TOPIC]) if found is not None and jit_places(found, "step") else ""
     blocks: list[Block] = [Table(_steps(results, found), "jit-steps")]
     if places_tree:
         blocks.append(Code(places_tree, "text"))

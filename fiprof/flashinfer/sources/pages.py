@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from fiprof.analysis.study import Study
 from fiprof.flashinfer.data import guide
-from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults, SourceTunable
-from fiprof.flashinfer.sources.topics import JIT, TOPICS
+from fiprof.flashinfer.results import SOURCES, SourcePlace, SourceResults
+from fiprof.flashinfer.source_map import JIT, TOPICS
 from fiprof.model.results import RESULTS, read
 from fiprof.reports.pages.page import Block, Caution, Code, Table
-from fiprof.reports.study_pages.names import value_word
 from fiprof.reports.view import Column, View
 from fiprof.reports.words import phrase
-from fiprof.text import join_words
 
 
 def load(study: Study) -> SourceResults | None:
@@ -90,7 +88,7 @@ def tree(found: SourceResults, shown: Sequence[str], workload: str = "") -> str:
 
 def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[str]:
     """The topics of some kernels; of a kernel that several share, those of the workload."""
-    mine = {topic.name for topic in TOPICS if topic.workload == workload}
+    mine = {topic for topic, (owner, _) in TOPICS.items() if owner == workload}
     chosen: dict[str, None] = {}
     for kernel in kernels:
         its = [place.topic for place in found.places if place.part == "kernel" and place.name == kernel]
@@ -101,82 +99,4 @@ def topics(found: SourceResults, workload: str, kernels: Sequence[str]) -> list[
 
 def jit_places(found: SourceResults | None, part: str) -> dict[str, SourcePlace]:
     """Name -> place of the steps, or of the variables, of building a module."""
-    return (
-        {place.name: place for place in found.places if (place.topic, place.part) == (JIT.name, part)} if found else {}
-    )
-
-
-# Templates
-
-
-def templates(study: Study, workload: str, found: SourceResults | None) -> list[Block]:
-    """The parameters of every template that was instantiated, with every value that ran here."""
-    if found is None:
-        return []
-    ran = _ran(study, workload)
-    parameters: dict[tuple[str, SourcePlace], list[SourceTunable]] = {}
-    for item in found.tunables:
-        if item.kernel in ran:
-            parameters.setdefault((_template(found, item.declared), item.declared), []).append(item)
-    made: dict[str, list[tuple[str, str, str, str]]] = {}
-    for (template, declared), items in parameters.items():
-        first = items[0]
-        chosen = next((item.set_at for item in items if item.set_at is not None), None)
-        says = first.meaning or first.source_says or "–"
-        made.setdefault(template, []).append((first.name, _value(items, ran), says, at(chosen or declared)))
-    columns = (
-        Column("name", "parameter"),
-        Column("value", "here"),
-        Column("meaning", "meaning", wrap=True),
-        Column("at", "chosen or declared at"),
-    )
-    return [Table(View(columns, tuple(rows), title=name), f"template-{workload}-{name}") for name, rows in made.items()]
-
-
-def _ran(study: Study, workload: str) -> dict[str, dict[str, set[str]]]:
-    """Full name of a kernel -> option -> its values in the cases that ran it."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for case in study.of(workload):
-        for kernel in case.kernels:
-            values = found.setdefault(kernel.kernel_full, {})
-            for name in study.options(workload):
-                if name in case.params:
-                    values.setdefault(name, set()).add(value_word(name, case.params[name], case.params))
-    return found
-
-
-def _template(found: SourceResults, declared: SourcePlace) -> str:
-    """The kernel or the traits that a parameter belongs to: what is defined next in its file."""
-    below = [
-        place
-        for place in found.places
-        if place.part in ("kernel", "traits") and place.path == declared.path and place.line >= declared.line
-    ]
-    return min(below, key=lambda place: place.line).name if below else declared.topic
-
-
-def _value(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> str:
-    """``16 (GQA 32/8) and 64``: the values, with the options that each alone ran with."""
-    by_value: dict[str, list[SourceTunable]] = {}
-    for item in items:
-        if item.value is not None:
-            by_value.setdefault(item.value, []).append(item)
-    options = {value: _options(mine, ran) for value, mine in by_value.items()}
-    words = []
-    for value, mine in options.items():
-        others = [other for key, other in options.items() if key != value]
-        told = [
-            word for name, word in mine.items() if len(word) == 1 and all(other.get(name) != word for other in others)
-        ]
-        only = ", ".join(next(iter(word)) for word in told) if others else ""
-        words.append(f"{value} ({only})" if only else value)
-    return join_words(words) or "–"
-
-
-def _options(items: Sequence[SourceTunable], ran: Mapping[str, Mapping[str, set[str]]]) -> dict[str, set[str]]:
-    """Option -> its values in the cases that any of these ran in."""
-    found: dict[str, set[str]] = {}
-    for item in items:
-        for name, values in ran[item.kernel].items():
-            found.setdefault(name, set()).update(values)
-    return found
+    return {place.name: place for place in found.places if (place.topic, place.part) == (JIT, part)} if found else {}
