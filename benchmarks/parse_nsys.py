@@ -71,6 +71,27 @@ def fan_out(recorded: Path, large: Path, kernels: int) -> int:
     return int(originals * copies)
 
 
+def two_gpus(large: Path, *, ordered: bool) -> None:
+    """Make a fanned-out export one of two processes with a GPU each, and add a GPU metric sample for each kernel.
+
+    ordered: all rows by time. Otherwise calls come thread after thread and samples GPU after GPU, as nsys writes them.
+    """
+    connection = sqlite3.connect(large)
+    connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;")
+    rank, thread = "correlationId % 2", "correlationId / 2 % 2"
+    connection.execute(f"UPDATE {KERNEL} SET globalPid = globalPid + ({rank} << 24), deviceId = {rank}")
+    connection.execute(f"UPDATE {RUNTIME} SET globalTid = globalTid + ({rank} << 24) + {thread}")
+    connection.execute("DELETE FROM GPU_METRICS WHERE rowid > 1")
+    connection.execute(f"""INSERT INTO GPU_METRICS (rawTimestamp, timestamp, typeId, metricId, value)
+        SELECT k.start, k.start, m.typeId + {rank}, 1 + k.rowid % 20, k.rowid % 100
+        FROM {KERNEL} k, GPU_METRICS m ORDER BY {"k.start" if ordered else f"{rank}, k.start"}""")
+    connection.execute(f"CREATE TEMP TABLE original AS SELECT * FROM {RUNTIME}")
+    connection.execute(f"DELETE FROM {RUNTIME}")
+    connection.execute(f"INSERT INTO {RUNTIME} SELECT * FROM original ORDER BY {'' if ordered else 'globalTid,'} start")
+    connection.commit()
+    connection.close()
+
+
 def with_fiprof(large: Path, scratch: Path) -> Facts:
     """All of ``fiprof parse``, then the summary by kernel and case."""
     from fiprof.model import tables

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
 from fiprof.parsers.names import short_name
+from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.files import scratch
 from fiprof.model import schemas, tables
-from fiprof.parsers.declared import FIPROF_DOMAIN, case_of
-from fiprof.parsers.nsys_calls import RUNTIME, write_api
-from fiprof.parsers.nsys_columns import Labels, int32
-from fiprof.parsers.nsys_export import Export
-from fiprof.parsers.nsys_fields import Field, column, in_order
-from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, write_kernels
-from fiprof.parsers.nsys_memory import MEMORY, write_copies, write_memory
+from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id
+from fiprof.parsers.nsys_export import Export, Field, column, read_again
+from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, RUNTIME, write_api, write_copies, write_kernels
 from fiprof.parsers.nsys_processes import write_processes
 from fiprof.parsers.nsys_ranges import Range, Scopes, as_table, read_ranges
+from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +26,7 @@ NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
 WITHOUT_RANGES = "kernels have no phase, case or iteration"
 GPU_METRICS = "GPU_METRICS"
+MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
 SESSION_START = "TARGET_INFO_SESSION_START_TIME"
 CONSEQUENCES = {
     KERNEL: "the trace holds no kernels",
@@ -37,7 +36,12 @@ CONSEQUENCES = {
     GPU_METRICS: "the trace holds no samples of GPU metrics (nsys --gpu-metrics-devices=all)",
     "DIAGNOSTIC_EVENT": "what nsys had to say is unknown",
 }
-"""Of the absence of each table that a good trace has."""
+"""What follows from the absence of each table that a good trace has."""
+HOST_MEMORY = (0, 1)
+"""The values of memKind for pageable and for pinned memory."""
+OPERATIONS = {0: "Allocation", 1: "Deallocation"}
+"""The values of memoryOperationType."""
+SIGNS = {0: 1, 1: -1}
 
 # GPU_METRICS.typeId ends in the GPU's number; with the metric's id it makes an integer that names a metric of a GPU.
 GPU_MASK = 0xFF
@@ -109,7 +113,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "ranges": len(ranges),
         "api": api_rows,
         "copies": write_copies(export, folder, calls),
-        "memory": write_memory(export, folder),
+        "memory": _write_memory(export, folder),
         "gpu_metrics": _write_gpu_metrics(export, folder),
         "processes": write_processes(export, folder, session_start_ns),
         "diagnostics": diagnostics.num_rows,
@@ -165,12 +169,39 @@ def _read_diagnostics(export: Export) -> pa.Table:
     return pa.Table.from_pylist(rows, schemas.schema("diagnostics"))
 
 
+def _write_memory(export: Export, folder: Path) -> int:
+    """Write the table ``memory``: device memory only, host memory is left out. Returns its rows."""
+    import pyarrow as pa
+
+    devices, events = Devices(export), []
+    totals: dict[tuple[int, int | None], int] = defaultdict(int)
+    export.require(MEMORY, "start", "bytes", "globalPid")
+    columns = ("start", "memoryOperationType", "memKind", "bytes", "deviceId", "globalPid", "address")
+    for row in sorted(export.rows(MEMORY, *columns), key=lambda row: row[0] or 0):
+        time_ns, operation, kind, size, ordinal, process, address = row
+        if kind in HOST_MEMORY or None in (time_ns, size, process):
+            continue
+        pid = process_id(process)
+        device = devices.gpu(pid, ordinal)
+        totals[pid, device] += SIGNS.get(operation, 0) * size
+        events.append(
+            {
+                "time_ns": time_ns,
+                "kind": OPERATIONS.get(operation, f"memoryOperationType {operation}"),
+                "bytes": size,
+                "device": device,
+                "pid": pid,
+                "total_bytes": totals[pid, device],
+                "address": address,
+            }
+        )
+    tables.write(folder, "memory", pa.Table.from_pylist(events, schemas.schema("memory")))
+    return len(events)
+
+
+@read_again
 def _write_gpu_metrics(export: Export, folder: Path) -> int:
     """Write the table ``gpu_metrics``. Returns its rows."""
-    return in_order(lambda sort: _write_gpu_metrics_in(export, folder, sort))
-
-
-def _write_gpu_metrics_in(export: Export, folder: Path, sort: bool) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -180,7 +211,7 @@ def _write_gpu_metrics_in(export: Export, folder: Path, sort: bool) -> int:
     clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
     rows = 0
     with tables.writer(folder, "gpu_metrics") as write:
-        for piece in export.scan(GPU_METRICS, METRIC_FIELDS, order="time_ns", sort=sort):
+        for piece in export.scan(GPU_METRICS, METRIC_FIELDS, order="time_ns"):
             columns = {
                 "time_ns": piece["time_ns"],
                 "device": int32(pc.bit_wise_and(pc.shift_right(piece["metric"], METRIC_BITS), GPU_MASK)),

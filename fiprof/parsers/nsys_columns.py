@@ -1,25 +1,19 @@
-"""Columns of nsys tables as columns of ours: dictionaries of texts, process and thread ids."""
+"""Columns of nsys tables as columns of ours: dictionaries of texts, process and thread ids, devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fiprof.parsers.nsys_fields import column
+from fiprof.parsers.nsys_export import Export, column
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
-    from fiprof.parsers.nsys_export import Export
-
-    Ints = npt.NDArray[np.int64]
+    from fiprof.parsers.sqlite_pages import Ints
 
 ID_BITS = 24
 ID_MASK = (1 << ID_BITS) - 1
-
-
 PROCESS = column("process", "globalPid", required=True, otherwise=0)
 
 
@@ -65,13 +59,6 @@ def process_ids(serialized: pa.Array) -> pa.Array:
     import pyarrow.compute as pc
 
     return pc.bit_wise_and(pc.shift_right(serialized, ID_BITS), ID_MASK).cast("int32")
-
-
-def thread_ids(serialized: pa.Array) -> pa.Array:
-    """Thread ids from globalTid."""
-    import pyarrow.compute as pc
-
-    return pc.bit_wise_and(serialized, ID_MASK).cast("int32")
 
 
 def int32(values: pa.Array) -> pa.Array:

@@ -1,4 +1,4 @@
-"""An nsys SQLite export, open for reading: small questions through SQLAlchemy, millions of rows from the file's pages.
+"""An nsys SQLite export, open for reading: small questions through sqlite3, millions of rows from the file's pages.
 
 Somebody else wrote the file. Tables and columns may be absent, named with a version, or damaged; whatever goes wrong
 in here is a FiprofError that says how to make the file again.
@@ -8,33 +8,79 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 import sqlite3
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.names import printable
-from fiprof.parsers.nsys_fields import Field, batch, last_in_order, sound
 from fiprof.parsers.sqlite_pages import NotPlainError, Pages, Values
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import sqlalchemy as sa
 
+    from fiprof.parsers.sqlite_pages import Ints
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 MAGIC = b"SQLite format 3\0"
 TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
-
 PIECE_BYTES = 8 << 20
-"""Of a table's pages that are read at once."""
+"""Bytes of a table's pages that are read at once."""
 FETCHED_ROWS = 1 << 16
+SORTED_ROWS = 1 << 20
+"""Rows sorted at once, about: what memory they take does not grow with the table."""
+SAMPLED = 64
+"""Of so many times one is looked at to divide a table; and so many pages tell, as a rule, whether it is in order."""
 READERS = 2
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column to read in bulk: integers, or null where the export lacks what they are made of."""
+
+    name: str
+    """Its name in the result."""
+    needs: tuple[str, ...]
+    """The source columns."""
+    combine: Callable[..., Any] | None = None
+    """Makes one array of integers of those of several source columns; null where one of them is."""
+    real: bool = False
+    """Whether it holds real numbers instead."""
+    required: bool = False
+    """Whether a row without it says nothing."""
+    otherwise: int | None = None
+    """The value where the export lacks a source column."""
+
+
+def column(name: str, source: str | None = None, *, required: bool = False, otherwise: int | None = None) -> Field:
+    """A source column as it is."""
+    return Field(name, (source or name,), required=required, otherwise=otherwise)
+
+
+class ReadAgainError(Exception):
+    """A table's rows, of which some were given, have to be read in another way."""
+
+
+def read_again(make: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Have a function that scans tables begin anew whenever rows do not lie, or cannot be decoded, as expected."""
+
+    @functools.wraps(make)
+    def made(*args: Given.args, **options: Given.kwargs) -> Result:
+        while True:
+            with contextlib.suppress(ReadAgainError):
+                return make(*args, **options)
+
+    return made
 
 
 class Export:
@@ -45,13 +91,20 @@ class Export:
         self.path = path
         self._absent_columns: dict[str, None] = {}
         self._left_out: dict[str, int] = {}
+        self._columns: dict[str, dict[str, bool]] = {}
+        self._ways: dict[str, int] = {}
         with self._readable():
             self._check_file()
-            self._connection = self._connect()
+            uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
+            self._connection = sqlite3.connect(uri, uri=True, timeout=1)
+            self._connection.text_factory = lambda raw: printable(raw.decode(errors="replace"))
+        try:
             self._tables = self._find_tables()
-        if "StringIds" not in self._tables:
+            if "StringIds" not in self._tables:
+                raise FiprofError(f"{path} is not an nsys export: it has no table StringIds", self._remedy)
+        except FiprofError:
             self.close()
-            raise FiprofError(f"{path} is not an nsys export: it has no table StringIds", self._remedy)
+            raise
 
     def __enter__(self) -> Export:
         return self
@@ -61,9 +114,8 @@ class Export:
 
     def close(self) -> None:
         self._connection.close()
-        self._connection.engine.dispose()
 
-    @functools.cached_property
+    @property
     def schema_version(self) -> str:
         """The version of the export's schema, e.g. 3.20.3; empty where the file does not say."""
         return self._about.get("EXPORT_SCHEMA_VERSION", "")
@@ -80,13 +132,14 @@ class Export:
 
     def columns(self, table: str) -> frozenset[str]:
         """Names of a table's columns; none where the table is absent."""
-        import sqlalchemy as sa
+        return frozenset(self._described(self._tables[table])) if table in self._tables else frozenset()
 
-        if table not in self._tables:
-            return frozenset()
-        with self._readable():
-            found = sa.inspect(self._connection).get_columns(self._tables[table])
-        return frozenset(str(column["name"]) for column in found)
+    def _described(self, table: str) -> dict[str, bool]:
+        """The columns of a table, of which the name as the file has it is given -> whether it belongs to the key."""
+        if table not in self._columns:
+            found = self._query(f"PRAGMA main.table_info({quoted(table)})")
+            self._columns[table] = {row[1]: bool(row[5]) for row in found}
+        return self._columns[table]
 
     def has(self, table: str) -> bool:
         """Whether the table is there, under any version of its name."""
@@ -113,22 +166,16 @@ class Export:
         The columns of TEXTS are printable text, all others integers. where: columns, each with its allowed values; no
         rows where one of these is absent.
         """
-        import sqlalchemy as sa
-
-        there = self.columns(table)
-        if not there or not there.issuperset(where or {}):
+        there, where = self.columns(table), where or {}
+        if not there or not there.issuperset(where):
             return []
-        source = sa.table(self._tables[table], *(sa.column(name) for name in there))
-        query = sa.select(
-            *(
-                sa.cast(source.c[name] if name in there else sa.null(), sa.Text if name in TEXTS else sa.Integer)
-                for name in columns
+        cells = (f"CAST({quoted(name) if name in there else 'NULL'} AS {_type(name)})" for name in columns)
+        query = f"SELECT {', '.join(cells)} FROM {quoted(self._tables[table])}"
+        if where:
+            query += " WHERE " + " AND ".join(
+                f"{quoted(name)} IN ({', '.join('?' * len(values))})" for name, values in where.items()
             )
-        )
-        for name, values in (where or {}).items():
-            query = query.where(source.c[name].in_(values))
-        with self._readable():
-            return [tuple(row) for row in self._connection.execute(query)]
+        return self._query(query, *itertools.chain(*where.values()))
 
     def strings(self, ids: Sequence[int]) -> list[str | None]:
         """The texts of StringIds; None for an id that is not in it."""
@@ -139,44 +186,31 @@ class Export:
 
     def strings_with(self, part: str) -> list[str]:
         """The texts of StringIds that contain another."""
-        import sqlalchemy as sa
-
-        value = sa.column("value", sa.Text)
-        query = sa.select(value).select_from(sa.table(self._tables["StringIds"])).where(sa.func.instr(value, part))
-        with self._readable():
-            return [str(text) for (text,) in self._connection.execute(query)]
+        query = f"SELECT value FROM {quoted(self._tables['StringIds'])} WHERE instr(value, ?)"
+        return [str(text) for (text,) in self._query(query, part)]
 
     def distinct(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """The values that some columns have together; none where the table or one of them is absent."""
-        import sqlalchemy as sa
-
         if not self.columns(table).issuperset(columns):
             return []
-        source = sa.table(self._tables[table], *map(sa.column, columns))
-        query = sa.select(*source.c).distinct()
-        with self._readable():
-            return [tuple(row) for row in self._connection.execute(query)]
+        return self._query(f"SELECT DISTINCT {', '.join(map(quoted, columns))} FROM {quoted(self._tables[table])}")
 
     def occurs(self, table: str, **values: int) -> bool:
         """Whether a row has these values."""
-        import sqlalchemy as sa
-
         if not self.columns(table).issuperset(values):
             return False
-        query = sa.select(sa.literal(1)).select_from(sa.table(self._tables[table])).limit(1)
-        with self._readable():
-            wanted = (sa.column(name) == value for name, value in values.items())
-            return self._connection.execute(query.where(*wanted)).first() is not None
+        where = " AND ".join(f"{quoted(name)} = ?" for name in values)
+        return bool(self._query(f"SELECT 1 FROM {quoted(self._tables[table])} WHERE {where} LIMIT 1", *values.values()))
 
     def labels(self, enum: str) -> dict[int, str]:
         """The labels of one of the ENUM tables by id; empty where it is absent."""
         return dict(self.rows(enum, "id", "label"))
 
-    def scan(self, table: str, fields: Sequence[Field], *, order: str, sort: bool = False) -> Iterator[pa.RecordBatch]:
+    def scan(self, table: str, fields: Sequence[Field], *, order: str) -> Iterator[pa.RecordBatch]:
         """A table's rows in pieces of some hundred thousand, in ascending order of one field.
 
-        Rows that lack a required field are left out; all of them where the table has no such column.
-        sort: have SQLite sort. Without it rows are taken as they lie, and OutOfOrderError says that they lie otherwise.
+        Rows that lack a required field are left out; all of them where the table has no such column. To be called
+        by a function under ``read_again``.
         """
         required = [field for field in fields if field.required]
         needed = (source for field in required if field.otherwise is None for source in field.needs)
@@ -188,83 +222,84 @@ class Export:
             if absent := [name for name in field.needs if name not in there]:
                 self._absent_columns[f"{table} has no {' and no '.join(absent)}: {field.name} is unknown"] = None
             reals.update((name, field.real) for name in field.needs if name in there)
-        last, left_out = None, 0
-        by = ", ".join(_quoted(name) for field in fields if field.name == order for name in field.needs)
-        name = self._tables[table]
-        for found in self._fetch(name, reals, f"{by}, rowid") if sort else self._as_they_lie(name, reals):
-            rows = len(next(iter(found.values())).numbers)
-            kept = sound(batch(fields, found, rows), [field.name for field in required])
+        if not reals:
+            return
+        key = next((name for field in fields if field.name == order for name in field.needs if name in there), None)
+        left_out = 0
+        for values in self._in_order(self._tables[table], reals, key):
+            rows = len(next(iter(values.values())).numbers)
+            kept = _sound(_batch(fields, values, rows), [field.name for field in required])
             left_out += rows - kept.num_rows
-            last = last if sort else last_in_order(kept[order], last)
-            yield kept
+            if kept.num_rows:
+                yield kept
         if left_out:
             self._left_out[table] = left_out
 
-    def integers(self, table: str, columns: Sequence[str]) -> set[int]:
-        """The integers that stand in some columns of a table, of which the name as the file has it is given."""
+    def _in_order(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
+        """Columns of a table by one of them: as they lie, sorted here, or by SQLite, which takes many times as long.
+
+        reals: column -> whether it is of real numbers. key: None where the table lacks it.
+        """
+        ways = (self._as_they_lie, self._sorted, self._by_sqlite)
+        way = self._ways.setdefault(table, 0)
+        try:
+            yield from ways[way](table, reals, key)
+        except (_OutOfOrderError, NotPlainError) as error:
+            self._ways[table] = 1 if isinstance(error, _OutOfOrderError) else 2
+            raise ReadAgainError from error
+
+    def _as_they_lie(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
+        """Rows in the order of their ids. Raises _OutOfOrderError, for most tables before any row is given."""
         import numpy as np
 
-        found: set[int] = set()
-        try:
-            for piece in self._decode(table, dict.fromkeys(columns, False)):
-                for each in piece.values():
-                    there = each.numbers if each.nulls is None else each.numbers[~each.nulls]
-                    few = len(there) and there.min() >= 0 and there.max() < len(there)
-                    found.update((np.flatnonzero(np.bincount(there)) if few else np.unique(there)).tolist())
-        except NotPlainError:
-            import sqlalchemy as sa
+        first = last = int(np.iinfo(np.int64).min)
+        with self._plain(table, reals) as plain:
+            if key is not None:
+                (some,) = plain.read([plain.leaves[:: max(1, len(plain.leaves) // SAMPLED)]], {key: False})
+                _ascending(some[key], first)
+            for values in plain.read(plain.groups, reals):
+                last = _ascending(values[key], last) if key is not None else last
+                yield values
 
-            query = f"SELECT DISTINCT {', '.join(map(_quoted, columns))} FROM {_quoted(table)}"
-            with self._readable():
-                for row in self._connection.execute(sa.text(query)):
-                    found.update(cell for cell in row if isinstance(cell, int))
-        return found
+    def _sorted(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
+        """Rows by the key and then by their ids, a stretch of time after the other: of each those pages are read."""
+        import numpy as np
 
-    def _as_they_lie(self, table: str, reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
-        """Columns in the order of the rows' ids, a piece at a time. reals: column -> whether it is of real numbers."""
-        rows = 0
-        try:
-            for piece in self._decode(table, reals):
-                yield piece
-                rows += len(next(iter(piece.values())).numbers)
-        except NotPlainError:
-            yield from self._fetch(table, reals, "rowid", skip=rows)
+        assert key is not None
+        with self._plain(table, reals) as plain:
+            spans, sample = [], []
+            for values in plain.read(plain.groups, {key: False}):
+                times = _times(values[key])
+                spans.append((times.min(initial=np.iinfo(np.int64).max), times.max(initial=np.iinfo(np.int64).min)))
+                sample.append(times[::SAMPLED])
+            # Stretches of about SORTED_ROWS: the edges between them are times that rows have.
+            edges = np.unique(np.sort(np.concatenate(sample))[SORTED_ROWS // SAMPLED :: SORTED_ROWS // SAMPLED])
+            stretches = np.searchsorted(edges, np.array(spans), side="right").tolist()
+            for number in range(len(edges) + 1):
+                here = [
+                    group
+                    for group, (first, last) in zip(plain.groups, stretches, strict=True)
+                    if first <= number <= last
+                ]
+                found = []
+                for values in plain.read(here, reals):
+                    which = np.flatnonzero(np.searchsorted(edges, _times(values[key]), side="right") == number)
+                    found.append({name: each.take(which) for name, each in values.items()})
+                stretch = {name: Values.join([each[name] for each in found]) for name in reals}
+                del found
+                order = np.argsort(_times(stretch[key]), kind="stable")
+                for begin in range(0, len(order), FETCHED_ROWS):
+                    yield {name: each.take(order[begin : begin + FETCHED_ROWS]) for name, each in stretch.items()}
 
-    def _decode(self, table: str, reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
-        """The same from the file's pages, by threads some pieces ahead. Raises NotPlainError."""
-        import sqlalchemy as sa
-
-        with self._readable():
-            found = sa.text("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = :name")
-            root = self._connection.execute(found, {"name": table}).scalar()
-            columns = self._connection.execute(sa.text(f"PRAGMA table_info({_quoted(table)})")).all()
-            names = [column[1] for column in columns]
-            # A column that is the row's id does not stand in the row; a log stands beside the file.
-            if not root or any(column[5] and column[1] in reals for column in columns) or self._log_bytes():
-                raise NotPlainError
-            wanted = {names.index(source): real for source, real in reals.items()}
-            with contextlib.closing(Pages(self.path)) as pages, ThreadPoolExecutor(READERS) as readers:
-                leaves = pages.leaves(root)
-                step = max(1, PIECE_BYTES // pages.page_bytes)
-                ahead: deque[Future[dict[int, Values]]] = deque()
-                for begin in range(0, len(leaves), step):
-                    ahead.append(readers.submit(pages.read, leaves[begin : begin + step], len(names), wanted))
-                    if len(ahead) > READERS:
-                        yield {names[place]: values for place, values in ahead.popleft().result().items()}
-                for each in ahead:
-                    yield {names[place]: values for place, values in each.result().items()}
-
-    def _fetch(
-        self, table: str, reals: Mapping[str, bool], order: str, *, skip: int = 0
-    ) -> Iterator[dict[str, Values]]:
-        """The same by SQLite, in some order, without so many rows at the beginning."""
+    def _by_sqlite(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
+        """Rows by the key and then by their ids, whatever they hold."""
         import pyarrow as pa
-        import sqlalchemy as sa
 
-        select = ", ".join(f"CAST({_quoted(name)} AS REAL)" if real else _quoted(name) for name, real in reals.items())
-        query = f"SELECT {select} FROM {_quoted(table)} ORDER BY {order} LIMIT -1 OFFSET {skip}"
+        select = ", ".join(f"CAST({quoted(name)} AS REAL)" if real else quoted(name) for name, real in reals.items())
+        query = f"SELECT {select} FROM {quoted(table)} ORDER BY {f'{quoted(key)}, ' if key else ''}rowid"
         with self._readable():
-            for rows in self._connection.execute(sa.text(query)).partitions(FETCHED_ROWS):
+            cursor = self._connection.execute(query)
+            while rows := cursor.fetchmany(FETCHED_ROWS):
                 found = {}
                 for (name, real), cells in zip(reals.items(), zip(*rows, strict=True), strict=True):
                     array = pa.array(cells, pa.float64() if real else pa.int64())
@@ -272,31 +307,43 @@ class Export:
                     found[name] = Values(array.fill_null(0).to_numpy(zero_copy_only=False), nulls)
                 yield found
 
-    def _log_bytes(self) -> int:
-        """Of changes that SQLite has not written into the file."""
+    def integers(self, table: str, columns: Sequence[str]) -> set[int]:
+        """The integers that stand in some columns of a table, of which the name as the file has it is given."""
+        import numpy as np
+
+        found: set[int] = set()
+        try:
+            with self._plain(table, columns) as plain:
+                for piece in plain.read(plain.groups, dict.fromkeys(columns, False)):
+                    for each in piece.values():
+                        there = each.numbers if each.nulls is None else each.numbers[~each.nulls]
+                        few = len(there) and there.min() >= 0 and there.max() < len(there)
+                        found.update((np.flatnonzero(np.bincount(there)) if few else np.unique(there)).tolist())
+        except NotPlainError:
+            for row in self._query(f"SELECT DISTINCT {', '.join(map(quoted, columns))} FROM {quoted(table)}"):
+                found.update(cell for cell in row if isinstance(cell, int))
+        return found
+
+    @contextlib.contextmanager
+    def _plain(self, table: str, columns: Collection[str]) -> Iterator[_PlainTable]:
+        """A table's pages, for some of its columns. Raises NotPlainError, and FiprofError as all methods."""
+        found = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
+        described = self._described(table)
         log = self.path.with_name(self.path.name + "-wal")
-        return log.stat().st_size if log.exists() else 0
+        # A column that is the row's id does not stand in the row; changes may stand in a log beside the file.
+        if not found or not found[0][0] or any(map(described.get, columns)) or (log.exists() and log.stat().st_size):
+            raise NotPlainError
+        with self._readable(), contextlib.closing(Pages(self.path)) as pages, ThreadPoolExecutor(READERS) as readers:
+            yield _PlainTable(pages, pages.leaves(found[0][0]), list(described), readers)
 
-    @functools.cached_property
-    def _uri(self) -> str:
-        return f"file:{quote(os.fsencode(self.path.absolute()))}?mode=ro"
-
-    def _connect(self) -> sa.Connection:
-        import sqlalchemy as sa
-
-        def open_read_only() -> sqlite3.Connection:
-            connection = sqlite3.connect(self._uri, uri=True, timeout=1)
-            connection.text_factory = lambda raw: printable(raw.decode(errors="replace"))
-            return connection
-
-        return sa.create_engine("sqlite://", creator=open_read_only, poolclass=sa.NullPool).connect()
+    def _query(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._readable():
+            return self._connection.execute(query, values).fetchall()
 
     def _find_tables(self) -> dict[str, str]:
         """Name without its version -> name in the file, of the highest version there is (``…_V2``)."""
-        import sqlalchemy as sa
-
         found: dict[str, tuple[int, str]] = {}
-        for name in sa.inspect(self._connection).get_table_names():
+        for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'"):
             plain, version = re.fullmatch(r"(.+?)(?:_V(\d+))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
             found[plain] = max(found.get(plain, (0, "")), (int(version), name))
         return {plain: name for plain, (_, name) in found.items()}
@@ -318,7 +365,7 @@ class Export:
 
     def damaged(self, error: Exception) -> FiprofError:
         """The error to raise for what a library said about the file."""
-        reason = str(getattr(error, "orig", None) or error)
+        reason = str(error)
         if isinstance(error, UnicodeDecodeError):  # from SQLite's own message, which cites the file
             reason = error.object.decode(errors="replace")
         line = reason.partition("\n")[0]
@@ -333,7 +380,6 @@ class Export:
     def _readable(self) -> Iterator[None]:
         """Whatever the libraries raise for a file that cannot be read, as a FiprofError."""
         import pyarrow as pa
-        from sqlalchemy.exc import SQLAlchemyError
 
         try:
             yield
@@ -343,7 +389,7 @@ class Export:
             ) from None
         except PermissionError as error:
             raise FiprofError(f"{self.path} cannot be read: {error.strerror}") from error
-        except (sqlite3.Error, SQLAlchemyError, pa.ArrowException, OSError, UnicodeError) as error:
+        except (sqlite3.Error, pa.ArrowException, OSError, UnicodeError) as error:
             if "database is locked" in str(error):
                 raise FiprofError(
                     f"{self.path} is locked: another program is writing it", "wait until nsys has finished exporting"
@@ -351,7 +397,92 @@ class Export:
             raise self.damaged(error) from error
 
 
-def _quoted(name: str) -> str:
+class _OutOfOrderError(Exception):
+    """Rows do not lie in ascending order of the key."""
+
+
+@dataclass
+class _PlainTable:
+    """The pages of a table, and threads that decode them."""
+
+    pages: Pages
+    leaves: Ints
+    columns: list[str]
+    readers: ThreadPoolExecutor
+
+    @property
+    def groups(self) -> list[Ints]:
+        """The pages in the order of the rows' ids, so many together as are read at once."""
+        step = max(1, PIECE_BYTES // self.pages.page_bytes)
+        return [self.leaves[begin : begin + step] for begin in range(0, len(self.leaves), step)]
+
+    def read(self, groups: Sequence[Ints], reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
+        """Columns of the rows in each group of pages, decoded some groups ahead. Raises NotPlainError."""
+        wanted = {self.columns.index(name): real for name, real in reals.items()}
+        ahead: deque[Future[dict[int, Values]]] = deque()
+        for group in (*groups, *([None] * READERS)):
+            if group is not None:
+                ahead.append(self.readers.submit(self.pages.read, group, len(self.columns), wanted))
+            if ahead and (group is None or len(ahead) > READERS):
+                yield {self.columns[place]: values for place, values in ahead.popleft().result().items()}
+
+
+def _times(values: Values) -> Ints:
+    """The values of a key, null before all others, as SQLite sorts them."""
+    import numpy as np
+
+    least = np.iinfo(np.int64).min
+    return values.numbers if values.nulls is None else np.where(values.nulls, least, values.numbers)
+
+
+def _ascending(values: Values, last: int) -> int:
+    """The last of a key's values. Raises _OutOfOrderError where they do not ascend from ``last``."""
+    numbers = _times(values)
+    if not len(numbers):
+        return last
+    if numbers[0] < last or (numbers[:-1] > numbers[1:]).any():
+        raise _OutOfOrderError
+    return int(numbers[-1])
+
+
+def _batch(fields: Sequence[Field], found: Mapping[str, Values], rows: int) -> pa.RecordBatch:
+    """Rows of some fields. found: the source columns that there are."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns = []
+    for field in fields:
+        sources = [found[name] for name in field.needs if name in found]
+        if len(sources) < len(field.needs):
+            kind = pa.float64() if field.real else pa.int64()
+            columns.append(pa.repeat(pa.scalar(field.otherwise, kind), rows))
+            continue
+        numbers = [source.numbers for source in sources]
+        nulls = [source.nulls for source in sources if source.nulls is not None]
+        mask = np.logical_or.reduce(nulls) if nulls else None
+        columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
+    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+
+
+def _sound(piece: pa.RecordBatch, required: Sequence[str]) -> pa.RecordBatch:
+    """The rows that have a value in each of these columns and end no sooner than they begin."""
+    import pyarrow.compute as pc
+
+    for name in required:
+        if piece[name].null_count:
+            piece = piece.filter(piece[name].is_valid())
+    if {"start_ns", "end_ns"} <= set(required):
+        whole = pc.less_equal(piece["start_ns"], piece["end_ns"])
+        return piece if pc.all(whole).as_py() is not False else piece.filter(whole)
+    return piece
+
+
+def _type(column: str) -> str:
+    return "TEXT" if column in TEXTS else "INTEGER"
+
+
+def quoted(name: str) -> str:
+    """A name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 

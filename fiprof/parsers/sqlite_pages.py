@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,6 +53,19 @@ class Values:
     numbers: npt.NDArray[Any]
     nulls: npt.NDArray[np.bool_] | None = None
     """Which are null; None where none is."""
+
+    @classmethod
+    def join(cls, pieces: Sequence[Values]) -> Values:
+        """The values of pieces one after the other, of which there is one at least."""
+        import numpy as np
+
+        nulls = [np.zeros(len(each.numbers), bool) if each.nulls is None else each.nulls for each in pieces]
+        known = all(each.nulls is None for each in pieces)
+        return cls(np.concatenate([each.numbers for each in pieces]), None if known else np.concatenate(nulls))
+
+    def take(self, places: Ints) -> Values:
+        """The values at some places, in this order."""
+        return Values(self.numbers[places], None if self.nulls is None else self.nulls[places])
 
     def set_null(self, here: slice, which: npt.NDArray[np.bool_] | bool) -> None:
         import numpy as np
@@ -168,6 +181,8 @@ class Pages:
         page = np.repeat(np.arange(len(counts)) * self.page_bytes, counts)
         number = np.arange(len(page)) - np.repeat(np.cumsum(counts) - counts, counts)
         cell = _at(data, ">u2", page + LEAF_HEADER + 2 * number).astype(np.int64)
+        if (cell < LEAF_HEADER).any() or (cell >= self._usable).any():
+            raise NotPlainError
         at = page + cell
         size, second = data[at].astype(np.int64), data[at + 1].astype(np.int64)
         long = size >= ONE_BYTE
@@ -185,7 +200,7 @@ class Pages:
         # A longer record has overflow pages: it takes up all but 35 bytes of its own.
         if (long & (second >= ONE_BYTE)).any() or (size > self._usable - 35).any():
             raise NotPlainError
-        if (cell < LEAF_HEADER).any() or (at + size > page + self._usable).any():
+        if (at + size > page + self._usable).any():
             raise NotPlainError
         return at, at + size
 
