@@ -72,14 +72,14 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
             continue
         for part, path, symbol, optional in _entries(table):
             if part != "kernel" or asked.get(symbol):
-                place = _place(root, topic, part, f"{path} {symbol}")
+                place = _place(root, topic, part, path, symbol)
                 places += [place] if place else []
                 missing += [] if place or optional else [SourceMissing(topic, part, symbol)]
         for choice in guide("choices").get(workload, ()) if table is kernels()[workload]["sources"][0] else ():
-            place = _place(root, topic, "choice", choice["at"], choice["says"])
+            place = _place(root, topic, "choice", choice["file"], choice["at"], choice["says"])
             places += [place] if place else []
             missing += [] if place or choice.get("optional") else [SourceMissing(topic, "choice", choice["says"])]
-    places += filter(None, (_place(root, JIT, "step", step["at"]) for step in guide("jit")["steps"]))
+    places += filter(None, (_place(root, JIT, "step", step["file"], step["at"]) for step in guide("jit")["steps"]))
     # The builder's files first.
     files = [file for glob in ("jit/*.py", "*.py", "*/**/*.py") for file in sorted(root.glob(glob))]
     for name in guide("jit")["variables"]:
@@ -98,9 +98,8 @@ def _entries(table: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
                 yield part, path, symbol, key == "optional"
 
 
-def _place(root: Path, topic: str, part: str, where: str, says: str = "") -> SourcePlace | None:
-    """Where ``path symbol`` is defined (a function, class or ``Class.method``), or says something from there on."""
-    path, _, symbol = where.partition(" ")
+def _place(root: Path, topic: str, part: str, path: str, symbol: str, says: str = "") -> SourcePlace | None:
+    """Where a file defines ``name`` or ``Class.method``, or says something from there on."""
     file = root / FOLDERS[Path(path).suffix] / path
     if not file.is_file():
         file = file.with_suffix("") / "__init__.py"
