@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -24,10 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.annotations import Annotations
 from fiprof.model.catalogue import entry, queries, question
-from fiprof.model.catalogue.entry import Entry, Environment
-from fiprof.model.manifest import CaseEntry
+from fiprof.model.catalogue.entry import Entry, Row
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.index import BATCH, Index, opened
 from fiprof.orchestrator.parse import parse_all
@@ -60,15 +59,15 @@ def entries(templates: list[Entry], count: int, seed: int = 0) -> Iterator[Entry
     now = datetime.now(UTC)
     for number in range(count):
         template = chance.choice(templates)
-        kept = template.cases
+        kept = dict(template.parameters)
         if chance.random() < SINGLE and kept:
-            kept = (chance.choice(kept),)
-        renamed = {case.id: _varied(case, chance) for case in kept}
+            kept = dict([chance.choice(list(kept.items()))])
+        renamed = {case: _varied(case, params, chance) for case, params in kept.items()}
         factor = chance.lognormvariate(0, 0.05)
         results = tuple(
             dataclasses.replace(
                 each,
-                case=renamed[each.case].id if each.case else None,
+                case=renamed[each.case][0] if each.case else None,
                 values={key: value * factor for key, value in each.values.items()},
             )
             for each in template.results
@@ -76,29 +75,31 @@ def entries(templates: list[Entry], count: int, seed: int = 0) -> Iterator[Entry
         )
         began = now - timedelta(days=DAYS * chance.random())
         gpu = chance.randrange(40)
-        installed = (*template.environment.packages, ("build", f"{chance.randrange(5)}"))
-        yield dataclasses.replace(
-            template,
-            name=f"{began:%Y%m%d-%H%M%S}-{number}",
-            stamp=f"{number:x}",
-            started=began.isoformat(),
-            environment=Environment(
-                GPUS[gpu % len(GPUS)], f"GPU-{gpu:032x}", f"580.{gpu % 3}", "13.0", tuple(sorted(installed))
-            ),
-            git=f"{chance.randrange(500):08x}",
-            user=f"user{chance.randrange(20)}",
-            annotations=Annotations(["release"] if chance.random() < 0.02 else []),
-            cases=tuple(renamed.values()),
-            case_labels=tuple(case.workload for case in renamed.values()),
+        installed = {**json.loads(template.environment["packages"]), "build": f"{chance.randrange(5)}"}
+        run = {
+            "name": f"{began:%Y%m%d-%H%M%S}-{number}",
+            "stamp": f"{number:x}",
+            "started": began.isoformat(),
+            "started_us": (began - entry.EPOCH) // timedelta(microseconds=1),
+            "git": f"{chance.randrange(500):08x}",
+            "user": f"user{chance.randrange(20)}",
+            "tags": json.dumps(["release"] if chance.random() < 0.02 else []),
+        }
+        board = {"gpu": GPUS[gpu % len(GPUS)], "uuid": f"GPU-{gpu:032x}", "driver": f"580.{gpu % 3}", "cuda": "13.0"}
+        yield Entry(
+            run={**template.run, **run},
+            description={**template.description, "cases": [case for case, _ in renamed.values()]},
+            environment={**board, "packages": json.dumps(dict(sorted(installed.items())))},
+            parameters=dict(renamed.values()),
             results=results,
         )
 
 
-def _varied(case: CaseEntry, chance: random.Random) -> CaseEntry:
+def _varied(case: str, params: Row, chance: random.Random) -> tuple[str, Row]:
     other = {"batch": chance.choice(BATCHES), "kv_len": chance.choice(LENGTHS), "rows": chance.choice(LENGTHS)}
-    params = {name: other.get(name, value) for name, value in case.params.items()}
+    params = {name: other.get(name, value) for name, value in params.items()}
     words = ",".join(f"{name}={value}" for name, value in params.items())
-    return dataclasses.replace(case, id=f"{case.workload}[{words}]", params=params)
+    return f"{case.partition('[')[0]}[{words}]", params
 
 
 def _times_ms(what: Callable[[], object], times: int = 7) -> list[float]:
@@ -150,7 +151,12 @@ def ask(index: Index, words: dict[str, Any]) -> int:
 def add_ms(index: Index, templates: list[Entry]) -> float:
     """One more run."""
     some = iter(entries(templates, 100, seed=1))
-    return _median_ms(lambda: index.catalogue.add(index.archive, [dataclasses.replace(next(some), stamp="new")]), 21)
+
+    def add() -> None:
+        one = next(some)
+        index.catalogue.add(index.archive, [dataclasses.replace(one, run={**one.run, "stamp": "new"})])
+
+    return _median_ms(add, 21)
 
 
 def main() -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -105,9 +104,9 @@ def test_questions(archive: Path) -> None:
     ("words", "said"),
     [
         (("--where", "bach=1"), "no run has a parameter bach"),
-        (("--where", "batch"), "is no condition"),
+        (("--where", "batch"), "is not a condition"),
         (("--where", "dtype>fp16"), "compares no numbers"),
-        (("--since", "yesterday"), "is no time"),
+        (("--since", "yesterday"), "is not a time"),
         (("--metric", "speed"), "no quantity speed"),
         (("--catalog", "mysql://x"), "cannot be opened"),
     ],
@@ -194,16 +193,29 @@ def test_hostile_strings_are_data(archive: Path) -> None:
     assert names(archive, "--kernel", "%") == [ALL]
 
 
-def test_migrations_lead_from_the_first_version_to_the_tables_of_the_code(tmp_path: Path) -> None:
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_older_tables_are_made_again_and_new_quantities_get_columns(
+    database: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     config = Config()
     config.set_main_option("script_location", str(store.MIGRATIONS))
-    steps = ScriptDirectory.from_config(config)
-    assert steps.get_heads() == [schema.HEAD]
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/old.sqlite")
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, steps.get_bases()[0])
-    catalogue = store.Catalogue(f"sqlite:///{tmp_path}/old.sqlite")
+    assert ScriptDirectory.from_config(config).get_heads() == [schema.HEAD]
+    url = f"sqlite:///{tmp_path}/old" if database == "sqlite" else request.getfixturevalue("postgresql_url")
+    catalogue = store.Catalogue(url)
+    with catalogue.writing() as connection:
+        for table in (
+            "alembic_version (version_num TEXT)",
+            "runs (id INTEGER)",
+            "cases (id INTEGER)",
+            "mine (x FLOAT)",
+        ):
+            connection.exec_driver_sql(f"CREATE TABLE {table}")
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES ('0003')")
+    catalogue.migrate()
+    with catalogue.writing() as connection:
+        assert sa.inspect(connection).has_table("mine") and not sa.inspect(connection).has_table("cases")
+        connection.exec_driver_sql("DROP TABLE mine")
+        connection.exec_driver_sql(f"ALTER TABLE measured DROP COLUMN {schema.VALUES[5]}")
     catalogue.migrate()
     with catalogue.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), schema.METADATA) == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -108,18 +108,15 @@ class Trend:
     """Those with the latest, largest changes first."""
 
 
-def trend(rows: Sequence[ResultRow], metric: str, packages: Mapping[int, Mapping[str, str]]) -> Trend:
-    """The trend of results of the catalogue, the oldest first. packages: environment -> name -> version.
-
-    Raises ImportError without ruptures.
-    """
+def trend(rows: Sequence[ResultRow], metric: str) -> Trend:
+    """The trend of results of the catalogue, the oldest first. Raises ImportError without ruptures."""
     found: dict[Key, list[Point]] = defaultdict(list)
     for row in rows:
         value = row.values[metric]
         if value is not None and value > 0:
             conditions = None if metric in WITHOUT_NCU else row.conditions
             found[Key(row.case, row.kernel, row.gpu, row.uuid, row.driver, conditions)].append(Point(row, value))
-    lines = [Line(key, tuple(points), _changes(points, packages)) for key, points in found.items()]
+    lines = [Line(key, tuple(points), _changes(points)) for key, points in found.items()]
     return Trend(metric, tuple(sorted(lines, key=_urgency)))
 
 
@@ -128,12 +125,12 @@ def _urgency(line: Line) -> tuple[float, int]:
     return -largest, -len(line.points)
 
 
-def _changes(points: Sequence[Point], packages: Mapping[int, Mapping[str, str]]) -> tuple[Change, ...]:
+def _changes(points: Sequence[Point]) -> tuple[Change, ...]:
     values = [point.value for point in points]
     found = []
     for place, before, after, p_value in levels(values):
         rows = points[place - 1].row, points[place].row
-        old, new = (packages.get(row.environment, {}) for row in rows)
+        old, new = (row.packages for row in rows)
         differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
         updates = tuple((name, old.get(name), new.get(name)) for name in differing)
         found.append(Change(place, before, after, p_value, (rows[0].git, rows[1].git), updates))

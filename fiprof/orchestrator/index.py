@@ -138,15 +138,9 @@ def answer(archive: Archive, question: Question, url: str | None = None) -> Answ
 def trend(archive: Archive, question: Question, url: str | None = None) -> Trend:
     """The trend of the question's metric, of the archive as it is now. Raises FiprofError."""
     from fiprof.analysis.trend import trend as trend_of
-    from fiprof.model.catalogue import queries
 
-    found = opened(archive, url)
-    found.refresh()
-    with found.catalogue.reading() as connection:
-        rows = queries.ask(connection, found.archive, question).results
-        packages = queries.packages_of(connection, {row.environment for row in rows})
     try:
-        return trend_of(rows, question.metrics[0], packages)
+        return trend_of(answer(archive, question, url).results, question.metrics[0])
     except ImportError as error:
         raise FiprofError("changes are found with ruptures, which is missing", "pip install 'fiprof[trend]'") from error
 

@@ -51,7 +51,7 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
     """
     if not index.exists(archive, url):
         return ()
-    told = {row.name: (row.status, row.bytes) for row in index.answer(archive, Question(), url).runs}
+    told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).runs}
     there = {escape_control(name) for name in archive.names()}
     found = [Finding(CatalogueState.GONE, {"run": name}) for name in sorted(told.keys() - there)]
     for run in runs:

@@ -4,118 +4,115 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from types import MappingProxyType
+from typing import Any
 
-from fiprof.model.catalogue.queries import Answer, ResultRow, RunRow
+from fiprof.model.catalogue.queries import Answer, ResultRow
 from fiprof.model.finding import Finding
 from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
 from fiprof.model.lacking import RunWarning
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Quantity
-from fiprof.reports.columns import Cell, Cells, attribute, filled
-from fiprof.reports.view import Column, Document, Narrow, View
-from fiprof.reports.words import phrase
+from fiprof.model.wording import say
+from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
 MOST_ROWS = 50
 """Rows that people are shown: the newest, or the first in the order that was asked for."""
 MOST_WORKLOADS = 4
-"""Of a run, that are named."""
+"""Workloads of a run that are named."""
+NONE = "no runs yet: fiprof collect makes one"
+NOTHING = "nothing fits: fiprof runs without filters lists what there is"
 
 RUN_KEYS = (
     "name", "status", "path", "reason", "started", "duration_s", "cases", "case_labels", "gpu", "uuid", "driver",
-    "tools", "fiprof", "replayed_from", "command", "git", "user", "host", "bytes", "tags",
+    "tools", "fiprof", "replayed_from", "command", "git", "user", "host", "bytes", "tags", "baselines", "notes",
 )  # fmt: skip
 RESULT_KEYS = ("name", "path", "started", "gpu", "uuid", "driver", "git", "tags", "case", "kernel")
 
 
-Baselines = Mapping[str, tuple[str, ...]]
-"""A run folder's path -> the baselines that it is."""
+def document(
+    answer: Answer, metrics: Sequence[str] = (), baselines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+) -> Document:
+    """An answer of the catalogue. metrics: keys of the quantities that it was asked for.
+
+    baselines: a run folder's path -> the baselines that it is.
+    """
+    programs, shown = _results(answer.results, metrics) if metrics else _runs(answer, baselines)
+    more = say("There are more than these {count}: --limit N or --all shows them.", count=len(programs.rows))
+    return Document(programs, (shown,), notes=(more,) if answer.more else ())
 
 
-def document(answer: Answer, metrics: Sequence[str] = (), baselines: Baselines = MappingProxyType({})) -> Document:
-    """An answer of the catalogue. metrics: keys of the quantities that it was asked for."""
-    shown = _results(answer.results, metrics) if metrics else _runs(answer, baselines)
-    programs = _programs(answer, metrics, baselines)
-    notes = [phrase("runs.more", count=len(programs.rows))] if answer.more else []
-    return Document(programs, (shown,), notes=tuple(notes))
-
-
-def _programs(answer: Answer, metrics: Sequence[str], baselines: Baselines) -> View:
-    if not metrics:
-        notes = (Column("notes"), lambda row: tuple(map(asdict, row.notes)))
-        named = (Column("baselines"), lambda row: baselines.get(row.path, ()))
-        return filled((*map(attribute, RUN_KEYS), named, notes), answer.runs)
-    return filled((*map(attribute, RESULT_KEYS), *map(_metric, metrics)), answer.results)
-
-
-# Runs
-
-
-def _runs(answer: Answer, baselines: Baselines) -> View:
-    rows = answer.runs
-    columns: list[Cell] = [
-        attribute("name", "run", narrow=Narrow.KEEP),
-        (Column("status", "status"), _status),
-        (Column("when", "started", narrow=Narrow.KEEP), when),
-        attribute("duration_s", "took", "s", ".1f"),
-        (Column("megabytes", "size", "MB", ".1f", narrow=Narrow.DROP), lambda row: row.bytes / 1e6),
-        attribute("gpu", "GPU", narrow=Narrow.DROP),
-        attribute("fiprof", "fiprof", narrow=Narrow.DROP),
-    ]
-    if any(row.path in baselines for row in rows):
-        columns.append((Column("", "baseline"), lambda row: baselines.get(row.path, "")))
-    if any(row.tags for row in rows):
-        columns.append(attribute("tags", "tags"))
-    columns.append((Column("what", "cases", narrow=Narrow.BELOW), _what))
-    if any(row.notes for row in rows):
-        columns.append((Column("said", "notes", narrow=Narrow.BELOW), lambda row: "; ".join(n.text for n in row.notes)))
+def _runs(answer: Answer, baselines: Mapping[str, tuple[str, ...]]) -> tuple[View, View]:
+    """For programs and for people."""
+    rows = []
+    for row in answer.runs:
+        lists = {key: tuple(row[key]) for key in ("cases", "case_labels", "tools", "notes")}
+        rows.append(
+            {
+                **row,
+                **lists,
+                "baselines": baselines.get(row["path"], ()),
+                "state": f"{row['status']}, replay" if row["replayed_from"] else row["status"],
+                "when": when(row["started"]),
+                "megabytes": row["bytes"] / 1e6,
+                "what": _workloads(row["cases"]),
+                "said": "; ".join(note["text"] for note in row["notes"]),
+            }
+        )
+    columns = [
+        Column("name", "run", narrow=Narrow.KEEP),
+        Column("state", "status"),
+        Column("when", "started", narrow=Narrow.KEEP),
+        Column("duration_s", "took", "s", ".1f"),
+        Column("megabytes", "size", "MB", ".1f", narrow=Narrow.DROP),
+        Column("gpu", "GPU", narrow=Narrow.DROP),
+        Column("fiprof", "fiprof", narrow=Narrow.DROP),
+        *([Column("baselines", "baseline")] if any(row["baselines"] for row in rows) else []),
+        *([Column("tags", "tags")] if any(row["tags"] for row in rows) else []),
+        Column("what", "cases", narrow=Narrow.BELOW),
+        *([Column("said", "notes", narrow=Narrow.BELOW)] if any(row["said"] for row in rows) else []),
+    ]  # fmt: skip
     warnings = tuple(
-        Finding(RunWarning(row.status), {"run": row.name, "reason": row.reason})
+        Finding(RunWarning(row["status"]), {"run": row["name"], "reason": row["reason"]})
         for row in rows
-        if row.status != "complete"
+        if row["status"] != "complete"
     )
-    return filled(
-        columns,
-        rows,
-        warnings=warnings,
-        notes=() if rows else (phrase("runs.nothing" if answer.filtered else "runs.none"),),
-    )
+    notes = () if rows else (NOTHING if answer.filtered else NONE,)
+    return view_of(list(map(Column, RUN_KEYS)), rows), view_of(columns, rows, warnings=warnings, notes=notes)
 
 
-def _status(row: RunRow) -> str:
-    return f"{row.status}, replay" if row.replayed_from else row.status
-
-
-def when(row: RunRow | ResultRow) -> str | None:
-    """The start to the minute, in its own time zone."""
-    return row.started and row.started[:16].replace("T", " ")
-
-
-def _what(row: RunRow) -> str:
+def _workloads(cases: Sequence[str]) -> str:
     """The workloads, each with its number of cases where it has several."""
-    counts = Counter(case.partition("[")[0] for case in row.cases)
+    counts = Counter(case.partition("[")[0] for case in cases)
     words = [f"{count} × {name}" if count > 1 else name for name, count in counts.items()]
     more = [f"{len(words) - MOST_WORKLOADS} more"] if len(words) > MOST_WORKLOADS + 1 else []
     return ", ".join(words[:MOST_WORKLOADS] + (more or words[MOST_WORKLOADS:]))
 
 
-# What was measured in them
+def _results(results: Sequence[ResultRow], metrics: Sequence[str]) -> tuple[View, View]:
+    """For programs and for people."""
+    label = labels(filter(None, {row.case: None for row in results}))
+    rows: list[dict[str, Any]] = [
+        {**vars(row), **row.values, "when": when(row.started), "label": label(row.case)} for row in results
+    ]
+    values = list(map(metric_column, metrics))
+    columns = [
+        Column("name", "run", narrow=Narrow.KEEP),
+        Column("when", "started", narrow=Narrow.DROP),
+        Column("gpu", "GPU", narrow=Narrow.DROP),
+        Column("git", "commit", narrow=Narrow.DROP),
+        Column("label", "case", narrow=Narrow.ABOVE),
+        *([Column("kernel", "kernel", narrow=Narrow.ABOVE)] if any(row.kernel for row in results) else []),
+        *values,
+    ]
+    programs = view_of([*map(Column, RESULT_KEYS), *values], rows)
+    return programs, view_of(columns, rows, notes=() if rows else (NOTHING,))
 
 
-def _results(rows: Sequence[ResultRow], metrics: Sequence[str]) -> View:
-    label = labels(filter(None, {row.case: None for row in rows}))
-    columns: Cells = (
-        attribute("name", "run", narrow=Narrow.KEEP),
-        (Column("when", "started", narrow=Narrow.DROP), when),
-        attribute("gpu", "GPU", narrow=Narrow.DROP),
-        attribute("git", "commit", narrow=Narrow.DROP),
-        (Column("label", "case", narrow=Narrow.ABOVE), lambda row: label(row.case)),
-        *([attribute("kernel", "kernel", narrow=Narrow.ABOVE)] if any(row.kernel for row in rows) else []),
-        *map(_metric, metrics),
-    )
-    return filled(columns, rows, notes=() if rows else (phrase("runs.nothing"),))
+def when(started: str | None) -> str | None:
+    """The start to the minute, in its own time zone."""
+    return started and started[:16].replace("T", " ")
 
 
 def metric_column(key: str) -> Column:
@@ -123,10 +120,6 @@ def metric_column(key: str) -> Column:
     known = KEYS[key]
     spec = known.spec if isinstance(known, Quantity) else ".1%" if key.endswith(("_share", "_spread")) else ",.2f"
     return Column(key, key, known.unit, spec, known.meaning)
-
-
-def _metric(key: str) -> Cell:
-    return metric_column(key), lambda row: row.values[key]
 
 
 def labels(cases: Iterable[str]) -> Labels:

@@ -12,7 +12,7 @@ from fiprof.model.labels import Labels
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.pages.charts_trend import trend_chart
 from fiprof.reports.pages.page import Block, Page, Section, Table, Text
-from fiprof.reports.runs import RESULT_KEYS, labels, metric_column, when
+from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 from fiprof.reports.words import phrase
 from fiprof.text import short_kernel
@@ -127,7 +127,7 @@ def _of_line(cell: Cell) -> Cell:
 def _changes(value: Column) -> Cells:
     """Columns of a change, after those of its line."""
     return (
-        (Column("when", "first run after", narrow=Narrow.KEEP), lambda each: when(_after(each).row)),
+        (Column("when", "first run after", narrow=Narrow.KEEP), lambda each: when(_after(each).row.started)),
         (Column("before", "before", value.unit, value.spec), lambda each: each.change.before),
         (Column("after", "after", value.unit, value.spec), lambda each: each.change.after),
         (Column("ratio", "change", spec="+.1%"), lambda each: each.change.ratio),
@@ -172,7 +172,7 @@ def _labels(found: Trend) -> Labels:
 def _notes(found: Trend) -> tuple[str, ...]:
     short = sum(len(line.points) < FEWEST for line in found.lines)
     changed = any(line.changes for line in found.lines)
-    notes = [phrase("runs.nothing")] if not found.lines else [] if changed else [phrase("trend.none")]
+    notes = [NOTHING] if not found.lines else [] if changed else [phrase("trend.none")]
     if short:
         notes.append(phrase("trend.short", count=short, fewest=FEWEST))
     if found.lines:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
+from typing import Any
 
 from fiprof import clock
 from fiprof.errors import FiprofError
@@ -15,20 +16,15 @@ from fiprof.model.catalogue.schema import VALUES
 ALIASES = {"duration": "case_plain_us"}
 """What else a quantity is called: a case's duration is that of an iteration without a profiler."""
 UNITS = re.compile(r"_(us|pct|ghz|gb_per_s|tflops|mb)$")
+SORTS = ("started", "name", "duration_s", "bytes")
+"""What runs are sorted by, apart from metrics."""
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt,
+    "<": operator.lt,
+}  # fmt: skip
 _CONDITION = re.compile(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", re.DOTALL)
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(h|d|w)")
 _HOURS = {"h": 1, "d": 24, "w": 168}
-
-
-class Operator(StrEnum):
-    """How a value is compared."""
-
-    EQUAL = "="
-    UNEQUAL = "!="
-    AT_LEAST = ">="
-    AT_MOST = "<="
-    ABOVE = ">"
-    BELOW = "<"
 
 
 @dataclass(frozen=True)
@@ -36,16 +32,27 @@ class Condition:
     """``NAME OPERATOR VALUE``: of a parameter, a quantity, a package or a fact of the run."""
 
     name: str
-    operator: Operator
+    operator: str
+    """One of OPERATORS."""
     text: str
 
-    @property
-    def number(self) -> float | None:
-        """The value, where it is a number."""
+    def on(self, number: Any = None, text: Any = None) -> Any:
+        """The condition on a number, or on a text: on SQL columns an expression.
+
+        Raises FiprofError for an order of texts.
+        """
         try:
-            return float(self.text)
+            if number is not None:
+                return OPERATORS[self.operator](number, float(self.text))
         except ValueError:
-            return None
+            pass
+        if text is None or self.operator not in ("=", "==", "!="):
+            raise FiprofError(
+                f"{self.name}{self.operator}{self.text} compares no numbers",
+                "texts are compared with = and !=",
+                exit_code=2,
+            )
+        return OPERATORS[self.operator](text, self.text)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Question:
     """Keys of VALUES."""
     tags: tuple[str, ...] = ()
     """All of them."""
-    status: str = ""
+    status: str | None = None
     sort: str = "started"
     """started, name, duration_s, bytes or a metric; with ``-`` before it the largest first."""
     limit: int | None = None
@@ -77,67 +84,57 @@ class Question:
         return bool(self.kernel or self.where or self.gpu or self.since or self.metrics or self.tags or self.status)
 
 
-def condition(text: str) -> Condition:
+def question(
+    *,
+    where: Sequence[str] = (),
+    since_: str = "",
+    metrics: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    sort: str = "",
+    **as_they_are: Any,
+) -> Question:
+    """A question from its words, as the options of ``fiprof runs`` take them. Raises FiprofError."""
+    keys = tuple(dict.fromkeys(map(_metric, metrics)))
+    order, descending = sort.removeprefix("-"), sort.startswith("-")
+    if order and order not in SORTS:
+        order = _metric(order)
+        keys = keys if order in keys else (*keys, order)
+    return Question(
+        where=tuple(map(_condition, where)),
+        since=_since(since_) if since_ else None,
+        metrics=keys,
+        tags=tuple(tags),
+        sort=f"{'-' * descending}{order or 'started'}",
+        **as_they_are,
+    )
+
+
+def _condition(text: str) -> Condition:
     """``batch>=64``. Raises FiprofError."""
     found = _CONDITION.fullmatch(text)
     if not found or not found[3]:
-        raise FiprofError(f"--where {text} is no condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2)
-    return Condition(found[1], Operator("=" if found[2] == "==" else found[2]), found[3])
+        raise FiprofError(
+            f"--where {text} is not a condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2
+        )
+    return Condition(found[1], found[2], found[3])
 
 
-def since(text: str, now: datetime | None = None) -> datetime:
+def _since(text: str) -> datetime:
     """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
     if found := _SPAN.fullmatch(text.strip()):
-        return (now or clock.now()) - timedelta(hours=float(found[1]) * _HOURS[found[2]])
+        return clock.now() - timedelta(hours=float(found[1]) * _HOURS[found[2]])
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
         raise FiprofError(
-            f"--since {text} is no time", "30d, 12h, 2w or a date such as 2026-11-01", exit_code=2
+            f"--since {text} is not a time", "30d, 12h, 2w or a date such as 2026-11-01", exit_code=2
         ) from error
 
 
-def metric(name: str) -> str:
+def _metric(name: str) -> str:
     """The key of a quantity that the catalogue has: itself, or without its unit (``l2_hit``). Raises FiprofError."""
-    known = {ALIASES.get(name, name), f"case_{name}"}
-    found = [key for key in VALUES if key in known or UNITS.sub("", key) in known]
+    names = {ALIASES.get(name, name), f"case_{name}"}
+    found = [key for key in VALUES if key in names or UNITS.sub("", key) in names]
     if not found:
         raise FiprofError(f"the catalogue has no quantity {name}", f"it has {', '.join(VALUES)}", exit_code=2)
     return found[0]
-
-
-def question(
-    *,
-    kernel: str = "",
-    where: Sequence[str] = (),
-    gpu: str = "",
-    since_: str = "",
-    metrics: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    status: str | None = None,
-    sort: str = "",
-    limit: int | None = None,
-    everywhere: bool = False,
-) -> Question:
-    """A question from its words, as the options of ``fiprof runs`` take them. Raises FiprofError."""
-    keys = tuple(dict.fromkeys(map(metric, metrics)))
-    order, descending = sort.removeprefix("-"), sort.startswith("-")
-    if order and order not in SORTS:
-        order = metric(order)
-        keys = keys if order in keys else (*keys, order)
-    return Question(
-        kernel=kernel,
-        where=tuple(map(condition, where)),
-        gpu=gpu,
-        since=since(since_) if since_ else None,
-        metrics=keys,
-        tags=tuple(tags),
-        status=status or "",
-        sort=f"{'-' * descending}{order or 'started'}",
-        limit=limit,
-        everywhere=everywhere,
-    )
-
-
-SORTS = ("started", "name", "duration_s", "bytes")
-"""What runs are sorted by, beside a metric."""
