@@ -1,4 +1,4 @@
-"""What packing a run takes and leaves: zstd as runs are made, beside ``fiprof pack --small`` (xz).
+"""What packing a run takes and leaves: zstd, as runs are made.
 
 ``python -m benchmarks.pack [RUN]`` packs copies of a run's raw files, those of the recorded one of all kernels by
 default, and prints seconds and bytes.
@@ -24,12 +24,10 @@ def main() -> None:
         packing.unpack(folder)
         plain = size(folder)
         print(f"plain  {plain / 1e6:7.2f} MB")
-        for codec in packing.Codec:
-            packing.unpack(folder)
-            begin = time.perf_counter()
-            packing.pack(folder, codec)
-            took_s = time.perf_counter() - begin
-            print(f"{codec:6} {size(folder) / 1e6:7.2f} MB  {size(folder) / plain:6.1%}  {took_s:6.2f} s")
+        begin = time.perf_counter()
+        packing.pack(folder)
+        took_s = time.perf_counter() - begin
+        print(f"packed {size(folder) / 1e6:7.2f} MB  {size(folder) / plain:6.1%}  {took_s:6.2f} s")
 
 
 def size(folder: Path) -> int:

@@ -28,7 +28,7 @@ HEAD = """# Run folder and tables
 | `result.json`, `measurements/A1.jsonl`, … | of `fiprof compare --measure`: what was told apart, and each round of each process |
 
 The raw files are packed with zstd when a run is made (`.zst`; not those of a large import), and read as plain ones are;
-`fiprof pack RUN --undo` gives plain files back, and `--small` packs them with xz, for a run that is kept for years. `fiprof.open(RUN).frame("launches")` gives
+`fiprof pack RUN --undo` gives plain files back. Files packed with xz (`.xz`) are read too. `fiprof.open(RUN).frame("launches")` gives
 a table as a DataFrame; any reader of Parquet will do.
 """
 

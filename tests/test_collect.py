@@ -457,7 +457,7 @@ def test_a_packed_run_reads_like_a_plain_one(fiprof: Fiprof, collected: Path) ->
     shutil.rmtree(path / "nsys")
     before = pq.read_table(path / "tables/metrics.parquet")
     names = ["details.csv", "profile.ncu-rep", "raw.csv", "source.csv"]
-    for option, suffix in (("", ".zst"), ("--undo", ""), ("", ".zst"), ("--small", ".xz"), ("", ".xz")):
+    for option, suffix in (("", ".zst"), ("--undo", ""), ("", ".zst")):
         packed = fiprof("pack", "latest", *filter(None, [option]))
         assert packed.returncode == 0, packed.stderr
         assert sorted(p.name for p in (path / "ncu").iterdir()) == [f"{name}{suffix}" for name in names]

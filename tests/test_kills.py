@@ -117,7 +117,7 @@ SCENARIOS = {
     "parse": Scenario(("parse", "run"), ("show", "run"), packed),
     "report": Scenario(("report", "run", "--bundle", "b.zip", "--format", "md"), ("show", "run"), made),
     "export": Scenario(("export", "run", "--to", "csv", "--out", "out"), ("verify", "run"), made, longest_s=1.5),
-    "pack": Scenario(("pack", "run", "--small"), ("show", "run"), plain),
+    "pack": Scenario(("pack", "run"), ("show", "run"), plain),
     "prune": Scenario(
         ("prune", "--older-than", "0h", "--artifacts", "archive"),
         ("verify", "--artifacts", "archive"),

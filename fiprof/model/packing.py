@@ -1,9 +1,9 @@
 """Raw files of a run that lie elsewhere than under their name: compressed, or outside the folder.
 
 FILE.zst or FILE.xz stands for FILE, and is read in its place. A run is packed with zstd when it is made: the recorded
-ones shrink to an eighth within a second. xz makes them a twentieth in minutes, for one that is kept for years or
-committed to a repository. An imported file that was linked is read where it lies, and only while it
-has the checksum that ``run.json`` gives: a run of somebody else's can make nobody read a file that he did not have.
+ones shrink to an eighth within a second. Files that somebody packed with ``xz`` are half of that. An imported file that
+was linked is read where it lies, and only while it has the checksum that ``run.json`` gives: a run of somebody else's
+can make nobody read a file that he did not have.
 """
 
 from __future__ import annotations
@@ -12,27 +12,18 @@ import contextlib
 import hashlib
 import lzma
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
 from fiprof.model.manifest import FILE_NAME, FileEntry, ImportedFile, read_manifest
 
-
-class Codec(StrEnum):
-    """How a file is packed: what stands behind its name."""
-
-    ZSTD = ".zst"
-    XZ = ".xz"
-
-
-LEFT_PLAIN = {Codec.ZSTD: (".jsonl", ".nsys-rep"), Codec.XZ: (".jsonl",)}
+ZSTD, XZ = ".zst", ".xz"
+LEFT_PLAIN = (".jsonl", ".nsys-rep")
 """What is not packed: it is small, or its tool made it small (zstd leaves 65 % of a .nsys-rep, 7 % of a .ncu-rep)."""
 COPY_BYTES = 1 << 20
 UNRECORDED_BYTES = 1 << 30
@@ -47,16 +38,7 @@ _LINK_REMEDY = "put it back where it was, or import it again: fiprof import FILE
 
 def exists(folder: Path, name: str) -> bool:
     """Whether a run folder has a raw file, packed or linked too. Raises FiprofError where it is no regular file."""
-    return _inside(folder, name) or _link(folder, name) is not None
-
-
-def _inside(folder: Path, name: str) -> bool:
-    return stored(folder, name) is not None
-
-
-def _codec(folder: Path, name: str) -> Codec | None:
-    """How a file is packed; None where it is not there packed."""
-    return next((codec for codec in Codec if confined.exists(folder, name + codec)), None)
+    return stored(folder, name) is not None or _link(folder, name) is not None
 
 
 def stored(folder: Path, name: str) -> str | None:
@@ -64,15 +46,12 @@ def stored(folder: Path, name: str) -> str | None:
 
     Raises as :func:`exists`.
     """
-    if confined.exists(folder, name):
-        return name
-    codec = _codec(folder, name)
-    return None if codec is None else name + codec
+    return next((name + suffix for suffix in ("", ZSTD, XZ) if confined.exists(folder, name + suffix)), None)
 
 
 def plain_name(name: str) -> str:
     """The name of the file that a packed one stands for."""
-    return name.removesuffix(Codec.ZSTD).removesuffix(Codec.XZ)
+    return name.removesuffix(ZSTD).removesuffix(XZ)
 
 
 def _link(folder: Path, name: str) -> ImportedFile | None:
@@ -107,23 +86,20 @@ def unpacked(folder: Path, name: str) -> Iterator[Path]:
     Raises FiprofError where it is no regular file, the packed one is damaged or holds more than its run made, or the
     disk is too full to unpack it.
     """
-    if confined.exists(folder, name):
-        yield folder / name
-        return
-    codec = _codec(folder, name)
-    if codec is None:
-        link = _link(folder, name)
+    there = stored(folder, name)
+    if there in (None, name):
+        link = None if there else _link(folder, name)
         yield _linked(link) if link else folder / name
         return
     with contextlib.ExitStack() as held:
         with file_errors(folder):
             temporary = held.enter_context(scratch(folder, cache_folder()))
-            _copy(folder, name, temporary)
+            copy_out(folder, name, temporary)
         try:
             yield temporary / name
         except FiprofError as error:
             # What is wrong with the copy is wrong with the file, which is still there to look at.
-            error.message = error.message.replace(str(temporary / name), str(folder / (name + codec)))
+            error.message = error.message.replace(str(temporary / name), str(folder / str(there)))
             raise
 
 
@@ -133,39 +109,28 @@ def copy_out(folder: Path, name: str, target: Path) -> None:
     Raises as :func:`unpacked`.
     """
     with file_errors(target / name):
-        _copy(folder, name, target)
-
-
-def _copy(folder: Path, name: str, target: Path) -> None:
-    if "/" in name:
-        confined.make_folder(target, name.rpartition("/")[0])
-    there = stored(folder, name)
-    mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
-    with confined.replacing(target, name, mode) as out:
-        if there == name:
-            with confined.open_file(folder, name) as plain:
-                shutil.copyfileobj(plain, out, COPY_BYTES)
-            return
-        for block in _unpack(folder, name):
-            out.write(block)
+        if "/" in name:
+            confined.make_folder(target, name.rpartition("/")[0])
+        there = stored(folder, name)
+        mode = (folder / there).stat().st_mode & 0o666 if there else 0o666
+        with confined.replacing(target, name, mode) as out:
+            for block in _blocks(folder, name):
+                out.write(block)
 
 
 def checksum(folder: Path, name: str) -> str:
     """SHA-256 of a raw file's plain content. Raises as :func:`unpacked`, OSError."""
-    digest = hashlib.sha256()
-    if link := None if _inside(folder, name) else _link(folder, name):
+    if stored(folder, name) is None and (link := _link(folder, name)):
         _linked(link)
         return link.sha256
-    if confined.exists(folder, name):
-        with confined.open_file(folder, name) as plain:
-            return hashlib.file_digest(plain, "sha256").hexdigest()  # type: ignore[arg-type]
-    for block in _unpack(folder, name):
+    digest = hashlib.sha256()
+    for block in _blocks(folder, name):
         digest.update(block)
     return digest.hexdigest()
 
 
-def pack(folder: Path, codec: Codec = Codec.ZSTD, stopped: Callable[[], bool] = lambda: False) -> list[Path]:
-    """Compress the files of a run that its actions made. Returns those that were: XZ takes the place of ZSTD too.
+def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path]:
+    """Compress the files of a run that its actions made, with zstd. Returns those that were.
 
     Each is read back and compared with the manifest's checksum before the other goes. Two at once do no harm.
     stopped: whether to leave the rest as it is.
@@ -173,8 +138,8 @@ def pack(folder: Path, codec: Codec = Codec.ZSTD, stopped: Callable[[], bool] = 
     """
     packed = []
     for entry in read_manifest(folder).files.values():
-        if not stopped() and not entry.path.endswith(LEFT_PLAIN[codec]) and _pack_file(folder, entry, codec):
-            packed.append(folder / (entry.path + codec))
+        if not stopped() and not entry.path.endswith(LEFT_PLAIN) and _pack_file(folder, entry):
+            packed.append(folder / (entry.path + ZSTD))
     _touch(folder, packed)
     return packed
 
@@ -199,51 +164,48 @@ def _touch(folder: Path, changed: Sequence[Path]) -> None:
             os.utime(folder / FILE_NAME, follow_symlinks=False)
 
 
-def _pack_file(folder: Path, entry: FileEntry, codec: Codec) -> bool:
+def _pack_file(folder: Path, entry: FileEntry) -> bool:
     """Returns whether there was something to do."""
+    import pyarrow as pa
+
     path = folder / entry.path
-    before = None if confined.exists(folder, entry.path) else _codec(folder, entry.path)
-    if before in (codec, Codec.XZ):
+    if stored(folder, entry.path) != entry.path:
         return False
-    try:
-        source = confined.open_file(folder, entry.path + (before or ""))
-    except FileNotFoundError:
-        return False
-    with file_errors(path), source:
-        mode = os.fstat(source.fileno()).st_mode & 0o666
-        with confined.replacing(folder, entry.path + codec, mode) as out:
-            with _compressing(out, codec) as compressed:
-                for block in _unpack(folder, entry.path) if before else _blocks(source):
+    with file_errors(path), contextlib.suppress(FileNotFoundError):  # Another one that packs may have removed it.
+        with confined.replacing(folder, entry.path + ZSTD, path.stat().st_mode & 0o666) as out:
+            # Arrow closes what it writes to. Its level of zstd is 1.
+            with (
+                open(os.dup(out.fileno()), "wb", buffering=0) as sink,
+                pa.CompressedOutputStream(pa.PythonFile(sink), "zstd") as compressed,
+            ):
+                for block in _blocks(folder, entry.path):
                     compressed.write(block)
             out.seek(0)
             digest = hashlib.sha256()
-            for block in _decompressed(out, codec):
+            for block in _decompressed_zstd(out):
                 digest.update(block)
             if digest.hexdigest() != entry.sha256:
                 raise FiprofError(
                     f"{path} is not the file that its run made: the checksum in run.json differs",
                     "it was changed after the run, and is left as it is",
                 )
-        # Another one that packs may have removed it.
-        with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, entry.path + (before or ""))
-    return True
+        confined.remove(folder, entry.path)
+        return True
+    return False
 
 
-def _blocks(source: BinaryIO) -> Iterator[bytes]:
-    while block := source.read(COPY_BYTES):
-        yield block
-
-
-def _unpack(folder: Path, name: str) -> Iterator[bytes]:
-    """The content of a packed file, block by block."""
-    codec = _codec(folder, name)
-    assert codec is not None
-    path = folder / (name + codec)
-    with confined.open_file(folder, name + codec) as source:
+def _blocks(folder: Path, name: str) -> Iterator[bytes]:
+    """The plain content of a raw file, packed or not, block by block. Raises FiprofError for one that is damaged."""
+    there = stored(folder, name) or name
+    path = folder / there
+    with confined.open_file(folder, there) as source:
+        if there == name:
+            while block := source.read(COPY_BYTES):
+                yield block
+            return
         left = _limit(folder, name, os.fstat(source.fileno()).st_size)
         try:
-            for block in _decompressed(source, codec):
+            for block in _decompressed_zstd(source) if there.endswith(ZSTD) else _decompressed_xz(source):
                 left -= len(block)
                 if left < 0:
                     raise FiprofError(
@@ -264,28 +226,8 @@ def _limit(folder: Path, name: str, packed_bytes: int) -> int:
     return min(recorded, max(SMALLEST_LIMIT, packed_bytes * LARGEST_RATIO))
 
 
-@contextlib.contextmanager
-def _compressing(out: BinaryIO, codec: Codec) -> Iterator[Any]:
-    """What packs into a file whatever is written to it; the file stays open."""
-    if codec == Codec.XZ:
-        with lzma.open(out, "wb") as compressed:
-            yield compressed
-        return
-    import pyarrow as pa
-
-    # Arrow closes what it writes to. Its level of zstd is 1.
-    with (
-        open(os.dup(out.fileno()), "wb", buffering=0) as sink,
-        pa.CompressedOutputStream(pa.PythonFile(sink), "zstd") as compressed,
-    ):
-        yield compressed
-
-
-def _decompressed(source: BinaryIO, codec: Codec) -> Iterator[bytes]:
-    """The plain content, block by block, with a limit to the memory. Raises LZMAError, EOFError."""
-    if codec == Codec.ZSTD:
-        yield from _decompressed_zstd(source)
-        return
+def _decompressed_xz(source: BinaryIO) -> Iterator[bytes]:
+    """The plain content with a limit to the memory. Raises LZMAError, EOFError."""
     decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_BYTES)
     while not decompressor.eof:
         data = source.read(COPY_BYTES) if decompressor.needs_input else b""
