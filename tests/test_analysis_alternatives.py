@@ -12,7 +12,6 @@ from fiprof.analysis import alternatives, intervals
 from fiprof.analysis.alternatives import Measure, Observed, TimedCase, Value
 from fiprof.analysis.shapes import fastest_cases, fastest_pairs, of_study, shapes
 from fiprof.analysis.study import load, side
-from fiprof.analysis.verdict.step import StepId
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
@@ -152,9 +151,9 @@ def test_a_measurement_stands_before_every_bound() -> None:
 
 
 BOUND_OF = {
-    ("tensor_cores", True): StepId.USE_TENSOR_CORES,
-    ("backend", "fa3"): StepId.USE_WGMMA,
-    ("cuda_graph", True): StepId.USE_GRAPH,
+    ("tensor_cores", True): "use_tensor_cores",
+    ("backend", "fa3"): "use_wgmma",
+    ("cuda_graph", True): "use_graph",
 }
 """A change of a parameter -> the step that names it."""
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.timeline import timeline
-from fiprof.analysis.verdict.cases import cases
 from fiprof.analysis.verdict.model import CaseBound, Kind
-from fiprof.analysis.verdict.verdict import verdicts
+from fiprof.analysis.verdict.verdict import cases, verdicts
 from fiprof.model.busy import busy_times
 from fiprof.model.run import Run
 from fiprof.parsers import nsys

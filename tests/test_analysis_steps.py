@@ -11,12 +11,9 @@ import pytest
 
 from fiprof.analysis.instructions import Family, Listing, by_launch, listings
 from fiprof.analysis.thresholds import DOMINANT_STALL
-from fiprof.analysis.verdict.cause_steps import steps_of
 from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict, compare
 from fiprof.analysis.verdict.rules import judge
-from fiprof.analysis.verdict.situation import Situation
-from fiprof.analysis.verdict.step import Basis, Step, StepId, TimeOf, Way
-from fiprof.analysis.verdict.steps import steps
+from fiprof.analysis.verdict.steps import Situation, Step, TimeOf, steps, steps_of
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.finding import plain
 from fiprof.model.formula import Row
@@ -37,7 +34,7 @@ def by_label(name: str) -> dict[str, LaunchVerdict]:
 
 def test_the_first_step_for_each_kernel_built_to_be_one_thing_only() -> None:
     first = {label: item.steps[0] for label, item in by_label("single-purpose").items()}
-    assert {label: (step.id.value, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
+    assert {label: (step.id, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
         "matmul": ("smaller_operands", 53.3),
         "device_copy": ("need_fewer_bytes", 0.0),
         "l2_copy": ("less_l2", 90.9),
@@ -53,7 +50,7 @@ def test_the_first_step_for_each_kernel_built_to_be_one_thing_only() -> None:
     assert [rule.rule for rule in first["bank_conflicts"].rules] == ["SharedMemoryConflicts", "UncoalescedSharedAccess"]
     assert first["one_block"].action.values == {"blocks": 1, "multiprocessors": 132}
     chase = first["pointer_chase"].action.values
-    assert (chase["reason"], chase["ways"]) == ("long_scoreboard", (Way.SEVERAL_CHAINS,))
+    assert (chase["reason"], chase["ways"]) == ("long_scoreboard", ("several_chains",))
     assert first["tiny_launches"].of is TimeOf.ITERATION
 
 
@@ -62,27 +59,27 @@ def test_bounds_are_those_of_the_floor_where_it_leaves_less() -> None:
     first = {label: item.steps[0] for label, item in found.items() if item.steps}
     # What ncu's cold launch leaves of DRAM: 34 and 31 %.
     for label, most in (("fused_add_rmsnorm", 21.5), ("rope", 26.3)):
-        assert (first[label].id, round(first[label].bound_pct or 0.0, 1)) == (StepId.MORE_LOADS, most)
+        assert (first[label].id, round(first[label].bound_pct or 0.0, 1)) == ("more_loads", most)
     # Issue slots or DRAM: within the noise it is either, and no step is the first.
     assert found["rmsnorm"].kind is Kind.NO_SINGLE_LIMIT and "rmsnorm" not in first
 
 
 def test_steps_say_what_the_instructions_show() -> None:
     found = by_label("all")
-    tma = next(step for step in found["prefill"].steps if step.id is StepId.COPY_BY_TMA)
+    tma = next(step for step in found["prefill"].steps if step.id == "copy_by_tma")
     assert "132 LDGSTS and 2 UTMALDG" in verdict_words.basis(tma)
     rope = found["rope"].steps[0]
     assert "it waits for LDG.E.128 R12" in verdict_words.basis(rope)
     # Its loads have 16 bytes a thread already, and its copies are asynchronous already.
-    assert rope.action.values["ways"] == (Way.LOADS_IN_FLIGHT,)
-    decode = next(step for step in found["decode"].steps if step.id is StepId.FEWER_INSTRUCTIONS)
-    assert Way.WIDER_LOADS not in decode.fields()["ways"]
+    assert rope.action.values["ways"] == ("loads_in_flight",)
+    decode = next(step for step in found["decode"].steps if step.id == "fewer_instructions")
+    assert "wider_loads" not in decode.fields()["ways"]
     assert "44% are fp32 arithmetic, 25% are conversions" in verdict_words.basis(decode)
 
 
 def test_wgmma_is_offered_for_every_main_launch_of_fa2_on_hopper() -> None:
     (item,) = (item for label, item in by_label("prefill-decode-rope").items() if "fa2" in label)
-    (step,) = (step for step in item.steps if step.id is StepId.USE_WGMMA)
+    (step,) = (step for step in item.steps if step.id == "use_wgmma")
     # FA3, measured, saves 34.7 %.
     assert step.bound_pct == pytest.approx(66.7, abs=0.1)
 
@@ -128,36 +125,36 @@ FMA = {
 @pytest.mark.parametrize(
     ("row", "situation", "first", "most", "estimate"),
     [
-        ({"dram_throughput_pct": 90}, {"excess_bytes": 2.0}, StepId.MOVE_FEWER_BYTES, 55, 45),
-        ({"sm_cycles": 20_000}, {}, StepId.LONGER_LAUNCH, 75, 50),
+        ({"dram_throughput_pct": 90}, {"excess_bytes": 2.0}, "move_fewer_bytes", 55, 45),
+        ({"sm_cycles": 20_000}, {}, "longer_launch", 75, 50),
         # An idle GPU is a step beside the kernel's own.
-        ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, StepId.USE_GRAPH, 30, None),
+        ({"dram_throughput_pct": 90}, {"case": waiting_case(30)}, "use_graph", 30, None),
         # Not the idle time: work that is shared out uses a multiprocessor better too.
-        ({"sm_active_cycles": 7000}, {}, StepId.EVEN_WORK, 75, 30),
+        ({"sm_active_cycles": 7000}, {}, "even_work", 75, 30),
         # Not the stall's share, whatever it is: warps wait at the same time.
-        ({}, {"stalls": (stalled("wait", 40.0),)}, StepId.LESS_STALL, 75, None),
-        ({}, {"stalls": (stalled("wait", 90.0),)}, StepId.LESS_STALL, 75, None),
+        ({}, {"stalls": (stalled("wait", 40.0),)}, "less_stall", 75, None),
+        ({}, {"stalls": (stalled("wait", 90.0),)}, "less_stall", 75, None),
         # What helps against it makes less use of the data stage: what is left is DRAM and the issue slots at 20 %.
-        ({}, {"stalls": (stalled("short_scoreboard", 50.0),)}, StepId.LESS_STALL, 80, None),
+        ({}, {"stalls": (stalled("short_scoreboard", 50.0),)}, "less_stall", 80, None),
         # Whatever binds: latency, a tail, the tensor cores themselves.
-        (MMA, {}, StepId.USE_WGMMA, 100 - 45 * 0.625, None),
-        ({**MMA, "sm_active_cycles": 6000}, {}, StepId.USE_WGMMA, 100 - 45 * 0.625, None),
-        ({**MMA, "tensor_active_pct": 90}, {}, StepId.USE_WGMMA, 100 - 90 * 0.625, None),
-        ({**FMA, "l1_data_pct": 1}, {}, StepId.PACKED_HALVES, 55, None),
-        ({**FMA, "fp16_peak_ops_per_cycle": 1000, "l1_data_pct": 1}, {}, StepId.LESS_FMA, 75, None),
+        (MMA, {}, "use_wgmma", 100 - 45 * 0.625, None),
+        ({**MMA, "sm_active_cycles": 6000}, {}, "use_wgmma", 100 - 45 * 0.625, None),
+        ({**MMA, "tensor_active_pct": 90}, {}, "use_wgmma", 100 - 90 * 0.625, None),
+        ({**FMA, "l1_data_pct": 1}, {}, "packed_halves", 55, None),
+        ({**FMA, "fp16_peak_ops_per_cycle": 1000, "l1_data_pct": 1}, {}, "less_fma", 75, None),
         # What else is in use would still need its time: DRAM 40 %, the ALU 50 %.
-        ({**FMA, "dram_throughput_pct": 40}, {}, StepId.USE_TENSOR_CORES, 60, None),
-        ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, StepId.PACKED_HALVES, 50, None),
+        ({**FMA, "dram_throughput_pct": 40}, {}, "use_tensor_cores", 60, None),
+        ({**FMA, "tensor_peak_fp16_ops_per_cycle": None, "alu_pct": 50}, {}, "packed_halves", 50, None),
         # Few of the additions and multiplications are fused, as those of a product are; or most are of integers.
-        ({**FMA, "fadd_thread_insts": 2e9}, {}, StepId.PACKED_HALVES, 55, None),
-        ({**FMA, "ffma_thread_insts": 1e3}, {}, StepId.LESS_FMA, 75, None),
-        ({"adu_pct": 90}, {}, StepId.LESS_OF_PIPE, 75, None),
+        ({**FMA, "fadd_thread_insts": 2e9}, {}, "packed_halves", 55, None),
+        ({**FMA, "ffma_thread_insts": 1e3}, {}, "less_fma", 75, None),
+        ({"adu_pct": 90}, {}, "less_of_pipe", 75, None),
         ({"l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 5}, {},
-         StepId.NO_BANK_CONFLICTS, 55, None),
+         "no_bank_conflicts", 55, None),
     ],
 )  # fmt: skip
 def test_the_first_step_and_the_most_it_saves(
-    row: dict[str, float], situation: dict[str, Any], first: StepId, most: float, estimate: float | None
+    row: dict[str, float], situation: dict[str, Any], first: str, most: float, estimate: float | None
 ) -> None:
     found = advice_for(row, **situation)[0]
     assert found.id is first
@@ -168,7 +165,7 @@ def test_the_first_step_and_the_most_it_saves(
 def test_no_single_limit_has_only_what_the_instructions_show() -> None:
     row = {**BASE, **MMA, "tensor_active_pct": 59}
     assert judge(row).kind is Kind.NO_SINGLE_LIMIT
-    assert [step.id for step in advice_for(row)] == [StepId.USE_WGMMA]
+    assert [step.id for step in advice_for(row)] == ["use_wgmma"]
     assert advice_for({"dram_throughput_pct": 59}) == []
 
 
@@ -183,28 +180,28 @@ def test_no_single_limit_has_only_what_the_instructions_show() -> None:
     ],
 )
 def test_wgmma_is_not_offered(row: dict[str, Any]) -> None:
-    assert StepId.USE_WGMMA not in {step.id for step in advice_for(row)}
+    assert "use_wgmma" not in {step.id for step in advice_for(row)}
 
 
 def test_what_is_bounded_comes_before_what_is_not() -> None:
     found = advice_for({"dram_throughput_pct": 70}, excess_bytes=1.0)
     assert [(step.id, step.bound_pct) for step in found] == [
-        (StepId.MORE_LOADS, pytest.approx(30)),
-        (StepId.NEED_FEWER_BYTES, None),
+        ("more_loads", pytest.approx(30)),
+        ("need_fewer_bytes", None),
     ]
-    assert found[1].basis.kind is Basis.BYTES_MOVED
+    assert found[1].basis.kind == "bytes_moved"
 
 
 def test_a_start_and_an_end_are_named_where_they_are_what_is_left() -> None:
     row = {"dram_throughput_pct": 90, "sm_cycles": 10_800}
-    assert advice_for(row)[0].id is StepId.SHORTER_RAMP
-    assert advice_for({**row, "sm_cycles": 10_050})[0].id is StepId.NEED_FEWER_BYTES
+    assert advice_for(row)[0].id == "shorter_ramp"
+    assert advice_for({**row, "sm_cycles": 10_050})[0].id == "need_fewer_bytes"
 
 
 def test_a_launch_bound_graph_is_not_told_to_use_a_graph() -> None:
     found = steps(Situation(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
     # Kernels that are fused save more than the waiting.
-    assert [(step.id, step.bound_pct) for step in found] == [(StepId.LARGER_GRAPH, 60), (StepId.LARGER_LAUNCHES, None)]
+    assert [(step.id, step.bound_pct) for step in found] == [("larger_graph", 60), ("larger_launches", None)]
 
 
 # Look before advising
@@ -235,7 +232,7 @@ LOAD, LOAD16, USE = "LDG.E R4, desc[UR4][R2.64]", "LDG.E.128 R4, desc[UR4][R2.64
 )  # fmt: skip
 def test_a_wait_is_answered_by_what_is_waited_for(lines: Sequence[str], reason: str, ways: Sequence[Any]) -> None:
     (step, *_) = advice_for({}, *lines, reason=reason, stalls=(stalled(reason, 60.0),))
-    assert step.id is StepId.LESS_STALL
+    assert step.id == "less_stall"
     assert tuple(plain(step.action.values["ways"])) == tuple(ways)
 
 
@@ -244,21 +241,21 @@ def test_a_chain_of_loads_is_not_told_to_load_more_at_once() -> None:
     full = {**BASE}
     code = listing(*chain, hot=1)
     (step, *_) = steps(Situation(full, NAMES, judge(full), stalls=(stalled("long_scoreboard", 60.0),), code=code))
-    assert step.action.values["ways"] == (Way.SEVERAL_CHAINS,)
+    assert step.action.values["ways"] == ("several_chains",)
 
 
 @pytest.mark.parametrize(
     ("row", "lines", "never"),
     [
-        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24",), StepId.USE_WGMMA),
-        (FMA, ("HMMA.16816.F32 R4, R8, R12, R4",), StepId.USE_TENSOR_CORES),
-        (FMA, ("HFMA2 R4, R5, R6, R7",), StepId.PACKED_HALVES),
+        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24",), "use_wgmma"),
+        (FMA, ("HMMA.16816.F32 R4, R8, R12, R4",), "use_tensor_cores"),
+        (FMA, ("HFMA2 R4, R5, R6, R7",), "packed_halves"),
         # Copies by TMA there, or no wgmma to feed.
-        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24", "UTMALDG.2D [UR8], [UR4]"), StepId.COPY_BY_TMA),
-        (MMA, ("HMMA.16816.F32 R4, R8, R12, R4", "LDGSTS.E.128 [R1], desc[UR4][R2.64]"), StepId.COPY_BY_TMA),
+        (MMA, ("HGMMA.64x64x16.F32 R24, R4, gdesc[UR4], R24", "UTMALDG.2D [UR8], [UR4]"), "copy_by_tma"),
+        (MMA, ("HMMA.16816.F32 R4, R8, R12, R4", "LDGSTS.E.128 [R1], desc[UR4][R2.64]"), "copy_by_tma"),
     ],
 )
-def test_nothing_is_advised_that_the_kernel_does(row: dict[str, float], lines: Sequence[str], never: StepId) -> None:
+def test_nothing_is_advised_that_the_kernel_does(row: dict[str, float], lines: Sequence[str], never: str) -> None:
     assert never not in {step.id for step in advice_for(row, *lines)}
 
 
@@ -317,7 +314,7 @@ def test_steps_for_a_cause(
     full = {**BASE, **row}
     code = listing(*lines, reason="barrier") if lines else None
     found = [*steps_of(Situation(full, NAMES, judge(full), code=code), Cause(cause, ()))]
-    assert [(step.id.value, round(step.bound_pct or 0.0, 6)) for step in found] == [each[:2] for each in expected]
+    assert [(step.id, round(step.bound_pct or 0.0, 6)) for step in found] == [each[:2] for each in expected]
     for step, (_, _, said) in zip(found, expected, strict=True):
         assert said in verdict_words.basis(step)
 
@@ -328,8 +325,8 @@ def test_a_cause_says_more_than_the_stall_that_it_shows_as() -> None:
     assert found.kind is Kind.LATENCY
     named = steps(Situation(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
     assert [(step.id, step.cause) for step in named] == [
-        (StepId.FEWER_BARRIERS, CauseId.BARRIER),
-        (StepId.LONGER_LAUNCH, None),
+        ("fewer_barriers", CauseId.BARRIER),
+        ("longer_launch", None),
     ]
 
 
@@ -337,7 +334,7 @@ def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
     row = {**BASE, "l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 9}
     found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.ATOMICS, ()),)})
     ids = [step.id for step in steps(Situation(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
-    assert ids == [StepId.AGGREGATE_ATOMICS, StepId.SPREAD_ATOMICS, StepId.FEWER_SHARED_PASSES]
+    assert ids == ["aggregate_atomics", "spread_atomics", "fewer_shared_passes"]
 
 
 # Instructions

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol, TypeVar
 
 from fiprof.analysis import intervals
@@ -21,6 +20,7 @@ from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.records import Baseline
 from fiprof.model.results import Times
 from fiprof.model.run import Run
+from fiprof.model.wording import Worded
 
 Value = bool | int | float | str
 
@@ -29,28 +29,28 @@ WORKLOAD = "workload"
 """Name of a change of the workload itself."""
 
 
-class Changed(StrEnum):
+class Changed(Worded):
     """What another case changes."""
 
-    PARAMETER = "parameter"
-    WORKLOAD = "workload"
+    PARAMETER = "parameter", "{instead_name} instead of {value_name}"
+    WORKLOAD = "workload", "the workload {instead} instead of {value}"
 
 
-class Observed(StrEnum):
+class Observed(Worded):
     """What a difference was held against."""
 
-    ROUNDS = "rounds"
+    ROUNDS = "rounds", "over {count:round|rounds}"
     """The spread between the rounds of both cases, without a profiler."""
-    PROCESSES = "processes"
+    PROCESSES = "processes", "in {count:process|processes} of a single round"
     """Of a single round: the same factor under the other tools, which repeat the cases in processes of their own."""
 
 
-class Measure(StrEnum):
+class Measure(Worded):
     """Whose time was compared."""
 
-    GPU = "gpu"
+    GPU = "gpu", ""
     """Of an iteration on the GPU, without a profiler."""
-    LOOP = "loop"
+    LOOP = "loop", " of a loop on the host"
     """Of an iteration as a loop on the host sees it, where the GPU waits for the host for most of it."""
 
 

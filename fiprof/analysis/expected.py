@@ -12,8 +12,7 @@ from fiprof.analysis import alternatives, checks
 from fiprof.analysis.expectations import Family, Figure, Source, combined
 from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.roofline import mma_remark
-from fiprof.analysis.verdict.measured import step
-from fiprof.analysis.verdict.step import Step
+from fiprof.analysis.verdict.steps import Step, measured
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding, finding
 from fiprof.model.manifest import CaseEntry
@@ -149,7 +148,7 @@ def expected(
     return Expected(
         cases=tuple(compared),
         not_compared=tuple(_not_compared(*each) for each in others.values()),
-        faster={case.id: (run.labels(case.id), step(faster[case.id])) for case in cases if case.id in faster},
+        faster={case.id: (run.labels(case.id), measured(faster[case.id])) for case in cases if case.id in faster},
         summary=_summary(compared, gpu, capability, without),
         sources=tuple(dict.fromkeys((*compared_sources, *(source for source, *_ in others.values())))),
         warnings=(*run.status_warning(), *checks.of_run(failed)),

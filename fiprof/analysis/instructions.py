@@ -11,56 +11,56 @@ import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.run import Run
+from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Family(StrEnum):
+class Family(Worded):
     """What an instruction is for. Names of opcodes are those of compute capabilities 7 to 10."""
 
-    GLOBAL_LOAD = "global_load"
-    GLOBAL_STORE = "global_store"
-    ASYNC_COPY = "async_copy"
+    GLOBAL_LOAD = "global_load", "global loads"
+    GLOBAL_STORE = "global_store", "global stores"
+    ASYNC_COPY = "async_copy", "copies by cp.async"
     """cp.async: each thread copies its own 4 to 16 bytes from global to shared memory."""
-    COPY_WAIT = "copy_wait"
+    COPY_WAIT = "copy_wait", "waits for copies"
     """For copies by cp.async."""
-    TMA = "tma"
+    TMA = "tma", "copies by TMA"
     """A tile or a row at once, by one thread."""
-    SHARED_LOAD = "shared_load"
-    SHARED_STORE = "shared_store"
-    LOCAL = "local"
-    CONSTANT = "constant"
-    ATOMIC = "atomic"
+    SHARED_LOAD = "shared_load", "shared memory loads"
+    SHARED_STORE = "shared_store", "shared memory stores"
+    LOCAL = "local", "local memory"
+    CONSTANT = "constant", "constant loads"
+    ATOMIC = "atomic", "atomics"
     """On global memory."""
-    SHARED_ATOMIC = "shared_atomic"
-    BARRIER = "barrier"
+    SHARED_ATOMIC = "shared_atomic", "atomics on shared memory"
+    BARRIER = "barrier", "barriers"
     """Of a block, or of some of its warps (named)."""
-    MBARRIER = "mbarrier"
-    FENCE = "fence"
-    SLEEP = "sleep"
-    WGMMA = "wgmma"
+    MBARRIER = "mbarrier", "mbarriers"
+    FENCE = "fence", "fences"
+    SLEEP = "sleep", "sleeps"
+    WGMMA = "wgmma", "products (wgmma)"
     """Products of a warpgroup, or of a block on compute capability 10."""
-    MMA = "mma"
+    MMA = "mma", "products (mma)"
     """Products of a warp."""
-    SPECIAL = "special"
+    SPECIAL = "special", "special functions"
     """exp2, log2, sine, reciprocals, square roots."""
-    CONVERSION = "conversion"
-    PACKED = "packed"
+    CONVERSION = "conversion", "conversions"
+    PACKED = "packed", "packed half arithmetic"
     """Arithmetic on two halves at once."""
-    FLOAT = "float"
-    DOUBLE = "double"
-    SHUFFLE = "shuffle"
+    FLOAT = "float", "fp32 arithmetic"
+    DOUBLE = "double", "fp64 arithmetic"
+    SHUFFLE = "shuffle", "shuffles"
     """Between the lanes of a warp: shuffles, reductions, votes."""
-    BRANCH = "branch"
-    INTEGER = "integer"
+    BRANCH = "branch", "branches"
+    INTEGER = "integer", "integer and address arithmetic"
     """Addresses, logic, comparisons, moves."""
-    OTHER = "other"
+    OTHER = "other", "others"
 
 
 _OPCODES: Mapping[Family, str] = {

@@ -6,20 +6,21 @@ What is said of a threshold (``ncu's rule SOLBottleneck``) is the wording of its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from fiprof.model.wording import Worded
 
 
-class ThresholdOrigin(StrEnum):
+class ThresholdOrigin(Worded):
     """Who chose a threshold."""
 
-    NCU_SOL_BOTTLENECK = "ncu_sol_bottleneck"
-    NCU_CPI_STALL = "ncu_cpi_stall"
-    NCU_SHARED_MEMORY_CONFLICTS = "ncu_shared_memory_conflicts"
-    AFTER_LAUNCH_CONFIGURATION = "after_launch_configuration"
+    NCU_SOL_BOTTLENECK = "ncu_sol_bottleneck", "ncu's rule SOLBottleneck"
+    NCU_CPI_STALL = "ncu_cpi_stall", "ncu's rule CPIStall"
+    NCU_SHARED_MEMORY_CONFLICTS = "ncu_shared_memory_conflicts", "ncu's rule SharedMemoryConflicts"
+    AFTER_LAUNCH_CONFIGURATION = "after_launch_configuration", "fiprof, after ncu's rule LaunchConfiguration"
     """fiprof, after ncu's rule LaunchConfiguration."""
-    WAITS_LONGER_THAN_IT_WORKS = "waits_longer_than_it_works"
+    WAITS_LONGER_THAN_IT_WORKS = "waits_longer_than_it_works", "fiprof: it waits longer than it works"
     """fiprof: half of the time."""
-    MULTIPROCESSORS = "multiprocessors"
+    MULTIPROCESSORS = "multiprocessors", "the multiprocessors of this GPU"
     """Those of the GPU."""
     FIPROF = "fiprof"
     """fiprof's choice, for the reason that its docstring gives."""

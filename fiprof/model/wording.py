@@ -31,11 +31,22 @@ class Worded(StrEnum):
 
     words: str
 
-    def __new__(cls, value: str, words: str = "") -> Self:
+    def __new__(cls, value: str, words: str | None = None) -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
-        member.words = words or value
+        member.words = value if words is None else words
         return member
+
+
+class Phrase(str):
+    """A name for programs with its words beside it."""
+
+    words: str
+
+    def __new__(cls, name: str, words: str) -> Self:
+        phrase = super().__new__(cls, name)
+        phrase.words = words
+        return phrase
 
 
 def say(template: str, /, **values: Any) -> TracedText:
@@ -50,9 +61,9 @@ def say_known(template: str, /, **values: Any) -> TracedText | None:
 
 def worded(what: Finding | StrEnum | str) -> str:
     """A finding or an enum in words; a text as it is."""
-    if isinstance(what, Finding) and what.words:
-        return say(what.words, **what.values)
-    if isinstance(what, Worded):
+    if isinstance(what, Finding) and (words := what.words or getattr(what.kind, "words", "")):
+        return say(words, **what.values)
+    if isinstance(what, Worded | Phrase):
         return what.words
     if isinstance(what, Finding | StrEnum):
         assert fallback is not None, f"{what!r} has no words"
@@ -72,7 +83,7 @@ class _Formatter(string.Formatter):
         return text
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, Finding | StrEnum):
+        if isinstance(value, Finding | StrEnum | Phrase):
             value = worded(value)
         elif isinstance(value, tuple | list):
             head = ""

@@ -9,11 +9,11 @@ from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding
 from fiprof.model.labels import title
 from fiprof.model.selection import Alike, alike, longest_first
+from fiprof.model.wording import say
 from fiprof.reports import verdict_words as words
 from fiprof.reports.columns import NAMES, Cells, attribute, filled, grouped
 from fiprof.reports.headings import bounded, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
-from fiprof.reports.words import phrase
 
 _DATA = tuple(
     Column(key)
@@ -81,19 +81,37 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     if detailed:
         shown += [_launch_view(group) for group in kept]
         if found.cases:
-            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title=phrase("verdict_table.cases")))
+            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title=say("Cases")))
     elif steps := [said for group in kept[:MOST_STEPS] if (said := _first_step(group.shown))]:
-        shown.append(View((), (), title=phrase("verdict_table.first_steps"), summary=tuple(steps)))
+        shown.append(View((), (), title=say("First steps"), summary=tuple(steps)))
     bounds = {case.bound for case in found.cases}
     # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
     untimed = bounds == {CaseBound.NO_PLAIN_TIME}
     if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
-        more = [phrase("verdict_table.more_cases", count=rest)] if (rest := len(waiting[MOST_ROWS:])) else []
+        more = (
+            [say("{count:case|cases} more: --format json has them.", count=rest)]
+            if (rest := len(waiting[MOST_ROWS:]))
+            else []
+        )
         told = (*map(words.case, waiting[:MOST_ROWS]), *more)
-        shown.append(View((), (), title=phrase("verdict_table.waiting"), summary=told))
-    notes = [phrase("verdict_table.note")] if kept else []
+        shown.append(View((), (), title=say("The GPU waits"), summary=told))
+    notes = (
+        [
+            say(
+                "distance: what the resource nearest to its limit leaves. next step: ≤ is the most "
+                "that it saves of the launch's time, ~ an estimate."
+            )
+        ]
+        if kept
+        else []
+    )
     if kept and not detailed:
-        notes.append(phrase("verdict_table.more", launch=kept[0].shown.launch))
+        notes.append(
+            say(
+                "--launch {launch} shows its evidence, all steps and ncu's rules; --all shows those of every launch.",
+                launch=kept[0].shown.launch,
+            )
+        )
     return Document(
         programs=View(_DATA, tuple(_data_row(item) for item in found.launches)),
         shown=tuple(shown),
@@ -105,8 +123,11 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
 def _first_step(item: LaunchVerdict) -> str | None:
     if not item.steps:
         return None
-    return phrase(
-        "verdict_table.step", launch=item.launch, label=title(item.label, item.kernel), step=words.step(item.steps[0])
+    return say(
+        "launch {launch} ({label}): {step}",
+        launch=item.launch,
+        label=title(item.label, item.kernel),
+        step=words.step(item.steps[0]),
     )
 
 
@@ -118,10 +139,10 @@ def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
 
 def _launch_view(group: Alike[LaunchVerdict]) -> View:
     item = group.shown
-    summary = [phrase("verdict_table.reason", reason=words.reason(item))]
+    summary = [say("{reason}.", reason=words.reason(item))]
     if item.runner_up:
-        summary.append(phrase("verdict_table.runner_up", runner_up=words.runner_up(item)))
-    summary.append(phrase("verdict_table.confidence", confidence=words.confidence(item)))
+        summary.append(say("Runner-up: {runner_up}.", runner_up=words.runner_up(item)))
+    summary.append(say("Confidence {confidence}.", confidence=words.confidence(item)))
     notes: list[Finding | str] = [f"{number}. {words.step(step)}" for number, step in enumerate(item.steps, 1)]
     notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
     evidence = (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence))

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
-from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.step import Step, StepId
+from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, Comparison, Kind, Part, Verdict, named
+from fiprof.analysis.verdict.ncu_rules import QuotedRule
+from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
-from fiprof.reports.words import phrase, templates_of, worded
+from fiprof.model.wording import say
+from fiprof.reports.words import worded
+
+EVIDENCE = {
+    "use": "use of {of}",
+    "idle_pct": "idle time of the multiprocessors",
+    "case_waiting_pct": "time in which the GPU waits",
+    "issue_active_pct": "cycles in which a scheduler issued",
+    "stall_share_pct": "warps in {of}",
+    "case_dram_floor_pct": "use of DRAM in a loop, by the least bytes",
+    "case_copying_pct": "copies alone, of the GPU's busy time",
+    "beside_pct": "time beside other kernels",
+    "blocks": "blocks",
+    "threads_per_block": "threads a block",
+    "threads_per_instruction": "active threads an instruction",
+    "uniform_branches_pct": "branches that a warp takes as one",
+    "spill_requests": "local memory requests of spilled registers",
+    "local_pct": "local memory, of the sectors touched",
+    "local_mb": "local memory touched",
+    "global_sectors_per_needed": "sectors touched for each one needed",
+    "global_sectors_per_request": "sectors a request of global memory",
+    "global_loads_sectors_per_request": "sectors a global load",
+    "global_stores_sectors_per_request": "sectors a global store",
+    "l2_atomic_pct": "atomics, of the sectors asked of L2",
+    "l2_atomic_max_over_mean": "atomics in the busiest slice of L2, over the mean",
+    "shared_atomic_pct": "atomics, of the instructions on shared memory",
+    "host_memory_pct": "host memory, of the sectors asked of L2",
+    "duration_us": "duration",
+}
+"""Quantity -> what a verdict's evidence calls it; ``use`` where it is a part of the hardware."""
 
 
 def title(of: Verdict | Bottleneck) -> str:
@@ -23,7 +52,8 @@ def short_title(of: Verdict) -> str:
 def distance(of: Verdict) -> TracedText:
     """How far it is from what limits it: ``47% (tensor cores at 53%)``; what it waits for, of what is no resource."""
     if of.kind in (Kind.LAUNCH, Kind.CONCURRENT, Kind.IMBALANCE) and of.evidence:
-        return phrase(f"distance.{of.kind.name.lower()}", number=of.evidence[0].number.as_(".0f", "%"))
+        what_for = {Kind.LAUNCH: "waiting", Kind.CONCURRENT: "shared", Kind.IMBALANCE: "idle"}[of.kind]
+        return say("{number} " + what_for, number=of.evidence[0].number.as_(".0f", "%"))
     top = (of.part and of.resource(of.part)) or of.busiest
     if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
         return sentence("")
@@ -31,21 +61,21 @@ def distance(of: Verdict) -> TracedText:
     left = TracedNumber(
         max(100 - used.value, 0.0), Provenance("facts", "max(100 - a, 0)", parts=(used.source,)), ".0f", "%"
     )
-    return phrase("distance.resource", left=left, part=top.part, use=used)
+    return say("{left} ({part} at {use})", left=left, part=top.part, use=used)
 
 
 def what(quantity: str, of: Part | str | None) -> TracedText:
     """What was compared, by its key and the resource or stall reason: ``use of DRAM``."""
     part = next((part for part in Part if part == of), None)
-    own = f"evidence.{quantity}"
-    return phrase(own if part is None or own in templates_of("evidence") else "evidence.use", of=part or of)
+    own = EVIDENCE.get(quantity)
+    return say(EVIDENCE["use"] if own is None or (part and quantity == "use") else own, of=part or of)
 
 
 def limit(of: Comparison) -> str:
     """``at least 80%``; empty where there is none."""
     if of.test is None:
         return ""
-    return phrase("evidence.limit", test=of.test, threshold=of.threshold, unit=of.number.unit)
+    return say("{test} {threshold:g}{unit}", test=of.test, threshold=of.threshold, unit=of.number.unit)
 
 
 def origin(of: Comparison) -> str:
@@ -55,8 +85,8 @@ def origin(of: Comparison) -> str:
 
 def comparison(of: Comparison) -> TracedText:
     """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    key = "evidence.compared" if of.origin else "evidence.alone"
-    return phrase(key, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=of.origin)
+    words = "{what} {number}, {limit} ({origin})" if of.origin else "{what} {number}"
+    return say(words, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=of.origin)
 
 
 def reason(of: Verdict) -> TracedText:
@@ -65,16 +95,20 @@ def reason(of: Verdict) -> TracedText:
         return sentence("{}", title(of))
     decided = comparison(of.evidence[0])
     if of.causes:
-        return phrase("evidence.caused", verdict=of.finding, cause=comparison(of.causes[0].top), evidence=decided)
-    return phrase("evidence.decided", verdict=of.finding, evidence=decided)
+        return say(
+            "{verdict}: {cause}; {evidence}", verdict=of.finding, cause=comparison(of.causes[0].top), evidence=decided
+        )
+    return say("{verdict}: {evidence}", verdict=of.finding, evidence=decided)
 
 
 def runner_up(of: Verdict) -> str:
     """The runner-up and how close it was; empty where there is none."""
     if of.runner_up is None or of.margin_points is None:
         return ""
-    kind = "feeds" if of.margin_points < 0 else "close" if of.close else "away"
-    return phrase(f"runner_up.{kind}", runner_up=of.runner_up.finding, points=abs(of.margin_points))
+    words = "{runner_up}, {points:.1f} points ahead, but it feeds what binds"
+    if of.margin_points >= 0:
+        words = "{runner_up}, only {points:.1f} points away" if of.close else "{runner_up}, {points:.1f} points away"
+    return say(words, runner_up=of.runner_up.finding, points=abs(of.margin_points))
 
 
 def confidence(of: LaunchVerdict) -> TracedText:
@@ -85,55 +119,70 @@ def confidence(of: LaunchVerdict) -> TracedText:
 
 def basis(of: Step) -> str:
     """What it rests on; with ncu's estimates where rules say the same."""
-    own = of.id in (StepId.NCU_RULE, StepId.FUSE_MULTIPLY_ADD)
+    own = of.id in ("ncu_rule", "fuse_multiply_add")
     if own or not of.rules:
         return worded(of.basis)
     rules = tuple(f"{rule.rule} {estimate(rule)}" for rule in of.rules)
-    return phrase("step.also", basis=of.basis, rules=rules)
+    return say("{basis}; ncu's rule: {rules}", basis=of.basis, rules=rules)
 
 
 def step(of: Step) -> TracedText:
     """``… (saves at most 12% of the launch: …)``."""
-    bounds = [name for name, pct in (("estimated", of.estimate_pct), ("bound", of.bound_pct)) if pct is not None]
-    kind = "measured" if of.measured_pct is not None else "_".join(bounds) or "unbound"
-    return phrase(
-        f"step.{kind}",
+    bound, estimated = of.bound_pct is not None, of.estimate_pct is not None
+    words = "{action} (no bound: {basis})"
+    if of.measured_pct is not None:
+        words = "{action} (saved {measured:.3g}% of {of}: measured, {basis})"
+    elif bound and estimated:
+        words = "{action} (saves at most {bound:.3g}% of {of}, {estimate:.3g}% by estimate: {basis})"
+    elif bound:
+        words = "{action} (saves at most {bound:.3g}% of {of}: {basis})"
+    elif estimated:
+        words = "{action} (may save {estimate:.3g}% of {of}: {basis})"
+    return say(
+        words,
         action=of.action, bound=of.bound_pct, estimate=of.estimate_pct, measured=of.measured_pct, of=of.of,
         basis=basis(of),
     )  # fmt: skip
 
 
 def short_step(of: Step) -> TracedText:
-    """``fewer instructions, saves at most 33%``."""
-    kind = "measured" if of.measured_pct is not None else "estimated" if of.estimate_pct is not None else "bound"
-    pct = {"measured": of.measured_pct, "estimated": of.estimate_pct, "bound": of.bound_pct}[kind]
-    action = phrase(f"short_step.{of.id}", **of.action.values)
-    return action if pct is None else phrase(f"step.short_{kind}", action=action, pct=pct)
+    """``fewer instructions, ≤ 33%``."""
+    words, pct = "{action}, ≤ {pct:.0f}%", of.bound_pct
+    if of.measured_pct is not None:
+        words, pct = "{action}, saved {pct:.0f}%", of.measured_pct
+    elif of.estimate_pct is not None:
+        words, pct = "{action}, ~{pct:.0f}%", of.estimate_pct
+    action = say(of.short, **of.action.values)
+    return action if pct is None else say(words, action=action, pct=pct)
 
 
 def estimate(of: QuotedRule) -> str:
     """``27% (global)``; empty without one."""
     if of.speedup_pct is None:
         return ""
-    return phrase("quoted_rule.estimate", pct=of.speedup_pct, kind=of.speedup_kind)
+    return say("{pct:.3g}% ({kind})", pct=of.speedup_pct, kind=of.speedup_kind)
 
 
 def rule_head(of: QuotedRule) -> str:
     """``CPIStall, 28.1% (global)``."""
-    return phrase("quoted_rule.head", rule=of.rule, estimate=estimate(of)) if estimate(of) else of.rule
+    return say("{rule}, {estimate}", rule=of.rule, estimate=estimate(of)) if estimate(of) else of.rule
 
 
 def rule(of: QuotedRule) -> str:
     """What a rule of ncu says, or why it is no step."""
-    key = "quoted_rule.rejected" if of.rejected else "quoted_rule.quoted"
-    return phrase(key, rule=rule_head(of), rejected=of.rejected, message=of.message)
+    words = "ncu's rule {rule}: no step, {rejected}" if of.rejected else "ncu's rule {rule}: {message}"
+    return say(words, rule=rule_head(of), rejected=of.rejected, message=of.message)
 
 
 def case_kind(of: CaseVerdict) -> str:
     """``launch-bound``, ``bound by its kernels``."""
-    return phrase(f"case_kind.{of.bound.name.lower()}")
+    return {
+        CaseBound.HOST: "launch-bound",
+        CaseBound.COPIES: "bound by its copies",
+        CaseBound.KERNELS: "bound by its kernels",
+    }.get(of.bound, "not enough evidence")
 
 
 def case(of: CaseVerdict) -> str:
     """``decode: launch-bound: the GPU waits …``."""
-    return phrase("case.named", label=of.label, verdict=of.finding)
+    return say("{label}: {verdict}", label=of.label, verdict=of.finding)

@@ -11,89 +11,73 @@ from fiprof.analysis.thresholds import CLOSE, Threshold, ThresholdOrigin
 from fiprof.model.finding import Finding, plain
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import Key
+from fiprof.model.wording import Worded
 
 MOST_USES = 2
 """Resources that the title of NO_SINGLE_LIMIT names."""
 
 
-class Kind(StrEnum):
+class Kind(Worded):
     """What binds a launch, by kind."""
 
-    COMPUTE = "compute"
-    MEMORY = "memory"
-    LATENCY = "latency"
-    LAUNCH = "launch"
-    CONCURRENT = "concurrent"
+    COMPUTE = "compute", "compute-bound ({part})"
+    MEMORY = "memory", "memory-bound ({part})"
+    LATENCY = "latency", "latency-bound"
+    LAUNCH = "launch", "launch-bound"
+    CONCURRENT = "concurrent", "beside other kernels"
     """It runs beside other kernels, and ncu measured it alone."""
-    IMBALANCE = "imbalance"
-    NO_SINGLE_LIMIT = "no_single_limit"
+    IMBALANCE = "imbalance", "imbalanced ({part})"
+    NO_SINGLE_LIMIT = "no_single_limit", "no single limit"
     """Within the noise of the measurement more than one verdict would do."""
-    UNKNOWN = "unknown"
+    UNKNOWN = "unknown", "not enough evidence"
 
 
-class Part(StrEnum):
+class Part(Worded):
     """Which resource binds, or which imbalance."""
 
-    TENSOR_CORES = "tensor_cores"
-    FMA_PIPE = "fma_pipe"
-    ALU_PIPE = "alu_pipe"
-    XU_PIPE = "xu_pipe"
-    FP64_PIPE = "fp64_pipe"
-    LSU_PIPE = "lsu_pipe"
-    ADU_PIPE = "adu_pipe"
-    CBU_PIPE = "cbu_pipe"
-    TEX_PIPE = "tex_pipe"
-    UNIFORM_PIPE = "uniform_pipe"
-    ISSUE_SLOTS = "issue_slots"
-    OTHER_COMPUTE = "other_compute"
+    TENSOR_CORES = "tensor_cores", "tensor cores"
+    FMA_PIPE = "fma_pipe", "FMA pipe"
+    ALU_PIPE = "alu_pipe", "ALU pipe"
+    XU_PIPE = "xu_pipe", "XU pipe"
+    FP64_PIPE = "fp64_pipe", "FP64 pipe"
+    LSU_PIPE = "lsu_pipe", "LSU pipe"
+    ADU_PIPE = "adu_pipe", "ADU pipe"
+    CBU_PIPE = "cbu_pipe", "CBU pipe"
+    TEX_PIPE = "tex_pipe", "TEX pipe"
+    UNIFORM_PIPE = "uniform_pipe", "uniform pipe"
+    ISSUE_SLOTS = "issue_slots", "issue slots"
+    OTHER_COMPUTE = "other_compute", "another part of the multiprocessors"
     """A part of the multiprocessors that has no metric here."""
-    DRAM = "dram"
-    L2 = "l2"
-    L1_DATA = "l1_data"
-    SHARED_MEMORY = "shared_memory"
-    SHARED_MEMORY_OR_L1 = "shared_memory_or_l1"
+    DRAM = "dram", "DRAM"
+    L2 = "l2", "L2"
+    L1_DATA = "l1_data", "L1 data stage"
+    SHARED_MEMORY = "shared_memory", "shared memory"
+    SHARED_MEMORY_OR_L1 = "shared_memory_or_l1", "shared memory or L1"
     """Where it was not collected which of the two passes the data stage."""
-    CONSTANT_CACHE = "constant_cache"
-    OTHER_MEMORY = "other_memory"
+    CONSTANT_CACHE = "constant_cache", "constant cache"
+    OTHER_MEMORY = "other_memory", "another part of the memory system"
     """A part of the memory system that has no metric here."""
-    TOO_FEW_BLOCKS = "too_few_blocks"
+    TOO_FEW_BLOCKS = "too_few_blocks", "too few blocks"
     TAIL = "tail"
-    UNEVEN_WORK = "uneven_work"
+    UNEVEN_WORK = "uneven_work", "uneven work"
 
 
-class Test(StrEnum):
+class Test(Worded):
     """How a number compares with its threshold."""
 
-    AT_LEAST = "at_least"
+    AT_LEAST = "at_least", "at least"
     BELOW = "below"
 
     __test__ = False
 
 
-class Confidence(StrEnum):
+class Confidence(Worded):
     """high: nothing speaks against the verdict; medium: something does, or is missing; low: it might as well be the
     runner-up."""
 
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
-
-
-class Doubt(StrEnum):
-    """What makes a verdict less sure."""
-
-    UNKNOWN = "unknown"
-    NOISE = "noise"
-    CLOSE = "close"
-    NOT_SATURATED = "not_saturated"
-    SHORT = "short"
-    MISSING = "missing"
-
-
-class Note(StrEnum):
-    """What is particular about the counters."""
-
-    HIDDEN_L2_PART = "hidden_l2_part"
 
 
 @dataclass(frozen=True)
@@ -164,41 +148,35 @@ class Bottleneck:
         return {"kind": self.kind.value, "part": plain(self.part), "value": self.value}
 
 
-class Title(StrEnum):
-    """How a verdict is called where its kind and part do not say all."""
-
-    CAUSED = "caused"
-    NO_SINGLE_LIMIT = "no_single_limit"
-    USE = "use"
-
-
 def named(kind: Kind, part: Part | None, cause: CauseId | None = None) -> Finding:
     """A kind with its part and what causes it, as sentences name it."""
-    found = Finding(kind, {} if part is None else {"part": part})
-    return found if cause is None else Finding(Title.CAUSED, {"verdict": found, "cause": cause})
+    found = Finding(str(kind), {} if part is None else {"part": part}, kind.words)
+    return found if cause is None else Finding("caused", {"verdict": found, "cause": cause}, words="{verdict}: {cause}")
 
 
 def balanced(uses: Mapping[Part, float]) -> Finding:
     """The title of NO_SINGLE_LIMIT. uses: percent of time of what is used most."""
-    shown = tuple(Finding(Title.USE, {"part": part, "use_pct": use}) for part, use in uses.items())
-    return Finding(Title.NO_SINGLE_LIMIT, {"uses": shown})
+    shown = tuple(
+        Finding("use", {"part": part, "use_pct": use}, words="{part} {use_pct:.0f}%") for part, use in uses.items()
+    )
+    return Finding("no_single_limit", {"uses": shown}, words="no single limit: {uses}")
 
 
-class CauseId(StrEnum):
+class CauseId(Worded):
     """What makes a launch slow, beside or below the resource that binds it."""
 
     ATOMICS = "atomics"
-    BARRIER = "barrier"
-    LOCAL_MEMORY = "local_memory"
-    SCATTERED_ACCESS = "scattered_access"
-    DIVERGENCE = "divergence"
-    INSTRUCTION_CACHE = "instruction_cache"
-    PARTIAL_WARPS = "partial_warps"
+    BARRIER = "barrier", "block-wide barriers"
+    LOCAL_MEMORY = "local_memory", "local memory"
+    SCATTERED_ACCESS = "scattered_access", "scattered access"
+    DIVERGENCE = "divergence", "divergent branches"
+    INSTRUCTION_CACHE = "instruction_cache", "instruction cache misses"
+    PARTIAL_WARPS = "partial_warps", "partly filled warps"
     """Blocks of fewer threads than a warp has."""
-    CONSTANT_CACHE = "constant_cache"
-    MEMORY_FENCE = "memory_fence"
-    SLEEPING = "sleeping"
-    HOST_MEMORY = "host_memory"
+    CONSTANT_CACHE = "constant_cache", "constant cache misses"
+    MEMORY_FENCE = "memory_fence", "memory fences"
+    SLEEPING = "sleeping", "sleeping warps"
+    HOST_MEMORY = "host_memory", "host memory"
 
 
 @dataclass(frozen=True)
@@ -270,23 +248,14 @@ class Verdict:
 # Cases
 
 
-class CaseBound(StrEnum):
+class CaseBound(Worded):
     """What an iteration of a case waits for."""
 
-    HOST = "host"
-    COPIES = "copies"
-    KERNELS = "kernels"
-    NO_KERNEL_TIME = "no_kernel_time"
-    NO_PLAIN_TIME = "no_plain_time"
-
-
-class Host(StrEnum):
-    """How the host launches an iteration; with the time of an iteration, its kernels and its launch calls."""
-
-    KERNELS = "kernels"
-    KERNELS_TRACED = "kernels_traced"
-    GRAPH = "graph"
-    GRAPH_TRACED = "graph_traced"
+    HOST = "host", "launch-bound: the GPU waits for {waiting} of an iteration; {host}"
+    COPIES = "copies", "bound by its copies: {copying} of the GPU's busy time"
+    KERNELS = "kernels", "bound by its kernels: the GPU waits for {waiting} of an iteration"
+    NO_KERNEL_TIME = "no_kernel_time", "not enough evidence: there are no kernel times"
+    NO_PLAIN_TIME = "no_plain_time", "not enough evidence: there is no time of an iteration without a profiler"
 
 
 @dataclass(frozen=True)
@@ -325,19 +294,23 @@ class CaseVerdict:
     def finding(self) -> Finding:
         """What the iteration waits for, with the numbers."""
         if self.waiting is None:
-            return Finding(self.bound)
+            return Finding(str(self.bound), {}, self.bound.words)
         copying = self.copying.number if self.copying else None
-        return Finding(self.bound, {"waiting": self.waiting.number, "host": self.host, "copying": copying})
+        values = {"waiting": self.waiting.number, "host": self.host, "copying": copying}
+        return Finding(str(self.bound), values, self.bound.words)
 
     @property
     def host(self) -> Finding:
-        """How the host launches an iteration."""
-        untraced = Host.GRAPH if self.graph else Host.KERNELS
-        return Finding(
-            untraced if self.launch_us is None else Host(f"{untraced}_traced"),
-            {
-                "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
-                "busy": self.busy_time and self.busy_time.as_(".1f", " µs"),
-                "calls_us": self.launch_us,
-            },
-        )
+        """How the host launches an iteration, with its time, that of its kernels and of its launch calls."""
+        values = {
+            "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
+            "busy": self.busy_time and self.busy_time.as_(".1f", " µs"),
+            "calls_us": self.launch_us,
+        }
+        kind, words = "kernels", "of {wall} it is busy for {busy}"
+        if self.graph:
+            kind, words = "graph", words + ", with the nodes of a CUDA graph"
+        if self.launch_us is None:
+            return Finding(kind, values, words)
+        calls = ", and the launch calls take {calls_us:.1f} µs under nsys"
+        return Finding(f"{kind}_traced", values, words + calls)

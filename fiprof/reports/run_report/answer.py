@@ -12,11 +12,12 @@ from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.idle import activities
 from fiprof.analysis.thresholds import SOME_WAITING, WAITING
 from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Kind, Part
-from fiprof.analysis.verdict.step import Step, StepId, TimeOf
+from fiprof.analysis.verdict.steps import Step, TimeOf
 from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber, TracedText, sentence
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.wording import say
 from fiprof.reports import verdict_words as words
 from fiprof.reports.comm import summary
 from fiprof.reports.pages.page import Answer, AnswerRow, Block, Caution, Link, Section, Text, Use
@@ -53,9 +54,9 @@ def title(runs: Sequence[Run], kernels: Sequence[KernelEntries]) -> str:
     what = _workloads(runs) or programs or named
     gpus = dict.fromkeys(str(gpu) for run in runs if (gpu := run.environment("gpu", "name")))
     what = what or ", ".join(escape_control(run.manifest.name) for run in runs)
-    said = phrase("title.on", what=what, gpu=escape_control(" and ".join(gpus))) if gpus else what
-    said = phrase("title.runs", count=len(runs), what=said) if len(runs) > 1 else said
-    return phrase("title.kernels", what=said, kernels=named) if what == programs and named else said
+    said = say("{what} on {gpu}", what=what, gpu=escape_control(" and ".join(gpus))) if gpus else what
+    said = say("{count} runs of {what}", count=len(runs), what=said) if len(runs) > 1 else said
+    return say("{what}: {kernels}", what=said, kernels=named) if what == programs and named else said
 
 
 def _program(run: Run) -> str:
@@ -73,7 +74,7 @@ def _workloads(runs: Sequence[Run]) -> str:
         families = dict.fromkeys(each.family for name, each in known.items() if name in workloads and each.family)
         if families and all(workload in known and known[workload].family for workload in workloads):
             libraries = list(packs.parts("packages").get(pack, {}).values())
-            return phrase("title.library", library=join_words(libraries), families=tuple(families)).strip()
+            return say("{library} {families}", library=join_words(libraries), families=tuple(families)).strip()
     return _named([escape_control(workload.rpartition(":")[2]) for workload in workloads])
 
 
@@ -81,7 +82,7 @@ def _named(names: Sequence[str]) -> str:
     """The first names and how many more there are."""
     if len(names) <= MOST_NAMED + 1:
         return join_words(names)
-    return phrase("title.more", names=", ".join(names[:MOST_NAMED]), count=len(names) - MOST_NAMED)
+    return say("{names} and {count} more", names=", ".join(names[:MOST_NAMED]), count=len(names) - MOST_NAMED)
 
 
 # The table
@@ -208,7 +209,7 @@ def _of_case(entry: Entry) -> CaseVerdict | None:
 
 def short(step: Step) -> TracedText:
     """The step in a few words."""
-    return phrase(f"short_step.{step.id.name.lower()}", **step.action.values)
+    return say(step.short, **step.action.values)
 
 
 def gain(step: Step) -> TracedText:
@@ -226,7 +227,7 @@ def gain(step: Step) -> TracedText:
 def _first(found: Sequence[Entry], anchors: dict[str, str]) -> Text | None:
     """What to do first: what was measured to be faster, else what may save most time of an iteration."""
     steps = [(entry, step) for entry in found if entry.verdict for step in entry.verdict.steps[:1]]
-    worth = [(_saving_us(*pair), pair) for pair in steps if pair[1].id is not StepId.NCU_RULE]
+    worth = [(_saving_us(*pair), pair) for pair in steps if pair[1].id != "ncu_rule"]
     if not worth:
         return None
     _, (entry, step) = max(worth, key=lambda item: (item[1][1].measured_pct is not None, item[0]))

@@ -13,9 +13,9 @@ from fiprof.analysis.occupancy import Occupancy, Resource, occupancy
 from fiprof.analysis.roofline import Basis
 from fiprof.analysis.stalls import LaunchStalls
 from fiprof.analysis.thresholds import BUSY, LEAST_GAIN, SATURATED
-from fiprof.analysis.verdict.model import Doubt, Part
-from fiprof.analysis.verdict.quoted_rules import QuotedRule
-from fiprof.analysis.verdict.step import Step
+from fiprof.analysis.verdict.model import Part
+from fiprof.analysis.verdict.ncu_rules import QuotedRule
+from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.floors import DRAM_FLOOR
@@ -59,6 +59,7 @@ LEAST_PIPE_PCT = 5.0
 """Use of a pipe from which it is a row."""
 CONFLICT_WAYS = 1.1
 """Passes for each one needed, from which bank conflicts are a row."""
+DOUBTS = ("unknown", "noise", "close", "not_saturated", "short", "missing")
 SCATTERED = 1.05
 """Sectors a request over the ideal, likewise."""
 TAIL_LOSS = 0.05
@@ -160,7 +161,7 @@ def _sure(entry: Entry) -> str | None:
     verdict = entry.verdict
     if verdict is None:
         return None
-    doubts = [phrase(f"doubt_short.{each.kind!s}") for each in verdict.doubts if isinstance(each.kind, Doubt)]
+    doubts = [phrase(f"doubt_short.{each.kind!s}") for each in verdict.doubts if each.kind in DOUBTS]
     failed = sum(check.launch == verdict.launch for check in checks.failed(entry.measured.run))
     doubts += [phrase("kernel_row.failed", checks=failed)] if failed else []
     return ": ".join(filter(None, (worded(verdict.confidence), "; ".join(doubts))))

@@ -7,13 +7,12 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.thresholds import CONFLICTS, EXCESS, LEAST_GAIN, UNUSED
 from fiprof.analysis.verdict.model import Kind, Part, Verdict
-from fiprof.model.finding import Finding, plain
+from fiprof.model.finding import Finding, finding, plain
 from fiprof.model.formula import Row, number
 from fiprof.model.quantities import BANK_CONFLICTS
 from fiprof.model.run import Run
@@ -21,31 +20,6 @@ from fiprof.model.work import dominant_tensor_kind, mostly_mma
 
 LONGEST_MESSAGE = 200
 """Characters of a rule's message that are quoted."""
-
-
-class Subject(StrEnum):
-    """What a rule may be about that is no part of the GPU."""
-
-    LATENCY = Kind.LATENCY.value
-    IMBALANCE = Kind.IMBALANCE.value
-
-
-class Rejected(StrEnum):
-    """Why a rule of ncu is no step."""
-
-    COMPRESSION = "compression"
-    RESTATES = "restates"
-    ROOFLINE = "roofline"
-    SAMPLING = "sampling"
-    HOST = "host"
-    SMALL = "small"
-    FEW_CONFLICTS = "few_conflicts"
-    NO_EXCESS = "no_excess"
-    WARPGROUPS = "warpgroups"
-    SMALL_GRID = "small_grid"
-    OTHER_BOTTLENECK = "other_bottleneck"
-    LOCAL = "local"
-    BETTER_STEPS = "better_steps"
 
 
 @dataclass(frozen=True)
@@ -75,13 +49,17 @@ class QuotedRule:
         return {**vars(self), "rejected": plain(self.rejected)}
 
 
-_NEVER: Mapping[str, Rejected] = {
-    "MemoryL2Compression": Rejected.COMPRESSION,
-    "HighPipeUtilization": Rejected.RESTATES,
-    "IssueSlotUtilization": Rejected.RESTATES,
-    "SOLBottleneck": Rejected.RESTATES,
-    "SOLFPRoofline": Rejected.ROOFLINE,
-    "PMSamplingData": Rejected.SAMPLING,
+_COMPRESSION = finding(
+    "compression", "frameworks do not allocate compressible memory; the estimate is how much L2 is used"
+)
+_RESTATES = finding("restates", "it restates how busy a unit is")
+_NEVER: Mapping[str, Finding] = {
+    "MemoryL2Compression": _COMPRESSION,
+    "HighPipeUtilization": _RESTATES,
+    "IssueSlotUtilization": _RESTATES,
+    "SOLBottleneck": _RESTATES,
+    "SOLFPRoofline": finding("roofline", "it places the launch on a roofline; see fiprof roofline"),
+    "PMSamplingData": finding("sampling", "it is about ncu's sampling in time, which nothing here uses"),
 }
 
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
@@ -91,7 +69,7 @@ SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
 _PIPES = (Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ISSUE_SLOTS)
 _PASSES = (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
 
-_ABOUT: Mapping[str, tuple[Part | Subject, ...]] = {
+_ABOUT: Mapping[str, tuple[Part | str, ...]] = {
     "MemoryCacheAccessPattern": (Part.DRAM, Part.L2, Part.L1_DATA),
     "UncoalescedGlobalAccess": (Part.DRAM, Part.L2, Part.L1_DATA),
     "SharedMemoryConflicts": _PASSES,
@@ -102,11 +80,11 @@ _ABOUT: Mapping[str, tuple[Part | Subject, ...]] = {
     "SlowPipeLimiter": _PIPES,
     "HotPipe": _PIPES,
     "TensorUsage": (Part.TENSOR_CORES, *_PIPES),
-    "CPIStall": (Subject.LATENCY,),
-    "AchievedOccupancy": (Subject.LATENCY,),
-    "TheoreticalOccupancy": (Subject.LATENCY,),
-    "LaunchConfiguration": (Subject.IMBALANCE,),
-    "WorkloadImbalance": (Subject.IMBALANCE,),
+    "CPIStall": ("latency",),
+    "AchievedOccupancy": ("latency",),
+    "TheoreticalOccupancy": ("latency",),
+    "LaunchConfiguration": ("imbalance",),
+    "WorkloadImbalance": ("imbalance",),
 }
 """Rule -> what it is about."""
 
@@ -151,37 +129,56 @@ def by_warpgroups(row: Row) -> bool:
 
 def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float | None) -> Finding | None:
     if rule.rule in _NEVER:
-        return Finding(_NEVER[rule.rule])
+        return _NEVER[rule.rule]
     if verdict.kind is Kind.LAUNCH:
-        return Finding(Rejected.HOST)
+        return Finding("host", words="it is about the kernel, and the GPU waits for the host")
     if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN.value:
-        return Finding(Rejected.SMALL, {"least_pct": LEAST_GAIN.value})
+        return Finding("small", {"least_pct": LEAST_GAIN.value}, words="its estimate is below {least_pct:g}%")
     bound = bound_by(verdict)
     conflicts = BANK_CONFLICTS.of(row)
     if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS.share:
-        return Finding(Rejected.FEW_CONFLICTS, {"share": conflicts})
+        return Finding(
+            "few_conflicts",
+            {"share": conflicts},
+            words="bank conflicts are {share:.1%} of all passes through shared memory",
+        )
     if rule.rule in SECTOR_RULES and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS.value:
-        return Finding(Rejected.NO_EXCESS, {"factor": excess_bytes})
+        return Finding(
+            "no_excess",
+            {"factor": excess_bytes},
+            words="DRAM moves {factor:.2f} times the bytes that the algorithm needs",
+        )
     if rule.rule == "TheoreticalOccupancy":
         if by_warpgroups(row):
-            return Finding(Rejected.WARPGROUPS)
+            return Finding("warpgroups", words="pipelines hide the latency of wgmma, not warps")
         if (waves := occupancy(row).waves) is not None and not waves.full:
-            return Finding(Rejected.SMALL_GRID)
+            return Finding(
+                "small_grid",
+                words="the grid has fewer blocks than fit at once; more room on a multiprocessor does not help",
+            )
     about = _ABOUT.get(rule.rule)
     if about is None:
         return None
     if bound.isdisjoint(about):
         named = tuple(part for part in about if part is not Part.SHARED_MEMORY_OR_L1)
-        return Finding(Rejected.OTHER_BOTTLENECK, {"about": named, "verdict": verdict.finding})
-    return Finding(Rejected.LOCAL) if rule.speedup_kind == "local" else None
+        return Finding(
+            "other_bottleneck",
+            {"about": named, "verdict": verdict.finding},
+            words="it is about {about}; this launch is {verdict}",
+        )
+    return (
+        Finding("local", words="its estimate is of the section's part, not of the launch's time")
+        if rule.speedup_kind == "local"
+        else None
+    )
 
 
-def bound_by(verdict: Verdict) -> set[Part | Subject]:
+def bound_by(verdict: Verdict) -> set[Part | str]:
     """What binds that a rule may be about; the runner-up too where it is close."""
     found = [(verdict.kind, verdict.part)]
     if verdict.close and verdict.runner_up is not None:
         found.append((verdict.runner_up.kind, verdict.runner_up.part))
-    subjects = {Kind.LATENCY: Subject.LATENCY, Kind.IMBALANCE: Subject.IMBALANCE}
+    subjects = {Kind.LATENCY: "latency", Kind.IMBALANCE: "imbalance"}
     return {each for kind, part in found for each in (subjects.get(kind), part) if each is not None}
 
 
