@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from fiprof.analysis.thresholds import CLOSE, Threshold, ThresholdOrigin
