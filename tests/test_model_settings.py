@@ -93,7 +93,7 @@ def test_a_study_takes_the_settings_of_a_collect(tmp_path: Path) -> None:
         given = "" if each.default is None else f"{each.name} = {json.dumps(each.default)}"
         (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{given}\n{cases}')
         assert load(str(tmp_path / "study.toml")).settings == StudySettings()
-        low = each.declared.low
+        low = each.low
         if low is not None:
             (tmp_path / "study.toml").write_text(f'name = "x"\n[settings]\n{each.name} = {int(low) - 1}\n{cases}')
             with pytest.raises(FiprofError, match=f"{each.name} is below {low:g}"):

@@ -158,9 +158,9 @@ def _what_it_is(run: Run) -> str:
     manifest = run.manifest
     facts = [str((manifest.environment.get("gpu") or {}).get("name", ""))]
     facts += [
-        f"{each.declared.title} {manifest.settings[each.name]}"
+        f"{each.title} {manifest.settings[each.name]}"
         for each in settings_of(Settings)
-        if each.declared.tool == "ncu" and run.has("launches") and manifest.settings.get(each.name) is not None
+        if each.tool == "ncu" and run.has("launches") and manifest.settings.get(each.name) is not None
     ]
     if run.imported:
         kinds = ", ".join(dict.fromkeys(file.kind for file in manifest.imported))
@@ -206,22 +206,20 @@ def open_run(folder: Path) -> tuple[Run, int]:
 
 def setting_option(setting: Setting) -> click.Option:
     """The option that a setting's declaration makes, given to the command under the setting's name."""
-    about = setting.declared
     names = f"{setting.option}/{setting.option.replace('--', '--no-', 1)}" if setting.type is bool else setting.option
     return click.Option(
         [names, setting.name],
         type=_type_of(setting),
         multiple=setting.listed,
         default=",".join(setting.default) if setting.several and not setting.listed else setting.default,
-        envvar=about.variable or None,
-        show_default=not about.otherwise and not setting.listed,
-        metavar=about.metavar or ("LIST" if setting.several and not setting.listed else None),
-        help=f"{about.help} [default: {about.otherwise}]." if about.otherwise else about.help,
+        envvar=setting.variable or None,
+        show_default=not setting.otherwise and not setting.listed,
+        metavar=setting.metavar or ("LIST" if setting.several and not setting.listed else None),
+        help=f"{setting.help} [default: {setting.otherwise}]." if setting.otherwise else setting.help,
     )
 
 
 def _type_of(setting: Setting) -> Any:
-    about = setting.declared
     if setting.several and not setting.listed:
         return _comma_list(setting.choices)
     if setting.choices:
@@ -229,10 +227,10 @@ def _type_of(setting: Setting) -> Any:
     if setting.type is bool:
         return click.BOOL
     if setting.type is float:
-        low = about.low if about.above is None else about.above
-        return FiniteRange(low, about.high, about.above is not None, unit=about.unit)
-    if setting.type is int and about.low is not None:
-        return click.IntRange(int(about.low), None if about.high is None else int(about.high))
+        low = setting.low if setting.above is None else setting.above
+        return FiniteRange(low, setting.high, setting.above is not None, unit=setting.unit)
+    if setting.type is int and setting.low is not None:
+        return click.IntRange(int(setting.low), None if setting.high is None else int(setting.high))
     if setting.type is int:
         return click.INT
     return click.STRING

@@ -22,12 +22,20 @@ Declaring: TypeAlias = "Settings | ProfileSettings | CompareSettings"
 
 
 @dataclass(frozen=True)
-class Declared:
-    """What is declared of a setting beside its type and default."""
+class Setting:
+    """A setting of one of the classes below: its field, and what :func:`declare` says of it."""
 
+    name: str
+    type: type
+    """Of its value, or of each of several."""
+    several: bool
+    """It takes a list."""
+    choices: tuple[str, ...]
+    """Empty where any value of the type will do."""
+    default: Any
     help: str
     """What it is, for the command line."""
-    option: str = ""
+    option_name: str = ""
     """Of ``fiprof collect``; empty for ``--`` and the setting's name, ``-`` for none."""
     metavar: str = ""
     otherwise: str = ""
@@ -51,10 +59,43 @@ class Declared:
     measuring: bool = True
     """Whether what is measured depends on it: a guide repeats it, and the cases of one study share it."""
 
+    @property
+    def option(self) -> str:
+        """The command line's; empty for none."""
+        return {"-": "", "": f"--{self.name.replace('_', '-')}"}.get(self.option_name, self.option_name)
 
-def declare(default: T, help: str, **declared: Any) -> T:
-    """A field of a dataclass of settings. declared: further fields of :class:`Declared`."""
-    field: T = dataclasses.field(default=default, metadata={"declared": Declared(help, **declared)})
+    @property
+    def listed(self) -> bool:
+        """The option may be given several times, with a value each; no comma list of choices."""
+        return self.several and not self.choices
+
+    def words(self, value: Any) -> list[str]:
+        """The option and the value, as the command line has them."""
+        if self.type is bool:
+            return [self.option if value else self.option.replace("--", "--no-", 1)]
+        if self.listed:
+            return [word for each in value for word in (self.option, str(each))]
+        return [self.option, ",".join(map(str, value)) if self.several else str(value)]
+
+    def problem(self, value: Any) -> str:
+        """What is wrong with a value of the right type; empty for nothing."""
+        if value is None:
+            return ""
+        if self.choices and value not in self.choices:
+            return f"is none of {', '.join(self.choices)}"
+        if isinstance(value, float) and not math.isfinite(value):
+            return "is no finite number"
+        if self.above is not None and value <= self.above:
+            return f"is not above {self.above:g}"
+        if self.low is not None and value < self.low:
+            return f"is below {self.low:g}"
+        return f"is above {self.high:g}" if self.high is not None and value > self.high else ""
+
+
+def declare(default: T, help: str, *, option: str = "", **declared: Any) -> T:
+    """A field of a dataclass of settings. declared: further fields of :class:`Setting`."""
+    about = {"help": help, "option_name": option, **declared}
+    field: T = dataclasses.field(default=default, metadata={"declared": about})
     return field
 
 
@@ -140,8 +181,8 @@ class CollectSettings(Settings):
 
 def _changed(name: str, default: T, help: str = "", **declared: Any) -> T:
     """A setting of :class:`CollectSettings` with another default; help, declared: where they are other too."""
-    before: Declared = CollectSettings.__dataclass_fields__[name].metadata["declared"]
-    about = dataclasses.replace(before, help=help or before.help, **declared)
+    before = CollectSettings.__dataclass_fields__[name].metadata["declared"]
+    about = {**before, **({"help": help} if help else {}), **declared}
     field: T = dataclasses.field(default=default, metadata={"declared": about})
     return field
 
@@ -266,7 +307,7 @@ class StudySettings(Settings):
     def measuring(self) -> dict[str, Any]:
         """Name -> value of what the measurements depend on: with others, cases do not belong to one study."""
         declared = settings_of(type(self))
-        return {each.name: getattr(self, each.name) for each in declared if each.declared.measuring}
+        return {each.name: getattr(self, each.name) for each in declared if each.measuring}
 
 
 @dataclass(frozen=True)
@@ -276,66 +317,13 @@ class CompareSettings:
     processes: int = declare(5, "Processes a side; more tell smaller differences.", low=5, title="processes a side")
     rounds: int = declare(6, "Rounds that each process measures.", low=1, title="rounds")
     iterations: int = _changed("iterations", 20, "Most launches of a case in a round.")
-    budget_ms: float = _changed("budget_ms", 20.0, "GPU time of a case in a round, for fewer launches.", option="")
+    budget_ms: float = _changed("budget_ms", 20.0, "GPU time of a case in a round, for fewer launches.", option_name="")
     warmup: int = _changed("warmup", 3, "Launches before them.")
     seed: int = _changed("seed", 0)
     check: bool = _changed("check", True, "Compare with the float32 reference, after the measuring.")
     timeout_s: float = _changed("timeout_s", 1800.0, "Seconds that each process may take.")
     gpu: int | None = _changed("gpu", None)
     python: str = _changed("python", sys.executable)
-
-
-# What a declaration tells
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting of one of the classes above."""
-
-    name: str
-    type: type
-    """Of its value, or of each of several."""
-    several: bool
-    """It takes a list."""
-    choices: tuple[str, ...]
-    """Empty where any value of the type will do."""
-    default: Any
-    declared: Declared
-
-    @property
-    def option(self) -> str:
-        """The command line's; empty for none."""
-        return {"-": "", "": f"--{self.name.replace('_', '-')}"}.get(self.declared.option, self.declared.option)
-
-    @property
-    def listed(self) -> bool:
-        """The option may be given several times, with a value each; no comma list of choices."""
-        return self.several and not self.choices
-
-    def words(self, value: Any) -> list[str]:
-        """The option and the value, as the command line has them."""
-        if self.type is bool:
-            return [self.option if value else self.option.replace("--", "--no-", 1)]
-        if self.listed:
-            return [word for each in value for word in (self.option, str(each))]
-        return [self.option, ",".join(map(str, value)) if self.several else str(value)]
-
-    def problem(self, value: Any) -> str:
-        """What is wrong with a value of the right type; empty for nothing."""
-        about = self.declared
-        if value is None:
-            return ""
-        if self.choices and value not in self.choices:
-            return f"is none of {', '.join(self.choices)}"
-        if isinstance(value, float) and not math.isfinite(value):
-            return "is no finite number"
-        if about.above is not None and value <= about.above:
-            return f"is not above {about.above:g}"
-        if about.low is not None and value < about.low:
-            return f"is below {about.low:g}"
-        if about.high is not None and value > about.high:
-            return f"is above {about.high:g}"
-        return ""
 
 
 def settings_of(kind: type[Declaring]) -> tuple[Setting, ...]:
@@ -352,7 +340,8 @@ def _setting(field: dataclasses.Field[Any], hint: Any) -> Setting:
     if get_origin(each) is UnionType:
         (each,) = (part for part in get_args(each) if part is not NoneType)
     choices = get_args(each) if get_origin(each) is Literal else ()
-    return Setting(field.name, str if choices else each, several, choices, field.default, field.metadata["declared"])
+    kind = str if choices else each
+    return Setting(field.name, kind, several, choices, field.default, **field.metadata["declared"])
 
 
 def recorded(settings: Declaring) -> dict[str, Any]:
@@ -381,9 +370,9 @@ def tool_words(settings: Declaring, tool: ToolName) -> tuple[str, ...]:
     return tuple(
         word
         for each in settings_of(type(settings))
-        if each.declared.tool == tool and each.declared.passed_as
+        if each.tool == tool and each.passed_as
         if (value := getattr(settings, each.name)) is not None
-        for word in (each.declared.passed_as, str(value))
+        for word in (each.passed_as, str(value))
     )
 
 
@@ -392,5 +381,5 @@ def option_words(values: Mapping[str, Any], kind: type[Declaring]) -> Iterable[s
     for each in settings_of(kind):
         value = values.get(each.name, each.default)
         same = (tuple(value) if each.several else value) == each.default
-        if each.option and each.declared.measuring and not same:
+        if each.option and each.measuring and not same:
             yield from each.words(value)

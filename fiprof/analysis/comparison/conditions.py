@@ -120,7 +120,7 @@ def _packages(a: Run, b: Run) -> Iterator[Condition]:
 
 def _settings(a: Run, b: Run) -> Iterator[Condition]:
     both_ncu = bool(a.launches and b.launches)
-    declared = {each.name: each.declared for kind in (CollectSettings, ProfileSettings) for each in settings_of(kind)}
+    declared = {each.name: each for kind in (CollectSettings, ProfileSettings) for each in settings_of(kind)}
     for name, about in declared.items():
         x, y = (run.manifest.settings.get(name) for run in (a, b))
         if x != y and None not in (x, y) and about.measuring and (both_ncu or about.tool != "ncu"):

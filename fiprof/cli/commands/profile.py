@@ -35,7 +35,7 @@ class ProfileCommand(Command):
     def group_of(self, parameter: click.Parameter) -> str:
         from fiprof.model.settings import ProfileSettings, settings_of
 
-        tools = {each.name: each.declared.tool for each in settings_of(ProfileSettings)}
+        tools = {each.name: each.tool for each in settings_of(ProfileSettings)}
         if parameter.name not in tools:
             return super().group_of(parameter)
         return {"nsys": "Trace (nsys)", "ncu": "Launches (ncu)", None: "Options"}[tools[parameter.name]]

@@ -69,9 +69,9 @@ def _differences(runs: Sequence[Analyses]) -> Iterable[str]:
     """What makes the runs hard to compare."""
     found: dict[str, set[str]] = {}
     for each in settings_of(CollectSettings):
-        if each.declared.title and each.declared.measuring:
+        if each.title and each.measuring:
             given = [measured.run.manifest.settings.get(each.name) for measured in runs]
-            found[each.declared.title] = {phrase("beside.none") if one is None else str(one) for one in given}
+            found[each.title] = {phrase("beside.none") if one is None else str(one) for one in given}
     for what, path in ENVIRONMENT.items():
         found[phrase(f"beside.{what}")] = {
             str(measured.run.environment(*path) or phrase("beside.none")) for measured in runs

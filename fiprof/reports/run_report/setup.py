@@ -209,7 +209,7 @@ def _settings(run: Run) -> Iterable[tuple[str, str]]:
     settings = run.manifest.settings
     tools = settings.get("tools") or ()
     for each in settings_of(ProfileSettings if run.of_program else CollectSettings):
-        value, about = settings.get(each.name), each.declared
+        value, about = settings.get(each.name), each
         if not about.title or value in (None, []) or (about.tool and about.tool not in tools):
             continue
         if each.name == "tools" and not run.of_program:
