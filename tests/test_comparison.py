@@ -39,7 +39,6 @@ from fiprof.model.run import Run
 from fiprof.reports.comparison.page import page
 from fiprof.reports.comparison.tells import measure_command
 from fiprof.reports.pages.page import Chart
-from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.words import table_of, templates
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import copied, invoke, parsed, profiled
@@ -91,16 +90,14 @@ def test_decode_on_tensor_cores_against_cuda_cores() -> None:
 
 
 def test_what_would_tell() -> None:
-    """A command: the sides by what differs, the case without what is at its default."""
-    known: Defaults = {
-        "decode": {"kv_len": 2048, "q_heads": 32, "kv_heads": 8, "head_dim": 128, "cuda_graph": False, "dtype": "fp16"}
-    }
-    assert measure_command(sides("decode", "tensor_cores", "false", "true"), known) == (
+    """A command: the sides by what differs, and the case."""
+    assert measure_command(sides("decode", "tensor_cores", "false", "true")) == (
         "fiprof compare --measure params:tensor_cores=false params:tensor_cores=true "
-        "--kernel decode --batch 32 --page-size 16"
+        "--kernel decode --batch 32 --kv-len 2048 --q-heads 32 --kv-heads 8 --head-dim 128 --page-size 16 "
+        "--cuda-graph false --dtype fp16"
     )
     llama, server = ArchivedSide(profiled("llama")), ArchivedSide(profiled("server"))
-    assert measure_command(compare(llama, server), {}) == (
+    assert measure_command(compare(llama, server)) == (
         "fiprof compare --measure 'program:/opt/torch/.venv/bin/python3 llama.py 2 24' 'program:python3 server.py 3600'"
     )
 

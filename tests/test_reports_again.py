@@ -5,9 +5,11 @@ from __future__ import annotations
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fiprof.analysis.reproduce import reproduce
 from fiprof.model.manifest import FileEntry
 from fiprof.reports.pages.page import Code, Page, Section, Table
 from fiprof.reports.report import report
@@ -20,52 +22,27 @@ def the(page: Page, anchor: str) -> Section:
     return section
 
 
-DEFAULTS = {"mine": {"rows": 8, "fast": False}, "other": {"rows": 8}}
+def test_the_command_that_makes_it_again(tmp_path: Path) -> None:
+    """fiprof's own command line; of older runs what their actions and settings say."""
+    typed = ["fiprof", "collect", "--workload", "my file.py:x\x1b"]
+    run = make_run(tmp_path / "run", cases=[case("mine[rows=8]")], argv=typed)
+    assert reproduce(run) == ["fiprof collect --workload 'my file.py:x\\x1b'"]
+    older = make_run(tmp_path / "older", actions=[ended("plain", ["python", "-m", "fiprof.workloads", "run"])])
+    assert reproduce(older) == ["python -m fiprof.workloads run"]
+    settings = {"tools": ["ncu"], "launches": 7, "cover_pct": 95.0}
+    program: dict[str, Any] = {"environment": {"program": {"command": ["./a b", "-x"]}}, "settings": settings}
+    assert reproduce(make_run(tmp_path / "program", cases=[], **program)) == [
+        "fiprof profile --tool ncu --cover 95.0 --launches 7 -- './a b' -x"
+    ]
+    begun = make_run(tmp_path / "window", cases=[], actions=[ended("nsys-start")], **program)
+    assert reproduce(begun)[0] == "fiprof profile --session NAME -- './a b' -x"
+    assert reproduce(begun)[1].startswith("fiprof capture NAME --duration ")
 
 
-@pytest.mark.parametrize(
-    ("ids", "commands"),
-    [
-        (["mine[rows=8,fast=false]"], ["fiprof collect --kernel mine"]),
-        (
-            ["mine[rows=8,fast=false]", "mine[rows=8,fast=true]", "mine[rows=1,fast=false]", "mine[rows=1,fast=true]"],
-            ["fiprof collect --kernel mine --rows 8,1 --fast false,true"],
-        ),
-        # Not every combination: one command each, with every parameter said.
-        (
-            ["mine[rows=8,fast=false]", "mine[rows=1,fast=true]"],
-            ["fiprof collect --kernel mine --rows 8 --fast false", "fiprof collect --kernel mine --rows 1 --fast true"],
-        ),
-        (["mine[rows=8,fast=false]", "other[rows=8]"], ["fiprof collect --kernel all"]),
-        # --rows 4 would change the other's too.
-        (
-            ["mine[rows=4,fast=false]", "other[rows=8]"],
-            ["fiprof collect --kernel mine --rows 4", "fiprof collect --kernel other"],
-        ),
-        (["mine[rows=4,fast=false]", "other[rows=4]"], ["fiprof collect --kernel all --rows 4"]),
-        (["unknown[x=1]"], ["fiprof collect --kernel unknown --x 1"]),
-        # Two of three combinations share a command.
-        (
-            [f"unknown[x={x},{two}]" for two in ("y=0,z=0", "y=0,z=1", "y=1,z=0") for x in (1, 2)],
-            [
-                "fiprof collect --kernel unknown --x 1,2 --y 0 --z 0,1",
-                "fiprof collect --kernel unknown --x 1,2 --y 1 --z 0",
-            ],
-        ),
-    ],
-)
-def test_the_command_that_collects_it_again(tmp_path: Path, ids: list[str], commands: list[str]) -> None:
-    run = make_run(tmp_path / "run", cases=list(map(case, ids)), settings={"tools": ["nsys", "ncu"]})
-    found = again.collects(run.manifest, DEFAULTS)
-    assert [" ".join(shlex.split(each.command)) for each in found] == commands
-    assert sorted(each for collect in found for each in collect.cases) == sorted(ids)
-
-
-def test_settings_that_differ_are_options(tmp_path: Path) -> None:
-    settings = {"tools": ["ncu"], "ncu_set": "quick", "iterations": 20, "seed": 7, "check": False, "gpu_metrics_hz": 0}
-    run = make_run(tmp_path / "run", cases=[case("other[rows=8]")], settings=settings)
-    (collect,) = again.collects(run.manifest, DEFAULTS)
-    assert collect.command.partition(" --set ")[2] == "quick --seed 7 --no-check --gpu-metrics-hz 0 --tool ncu"
+def test_parameters_that_nobody_typed_are_defaults(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", cases=[case("mine[rows=8,fast=true]")], argv=["fiprof", "collect", "--rows=8"])
+    (found,) = [b for b in the(report([run]), "asked").blocks if isinstance(b, Table) and b.anchor == "asked-workloads"]
+    assert found.view.rows == (("mine", 1, "rows 8", "fast true"),)
 
 
 @pytest.mark.parametrize(

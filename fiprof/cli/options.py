@@ -418,14 +418,3 @@ def _command_name(ctx: click.Context) -> str | None:
     while ctx.parent and ctx.parent.parent:
         ctx = ctx.parent
     return ctx.info_name
-
-
-def workload_defaults() -> dict[str, dict[str, Any]]:
-    """Workload -> parameter -> its default."""
-    from fiprof.workloads.base import parameters
-    from fiprof.workloads.registry import builtin
-
-    return {
-        name: {parameter.name: parameter.default for parameter in parameters(workload)}
-        for name, workload in builtin().items()
-    }

@@ -155,6 +155,8 @@ class Manifest:
     """Raw files that are gone; the tables made of them stay, and cannot be made again."""
     fiprof: str = ""
     """Version of fiprof that wrote the manifest."""
+    argv: list[str] = field(default_factory=list)
+    """fiprof's own command line, without secrets; empty in runs of before it was recorded."""
     kind: RunKind = "run"
     """comparison: two sides were measured beside each other, see ``result.json``; there are no tables."""
     schema_version: int = SCHEMA_VERSION

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -199,8 +200,9 @@ class Journal:
         status: Status = "interrupted"
         started = clock.now_text()
         self.manifest = Manifest(
-            folder.name, status, started, 0.0, [], {}, {}, [], reason=UNFINISHED, fiprof=fiprof.__version__
-        )
+            folder.name, status, started, 0.0, [], {}, {}, [], reason=UNFINISHED, fiprof=fiprof.__version__,
+            argv=redaction.mask_words(["fiprof", *sys.argv[1:]], redaction.secrets(os.environ)),
+        )  # fmt: skip
         self._begin = time.monotonic()
         self._lock = threading.RLock()
 

@@ -27,8 +27,6 @@ from fiprof.text import csv_cell
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fiprof.reports.run_report.setup import Defaults
-
 PIECE_ROWS = 1 << 16
 ELSEWHERE = "write it elsewhere with --out"
 SCHEMA = "export/1"
@@ -66,8 +64,6 @@ class Request:
     """Whether an earlier export is replaced."""
     with_private: bool = False
     """Whether a zip has the raw reports that hold an environment."""
-    defaults: Defaults | None = None
-    """Of the workloads' parameters, for the report in a zip."""
 
 
 def export(request: Request, tell: Callable[[str], None] = lambda _: None) -> Path:
@@ -88,9 +84,7 @@ def export(request: Request, tell: Callable[[str], None] = lambda _: None) -> Pa
         from fiprof.reports.bundle import write_bundle
         from fiprof.reports.report import report
 
-        write_bundle(
-            report([run], defaults=request.defaults), [run], out, ("md", "html"), with_private=request.with_private
-        )
+        write_bundle(report([run]), [run], out, ("md", "html"), with_private=request.with_private)
     else:
         write = _json if request.target == Target.JSON else _sqlite
         with file_errors(out, ELSEWHERE), atomic_write(out) as partial:

@@ -14,15 +14,14 @@ from fiprof.reports.pages.charts_timeline import timeline_chart
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section
 from fiprof.reports.run_report import again, answer, beside, kernels, parameters, setup, sure, sweep, times
 from fiprof.reports.run_report.entries import by_kernel, entries
-from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 
-def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
+def report(runs: Sequence[Run]) -> Page:
     """The report of the runs; several stand side by side, a column each.
 
-    runs: at least one, with their tables made. defaults: of the workloads' parameters, as far as they are known.
+    runs: at least one, with their tables made.
     Raises FiprofError for a table that is there and cannot be read.
     """
     measured = [run.once(Analyses) for run in runs]
@@ -35,10 +34,10 @@ def report(runs: Sequence[Run], *, defaults: Defaults | None = None) -> Page:
         times.section(measured),
         kernels.section(of_kernels),
         sure.section(measured),
-        setup.asked(measured, defaults or {}),
+        setup.asked(measured),
         setup.environment(measured),
         again.actions(runs),
-        again.section(runs, defaults or {}),
+        again.section(runs),
     ]
     kept = tuple(section for section in sections if section.blocks or section.sections)
     names = ", ".join(escape_control(run.manifest.name) for run in runs)

@@ -25,7 +25,6 @@ from fiprof.reports import measured, trend
 from fiprof.reports.pages import html
 from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
 from fiprof.reports.report import report
-from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.view import Column, Value, View
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
@@ -87,12 +86,12 @@ def begin(folder: Path) -> dict[str, Published]:
     return {each.name: each for each in read.runs}
 
 
-def rendered(run: Run, state: str, defaults: Defaults) -> tuple[Published, str]:
+def rendered(run: Run, state: str) -> tuple[Published, str]:
     """A run with its report as a page. Raises FiprofError where it cannot be read, or its name is no file's."""
     name, manifest = run.path.name, run.manifest
     if not name.isprintable():
         raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
-    made = _comparison(run) if manifest.kind == "comparison" else report([run], defaults=defaults)
+    made = _comparison(run) if manifest.kind == "comparison" else report([run])
     back = PageLink(phrase("site.all"), f"../{INDEX}")
     text = html.render(dataclasses.replace(made, links=(back, *made.links)), library=f"../{LIBRARY}")
     commit = run.environment("program", "git") or run.environment("git")

@@ -111,12 +111,11 @@ def command(
 
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
-        defaults = options.workload_defaults()
         if out is not None:
             from fiprof.reports.comparison.page import page
 
-            measuring.write_page(page(found, defaults=defaults), out)
-        options.show(document(found, every=every, defaults=defaults), format_)
+            measuring.write_page(page(found), out)
+        options.show(document(found, every=every), format_)
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, run_argument, workload_defaults
+from fiprof.cli.options import Command, run_argument
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -51,6 +51,5 @@ def command(run: Run, target: str, out: Path | None, force: bool, with_private: 
         raise FiprofError("only a zip has raw reports", "--with-private goes with --to zip", exit_code=2)
     path = out or Path(run.path.resolve().name + to.suffix)
     with working("export") as tell:
-        defaults = workload_defaults() if to == Target.ZIP else None
-        made = export(Request(run, to, path, force, with_private, defaults), tell)
+        made = export(Request(run, to, path, force, with_private), tell)
     output.data(str(made))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, catalogue_option, open_run, workload_defaults
+from fiprof.cli.options import Command, catalogue_option, open_run
 from fiprof.errors import FiprofError
 from fiprof.text import escape_control
 
@@ -34,7 +34,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
     from fiprof.reports import site
 
     before, names = site.begin(folder), archive.by_time()[::-1]
-    now, failed, made, defaults = {}, [], 0, workload_defaults()
+    now, failed, made = {}, [], 0
     with working("publish") as tell:
         try:
             for number, name in enumerate(names, 1):
@@ -46,7 +46,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
                         now[name] = old
                         continue
                     opened = Run(run) if read_manifest(run).kind == "comparison" else open_run(run)[0]
-                    published, text = site.rendered(opened, state(run), defaults)
+                    published, text = site.rendered(opened, state(run))
                 except FiprofError as error:
                     failed.append(name)
                     output.message(f"fiprof: {escape_control(name)} is left out: {error}")

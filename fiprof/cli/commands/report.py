@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import Command, archive_option, open_run, workload_defaults
+from fiprof.cli.options import Command, archive_option, open_run
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
     folder = out or (opened[0].path if len(opened) == 1 else Path(FOLDER))
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     with working("report"):
-        made = report(opened, defaults=workload_defaults())
+        made = report(opened)
     for text in warnings(made):
         output.message(f"warning: {text}")
     with working("pages"):

@@ -13,7 +13,6 @@ from fiprof.reports.comparison import cases, program
 from fiprof.reports.comparison.launch import launch_tables
 from fiprof.reports.comparison.rows import rows
 from fiprof.reports.comparison.tells import measure_command
-from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.view import Document, Sayable, View
 from fiprof.reports.words import phrase
 
@@ -35,10 +34,10 @@ class Part:
     """What it explains."""
 
 
-def document(found: RunComparison, *, every: bool = False, defaults: Defaults | None = None) -> Document:
+def document(found: RunComparison, *, every: bool = False) -> Document:
     """Tables for people; for programs every number in rows of one form. every: leave out nothing. defaults: of the
     workloads' parameters."""
-    shown = [View((), (), summary=(*summary(found, defaults or {}), *about(found)))]
+    shown = [View((), (), summary=(*summary(found), *about(found)))]
     shown += [replace(view, folded=part.detail) for part in parts(found, every=every) for view in part.views]
     return Document(programs=lambda: rows(found), shown=tuple(shown), warnings=conditions(found))
 
@@ -49,7 +48,7 @@ def conditions(found: RunComparison) -> tuple[Finding, ...]:
     return (*(each.finding for each in found.conditions), *doubts)
 
 
-def summary(found: RunComparison, defaults: Defaults) -> Iterator[Sayable]:
+def summary(found: RunComparison) -> Iterator[Sayable]:
     """The answer: what changed, why, how sure that is, and what would tell."""
     if found.cases:
         yield from cases.summary(found)
@@ -57,7 +56,7 @@ def summary(found: RunComparison, defaults: Defaults) -> Iterator[Sayable]:
         yield from program.summary(found.program)
     yield sure(found)
     if not found.same_run:
-        yield phrase("comparison.tells", command=measure_command(found, defaults))
+        yield phrase("comparison.tells", command=measure_command(found))
 
 
 def about(found: RunComparison) -> Iterator[Sayable]:

@@ -15,7 +15,6 @@ from fiprof.reports.comparison.launch import factor_name, kernel_name
 from fiprof.reports.comparison.program import leads
 from fiprof.reports.pages.charts_comparison import Contribution, contributions_chart, mixes_chart
 from fiprof.reports.pages.page import Block, Caution, Chart, Page, Section, Table, Text
-from fiprof.reports.run_report.setup import Defaults
 from fiprof.reports.words import phrase, worded
 
 MOST_BARS = 8
@@ -23,9 +22,9 @@ MOST_DETAILED = 20
 """Cases."""
 
 
-def page(found: RunComparison, *, defaults: Defaults | None = None) -> Page:
-    """The page. defaults: of the workloads' parameters."""
-    blocks: list[Block] = [Text((worded(each),)) for each in summary(found, defaults or {})]
+def page(found: RunComparison) -> Page:
+    """The page."""
+    blocks: list[Block] = [Text((worded(each),)) for each in summary(found)]
     blocks += [Caution(worded(each)) for each in conditions(found)]
     drawn = tuple(charts(found))
     sections = [Section("answer", phrase("comparison.answer"), tuple(blocks))]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 
 from fiprof.analysis.comparison.pairing import CasePair, written
 from fiprof.analysis.comparison.runs import RunComparison
 from fiprof.model.run import Run
-from fiprof.reports.run_report.setup import Defaults
-from fiprof.reports.view import Value
 from fiprof.text import escape_control
 
 UNKNOWN = ("A", "B")
 """Sides in place of those that the runs do not tell."""
 
 
-def measure_command(found: RunComparison, defaults: Defaults) -> str:
-    """``fiprof compare --measure …`` of the case that changed most, or of the program. defaults: of the workloads: a
-    parameter at its default is left out."""
+def measure_command(found: RunComparison) -> str:
+    """``fiprof compare --measure …`` of the case that changed most, or of the program."""
     runs = found.a.run, found.b.run
     if found.cases:
         pair = found.cases[0].pair
         sides = _sides(runs, pair)
         # Of an import the cases are ranges that nobody can measure by their names.
-        rest = [] if any(run.imported for run in runs) else _options(pair, defaults.get(pair.b.workload, {}))
+        rest = [] if any(run.imported for run in runs) else _options(pair)
     else:
         commands = [run.environment("program", "command") for run in runs]
         sides = [f"program:{shlex.join(map(escape_control, command))}" for command in commands if command]
@@ -48,13 +44,12 @@ def _sides(runs: tuple[Run, Run], pair: CasePair) -> list[str]:
     return [",".join(side) for side in items]
 
 
-def _options(pair: CasePair, known: Mapping[str, Value]) -> list[str]:
-    """The workload, and the parameters that both sides have. known: its defaults."""
+def _options(pair: CasePair) -> list[str]:
+    """The workload, and the parameters that both sides have."""
     name = pair.b.workload
     words = ["--workload" if ".py:" in name else "--kernel", escape_control(name)]
     different = {each.name for each in pair.different}
-    usual = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in known.items()}
     for key, value in written(pair.b).items():
-        if key not in different and usual.get(key) != value:
+        if key not in different:
             words += [f"--{key.replace('_', '-')}", escape_control(value)]
     return words

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from fiprof.analysis.reproduce import reproduce
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
-from fiprof.model.manifest import Action, CaseEntry, Manifest
+from fiprof.model.manifest import Action, Manifest
 from fiprof.model.run import Run
-from fiprof.model.settings import CollectSettings, ProfileSettings, option_words
 from fiprof.reports.columns import attribute
 from fiprof.reports.pages.page import Block, Caution, Code, Section, Text
 from fiprof.reports.pages.traced import TracedColumns, listed
-from fiprof.reports.run_report.setup import Defaults
-from fiprof.reports.view import Column, Value
+from fiprof.reports.view import Column
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 CODE_WIDTH = 96
 """Columns of a command; a longer word is broken inside double quotes."""
-ALL = "all"
 BY_HAND = "by-hand"
 """Folder of the commands to type oneself."""
 
@@ -88,123 +84,28 @@ def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str
 # How to see it again
 
 
-@dataclass(frozen=True)
-class Collect:
-    """A command that collects cases again."""
-
-    command: str
-    """As one types it."""
-    cases: tuple[str, ...]
-    """Ids of the cases that it makes."""
-
-
-@dataclass(frozen=True)
-class _Box:
-    """Cases of a workload that are every combination of some values of its parameters."""
-
-    cases: tuple[CaseEntry, ...]
-    values: Mapping[str, tuple[str, ...]]
-
-    def chosen(self, known: Mapping[str, Value] | None) -> dict[str, tuple[str, ...]]:
-        """The values that are not the default. known: the defaults; without them all."""
-        return {
-            key: found
-            for key, found in self.values.items()
-            if known is None or key not in known or found != (_word(known[key]),)
-        }
-
-
-def collects(manifest: Manifest, defaults: Defaults) -> tuple[Collect, ...]:
-    """The commands that collect exactly the run's cases: one where its options can say them all, else several.
-
-    defaults: of the workloads; a parameter at its default is left out, so that the commands are those of this fiprof.
-    Without a workload's defaults all its parameters are said.
-    """
-    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
-    for case in manifest.cases:
-        workloads[case.workload].append(case)
-    boxes = {name: _boxes(cases) for name, cases in workloads.items()}
-    chosen = [
-        (name, box, box.chosen(defaults.get(name) if len(found) == 1 else None))
-        for name, found in boxes.items()
-        for box in found
-    ]
-    merged = {key: values for *_, choices in chosen for key, values in choices.items()}
-    agree = all(choices.get(key) == merged.get(key) for _, box, choices in chosen for key in box.values)
-    settings = [_quoted(word) for word in option_words(manifest.settings, CollectSettings)]
-    if agree and chosen and len(chosen) == len(workloads):
-        words = _collect(list(workloads), merged, defaults)
-        return (Collect(shell([*words, *settings]), tuple(case.id for case in manifest.cases)),)
-    return tuple(
-        Collect(shell([*_collect([name], choices, {}), *settings]), tuple(case.id for case in box.cases))
-        for name, box, choices in chosen
-    )
-
-
-def _boxes(cases: Sequence[CaseEntry]) -> list[_Box]:
-    """The cases in boxes: two become one while they differ in a single parameter. Not the fewest that there can be, but
-    few."""
-    keys = list(dict.fromkeys(key for case in cases for key in case.params))
-    boxes = [_Box((case,), {key: (_word(case.params.get(key)),) for key in keys}) for case in cases]
-    for key in reversed(keys):
-        merged: dict[tuple[tuple[str, ...], ...], _Box] = {}
-        for box in boxes:
-            rest = tuple(box.values[other] for other in keys if other != key)
-            before = merged.get(rest, _Box((), {**box.values, key: ()}))
-            values = tuple(dict.fromkeys((*before.values[key], *box.values[key])))
-            merged[rest] = _Box((*before.cases, *box.cases), {**box.values, key: values})
-        boxes = list(merged.values())
-    return boxes
-
-
-def _collect(names: Sequence[str], choices: Mapping[str, tuple[str, ...]], defaults: Defaults) -> list[str]:
-    words = ["fiprof", "collect"]
-    registered = [name for name in names if ".py:" not in name]
-    if defaults and set(registered) == set(defaults) and len(registered) > 1:
-        words += ["--kernel", ALL]
-    elif registered:
-        words += ["--kernel", ",".join(map(escape_control, registered))]
-    for name in names:
-        if ".py:" in name:
-            words += ["--workload", escape_control(name)]
-    for key, values in choices.items():
-        words += [f"--{key.replace('_', '-')}", ",".join(values)]
-    return [*map(_quoted, words)]
-
-
-def _word(value: object) -> str:
-    """A parameter's value as a case id writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def section(runs: Sequence[Run], defaults: Defaults) -> Section:
-    """What to copy, paste and run. defaults: of the workloads that this fiprof knows."""
-    blocks = [block for run in runs for block in _of_run(run, defaults, named=len(runs) > 1)]
+def section(runs: Sequence[Run]) -> Section:
+    """What to copy, paste and run."""
+    blocks = [block for run in runs for block in _of_run(run, named=len(runs) > 1)]
     return Section("reproduce", phrase("guide.title"), tuple(blocks), folded=True)
 
 
-def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
+def _of_run(run: Run, *, named: bool) -> Iterable[Block]:
     manifest = run.manifest
     if named:
         yield _text("guide.run", name=escape_control(manifest.name))
-    if run.of_program:
-        yield _text("guide.with", what=f"fiprof {manifest.fiprof}")
-        yield Code("\n".join(_profiles(run)))
-    elif commands := collects(manifest, defaults):
+    if (commands := reproduce(run)) and not manifest.imported:
         version = f"fiprof {manifest.fiprof}" if manifest.fiprof else "fiprof"
-        kernels = ", ".join(f"{name} {version}" for name, version in _libraries(manifest))
-        yield _text("guide.with", what=" and ".join(filter(None, (version, kernels))))
-        yield Code("\n".join(each.command for each in commands))
-        if len(commands) > 1:
-            yield _text("guide.several")
-        if run.settings.rounds != 1:
+        kernels = () if run.of_program else (f"{name} {version}" for name, version in _libraries(manifest))
+        yield _text("guide.with", what=" and ".join(filter(None, (version, ", ".join(kernels)))))
+        yield Code("\n".join(shell(list(map(shlex.quote, shlex.split(command)))) for command in commands))
+        if run.settings.rounds != 1 and not run.of_program:
             yield _text("guide.rounds", rounds=run.settings.rounds)
     name = shlex.quote(escape_control(manifest.name))
     made = manifest.files.keys() - {each.path for each in manifest.pruned}
     if manifest.imported:
-        words = ["fiprof", "import", *(word for name in manifest.ranges for word in ("--range", name))]
         yield _text("guide.imported")
-        yield Code(shell([_quoted(word) for word in (*words, *(file.source for file in manifest.imported))]))
+        yield Code("\n".join(shell(list(map(shlex.quote, shlex.split(command)))) for command in commands))
     elif made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program:
         yield _text("guide.replay")
         yield Code(f"fiprof collect --replay {name}\nfiprof report latest")
@@ -213,21 +114,6 @@ def _of_run(run: Run, defaults: Defaults, *, named: bool) -> Iterable[Block]:
         yield Code(by_hand, "bash")
     if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
         yield _text("guide.viewers", opened=opened)
-
-
-CAPTURED = "nsys-start"
-"""The step of a run that ``fiprof capture`` made of a session."""
-
-
-def _profiles(run: Run) -> Iterable[str]:
-    """The commands that measure the program again."""
-    program = [str(word) for word in run.environment("program", "command") or ("COMMAND",)]
-    if any(action.step == CAPTURED for action in run.manifest.actions):
-        yield shell([*map(_quoted, ["fiprof", "profile", "--session", "NAME", "--", *program])])
-        yield f"fiprof capture NAME --duration {run.manifest.settings.get('duration_s')}"
-    else:
-        options = option_words(run.manifest.settings, ProfileSettings)
-        yield shell([*map(_quoted, ["fiprof", "profile", *options, "--", *program])])
 
 
 def _text(key: str, **values: object) -> Text:

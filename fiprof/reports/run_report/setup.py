@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from fiprof.analysis.analyses import Analyses
 from fiprof.model.case_quantities import MODEL_INTENSITY
@@ -16,12 +16,9 @@ from fiprof.reports.pages.page import Block, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, TracedColumns, listed, table
 from fiprof.reports.run_report import sides
 from fiprof.reports.run_report.sides import Row
-from fiprof.reports.view import Column, Value
+from fiprof.reports.view import Column
 from fiprof.reports.words import phrase, templates
 from fiprof.text import escape_control, shorten
-
-Defaults = Mapping[str, Mapping[str, Value]]
-"""Workload -> parameter -> what it is where nobody chooses."""
 
 LONGEST_VALUE = 160
 """Cells."""
@@ -116,8 +113,8 @@ def _state(state: object) -> str:
 # Cases and settings
 
 
-def asked(runs: Sequence[Analyses], defaults: Defaults) -> Section:
-    """The cases and settings. defaults: of the workloads that this fiprof knows."""
+def asked(runs: Sequence[Analyses]) -> Section:
+    """The cases and settings."""
     blocks: list[Block] = []
     for measured in runs:
         if measured.run.manifest.replayed_from:
@@ -125,7 +122,10 @@ def asked(runs: Sequence[Analyses], defaults: Defaults) -> Section:
             blocks.append(Text((phrase("setup.replayed", run=replayed),)))
     cases = {case.id: (measured.run, case) for measured in reversed(runs) for case in measured.run.cases}
     if cases:
-        blocks += [_parameters([case for _, case in cases.values()], defaults), _costs(list(cases.values()))]
+        blocks += [
+            _parameters([case for _, case in cases.values()], [measured.run for measured in runs]),
+            _costs(list(cases.values())),
+        ]
     elif not all(measured.run.of_program or measured.run.imported for measured in runs):
         blocks.append(Caution(phrase("setup.no_case")))
     settings = [dict(_settings(measured.run)) for measured in runs]
@@ -136,12 +136,16 @@ def asked(runs: Sequence[Analyses], defaults: Defaults) -> Section:
     return Section("asked", phrase("setup.asked"), tuple(blocks), folded=True)
 
 
-def _parameters(cases: Sequence[CaseEntry], defaults: Defaults) -> Table:
-    """What was chosen of each workload, and what is its default."""
+def _parameters(cases: Sequence[CaseEntry], runs: Sequence[Run]) -> Table:
+    """What was chosen of each workload, and what is its default: what nobody typed."""
+    commands = [list(run.manifest.argv or run.environment("program", "command") or ()) for run in runs]
+    typed = None
+    if all(command[:2] == ["fiprof", "collect"] for command in commands):
+        typed = {word.partition("=")[0] for command in commands for word in command}
     workloads: dict[str, list[CaseEntry]] = defaultdict(list)
     for case in cases:
         workloads[case.workload].append(case)
-    rows = [(escape_control(name), len(of), *_chosen(of, defaults.get(name))) for name, of in workloads.items()]
+    rows = [(escape_control(name), len(of), *_chosen(of, typed)) for name, of in workloads.items()]
     columns = (
         Column("workload", phrase("setup.workload")),
         Column("cases", phrase("setup.cases"), spec=",d"),
@@ -151,14 +155,14 @@ def _parameters(cases: Sequence[CaseEntry], defaults: Defaults) -> Table:
     return table(columns, rows, anchor="asked-workloads")
 
 
-def _chosen(cases: Sequence[CaseEntry], known: Mapping[str, Value] | None) -> tuple[str, str]:
+def _chosen(cases: Sequence[CaseEntry], typed: Collection[str] | None) -> tuple[str, str]:
     chosen: list[str] = []
     filled: list[str] = []
     for key in dict.fromkeys(key for case in cases for key in case.params):
         values = dict.fromkeys(str(_plain(case.params[key])) for case in cases if key in case.params)
-        at_default = known is not None and [*values] == [str(_plain(known.get(key)))]
+        at_default = typed is not None and f"--{key.replace('_', '-')}" not in typed
         (filled if at_default else chosen).append(f"{key} {', '.join(values)}")
-    return "; ".join(chosen), "; ".join(filled) if known is not None else phrase("setup.unknown_default")
+    return "; ".join(chosen), "; ".join(filled) if typed is not None else phrase("setup.unknown_default")
 
 
 def _plain(value: object) -> object:
