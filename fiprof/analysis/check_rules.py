@@ -5,9 +5,12 @@ The thresholds are fiprof's own choice, wide enough for what healthy runs on an 
 
 from __future__ import annotations
 
+import csv
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Value
@@ -16,6 +19,7 @@ from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
 from fiprof.model.schemas import own_pid
+from fiprof.model.wording import Worded
 
 PLAIN_TOLERANCE = 0.10
 """Of the plain time, between it and nsys's."""
@@ -71,51 +75,54 @@ class Outcome(StrEnum):
     """There was not enough to tell."""
 
 
-class NotChecked(StrEnum):
+class NotChecked(Worded):
     """Why a check could not be made."""
 
-    IMPORTED = "imported"
-    NO_GPU_STATE = "no_gpu_state"
-    NO_REFERENCE = "no_reference"
-    NO_PLAIN_TIME = "no_plain_time"
-    NO_NSYS_TIME = "no_nsys_time"
-    FEW_ITERATIONS = "few_iterations"
-    NOTHING_PROFILED = "nothing_profiled"
-    CASE_NOT_PROFILED = "case_not_profiled"
-    NO_OPERATIONS = "no_operations"
-    NO_DRAM_READS = "no_dram_reads"
-    NO_DRAM_WRITES = "no_dram_writes"
-    NO_L2_SIZE = "no_l2_size"
-    FITS_IN_L2 = "fits_in_l2"
-    NO_KERNEL_TIME = "no_kernel_time"
-    NO_STALLS = "no_stalls"
-    NOT_SAMPLED = "not_sampled"
-    NO_CLOCK = "no_clock"
-    NO_SESSION_START = "no_session_start"
-    NO_COLLECTIVES = "no_collectives"
+    IMPORTED = "imported", "the run was imported: it has no plain run, and nobody looked at the GPU meanwhile"
+    NO_GPU_STATE = "no_gpu_state", "the driver did not say what else was on the GPU"
+    NO_REFERENCE = "no_reference", "the result was not compared with a reference"
+    NO_PLAIN_TIME = "no_plain_time", "there is no time without a profiler to compare"
+    NO_NSYS_TIME = "no_nsys_time", "there is no time under nsys to compare"
+    FEW_ITERATIONS = "few_iterations", "fewer than three iterations were timed"
+    NOTHING_PROFILED = "nothing_profiled", "ncu profiled nothing in this run"
+    CASE_NOT_PROFILED = "case_not_profiled", "ncu did not profile this case"
+    NO_OPERATIONS = "no_operations", "ncu counted no operations, or the case has no cost model"
+    NO_DRAM_READS = "no_dram_reads", "ncu counted no DRAM reads, or the case has no cost model"
+    NO_DRAM_WRITES = "no_dram_writes", "ncu counted no DRAM writes, or the case has no cost model"
+    NO_L2_SIZE = "no_l2_size", "the size of L2 is not known, and it may hold what was written"
+    FITS_IN_L2 = "fits_in_l2", "what the case writes fits in L2 and need not reach DRAM while it runs"
+    NO_KERNEL_TIME = "no_kernel_time", "nsys has no time of this kernel in this case"
+    NO_STALLS = "no_stalls", "ncu did not collect the stall ratios and the warp latency"
+    NOT_SAMPLED = "not_sampled", "ncu did not sample the warps"
+    NO_CLOCK = "no_clock", "the clock during the launch or the highest one is not known"
+    NO_SESSION_START = "no_session_start", "not every trace says when its session began"
+    NO_COLLECTIVES = "no_collectives", "the traces have no collective in common that would tell"
 
 
-class Operations(StrEnum):
+class Operations(Worded):
     """Which operations were counted."""
 
-    TENSOR = "tensor"
-    OTHER = "other"
+    TENSOR = "tensor", "tensor operations"
+    OTHER = "other", "operations outside the tensor cores"
     """Of the other pipes."""
 
 
-class Timed(StrEnum):
+class Timed(Worded):
     """What iterations were timed with."""
 
-    NSYS = "nsys"
-    PLAIN = "plain"
+    NSYS = "nsys", "under nsys"
+    PLAIN = "plain", "without a profiler"
     """No profiler."""
 
 
-class Caches(StrEnum):
+class Caches(Worded):
     """What ncu did with the caches before each kernel."""
 
-    FLUSHED = "flushed"
-    KEPT = "kept"
+    FLUSHED = (
+        "flushed",
+        ("although the caches were flushed; the cost model is wrong for this kernel, or an earlier one filled L2"),
+    )
+    KEPT = "kept", "part of the data was in L2 already, so DRAM is not this kernel's roof"
 
 
 @dataclass(frozen=True)
@@ -154,9 +161,17 @@ class Check:
         """For words and for JSON: of the kind of the check, with its outcome; else of the kind of what was missing."""
         why = self.values.get("why")
         if isinstance(why, NotChecked):
-            return Finding(why, {"check": self.check})
+            return Finding(why, {"check": self.check}, why.words)
         own = {name: getattr(self, name) for name in ("outcome", "value", "low", "high", "unit", "case", "launch")}
-        return Finding(self.check, {**{name: value for name, value in own.items() if value is not None}, **self.values})
+        values = {**{name: value for name, value in own.items() if value is not None}, **self.values}
+        return Finding(self.check, values, words()[self.check].get(self.outcome, ""))
+
+
+@functools.cache
+def words() -> dict[str, dict[str, str]]:
+    """``checks.csv``: check -> what it holds, and its finding by outcome."""
+    text = Path(__file__).with_name("checks.csv").read_text(encoding="utf-8")
+    return {row["check"]: row for row in csv.DictReader(text.splitlines())}
 
 
 def judge(

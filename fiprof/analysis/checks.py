@@ -28,6 +28,7 @@ from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.labels import title
 from fiprof.model.lazy import finite_rows
 from fiprof.model.run import Run
+from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,17 +42,17 @@ _ENUMS: dict[str, type[StrEnum]] = {
 """Which of a check's values are members of which enum."""
 
 
-class FailedCheck(StrEnum):
+class FailedCheck(Worded):
     """What a failed check is about; with check, its finding, and others, what it failed for besides.
 
     others: launches' IDs, or the number of further cases.
     """
 
-    RUN = "run"
-    CASE = "case"
-    CASES = "cases"
-    LAUNCH = "launch"
-    LAUNCHES = "launches"
+    RUN = "run", "{check}"
+    CASE = "case", "{label}: {check}"
+    CASES = "cases", "{label}: {check}; likewise {others:more case|more cases}"
+    LAUNCH = "launch", "launch {launch} ({label}): {check}"
+    LAUNCHES = "launches", "launch {launch} ({label}): {check}; likewise {others:launch|launches}"
 
 
 def compute(run: Run) -> pa.Table:
@@ -166,7 +167,7 @@ def subject(run: Run, check: Check) -> str:
 def _summary(first: Check, rest: Sequence[Check], run: Run) -> Finding:
     values: dict[str, Value] = {"check": first.finding}
     if first.case is None and first.launch is None:
-        return Finding(FailedCheck.RUN, values)
+        return Finding("run", values, words="{check}")
     values["label"] = subject(run, first)
     if first.launch is None:
         more = {"others": len(rest)} if rest else {}

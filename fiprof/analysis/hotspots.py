@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
@@ -13,10 +12,10 @@ from fiprof.analysis.check_rules import SAMPLING
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.program import weights
-from fiprof.analysis.reasons import ReasonKind, kind_of
+from fiprof.analysis.reasons import ReasonKind, kind_of, state
 from fiprof.analysis.sass import parse
 from fiprof.errors import FiprofError
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection, Weights
 
@@ -35,18 +34,16 @@ LONGEST_SASS = 1000
 """Characters of an instruction that are shown or written at most."""
 
 
-class HotspotNote(StrEnum):
-    """What there is to say of a launch's hotspots."""
-
-    HOTTEST = "hottest"
-    NO_SAMPLES = "no_samples"
-    FEW_SAMPLES = "few_samples"
-    STALL = "stall"
-    MBARRIER = "mbarrier"
-    ASYNC_COPIES = "async_copies"
-
-
-_CAUSES = {"SYNCS": HotspotNote.MBARRIER, "DEPBAR": HotspotNote.ASYNC_COPIES}
+_WAITS = {
+    "SYNCS": (
+        "mbarrier",
+        "{opcode} tests an mbarrier: warps wait for what completes it, e.g. an asynchronous copy (TMA) or other warps.",
+    ),
+    "DEPBAR": (
+        "async_copies",
+        "{opcode}: warps wait for asynchronous copies (LDGSTS) that were started before.",
+    ),
+}
 """Opcodes whose waits ncu counts as long_scoreboard, though the instruction loads nothing itself."""
 
 
@@ -99,30 +96,30 @@ class LaunchHotspots(OfLaunch):
         """How much of the launch the hotspots hold, and whether the samples are few."""
         hot = self.hotspots
         if not hot:
-            return (Finding(HotspotNote.NO_SAMPLES, {"instructions": self.instructions}),)
+            words = "None of its {instructions:,} instructions has a sample: the kernel is too short to be sampled."
+            return (finding("no_samples", words, instructions=self.instructions),)
+        words = "The hottest {count:instruction|instructions} of {instructions:,}: {sample_share:.0%} of {samples:,} samples."
         share = sum(line.share for line in hot)
         own = {"count": len(hot), "instructions": self.instructions, "samples": self.samples, "sample_share": share}
-        found = [Finding(HotspotNote.HOTTEST, own)]
+        found = [finding("hottest", words, **own)]
         if self.samples < FEW_SAMPLES:
+            words = "Only {samples:,} samples: shares are uncertain by up to {points:.0f} points."
             points = 100 * 2 * math.sqrt(0.25 / self.samples)
-            found.append(Finding(HotspotNote.FEW_SAMPLES, {"samples": self.samples, "points": points}))
+            found.append(finding("few_samples", words, samples=self.samples, points=points))
         return tuple(found)
 
     @property
     def meanings(self) -> tuple[Finding, ...]:
         """The hotspots' stalls, the one with most samples first, and what some of the causes are."""
-        weights: dict[str, int] = defaultdict(int)
+        stalls: Counter[str] = Counter()
         for line in self.hotspots:
             if line.top_reason and kind_of(line.top_reason) == ReasonKind.STALL:
-                weights[line.top_reason] += line.samples
+                stalls[line.top_reason] += line.samples
+        ordered = sorted(stalls, key=lambda name: (-stalls[name], name))
+        said = [finding("stall", "{reason}: warps {reason.meaning}.", reason=state(name)) for name in ordered]
         causes = {parse(line.waits_for.sass).opcode for line in self.hotspots if line.waits_for}
-        return (
-            *(
-                Finding(HotspotNote.STALL, {"reason": name})
-                for name in sorted(weights, key=lambda name: (-weights[name], name))
-            ),
-            *(Finding(note, {"opcode": opcode}) for opcode, note in _CAUSES.items() if opcode in causes),
-        )
+        said += [finding(*words, opcode=opcode) for opcode, words in _WAITS.items() if opcode in causes]
+        return tuple(said)
 
 
 @dataclass(frozen=True)
@@ -180,19 +177,15 @@ def _table(run: Run) -> pa.Table:
     return table
 
 
-class NoSamples(StrEnum):
-    """Why a run that ncu profiled has no samples by instruction."""
-
-    NOT_IN_SET = "not_in_set"
-    NOT_IN_FILE = "not_in_file"
-
-
 def _why_missing(run: Run) -> Finding:
     chosen = run.manifest.settings.get("ncu_set")
     of_ncu = [action for action in run.manifest.actions if action.step.startswith("ncu")]
     if of_ncu and all(action.outcome == "ok" for action in of_ncu) and chosen not in (None, "full"):
-        return Finding(NoSamples.NOT_IN_SET, {"ncu_set": chosen})
-    return Finding(NoSamples.NOT_IN_FILE) if run.imported and run.launches else run.missing("ncu")
+        words = "it was collected with --set {ncu_set}, which leaves out ncu's source page"
+        return finding("not_in_set", words, ncu_set=chosen)
+    if run.imported and run.launches:
+        return finding("not_in_file", "no source page and no report with one was imported")
+    return run.missing("ncu")
 
 
 # Blocks

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import TracedText
 from fiprof.model.selection import Alike
-from fiprof.reports.words import phrase
+from fiprof.model.wording import say
 from fiprof.text import escape_control
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def heading(item: HasHeading, like: Alike[H] | None = None) -> str:
     if item.duration_us is not None:
         parts.append(f"{item.duration_us:,.2f} µs")
     if like is not None and not alone:
-        parts.append(phrase("launches.alike", count=like.count, range=time_range(like)))
+        parts.append(say("median of {count} alike, {range}", count=like.count, range=time_range(like)))
     return " · ".join(parts)
 
 
@@ -63,5 +63,9 @@ def bounded(groups: Sequence[Alike[T]], most: int | None) -> tuple[Sequence[Alik
     if not rest:
         return groups, ()
     share = sum(each.total_us for each in rest) / (sum(each.total_us for each in groups) or 1.0)
-    said = phrase("launches.left_out", count=sum(each.count for each in rest), share=share)
+    said = say(
+        "{count:launch|launches} left out, {share:.1%} of the time: --top N, --launch, --kernel or --all shows them.",
+        count=sum(each.count for each in rest),
+        share=share,
+    )
     return groups[:most], (said,)

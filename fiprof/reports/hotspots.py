@@ -7,17 +7,16 @@ from fiprof.analysis.sass import brief
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.headings import bounded, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
-from fiprof.reports.words import phrase
 
-_DATA = tuple(
-    Column(key)
-    for key in (
-        "launch", "case", "label", "kernel", "offset", "sass", "samples", "sample_share", "samples_not_issued",
-        "top_reason", "source_file", "source_line", "waits_for_offset", "waits_for_sass",
-    )
+KEYS = (
+    "launch", "case", "label", "kernel", "offset", "sass", "samples", "sample_share", "samples_not_issued",
+    "top_reason", "source_file", "source_line", "waits_for_offset", "waits_for_sass",
 )  # fmt: skip
-
-
+HOW_TO_READ = (
+    "#: rank by samples; the other lines are around. share: of the launch's warp samples. not issued: samples in cycles in "
+    "which the scheduler issued nothing. Offsets are bytes from the kernel's first instruction. A stall stands at the "
+    "instruction that could not issue; what it probably waits for is read from the straight-line code before it."
+)
 LEAST_SHARE = 0.0005
 """Of the samples, that is shown: less is 0.0%."""
 MOST_LAUNCHES = 3
@@ -32,10 +31,19 @@ def document(report: HotspotReport, *, most: int | None = None) -> Document:
     rows = tuple(_row(item, line) for item in report.launches for line in item.hotspots)
     kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
     return Document(
-        programs=View(_DATA, rows),
+        programs=View(tuple(map(Column, KEYS)), rows),
         shown=tuple(map(_of_launch, kept)),
         warnings=report.warnings,
-        notes=(*left_out, phrase("hotspots.how_to_read")),
+        notes=(
+            *left_out,
+            say(
+                "#: rank by samples; the other lines are around. share: of the launch's warp "
+                "samples. not issued: samples in cycles in which the scheduler issued nothing. "
+                "Offsets are bytes from the kernel's first instruction. A stall stands at the "
+                "instruction that could not issue; what it probably waits for is read from the "
+                "straight-line code before it."
+            ),
+        ),
     )
 
 
@@ -83,6 +91,7 @@ def _of_launch(group: Alike[LaunchHotspots]) -> View:
 def _cells(line: Instruction) -> dict[str, Value]:
     """What there is; nothing for zeros."""
     cause, seen = line.waits_for, line.share >= LEAST_SHARE
+    file = (line.source_file or "").replace("\\", "/").rpartition("/")[2]
     return {
         "rank": line.rank,
         "offset": hex(line.offset),
@@ -92,10 +101,5 @@ def _cells(line: Instruction) -> dict[str, Value]:
         "samples_not_issued": line.samples_not_issued,
         "top_reason": line.top_reason if seen else None,
         "waits_for": f"{hex(cause.offset)} {brief(cause.sass)}" if cause else None,
-        "source": _place(line.source_file, line.source_line) if line.source_file else None,
+        "source": (file if line.source_line is None else f"{file}:{line.source_line}") if file else None,
     }
-
-
-def _place(file: str, line: int | None) -> str:
-    name = file.replace("\\", "/").rpartition("/")[2]
-    return name if line is None else f"{name}:{line}"

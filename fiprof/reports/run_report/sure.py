@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.check_rules import Check, CheckName
+from fiprof.analysis.check_rules import Check, CheckName, words
 from fiprof.model.run import Run
 from fiprof.reports.columns import attribute
 from fiprof.reports.pages.page import Block, Caution, Section, Text
@@ -61,7 +61,7 @@ def _alike(number: int, run: Run, found: Sequence[Check], outcome: bool | None) 
     key = "failed" if outcome is False else "unknown"
     return [
         _Alike(
-            str(number), phrase(f"check_name.{name.name.lower()}.holds"), phrase(f"sure.{key}"), _about(run, of_kind),
+            str(number), words()[name]["holds"], phrase(f"sure.{key}"), _about(run, of_kind),
             worded(of_kind[0].finding),
         )
         for (name, _), of_kind in alike.items()
