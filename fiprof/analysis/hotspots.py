@@ -98,7 +98,8 @@ class LaunchHotspots(OfLaunch):
         if not hot:
             words = "None of its {instructions:,} instructions has a sample: the kernel is too short to be sampled."
             return (finding("no_samples", words, instructions=self.instructions),)
-        words = "The hottest {count:instruction|instructions} of {instructions:,}: {sample_share:.0%} of {samples:,} samples."
+        words = "The hottest {count:instruction|instructions} of {instructions:,}: {sample_share:.0%} of {samples:,} "
+        words += "samples."
         share = sum(line.share for line in hot)
         own = {"count": len(hot), "instructions": self.instructions, "samples": self.samples, "sample_share": share}
         found = [finding("hottest", words, **own)]

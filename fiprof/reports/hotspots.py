@@ -34,16 +34,7 @@ def document(report: HotspotReport, *, most: int | None = None) -> Document:
         programs=View(tuple(map(Column, KEYS)), rows),
         shown=tuple(map(_of_launch, kept)),
         warnings=report.warnings,
-        notes=(
-            *left_out,
-            say(
-                "#: rank by samples; the other lines are around. share: of the launch's warp "
-                "samples. not issued: samples in cycles in which the scheduler issued nothing. "
-                "Offsets are bytes from the kernel's first instruction. A stall stands at the "
-                "instruction that could not issue; what it probably waits for is read from the "
-                "straight-line code before it."
-            ),
-        ),
+        notes=(*left_out, HOW_TO_READ),
     )
 
 
