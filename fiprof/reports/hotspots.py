@@ -14,8 +14,9 @@ KEYS = (
 )  # fmt: skip
 HOW_TO_READ = (
     "#: rank by samples; the other lines are around. share: of the launch's warp samples. not issued: samples in "
-    "cycles in which the scheduler issued nothing. Offsets are bytes from the kernel's first instruction. A stall stands "
-    "at the instruction that could not issue; what it probably waits for is read from the straight-line code before it."
+    "cycles in which the scheduler issued nothing. Offsets are bytes from the kernel's first instruction. A stall "
+    "stands at the instruction that could not issue; what it probably waits for is read from the straight-line code "
+    "before it."
 )
 LEAST_SHARE = 0.0005
 """Of the samples, that is shown: less is 0.0%."""
