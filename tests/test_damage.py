@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from fiprof.analysis import study
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
-from fiprof.flashinfer.jit import cache as jit_cache
+from fiprof.flashinfer.jit import measure as jit
 from fiprof.model import records
 from fiprof.model.manifest import read_manifest
 from fiprof.model.run import Run
@@ -129,7 +129,7 @@ def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
         whole = path.read_bytes()
         path.write_bytes(flipped(whole, seed) if turn % 5 else whole.replace(b"1", b"9" * 5000))
         with contextlib.suppress(FiprofError):
-            _ = (jit_cache.modules(tmp_path), jit_cache.builds(tmp_path), jit_cache.said(tmp_path))
+            _ = (jit.read_modules(tmp_path), jit.read_own_log(tmp_path))
         path.write_bytes(whole)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,14 +14,16 @@ from pathlib import Path
 
 import pytest
 
+from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
-from fiprof.flashinfer.jit import records as jit_records
-from fiprof.flashinfer.results import JitCall, JitResults
+from fiprof.flashinfer.jit.report import document
+from fiprof.flashinfer.results import JitResults
 from fiprof.model import results
 from fiprof.orchestrator.process import Finished
-from tests.conftest import Fiprof, python_path
-
-DECODE = "batch_decode_with_kv_cache_dtype_q_f16_dtype_kv_f16_dtype_o_f16_dtype_idx_i32_head_dim_qk_128_head_dim_vo_128_posenc_0_use_swa_False_use_logits_cap_False"
+from fiprof.reports.writers import render
+from tests.conftest import REPOSITORY, Fiprof, python_path
+from tests.fakes import jit as stand_in
+from tests.fakes.jit import DECODE
 
 
 @pytest.fixture
@@ -49,46 +53,28 @@ def measured(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str], *words
 
 
 def test_first_calls_in_three_states(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "own").rglob("*")}
     found = measured(fiprof, tmp_path, environment, "--case", "decode", "--case", "rope")
     decode, rope = found.calls
-    assert decode.modules == [DECODE]
-    assert rope.modules == ["rope"]
-    assert rope.cold_s == pytest.approx(44.261 + 0.05, abs=1e-3)
-    assert rope.disk_s == pytest.approx(0.012 + 0.05, abs=1e-3)
-    assert rope.memory_s == 0.0003
-    assert [module.name for module in found.modules] == ["rope", DECODE]
-    assert found.warm_up_s is not None
-    assert found.environment["nvcc"] == "13.0.88"
-    rows = json.loads(fiprof("jit", "--read", "jit.json", "--format", "json").stdout)["rows"]
-    parts = ("generate", "compile", "link", "load", "other", "launch")
-    assert [sum(row[f"{name}_s"] or 0 for name in parts) for row in rows] == pytest.approx(
-        [row["cold_s"] for row in rows]
-    )
-    for call in found.calls:
-        assert sum(phase.seconds for phase in call.phases) == pytest.approx(call.cold_s, abs=1e-6)
-        assert sum(phase.seconds for phase in call.disk_phases) == pytest.approx(call.disk_s, abs=1e-6)
-
-
-def test_where_the_time_of_a_cold_call_goes(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    (rope,) = measured(fiprof, tmp_path, environment, "--kernel", "rope").calls
-    seconds = {phase.name: phase.seconds for phase in rope.phases}
-    # By ninja's log: rope.cu from 0 to 44,153 ms, its binding from 1 to 21,790 ms, the linker from 44,153 to 44,249.
-    assert seconds["compile"] == pytest.approx(44.153)
-    assert seconds["link"] == pytest.approx(0.096)
-    # By the probe's timers: 74 µs of generator and 5.4 ms of build file; 2.1 ms of load.
-    assert seconds["generate"] == pytest.approx(0.00544, abs=1e-5)
-    assert seconds["load"] == pytest.approx(0.0021, abs=1e-5)
-    assert seconds["launch"] == pytest.approx(0.05, abs=1e-6)
-    assert 0 < seconds["other"] < 0.01
-    assert next(p.detail for p in rope.phases if p.name == "compile") == "2 sources, 65.9 s of compilers side by side"
-
-
-def test_the_users_cache_is_left_alone(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "own").rglob("*")}
-    found = measured(fiprof, tmp_path, environment, "--kernel", "rope")
-    # A cache that was read would have made the cold call warm.
-    assert (found.calls[0].cold_s or 0) > 40
+    assert (decode.modules, rope.modules) == ([DECODE], ["rope"])
+    # A cache of the user's that was read would have made the cold call warm.
+    assert (rope.cold_s, rope.disk_s, rope.memory_s) == (44.311, 0.062, 0.0003)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "own").rglob("*")} == before
+    assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
+    rows = json.loads(fiprof("jit", "--read", "jit.json", "--format", "json").stdout)["rows"]
+    # By ninja's log: rope.cu from 0 to 44,153 ms, its binding from 1 to 21,790 ms, the linker from 44,153 to 44,249.
+    assert (rows[1]["compile_s"], rows[1]["link_s"]) == pytest.approx((44.153, 0.096))
+    for row in rows:
+        assert row["compile_s"] + row["link_s"] + row["other_s"] == pytest.approx(row["cold_s"])
+    module = found.modules[0]
+    assert (module.name, module.bytes) == ("rope", 1024) and module.compile_s == pytest.approx(44.249)
+    assert ".cache/flashinfer/0.6.13/90a/cached_ops/rope/build.ninja" in found.cache_layout
+    (command,) = found.warm_up
+    for format_ in ("table", "md"):
+        shown = fiprof("jit", "--read", "jit.json", "--format", format_).stdout
+        assert f"\n{command}\n" in shown and "csrc_rope" in shown and "44.3 s with an empty cache" in shown
+    hostile = dataclasses.replace(found, modules=[dataclasses.replace(module, name="<script>\x1b[31m|")])
+    assert "\\x1b" in render(document(hostile), "table") and "<script>" not in render(document(hostile), "md")
 
 
 def test_every_folder_that_something_is_compiled_into_is_a_new_one(
@@ -96,8 +82,7 @@ def test_every_folder_that_something_is_compiled_into_is_a_new_one(
 ) -> None:
     monkeypatch.setenv("FLASHINFER_CUBIN_DIR", "/users/cubins")
     monkeypatch.setenv("FLASHINFER_NVCC_LAUNCHER", "ccache")
-    request = jit.JitRequest(jit.choose_cases(["rmsnorm", "decode"]))
-    commands = jit.commands(request, tmp_path)
+    commands = jit.commands(jit.JitRequest(jit.choose_cases(["rmsnorm", "decode"])), tmp_path)
     assert [command.step for command in commands] == [
         "01-empty-cache", "01-disk-cache", "02-empty-cache", "02-disk-cache", "03-empty-cache", "03-disk-cache",
     ]  # fmt: skip
@@ -110,55 +95,25 @@ def test_every_folder_that_something_is_compiled_into_is_a_new_one(
         }  # fmt: skip
         assert all(Path(value).is_relative_to(base) for value in folders.values())
         # FLASHINFER_JIT_VERBOSE alone would mean a debug build, and a compiler's cache a warm one.
-        assert command.env["FLASHINFER_JIT_DEBUG"] == "0"
-        assert command.env["FLASHINFER_NVCC_LAUNCHER"] == ""
+        assert (command.env["FLASHINFER_JIT_DEBUG"], command.env["FLASHINFER_NVCC_LAUNCHER"]) == ("0", "")
         assert f"--cache={base}" in command.argv
 
 
-def test_the_scratch_folder_goes_unless_it_is_kept(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    assert fiprof("jit", "--kernel", "rope", env=environment).returncode == 0
-    assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
+def test_kept_folders_and_dry_runs(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
+    done = fiprof("jit", "--kernel", "rope", "--dry-run", env=environment)
+    assert done.returncode == 0 and "probe.py 'rope[tokens=16384," in done.stdout
+    assert not list((tmp_path / "scratch").iterdir())
     done = fiprof("jit", "--kernel", "rope", "--keep", "--cache-dir", str(tmp_path), env=environment)
     (kept,) = tmp_path.glob("fiprof-jit-*")
-    assert f"kept: {kept}" in done.stderr
-    assert (kept / "logs" / "01-empty-cache.log").exists()
-
-
-def test_the_warm_up_makes_every_module_and_can_be_copied(
-    fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    found = measured(fiprof, tmp_path, environment, "--kernel", "decode,rope")
-    (command,) = found.warm_up
-    assert "flashinfer.jit.rope.gen_rope_module()" in command
-    assert (
-        "gen_batch_decode_module(torch.float16, torch.float16, torch.float16, torch.int32, 128, 128, 0, False"
-        in command
-    )
-    # build_jit_specs leaves ninja's log where a first load does not look: FlashInfer compiles again.
-    assert "build_jit_specs" not in command
-    for format_ in ("table", "md"):
-        shown = fiprof("jit", "--read", "jit.json", "--format", format_).stdout
-        assert f"\n{command}\n" in shown
-
-
-def test_a_module_whose_arguments_cannot_be_written_is_warmed_up_by_a_run() -> None:
-    call = JitCall("rope[tokens=1]", 1.0, None, None, ["rope", "other"], [])
-    lines, code = jit_records.warm_up_commands(
-        {"rope": {"module": "m", "function": "gen_rope_module", "args": ""}}, [call]
-    )
-    assert lines[1] == "python -m fiprof.workloads run --case 'rope[tokens=1]' --measure-iterations 1 --no-check"
-    assert "[m.gen_rope_module()]" in code
+    assert f"kept: {kept}" in done.stderr and (kept / "logs" / "01-empty-cache.log").exists()
 
 
 def test_one_case_that_fails_does_not_end_the_others(
     fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    found = measured(
-        fiprof, tmp_path, {**environment, "FAKE_JIT": "fails:tensor_cores=true"}, "--kernel", "decode,rope"
-    )
-    plain, failed, rope = found.calls
-    assert failed.error == "RuntimeError: Ninja build failed."
-    assert failed.cold_s is None
+    fails = {**environment, "FAKE_JIT": "fails:tensor_cores=true"}
+    plain, failed, rope = measured(fiprof, tmp_path, fails, "--kernel", "decode,rope").calls
+    assert (failed.error, failed.cold_s) == ("RuntimeError: Ninja build failed.", None)
     assert plain.cold_s and rope.cold_s
     assert "decode tensor_cores: not measured: RuntimeError" in fiprof("jit", "--read", "jit.json").stdout
 
@@ -166,9 +121,8 @@ def test_one_case_that_fails_does_not_end_the_others(
 @pytest.mark.parametrize(
     ("behaviour", "warning"),
     [
-        ("ahead", "flashinfer-jit-cache brings rope ready made: their cold calls compile nothing"),
+        ("ahead", "made no module: flashinfer-jit-cache brings it ready made"),
         ("recompiles", "compiled again though the cache was full"),
-        ("untraced", "made no module for it"),
     ],
 )
 def test_a_cold_call_that_is_none_is_told(
@@ -176,12 +130,6 @@ def test_a_cold_call_that_is_none_is_told(
 ) -> None:
     found = measured(fiprof, tmp_path, {**environment, "FAKE_JIT": behaviour}, "--case", "rope")
     assert any(warning in text for text in found.warnings)
-    assert [(module.compiled_ahead, module.compile_s is None) for module in found.modules] == {
-        "ahead": [(True, True)], "recompiles": [(False, False)], "untraced": [],
-    }[behaviour]  # fmt: skip
-    if behaviour == "untraced":
-        assert [(phase.name, phase.seconds) for phase in found.calls[0].phases] == [("launch", found.calls[0].cold_s)]
-        assert found.warm_up == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +140,6 @@ def test_a_cold_call_that_is_none_is_told(
         ("--kernel rope", "disk-full", 1, "RuntimeError: Ninja build failed.: the disk is full\n  free space, or name"),
         ("--kernel rope --timeout 1", "hang", 1, "empty cache: no end after 1 s\n  --timeout gives it longer"),
         ("--kernel nothing", "", 2, "there is no workload 'nothing'"),
-        ("--case rope[tokens=x]", "", 2, "--tokens: 'x' is not valid"),
         ("--kernel rope --out no/such/jit.json", "", 2, "no/such/jit.json: there is no such folder"),
     ],
 )  # fmt: skip
@@ -201,8 +148,7 @@ def test_failures_say_what_to_do(
 ) -> None:
     done = fiprof("jit", *words.split(), env={**environment, "FAKE_JIT": behaviour})
     assert (done.returncode, done.stdout) == (status, "")
-    assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert message in done.stderr and "Traceback" not in done.stderr
     assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
 
 
@@ -217,17 +163,8 @@ def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, enviro
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "fiprof: interrupted" in said
+    assert process.returncode == 130 and "fiprof: interrupted" in said
     assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
-
-
-def test_dry_run_prints_what_a_run_starts(fiprof: Fiprof, tmp_path: Path, environment: dict[str, str]) -> None:
-    done = fiprof("jit", "--kernel", "rope", "--dry-run", env=environment)
-    assert done.returncode == 0
-    assert f"{environment['FIPROF_PYTHON']} " in done.stdout
-    assert "probe.py 'rope[tokens=16384," in done.stdout
-    assert not list((tmp_path / "scratch").iterdir())
 
 
 @pytest.mark.parametrize(
@@ -240,4 +177,66 @@ def test_dry_run_prints_what_a_run_starts(fiprof: Fiprof, tmp_path: Path, enviro
 )
 def test_what_a_log_says_of_a_failure(log: str, words: str) -> None:
     finished = Finished("failed", 1, "2026-01-01T00:00:00+00:00", 1.0, "ended with exit status 1")
-    assert words in jit_records.explain(None, finished, log)[0]
+    assert words in jit.explain(None, finished, log)[0]
+
+
+def test_a_cache_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Before anything is compiled or loaded; the probe is started by path, by an interpreter without fiprof."""
+    for name, text in {
+        "flashinfer/__init__.py": "",
+        "flashinfer/jit/__init__.py": "",
+        "flashinfer/jit/env.py": 'FLASHINFER_WORKSPACE_DIR = "/users/own/.cache/flashinfer"\n',
+        "torch.py": "",
+    }.items():
+        (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / name).write_text(text)
+    probe, out = REPOSITORY / "fiprof/flashinfer/jit/probe.py", tmp_path / "out.jsonl"
+    done = subprocess.run(
+        [sys.executable, str(probe), "rmsnorm", f"--cache={tmp_path}", f"--out={out}"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, check=False,
+    )  # fmt: skip
+    (failure,) = map(json.loads, out.read_text().splitlines())
+    words = f"caches in /users/own/.cache/flashinfer though FLASHINFER_WORKSPACE_BASE is {tmp_path}"
+    assert done.returncode == 1 and words in failure["message"]
+
+
+# The cache on disk
+
+
+def test_one_log_for_all_modules_as_flashinfer_0_5_keeps_it(tmp_path: Path) -> None:
+    lines = ["# ninja log v5"]
+    for name in ("rope", DECODE):
+        stand_in.fill(tmp_path, name)
+        (stand_in.folder(tmp_path, name) / ".ninja_log").unlink()
+        lines += [f"0\t2000\t17\t{name}/a.o\tabc", f"2000\t2100\t17\t{name}/{name}.so\tabc"]
+    (stand_in.folder(tmp_path, "rope").parent / ".ninja_log").write_text("\n".join(lines) + "\n")
+    modules = jit.read_modules(tmp_path)
+    assert [(module.compile_s, len(module.phases)) for module in modules.values()] == [(2.1, 2), (2.1, 2)]
+
+
+def test_logs_of_ninja(tmp_path: Path) -> None:
+    log = tmp_path / ".ninja_log"
+    assert jit.read_ninja_log(log) == []
+    for version in (5, 6, 7):
+        # The last build of an output counts, a line cut short does not.
+        log.write_text(f"# ninja log v{version}\n1\t900\t17\ta.o\t1f\n2\t500\t17\tb.o\t2f\n0\t400\t17\ta.o\t1f\n0\t7")
+        assert jit.read_ninja_log(log) == [(0.0, 0.4, "a.o"), (0.002, 0.5, "b.o")]
+    for text in ("", "# ninja log v99\n", "\x00\xff garbage"):
+        log.write_text(text)
+        with pytest.raises(FiprofError, match=r"\.ninja_log is (no ninja log|empty)"):
+            jit.read_ninja_log(log)
+
+
+@pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("c++")), reason="needs ninja and a C++ compiler")
+def test_a_real_build(tmp_path: Path) -> None:
+    folder = tmp_path / ".cache" / "flashinfer" / "1.0" / "90a" / "cached_ops" / "mine"
+    folder.mkdir(parents=True)
+    (tmp_path / "mine.cc").write_text("int f() { return 1; }\n")
+    (folder / "build.ninja").write_text(
+        "rule compile\n  command = c++ -c $in -o $out\nrule link\n  command = c++ -shared $in -o $out\n"
+        f"build mine.o: compile {tmp_path}/mine.cc\nbuild mine.so: link mine.o\n"
+    )
+    subprocess.run(["ninja", "-C", str(folder)], check=True, capture_output=True)
+    module = jit.read_modules(tmp_path)["mine"]
+    assert [(phase.name, phase.detail) for phase in module.phases] == [("compile", "mine"), ("link", "")]
+    assert module.bytes == (folder / "mine.so").stat().st_size

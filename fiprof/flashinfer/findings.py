@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fiprof.analysis.study import Study, absence
 from fiprof.flashinfer.host import host
 from fiprof.flashinfer.jit import pages as jit
-from fiprof.flashinfer.jit.report import cold_seconds, first_calls_view, labels, measured, seconds, where_it_goes
+from fiprof.flashinfer.jit.report import calls_view, labels, measured, seconds, where_it_goes
 from fiprof.flashinfer.merge import merge
 from fiprof.model.results import CaseResult
 from fiprof.reports.columns import Cell, filled
@@ -102,8 +102,6 @@ def _compilation(study: Study) -> list[StudyFinding]:
     calls, name = measured(results), labels(results)
     if not calls:
         return [not_measured("jit", what, "no call with an empty cache completed", Audience.SERVING)]
-    took = results.warm_up_s
-    alone, modules = seconds(cold_seconds(results)), len(results.modules)
     return [
         found(
             "first_call",
@@ -111,13 +109,12 @@ def _compilation(study: Study) -> list[StudyFinding]:
             Audience.SERVING,
             evidence=[words for words in [where_it_goes(results)] if words],
             blocks=(
-                Table(first_calls_view(results), "first-calls"),
+                Table(calls_view(results), "first-calls"),
                 *([jit.warm_up(results)] if results.warm_up else []),
             ),
             longest=seconds(calls[0].cold_s),
             case=name(calls[0].case),
-            modules=modules,
-            all_at_once=phrase("jit.all_at_once", modules=modules, took=seconds(took), alone=alone) if took else "",
+            modules=len(results.modules),
             command_below=phrase("jit.below") if results.warm_up else "",
             warnings="".join(f" {warning[:1].upper()}{warning[1:]}." for warning in results.warnings),
         )

@@ -97,7 +97,7 @@ def claim_notes() -> Iterable[str]:
 
 def extras() -> Mapping[str, Extra]:
     """What a study can measure beyond its cases."""
-    from fiprof.flashinfer.jit.study import measure_jit
+    from fiprof.flashinfer.jit.measure import measure_jit
 
     return {"jit": measure_jit}
 

@@ -19,7 +19,7 @@ class JitPhase:
     """A part of building or loading a module."""
 
     name: str
-    """generate, compile, link, load, launch or other."""
+    """compile, link or other."""
     seconds: float
     detail: str = ""
     """E.g. the source that was compiled."""
@@ -33,19 +33,11 @@ class JitModule:
 
     name: str
     bytes: int
-    """Of the shared library."""
-    sources: list[str]
-    """Relative to the library's or the cache's own folder."""
-    flags: list[str]
-    """Of the compiler, paths of the machine left out."""
+    """Size of the shared library."""
     compile_s: float | None
     """From the first compiler's start to the linker's end; None where the log does not tell."""
     phases: list[JitPhase]
     """Each command of the build: one a source, and the linker."""
-    generator: str = ""
-    """Python that makes its specification, e.g. ``flashinfer.jit.norm.gen_norm_module()``; empty where not known."""
-    compiled_ahead: bool = False
-    """An installed package brought it ready made: nothing was compiled."""
 
 
 @dataclass(frozen=True)
@@ -54,19 +46,15 @@ class JitCall:
 
     case: str
     cold_s: float | None
-    """With an empty cache: generate, compile, link, load, launch."""
+    """With an empty cache."""
     disk_s: float | None
     """In a new process, with the cache on disk."""
     memory_s: float | None
     """Again in the same process."""
     modules: list[str]
-    """That the call made or loaded."""
+    """Modules that the call made."""
     phases: list[JitPhase]
     """Where the cold call's time went; they sum to cold_s."""
-    disk_phases: list[JitPhase] = field(default_factory=list)
-    """The same of disk_s."""
-    import_s: float | None = None
-    """Importing torch and the library in the cold process; in none of the calls' times."""
     error: str = ""
     """Why it could not be measured."""
 
@@ -102,8 +90,6 @@ class JitResults:
     """Commands that fill the cache before a server starts."""
     environment: dict[str, Any] = field(metadata={SCHEMA: JitEnvironment})
     warnings: list[str] = field(default_factory=list)
-    warm_up_s: float | None = None
-    """The commands of warm_up in an empty cache, the interpreter's start and imports too; None where not measured."""
     log: list[str] = field(default_factory=list)
     """What FlashInfer's own log (flashinfer_jit.log) said during the cold calls."""
     fiprof: str = ""

@@ -13,7 +13,6 @@ from fiprof.cli.options import FiniteRange, SettingsCommand, format_option, show
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.flashinfer.jit.measure import JitRequest
     from fiprof.flashinfer.results import JitResults
     from fiprof.reports.view import Format
 
@@ -78,16 +77,14 @@ def command(
         _show(results.read(Path(source), JitResults), format_)
         return
     request = jit.JitRequest(
-        cases=jit.choose_cases(split(kernels or ""), cases),
-        python=python,
-        gpu=gpu,
-        keep=keep,
-        timeout_s=timeout,
+        jit.choose_cases(split(kernels or ""), cases), python, keep=keep, gpu=gpu, timeout_s=timeout
     )
     if cache_dir is not None:
         request = dataclasses.replace(request, cache_dir=Path(cache_dir))
     if dry_run:
-        _dry_run(request)
+        for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
+            assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
+            output.data(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
         return
     if out is not None and not Path(out).resolve().parent.is_dir():
         raise FiprofError(f"{out}: there is no such folder", "make it first, or name another", exit_code=2)
@@ -113,12 +110,3 @@ def _show(found: JitResults, format_: Format) -> None:
         fence = ("```sh\n", "\n```") if format_ == "md" else ("", "")
         lines = "\n".join(found.warm_up)
         output.data(f"\nTo warm the cache up before a server starts:\n\n{fence[0]}{lines}{fence[1]}")
-
-
-def _dry_run(request: JitRequest) -> None:
-    from fiprof.flashinfer.jit import measure as jit
-
-    for each in jit.commands(request, request.cache_dir / "fiprof-jit-DATE"):
-        assignments = " ".join(f"{name}={shlex.quote(value)}" for name, value in each.env.items())
-        output.data(f"# {each.step}\n{assignments} {shlex.join(each.argv)}")
-    output.data("# then all modules side by side, in an empty cache, as the cold calls found them")

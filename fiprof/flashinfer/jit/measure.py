@@ -1,8 +1,8 @@
 """What FlashInfer's just-in-time compilation costs: every case's first call with an empty cache, with the cache on
-disk in a new process, and with the module in memory.
+disk in a new process, and again in that process; each module's compile time by ninja's log.
 
-Each cold call has a cache folder of its own, in a scratch folder that is removed afterwards; the user's cache is
-neither read nor written.
+Each case has a cache folder of its own, in a scratch folder that is removed afterwards; the user's cache is neither
+read nor written.
 """
 
 from __future__ import annotations
@@ -10,29 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fiprof
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError, Interrupted
 from fiprof.flashinfer.data import kernels
-from fiprof.flashinfer.jit import cache as jit_cache
-from fiprof.flashinfer.jit.records import (
-    DISK_FULL,
-    Probed,
-    explain,
-    generator_text,
-    phases,
-    span_seconds,
-    under_way,
-    warm_up_commands,
-)
-from fiprof.flashinfer.results import JitCall, JitModule, JitResults
+from fiprof.flashinfer.results import JIT, JitCall, JitModule, JitPhase, JitResults
+from fiprof.model import results
 from fiprof.model.records import read_jsonl
 from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
@@ -42,19 +34,32 @@ from fiprof.orchestrator.session import read_log
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
+if TYPE_CHECKING:
+    from fiprof.orchestrator.study.extras import ExtraRequest
+
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""
 BUSY_LOAD = 0.25
 """Runnable processes a core before the first cold call, above which a warning says that the machine was busy."""
-
-PROBE = "fiprof.flashinfer.jit.probe"
-COLD, DISK, WARM_UP = "empty cache", "disk cache", "warm-up"
+READABLE_LOGS = range(4, 8)
+"""Versions of .ninja_log whose lines are start and end (ms), time stamp, output and hash, with tabs between."""
+COLD, DISK = "empty cache", "disk cache"
 
 DEFAULT_CASES = tuple(case for table in kernels().values() for case in table.get("jit", ()))
 """What decides which module is compiled: backend, tensor cores, element type and head size; not batch or length."""
 
-# A compiler's cache in front of the compiler would make a cold call warm.
-NO_COMPILER_CACHE = {"FLASHINFER_NVCC_LAUNCHER": "", "FLASHINFER_CXX_LAUNCHER": "", "CCACHE_DISABLE": "1"}
+DISK_FULL = r"No space left on device"
+FAILURES = (
+    (DISK_FULL, "the disk is full", "free space, or name a folder on another disk with --cache-dir"),
+    (r"cannot find (-l\w+)", "the linker cannot find {0}", "FLASHINFER_EXTRA_LDFLAGS=-L… names the folder that has it"),
+    (
+        r"died due to signal 9|\bKilled\b",
+        "the compiler was killed, most likely for want of memory",
+        "MAX_JOBS=4 compiles fewer sources at a time",
+    ),
+    (r"^(.*(?:fatal )?error\b.*)$", "the compiler says: {0}", "--keep keeps the cache folder and its logs"),
+)
+"""What stands in a log, the words for it, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,18 @@ class JitRequest:
     gpu: int | None = None
     """As nvidia-smi counts; None for the first visible."""
     timeout_s: float = 900.0
-    """That each process may take."""
+    """Longest time for each process."""
+
+
+class JitInterrupted(Interrupted):
+    """Somebody asked the measurement to end."""
+
+    def __init__(self) -> None:
+        FiprofError.__init__(self, "interrupted", "nothing of it is kept", exit_code=INTERRUPTED_EXIT)
+
+
+class _CaseError(FiprofError):
+    """One case failed; the others may work."""
 
 
 def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[Case, ...]:
@@ -96,230 +112,175 @@ def choose_cases(names: Sequence[str] = (), cases: Sequence[str] = ()) -> tuple[
 
 
 def commands(request: JitRequest, scratch: Path) -> list[Command]:
-    """Every command of a request but the warm-up's, which is made of what they find; in order."""
-    return [
-        _probe_command(request, case, number, state, scratch)
-        for number, case in enumerate(request.cases, 1)
-        for state in (COLD, DISK)
-    ]
+    """Every command of a request in order: two a case, which share a cache folder."""
+    made = []
+    for number, case in enumerate(request.cases, 1):
+        base = scratch / f"cache-{number}"
+        env = {
+            "FLASHINFER_WORKSPACE_BASE": str(base),
+            "FLASHINFER_JIT_VERBOSE": "1",
+            # Without this, verbose means a debug build: other flags, other code, other times.
+            "FLASHINFER_JIT_DEBUG": "0",
+            "TORCH_EXTENSIONS_DIR": str(base / "torch_extensions"),
+            "TRITON_CACHE_DIR": str(base / "triton"),
+            "CUDA_CACHE_PATH": str(base / "cuda"),
+            "CUTE_DSL_CACHE_DIR": str(base / "cute_dsl"),
+            # A compiler's cache in front of the compiler would make a cold call warm.
+            "FLASHINFER_NVCC_LAUNCHER": "",
+            "FLASHINFER_CXX_LAUNCHER": "",
+            "CCACHE_DISABLE": "1",
+        }
+        if "FLASHINFER_CUBIN_DIR" in os.environ:
+            env["FLASHINFER_CUBIN_DIR"] = str(base / "cubins")
+        if request.gpu is not None:
+            # nvidia-smi counts in PCI order; CUDA by default does not.
+            env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(request.gpu)}
+        for state in (COLD, DISK):
+            name = f"{number:02}-{state.replace(' ', '-')}"
+            out, log = (scratch / "logs" / f"{name}.{kind}" for kind in ("jsonl", "log"))
+            probe = str(Path(__file__).with_name("probe.py"))
+            argv = (request.python, probe, case.argument, f"--cache={base}", f"--out={out}")
+            made.append(Command(name, argv, log, env, request.timeout_s, makes=(out,)))
+    return made
 
 
 def measure(
     request: JitRequest, progress: Progress, supervisor: Supervisor, *, wait: bool = True, study: str = ""
 ) -> JitResults:
-    """Measure every case's first calls, one at a time, then the warm-up of them all.
+    """Measure every case's first calls, one at a time.
 
     wait: wait while another fiprof uses the GPU. study: name of the study that this belongs to.
     Raises FiprofError when nothing could be measured, a process ran out of time, or somebody stopped it; a case that
     fails alone stands in the results with its error.
     """
-    warnings = _machine_warnings()
-    gpu = visible_gpu(request.gpu)
-    with (
-        gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping),
-        _scratch(request, progress) as scratch,
-    ):
-        return _Measurement(request, progress, supervisor, scratch).results(study, warnings)
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    warnings = []
+    if load > BUSY_LOAD * cores:
+        warnings.append(f"the machine was busy before the first cold call: load {load:.1f} on {cores} cores")
+    lock = gpu_lock(visible_gpu(request.gpu), wait=wait, waiting=progress.say, stopping=supervisor.stopping)
+    with lock, _scratch(request, progress) as scratch:
+        calls: list[JitCall] = []
+        modules: dict[str, JitModule] = {}
+        environment: dict[str, Any] = {}
+        log: dict[str, None] = {}
+        layout: dict[str, None] = {}
+        failures: list[FiprofError] = []
+        size = 0
+        steps = iter(commands(request, scratch))
+        for number, (case, cold, disk) in enumerate(zip(request.cases, steps, steps, strict=True), 1):
+            base, where = scratch / f"cache-{number}", f"{number}/{len(request.cases)} {case.id}"
+            try:
+                first = _probe(cold, f"{where}: {COLD}", progress, supervisor, environment)
+            except _CaseError as error:
+                progress.say(f"{case.id}: {error.message}")
+                failures.append(error)
+                calls.append(JitCall(case.id, None, None, None, [], [], error=error.message))
+                continue
+            own = read_modules(base)
+            modules = {**own, **modules}
+            if not own:
+                ahead = ", ".join(name.replace("_", "-") for name in environment.get("compiled_ahead", ()))
+                brought = f"{ahead} brings it ready made, or " if ahead else ""
+                warnings.append(f"{case.id}: its first call made no module: {brought}nothing was compiled by ninja")
+            disk_s = None
+            try:
+                disk_s = _probe(disk, f"{where}: {DISK}", progress, supervisor, environment)["first_s"]
+                if read_modules(base) != own:
+                    warnings.append(f"{case.id}: the new process compiled again though the cache was full")
+            except _CaseError as error:
+                warnings.append(f"{case.id}: with the cache on disk it failed: {error.message}")
+            memory_s = statistics.median(first["again_s"])
+            phases = _phases(first["first_s"], own)
+            calls.append(JitCall(case.id, first["first_s"], disk_s, memory_s, list(own), phases))
+            log |= dict.fromkeys(read_own_log(base))
+            for path in sorted(base.rglob("*")):
+                layout[f"{path.relative_to(base)}{'/' if path.is_dir() else ''}"] = None
+                size += path.stat().st_size if path.is_file() else 0
+    if len(failures) == len(calls):
+        why = f"no case could be measured, the first: {calls[0].case}: {calls[0].error}"
+        raise FiprofError(why, failures[0].remedy)
+    cases = " ".join(f"--case {shlex.quote(call.case)}" for call in calls if not call.error)
+    return JitResults(
+        study=study,
+        calls=calls,
+        modules=sorted(modules.values(), key=lambda module: -(module.compile_s or 0.0)),
+        cache_layout=list(layout),
+        cache_bytes=size,
+        warm_up=[f"python -m fiprof.workloads run {cases} --measure-iterations 1 --no-check"],
+        environment=environment,
+        warnings=warnings,
+        log=list(log),
+        fiprof=fiprof.__version__,
+    )
 
 
-class _Measurement:
-    """The steps of one measurement, and what they found."""
+def measure_jit(request: ExtraRequest) -> None:
+    """Measure the compilation of a study's cases, unless the study has it already."""
+    file = request.results / JIT
+    if not file.exists():
+        wanted = JitRequest(cases=request.cases, python=request.python, gpu=request.gpu)
+        found = measure(wanted, request.progress, request.supervisor, wait=request.wait, study=request.study)
+        file.parent.mkdir(exist_ok=True)
+        results.write(file, found)
 
-    def __init__(self, request: JitRequest, progress: Progress, supervisor: Supervisor, scratch: Path) -> None:
-        self.request = request
-        self.progress = progress
-        self.supervisor = supervisor
-        self.scratch = scratch
-        self.modules: dict[str, JitModule] = {}
-        self.generators: dict[str, Mapping[str, Any]] = {}
-        self.environment: dict[str, Any] = {}
-        self.warnings: list[str] = []
-        self.log: list[str] = []
-        self.remedy = ""
-        """Of the first case that failed."""
 
-    def results(self, study: str, warnings: Sequence[str]) -> JitResults:
-        calls = [self._call(case, number) for number, case in enumerate(self.request.cases, 1)]
-        if all(call.error for call in calls):
-            raise FiprofError(f"no case could be measured, the first: {calls[0].case}: {calls[0].error}", self.remedy)
-        warm_up, code = warm_up_commands(self.generators, [call for call in calls if not call.error])
-        warm_up_s, base = self._warm_up(code)
-        paths, size = jit_cache.layout(base)
-        return JitResults(
-            study=study,
-            calls=calls,
-            modules=sorted(self.modules.values(), key=lambda module: -(module.compile_s or 0.0)),
-            cache_layout=paths,
-            cache_bytes=size,
-            warm_up=warm_up,
-            warm_up_s=warm_up_s,
-            environment=self.environment,
-            warnings=[*warnings, *_ahead_warnings(self.environment, self.modules), *self.warnings],
-            log=list(dict.fromkeys(self.log)),
-            fiprof=fiprof.__version__,
-        )
+def _probe(
+    command: Command, name: str, progress: Progress, supervisor: Supervisor, environment: dict[str, Any]
+) -> dict[str, Any]:
+    """The probe's record of a call; fills an empty environment.
 
-    def _call(self, case: Case, number: int) -> JitCall:
-        """A case's first call with an empty cache, and in a new process with what that left."""
-        cold, disk = (_probe_command(self.request, case, number, state, self.scratch) for state in (COLD, DISK))
-        base = _base(self.scratch, number)
-        try:
-            first = self._probe(cold, f"{number}/{len(self.request.cases)} {case.id}: {COLD}")
-        except _CaseError as error:
-            self.progress.say(f"{case.id}: {error.message}")
-            self.remedy = self.remedy or error.remedy
-            return JitCall(case.id, None, None, None, [], [], error=error.message)
-        if not first.modules:
-            self.warnings.append(
-                f"{case.id}: FlashInfer's JIT made no module for it; what its first call compiled otherwise, as "
-                "kernels of CuTe DSL are, stands under launch"
+    Raises _CaseError where the case failed, FiprofError where no case can work.
+    """
+    with progress.step(name):
+        finished = supervisor.start(command).wait(lambda log: progress.detail(name, under_way(log)))
+    if finished.outcome == "interrupted":
+        raise JitInterrupted
+    if finished.outcome == "timeout":
+        raise FiprofError(f"{name}: {finished.message}", "--timeout gives it longer")
+    if finished.exit_status is None:
+        raise FiprofError(finished.message, "--python PATH names the interpreter that has torch and flashinfer")
+    out = command.makes[0]
+    records = {record["kind"]: record for record in (read_jsonl(out) if out.exists() else ())}
+    if known := records.get("environment"):
+        environment |= {key: value for key, value in known.items() if key != "kind"} if not environment else {}
+    if finished.outcome == "ok" and "failure" not in records:
+        if "call" not in records:
+            raise _CaseError(
+                "the case ended the process with exit status 0 before its first call was done",
+                "its output stands in the log; --keep keeps it",
             )
-        builds = jit_cache.builds(base)
-        self._learn(first, base)
-        try:
-            second = self._probe(disk, f"{number}/{len(self.request.cases)} {case.id}: {DISK}")
-        except _CaseError as error:
-            self.warnings.append(f"{case.id}: with the cache on disk it failed: {error.message}")
-            second = None
-        if second is not None and jit_cache.builds(base) != builds:
-            self.warnings.append(f"{case.id}: the new process compiled again though the cache was full")
-        return JitCall(
-            case=case.id,
-            cold_s=first.seconds,
-            disk_s=second.seconds if second else None,
-            memory_s=first.again_s,
-            modules=list(first.modules),
-            phases=phases(first.seconds, first.modules, builds),
-            disk_phases=phases(second.seconds, second.modules, {}) if second else [],
-            import_s=first.import_s,
-        )
-
-    def _probe(self, command: Command, name: str) -> Probed:
-        """Raises _CaseError where the case failed, FiprofError where no case can work."""
-        out = command.makes[0]
-        finished = self._run(command, name)
-        records = list(read_jsonl(out)) if out.exists() else []
-        known = next((record for record in records if record["kind"] == "environment"), None)
-        failure = next((record for record in records if record["kind"] == "failure"), None)
-        if known:
-            self.environment = self.environment or {key: value for key, value in known.items() if key != "kind"}
-        if finished.outcome == "ok" and failure is None:
-            return Probed.of(records)
-        log = read_log(command.log)
-        message, remedy = explain(failure, finished, log)
-        if known and not re.search(DISK_FULL, log):
-            raise _CaseError(message, remedy)
-        raise FiprofError(message, remedy)
-
-    def _run(self, command: Command, name: str) -> Finished:
-        with self.progress.step(name):
-            finished = self.supervisor.start(command).wait(lambda log: self.progress.detail(name, under_way(log)))
-        if finished.outcome == "interrupted":
-            raise JitInterrupted
-        if finished.outcome == "timeout":
-            raise FiprofError(f"{name}: {finished.message}", "--timeout gives it longer")
-        if finished.exit_status is None:
-            raise FiprofError(finished.message, "--python PATH names the interpreter that has torch and flashinfer")
-        return finished
-
-    def _learn(self, probed: Probed, base: Path) -> None:
-        """Keep what a cold call tells of its modules and their generators."""
-        in_cache = jit_cache.modules(base)
-        self.log += jit_cache.said(base)
-        for name, record in probed.modules.items():
-            generator = record.get("generator")
-            text = generator_text(generator)
-            if generator and text:
-                self.generators[name] = generator
-            found = in_cache.get(name, JitModule(name, 0, [], [], None, []))
-            if found.compile_s is None and not record["compiled_ahead"]:
-                found = replace(found, compile_s=span_seconds(record, "build") or None)
-            self.modules.setdefault(name, replace(found, generator=text, compiled_ahead=bool(record["compiled_ahead"])))
-
-    def _warm_up(self, code: str) -> tuple[float | None, Path]:
-        """Seconds of the warm-up in an empty cache, None where it did not work; and the fullest cache there is."""
-        fallback = _base(self.scratch, len(self.request.cases))
-        if not code:
-            return None, fallback
-        base = _base(self.scratch, 0)
-        environment = _environment(self.request, base)
-        command = Command(
-            WARM_UP,
-            (self.request.python, "-c", code),
-            self.scratch / "logs" / "warm-up.log",
-            environment,
-            self.request.timeout_s,
-        )
-        with _file_errors(base):
-            base.mkdir()
-        finished = self._run(command, f"{WARM_UP}: all modules side by side, {COLD}")
-        missing = set(self.generators) - set(jit_cache.modules(base))
-        missing -= {name for name, module in self.modules.items() if module.compiled_ahead}
-        if finished.outcome != "ok" or missing:
-            why = explain(None, finished, read_log(command.log))[0] if finished.outcome != "ok" else "modules missing"
-            self.warnings.append(f"the warm-up did not work here: {why}")
-            return None, fallback
-        return finished.duration_s, base
+        return records["call"]
+    log = read_log(command.log)
+    message, remedy = explain(records.get("failure"), finished, log)
+    raise (_CaseError if known and not re.search(DISK_FULL, log) else FiprofError)(message, remedy)
 
 
-class JitInterrupted(Interrupted):
-    """Somebody asked the measurement to end."""
-
-    def __init__(self) -> None:
-        FiprofError.__init__(self, "interrupted", "nothing of it is kept", exit_code=INTERRUPTED_EXIT)
-
-
-class _CaseError(FiprofError):
-    """One case failed; the others may work."""
-
-
-def _probe_command(request: JitRequest, case: Case, number: int, state: str, scratch: Path) -> Command:
-    base, name = _base(scratch, number), f"{number:02}-{state.replace(' ', '-')}"
-    out = scratch / "logs" / f"{name}.jsonl"
-    argv = (*probe_argv(request.python), case.argument, f"--cache={base}", f"--out={out}")
-    log = scratch / "logs" / f"{name}.log"
-    return Command(name, argv, log, _environment(request, base), request.timeout_s, makes=(out,))
+def explain(failure: dict[str, Any] | None, finished: Finished, log: str) -> tuple[str, str]:
+    """Message and remedy of a process that failed. failure: the probe's record of it; log: its output."""
+    message = str(failure["message"]) if failure else finished.message
+    if failure and failure.get("remedy"):
+        return message, str(failure["remedy"])
+    for pattern, words, remedy in FAILURES:
+        if found := re.search(pattern, log, re.MULTILINE):
+            return f"{message}: {words.format(*(group.strip()[:200] for group in found.groups()))}", remedy
+    return message, "--keep keeps the cache folder and its logs"
 
 
-def probe_argv(python: str) -> tuple[str, ...]:
-    """How an interpreter starts the probe: as a module where it is fiprof's own, else by path."""
-    if python == sys.executable:
-        return (python, "-P", "-m", PROBE)
-
-    return (python, str(Path(__file__).with_name("probe.py")))
-
-
-def _base(scratch: Path, number: int) -> Path:
-    """The cache folder of a case; 0 is the warm-up's."""
-    return scratch / f"cache-{number}"
-
-
-def _environment(request: JitRequest, base: Path) -> dict[str, str]:
-    """Variables that keep everything that is compiled inside a folder, and the compilers honest."""
-    env = {
-        "FLASHINFER_WORKSPACE_BASE": str(base),
-        "FLASHINFER_JIT_VERBOSE": "1",
-        # Without this, verbose means a debug build: other flags, other code, other times.
-        "FLASHINFER_JIT_DEBUG": "0",
-        "TORCH_EXTENSIONS_DIR": str(base / "torch_extensions"),
-        "TRITON_CACHE_DIR": str(base / "triton"),
-        "CUDA_CACHE_PATH": str(base / "cuda"),
-        "CUTE_DSL_CACHE_DIR": str(base / "cute_dsl"),
-        **NO_COMPILER_CACHE,
-    }
-    if "FLASHINFER_CUBIN_DIR" in os.environ:
-        env["FLASHINFER_CUBIN_DIR"] = str(base / "cubins")
-    if request.gpu is not None:
-        # nvidia-smi counts in PCI order; CUDA by default does not.
-        env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(request.gpu)}
-    return env
+def under_way(log: str) -> str:
+    """What the end of a probe's log says is going on, e.g. ``3 of 5 commands of the build done``."""
+    if done := re.findall(r"^\[(\d+)/(\d+)\]", log, re.MULTILINE):
+        return f"{done[-1][0]} of {done[-1][1]} commands of the build done"
+    return next(reversed(re.findall(r"^fiprof: (.+)", log, re.MULTILINE)), "")
 
 
 @contextlib.contextmanager
 def _scratch(request: JitRequest, progress: Progress) -> Iterator[Path]:
     """A folder for the length of a block. Raises FiprofError where it cannot be made or the disk is nearly full."""
-    with _file_errors(request.cache_dir):
+    try:
         folder = Path(tempfile.mkdtemp(prefix="fiprof-jit-", dir=request.cache_dir)).resolve()
+    except OSError as error:
+        remedy = "--cache-dir names another folder for the caches"
+        raise FiprofError(f"{request.cache_dir} cannot be written: {error.strerror}", remedy) from error
     try:
         free = shutil.disk_usage(folder).free
         if free < LEAST_FREE_BYTES:
@@ -327,9 +288,8 @@ def _scratch(request: JitRequest, progress: Progress) -> Iterator[Path]:
                 f"{request.cache_dir} has {free / 2**20:.0f} MiB left; compiling takes up to {LEAST_FREE_BYTES >> 20}",
                 "free space, or name a folder on another disk with --cache-dir",
             )
-        with _file_errors(folder):
-            for number, _ in enumerate(request.cases, 1):
-                _base(folder, number).mkdir()
+        for number, _ in enumerate(request.cases, 1):
+            (folder / f"cache-{number}").mkdir()
         yield folder
     finally:
         if request.keep:
@@ -338,29 +298,88 @@ def _scratch(request: JitRequest, progress: Progress) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _file_errors(path: Path) -> Iterator[None]:
+# The cache on disk
+
+
+def read_modules(base: Path) -> dict[str, JitModule]:
+    """The modules in a cache folder (what FLASHINFER_WORKSPACE_BASE names) by name; times from ninja's logs.
+
+    Raises FiprofError for a log of another format.
+    """
+    found: dict[str, JitModule] = {}
+    for folder in sorted(path for path in base.glob(".cache/flashinfer/*/*/cached_ops/*") if path.is_dir()):
+        if not (folder / "build.ninja").exists():
+            # Kernels of CuTe DSL: an object file each, no ninja.
+            for path in sorted(folder.glob("*.o")):
+                name = f"{folder.name}/{path.stem}"
+                found[name] = JitModule(name, path.stat().st_size, None, [])
+            continue
+        # The log lies in the module's folder, or one for all modules beside it (0.5).
+        builds = read_ninja_log(folder / ".ninja_log") or [
+            build for build in read_ninja_log(folder.parent / ".ninja_log") if Path(build[2]).parent.name == folder.name
+        ]
+        begin = min((start for start, _, _ in builds), default=0.0)
+        phases = [
+            JitPhase(
+                "link" if output.endswith(".so") else "compile",
+                end - start,
+                "" if output.endswith(".so") else re.sub(r"(\.cuda)?\.o$", "", Path(output).name),
+                start_s=start - begin,
+            )
+            for start, end, output in builds
+        ]
+        library = folder / f"{folder.name}.so"
+        found[folder.name] = JitModule(
+            name=folder.name,
+            bytes=library.stat().st_size if library.exists() else 0,
+            compile_s=max(end for _, end, _ in builds) - begin if builds else None,
+            phases=phases,
+        )
+    return found
+
+
+def read_ninja_log(log: Path) -> list[tuple[float, float, str]]:
+    """Begin and end (s) and output of the last command of each output, in the order of begin; none without a log.
+
+    Raises FiprofError for a log of another format. A last line that was cut short is left out.
+    """
     try:
-        yield
-    except OSError as error:
-        raise FiprofError(
-            f"{path} cannot be written: {error.strerror}", "--cache-dir names another folder for the caches"
-        ) from error
-
-
-def _machine_warnings() -> list[str]:
-    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
-    if load <= BUSY_LOAD * cores:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
         return []
-    return [f"the machine was busy before the first cold call: load {load:.1f} on {cores} cores"]
+    except OSError as error:
+        raise FiprofError(f"{log} cannot be read: {error.strerror}") from error
+    found = re.fullmatch(r"# ninja log v([0-9]{1,9})", lines[0]) if lines else None
+    if found is None or int(found.group(1)) not in READABLE_LOGS:
+        raise FiprofError(
+            f"{log} is no ninja log that fiprof reads: it begins {lines[0][:40]!r}" if lines else f"{log} is empty",
+            f"versions {READABLE_LOGS.start} to {READABLE_LOGS.stop - 1} are understood",
+        )
+    builds: dict[str, tuple[float, float, str]] = {}
+    for fields in (line.split("\t") for line in lines[1:]):
+        if len(fields) == 5 and all(re.fullmatch("[0-9]{1,18}", each) for each in fields[:2]):
+            builds[fields[3]] = (int(fields[0]) / 1e3, int(fields[1]) / 1e3, fields[3])
+    return sorted(builds.values())
 
 
-def _ahead_warnings(environment: Mapping[str, Any], modules: Mapping[str, JitModule]) -> list[str]:
-    """What an installed package brought ready made, so that its cold call is not cold."""
-    ahead = [name for name, module in modules.items() if module.compiled_ahead]
-    packages = ", ".join(name.replace("_", "-") for name in environment.get("compiled_ahead", ()))
-    if ahead:
-        return [f"{packages or 'flashinfer'} brings {', '.join(ahead)} ready made: their cold calls compile nothing"]
-    if "flashinfer_jit_cache" in environment.get("compiled_ahead", ()):
-        return ["flashinfer-jit-cache is installed but has none of these modules ready made"]
-    return []
+def read_own_log(base: Path) -> list[str]:
+    """The lines of FlashInfer's own logs in a cache folder, this machine's paths shortened."""
+    return [
+        line.replace(f"{base}/", "")
+        for path in sorted(base.glob(".cache/flashinfer/*/*/flashinfer_jit.log"))
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
+
+
+def _phases(seconds: float, modules: dict[str, JitModule]) -> list[JitPhase]:
+    """Where a cold call's time went: compile (first compiler's begin to last one's end) and link by ninja's log, other
+    for the rest; they sum to its seconds."""
+    compile_s = link_s = 0.0
+    for module in modules.values():
+        compiles = [phase for phase in module.phases if phase.name == "compile"]
+        starts = [phase.start_s or 0.0 for phase in compiles]
+        ends = [start + phase.seconds for start, phase in zip(starts, compiles, strict=True)]
+        compile_s += max(ends, default=0.0) - min(starts, default=0.0)
+        link_s += sum(phase.seconds for phase in module.phases if phase.name == "link")
+    other_s = max(0.0, seconds - compile_s - link_s)
+    return [JitPhase("compile", compile_s), JitPhase("link", link_s), JitPhase("other", other_s)]

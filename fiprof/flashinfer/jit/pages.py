@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from fiprof.analysis.study import Study
 from fiprof.flashinfer.data import guide as data
-from fiprof.flashinfer.jit.report import calls_view, modules_view, phase_totals, seconds, sentences
+from fiprof.flashinfer.jit.report import calls_view, modules_view, sentences
 from fiprof.flashinfer.results import JIT, JitResults, SourceResults
 from fiprof.flashinfer.source_map import JIT as JIT_TOPIC
 from fiprof.flashinfer.sources.pages import at, jit_places, tree
@@ -60,7 +60,7 @@ def guide(study: Study, found: SourceResults | None) -> list[Section]:
     """How a module comes about, where it lies, what changes that, and how to fill the cache before serving."""
     results = load(study)
     places_tree = tree(found, [JIT_TOPIC]) if found is not None and jit_places(found, "step") else ""
-    blocks: list[Block] = [Table(_steps(results, found), "jit-steps")]
+    blocks: list[Block] = [Table(_steps(found), "jit-steps")]
     if places_tree:
         blocks.append(Code(places_tree, "text"))
     if results and results.cache_layout:
@@ -70,8 +70,7 @@ def guide(study: Study, found: SourceResults | None) -> list[Section]:
         columns = (Column("variable", "variable"), Column("does", "what it does", wrap=True), Column("at", "read at"))
         blocks.append(Table(View(columns, rows, title="Variables of the environment"), "jit-variables"))
     if results and results.warm_up:
-        took = phrase("jit.took", took=seconds(results.warm_up_s)) if results.warm_up_s is not None else ""
-        blocks += [Text((phrase("jit.before_serving", took=took),)), warm_up(results)]
+        blocks += [Text((phrase("jit.before_serving"),)), warm_up(results)]
     return [Section("jit", "Just-in-time compilation", tuple(blocks))]
 
 
@@ -80,21 +79,16 @@ def warm_up(results: JitResults) -> Code:
     return Code("\n".join(map(readable, results.warm_up)))
 
 
-def _steps(results: JitResults | None, found: SourceResults | None) -> View:
-    """The steps, with the seconds that the measured first calls spent in their phases."""
-    totals, places = phase_totals(results) if results else {}, jit_places(found, "step")
+def _steps(found: SourceResults | None) -> View:
+    """The steps, with the functions that do them."""
+    places = jit_places(found, "step")
     rows = []
-    told: set[str] = set()
     for each in data("jit")["steps"]:
         place = places.get(each["at"].rpartition(".")[2])
-        spent = totals.get(each["step"]) if each["step"] not in told else None
-        told.add(each["step"])
-        rows.append((each["step"], each["what"], spent, f"{place.name}, {at(place)}" if place else "–"))
-    calls = sum(bool(call.phases) for call in results.calls) if results else 0
+        rows.append((each["step"], each["what"], f"{place.name}, {at(place)}" if place else "–"))
     columns = (
         Column("step", "step"),
         Column("what", "what happens", wrap=True),
-        Column("seconds", "took", f"s, {calls} calls" if calls else "s", ".2f"),
         Column("at", "function"),
     )
     return View(columns, tuple(rows), title="From the call to the kernel")

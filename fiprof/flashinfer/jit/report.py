@@ -1,73 +1,36 @@
-"""``fiprof jit``: what just-in-time compilation costs, where its time goes, and what a server should warm up."""
+"""``fiprof jit`` as tables: first calls, where their time goes, the modules, and what the cache holds."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import partial
+from typing import Any
 
 from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
-from fiprof.reports.columns import Cells, filled
+from fiprof.model.wording import say
 from fiprof.reports.study_pages.numbers import duration
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.reports.words import phrase
 
 LEAST_PART = 0.001
 """Phases that took less of the whole are named together."""
 SLOWEST_DOMINATES = 0.8
-"""Of a module's compile time: when its slowest source takes this much, more cores hardly help."""
+"""Part of a module's compile time: when its slowest source takes this much, more cores hardly help."""
 CACHE_DEPTH = 5
 """Levels of folders of the cache that are shown: those below are the modules'."""
 LOG_LINES = 10
 
-
-@dataclass(frozen=True)
-class ModuleRow:
-    """A module that was compiled."""
-
-    module: str
-    used_by: tuple[str, ...]
-    """Labels of the cases."""
-    sources: int
-    compile_s: float | None
-    """From the first compiler's start to the linker's end."""
-    compilers_s: float | None
-    """All compilers' time added up."""
-    parallelism: float | None
-    """Compilers at work at a time, on average, while any was."""
-    slowest: str
-    """The source that took longest."""
-    slowest_s: float | None
-    mebibytes: float | None
-    """Of the shared library."""
-    generator: str
-
-
-CALL_COLUMNS: Cells = (
-    (Column("cold_s", "empty cache", "s", ".2f", "first call with an empty cache"), lambda call: call.cold_s),
-    (
-        Column("disk_s", "on disk", "s", ".3f", "first call of a new process, the cache on disk"),
-        lambda call: call.disk_s,
-    ),
-    (
-        Column("memory_ms", "in memory", "ms", ".3f", "the same call again in that process, median: plan and launch"),
-        lambda call: None if call.memory_s is None else call.memory_s * 1e3,
-    ),
-    *(
-        (Column(f"{name}_s", name, "s", spec, f"of the cold call: {meaning}"), partial(JitCall.phase_s, name=name))
-        for name, spec, meaning in (
-            ("generate", ".2f", "FlashInfer writes sources and build file"),
-            ("compile", ".2f", "first compiler's start to the last one's end"),
-            ("link", ".2f", "the linker"),
-            ("load", ".3f", "the shared library is loaded"),
-            ("other", ".3f", "ninja's start, its look at dependencies, locks"),
-            ("launch", ".3f", "plan and first launch"),
-        )
-    ),
-    (Column("modules", meaning="modules that the call compiled or loaded"), lambda call: tuple(call.modules)),
-    (Column("error", meaning="why it could not be measured"), lambda call: call.error),
+CALL_COLUMNS = (
+    Column("case", meaning="case id"),
+    Column("label", "case", meaning="what tells the cases apart"),
+    Column("cold_s", "empty cache", "s", ".2f", "first call with an empty cache"),
+    Column("disk_s", "on disk", "s", ".3f", "first call of a new process, the cache on disk: the module is loaded"),
+    Column("memory_ms", "in memory", "ms", ".3f", "the same call again in that process, median: plan and launch"),
+    Column("compile_s", "compile", "s", ".2f", "of the cold call: first compiler's start to the last one's end"),
+    Column("link_s", "link", "s", ".2f", "of the cold call: the linker"),
+    Column("other_s", "other", "s", ".3f", "of the cold call: sources written, ninja's start, load, plan and launch"),
+    Column("modules", meaning="modules that the call compiled"),
+    Column("error", meaning="why it could not be measured"),
 )
 MODULE_COLUMNS = (
     Column("module", "module", meaning="its folder in the cache"),
@@ -79,172 +42,16 @@ MODULE_COLUMNS = (
     Column("slowest", "slowest source", meaning="the source that took longest"),
     Column("slowest_s", "it took", "s", ".1f", "the slowest source's time"),
     Column("mebibytes", "library", "MiB", ".1f", "size of the shared library"),
-    Column("generator", meaning="Python that makes its specification"),
 )
-
-
-def labels(results: JitResults) -> Labels:
-    """What tells the cases apart."""
-    return Labels([_entry(call.case) for call in results.calls])
-
-
-def module_rows(results: JitResults) -> tuple[ModuleRow, ...]:
-    """Every module, the slowest to compile first."""
-    name = labels(results)
-    return tuple(
-        _module_row(module, tuple(name(call.case) for call in results.calls if module.name in call.modules))
-        for module in results.modules
-    )
+CALLS_NOTE = (
+    "One cold and one disk call a case, each in a process of its own, alone on the machine; imports, the CUDA context "
+    "and the inputs are made before the clock starts. The columns from compile to other sum to the empty cache's time."
+)
+MODULES_NOTE = "From ninja's log of the cold calls: at a time = compilers ÷ (compile + link, less the link)."
 
 
 def document(results: JitResults) -> Document:
     """The calls, the modules, what follows from them and what the cache holds."""
-    made_with = (_made_with(results),)
-    views = [calls_view(results, summary=tuple(sentences(results))), modules_view(results), _cache_view(results)]
-    shown = tuple(view for view in views if view.rows or view.summary)
-    return Document(calls_view(results), shown, tuple(results.warnings), made_with)
-
-
-def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
-    """The first calls as a table."""
-    name = labels(results)
-    columns: Cells = (
-        (Column("case", meaning="case id"), lambda call: call.case),
-        (Column("label", "case", meaning="what tells the cases apart"), lambda call: name(call.case)),
-        *CALL_COLUMNS,
-    )
-    failed = [phrase("jit.failed", case=name(call.case), error=call.error) for call in results.calls if call.error]
-    notes = (phrase("jit.calls_note"), *failed)
-    return filled(columns, results.calls, title="First calls", summary=summary, notes=notes)
-
-
-def first_calls_view(results: JitResults) -> View:
-    """The three states of each first call alone, the costliest first."""
-    name = labels(results)
-    columns: Cells = ((Column("case", "case"), lambda call: name(call.case)), *CALL_COLUMNS[:3])
-    return filled(columns, measured(results))
-
-
-def modules_view(results: JitResults) -> View:
-    """The modules as a table."""
-    rows = module_rows(results)
-    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=(phrase("jit.modules_note"),) if rows else ())
-
-
-# What follows
-
-
-def phase_totals(results: JitResults) -> dict[str, float]:
-    """Phase -> its seconds in all cold calls, the longest first; empty where nothing was traced."""
-    totals: dict[str, float] = {}
-    for call in results.calls:
-        for phase in call.phases:
-            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))
-
-
-@dataclass(frozen=True)
-class Parallelism:
-    """How well the modules' compilers kept each other company."""
-
-    at_a_time: float
-    """Compilers at work at a time, on average over all modules."""
-    modules: int
-    bound: int
-    """Modules in which the slowest source takes SLOWEST_DOMINATES of the time or more."""
-
-
-def parallelism(results: JitResults) -> Parallelism | None:
-    """None where no module was compiled by more than one command."""
-    rows = [row for row in module_rows(results) if row.parallelism and row.compile_s]
-    if not rows:
-        return None
-    wall = sum((row.compilers_s or 0.0) / (row.parallelism or 1.0) for row in rows)
-    bound = [row for row in rows if (row.slowest_s or 0.0) >= SLOWEST_DOMINATES * (row.compile_s or 0.0)]
-    return Parallelism(sum(row.compilers_s or 0.0 for row in rows) / wall, len(rows), len(bound))
-
-
-def sentences(results: JitResults) -> list[str]:
-    """What the measurement says, the costliest first; none without a measured case."""
-    return list(filter(None, (_first_calls(results), where_it_goes(results), _parallelism(results), _warm_up(results))))
-
-
-def measured(results: JitResults) -> list[JitCall]:
-    """The first calls that were measured, the costliest first."""
-    return sorted((call for call in results.calls if call.cold_s is not None), key=lambda call: -(call.cold_s or 0.0))
-
-
-def times(call: JitCall) -> str:
-    """A first call in the three states, as far as they were measured."""
-    states = (("cold", call.cold_s), ("disk", call.disk_s), ("memory", call.memory_s))
-    return ", ".join(phrase(f"jit.{state}", time=seconds(value)) for state, value in states if value is not None)
-
-
-def _first_calls(results: JitResults) -> str:
-    calls = measured(results)
-    if not calls:
-        return ""
-    name, total = labels(results)(calls[0].case), seconds(cold_seconds(results))
-    return phrase("jit.first_calls", case=name, times=times(calls[0]), count=len(calls), total=total)
-
-
-def cold_seconds(results: JitResults) -> float:
-    """All first calls with an empty cache, one after another."""
-    return sum(call.cold_s for call in results.calls if call.cold_s is not None)
-
-
-def where_it_goes(results: JitResults) -> str:
-    """Where the cold calls' time went, all of them together; empty where nothing was traced."""
-    totals = phase_totals(results)
-    whole = sum(totals.values())
-    if not whole:
-        return ""
-    large = {name: total for name, total in totals.items() if total / whole >= LEAST_PART}
-    small = [name for name in totals if name not in large]
-    return phrase(
-        "jit.where_it_goes",
-        total=seconds(whole),
-        count=sum(bool(call.phases) for call in results.calls),
-        parts=[f"{name} {seconds(total)} ({total / whole:.1%})" for name, total in large.items()],
-        rest=phrase("jit.small_parts", names=small, least=LEAST_PART) if small else "",
-    )
-
-
-def _parallelism(results: JitResults) -> str:
-    found = parallelism(results)
-    if found is None:
-        return ""
-    cores = results.environment.get("cores")
-    return phrase(
-        f"jit.parallelism.{'bound' if found.bound * 2 >= found.modules else 'free'}",
-        at_a_time=found.at_a_time,
-        cores=f" on {cores} cores" if cores else "",
-        bound=found.bound,
-        modules=found.modules,
-        part=SLOWEST_DOMINATES,
-    )
-
-
-def _warm_up(results: JitResults) -> str:
-    if results.warm_up_s is None or not cold_seconds(results):
-        return ""
-    took, alone = seconds(results.warm_up_s), seconds(cold_seconds(results))
-    return phrase("jit.warm_up", modules=len(results.modules), took=took, alone=alone)
-
-
-def _cache_view(results: JitResults) -> View:
-    files = sum(not path.endswith("/") for path in results.cache_layout)
-    folders = [path for path in results.cache_layout if path.endswith("/") and path.count("/") <= CACHE_DEPTH]
-    leaves = [path for path in folders if not any(other != path and other.startswith(path) for other in folders)]
-    lines = [phrase("jit.cache", mebibytes=results.cache_bytes / 2**20, files=files)]
-    lines += [phrase("jit.cache_folders", folders=", ".join(leaves))] if leaves else []
-    lines += [phrase("jit.log", line=line) for line in results.log[:LOG_LINES]]
-    if len(results.log) > LOG_LINES:
-        lines.append(phrase("jit.log_more", count=len(results.log) - LOG_LINES))
-    return View(columns=(), rows=(), title="The cache", summary=tuple(lines))
-
-
-def _made_with(results: JitResults) -> str:
     environment = results.environment
     packages = environment.get("packages") or {}
     facts = {
@@ -256,43 +63,155 @@ def _made_with(results: JitResults) -> str:
         "MAX_JOBS={}": environment.get("max_jobs"),
     }
     known = ", ".join(text.format(fact) for text, fact in facts.items() if fact)
-    return phrase("jit.made_with", what=known or phrase("jit.unknown"))
+    calls = calls_view(results, summary=tuple(sentences(results)))
+    shown = tuple(view for view in (calls, modules_view(results), _cache_view(results)) if view.rows or view.summary)
+    note = f"Measured with {known or 'an unknown environment'}."
+    return Document(calls_view(results), shown, tuple(results.warnings), (note,))
 
 
-def _module_row(module: JitModule, used_by: tuple[str, ...]) -> ModuleRow:
+def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
+    """The first calls as a table."""
+    name = labels(results)
+    rows = []
+    for call in results.calls:
+        compile_s, link_s = call.phase_s("compile"), call.phase_s("link")
+        other_s = None if compile_s is None or call.cold_s is None else call.cold_s - compile_s - (link_s or 0.0)
+        rows.append(
+            {
+                "case": call.case, "label": name(call.case), "cold_s": call.cold_s, "disk_s": call.disk_s,
+                "memory_ms": None if call.memory_s is None else call.memory_s * 1e3, "compile_s": compile_s,
+                "link_s": link_s, "other_s": other_s, "modules": tuple(call.modules), "error": call.error,
+            }
+        )  # fmt: skip
+    failed = [f"{name(call.case)}: not measured: {call.error}" for call in results.calls if call.error]
+    return view_of(CALL_COLUMNS, rows, title="First calls", summary=summary, notes=(CALLS_NOTE, *failed))
+
+
+def modules_view(results: JitResults) -> View:
+    """The modules as a table, the slowest to compile first."""
+    rows = module_rows(results)
+    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=(MODULES_NOTE,) if rows else ())
+
+
+def module_rows(results: JitResults) -> list[dict[str, Any]]:
+    """MODULE_COLUMNS of each module."""
+    name = labels(results)
+    return [
+        _module_row(module, tuple(name(call.case) for call in results.calls if module.name in call.modules))
+        for module in results.modules
+    ]
+
+
+def _module_row(module: JitModule, used_by: tuple[str, ...]) -> dict[str, Any]:
     compiles = [phase for phase in module.phases if phase.name == "compile"]
-    slowest = max(compiles, key=lambda phase: phase.seconds, default=None)
-    compilers = sum(phase.seconds for phase in compiles) if compiles else None
-    wall = _span(compiles)
-    return ModuleRow(
-        module=module.name,
-        used_by=used_by,
-        sources=len(compiles) or len(module.sources),
-        compile_s=module.compile_s,
-        compilers_s=compilers,
-        parallelism=compilers / wall if compilers and wall else None,
-        slowest=slowest.detail.rpartition("/")[2] if slowest else "",
-        slowest_s=slowest.seconds if slowest else None,
-        mebibytes=module.bytes / 2**20 if module.bytes else None,
-        generator=module.generator,
+    slowest = max(compiles, key=lambda phase: phase.seconds, default=JitPhase("compile", 0.0))
+    compilers = sum(phase.seconds for phase in compiles)
+    starts = [phase.start_s for phase in compiles if phase.start_s is not None]
+    wall = 0.0
+    if compiles and len(starts) == len(compiles):
+        wall = max(start + phase.seconds for start, phase in zip(starts, compiles, strict=True)) - min(starts)
+    return {
+        "module": module.name, "used_by": used_by, "sources": len(compiles), "compile_s": module.compile_s,
+        "compilers_s": compilers if compiles else None, "parallelism": compilers / wall if wall else None,
+        "slowest": slowest.detail.rpartition("/")[2], "slowest_s": slowest.seconds if compiles else None,
+        "mebibytes": module.bytes / 2**20 if module.bytes else None,
+    }  # fmt: skip
+
+
+def sentences(results: JitResults) -> list[str]:
+    """What the measurement says, the costliest first: longest first call, where the time went, how well the compilers
+    ran side by side; none without a measured case."""
+    calls = measured(results)
+    if not calls:
+        return []
+    states = (
+        (calls[0].cold_s, "with an empty cache"),
+        (calls[0].disk_s, "in a new process with the cache on disk"),
+        (calls[0].memory_s, "again in the same process"),
+    )
+    times = ", ".join(f"{seconds(value)} {state}" for value, state in states if value is not None)
+    first = say(
+        "The costliest first call, {case}, takes {times}; {count:case|cases} cold, one after another: {total}.",
+        case=labels(results)(calls[0].case), times=times, count=len(calls), total=seconds(cold_seconds(results)),
+    )  # fmt: skip
+    return [each for each in (first, where_it_goes(results), parallelism(results)) if each]
+
+
+def where_it_goes(results: JitResults) -> str:
+    """Where the cold calls' time went, all of them together; empty where it is not known."""
+    totals: dict[str, float] = {}
+    for call in results.calls:
+        for phase in call.phases:
+            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
+    whole = sum(totals.values())
+    if not whole:
+        return ""
+    ordered = sorted(totals, key=lambda name: -totals[name])
+    large = [name for name in ordered if totals[name] / whole >= LEAST_PART]
+    small = [name for name in ordered if name not in large]
+    return say(
+        "Where the {total} of {count:cold first call|cold first calls} went: {parts}{rest}.",
+        total=seconds(whole),
+        count=sum(bool(call.phases) for call in results.calls),
+        parts=[f"{name} {seconds(totals[name])} ({totals[name] / whole:.1%})" for name in large],
+        rest=say("; {names} less than {least:.1%} each", names=small, least=LEAST_PART) if small else "",
     )
 
 
-def _span(phases: list[JitPhase]) -> float | None:
-    """From the first begin to the last end; None where one is not known."""
-    begins = [phase.start_s for phase in phases if phase.start_s is not None]
-    if not phases or len(begins) < len(phases):
-        return None
-    return max((phase.start_s or 0.0) + phase.seconds for phase in phases) - min(begins)
+def parallelism(results: JitResults) -> str:
+    """How well the modules' compilers ran side by side; empty where no module was compiled by several commands."""
+    rows = [row for row in module_rows(results) if row["parallelism"] and row["compile_s"]]
+    if not rows:
+        return ""
+    wall = sum(row["compilers_s"] / row["parallelism"] for row in rows)
+    bound = sum(row["slowest_s"] >= SLOWEST_DOMINATES * row["compile_s"] for row in rows)
+    cores = results.environment.get("cores")
+    follows = "More cores, or a higher MAX_JOBS, help."
+    if bound * 2 >= len(rows):
+        follows = "More cores do not make one module faster; compiling the modules side by side does."
+    return say(
+        "A module compiles {at_a_time:.1f} sources at a time on average{cores}; in {bound} of {modules:module|modules} "
+        "the slowest source alone takes {part:.0%} of the time or more. {follows}",
+        at_a_time=sum(row["compilers_s"] for row in rows) / wall, cores=f" on {cores} cores" if cores else "",
+        bound=bound, modules=len(rows), part=SLOWEST_DOMINATES, follows=follows,
+    )  # fmt: skip
 
 
-def _entry(case: str) -> CaseEntry:
-    """A case's id as the labels take it."""
-    name, _, inside = case.partition("[")
-    params: dict[str, bool | int | float | str] = dict(re.findall(r"(\w+)=([^,\]]*)", inside))
-    return CaseEntry(case, name, params, 0, 0, 0)
+def measured(results: JitResults) -> list[JitCall]:
+    """The first calls that were measured, the costliest first."""
+    return sorted((call for call in results.calls if call.cold_s is not None), key=lambda call: -(call.cold_s or 0.0))
+
+
+def cold_seconds(results: JitResults) -> float:
+    """All first calls with an empty cache, one after another (s)."""
+    return sum(call.cold_s for call in results.calls if call.cold_s is not None)
+
+
+def labels(results: JitResults) -> Labels:
+    """What tells the cases apart."""
+    entries = []
+    for call in results.calls:
+        name, _, inside = call.case.partition("[")
+        params: dict[str, bool | int | float | str] = dict(re.findall(r"(\w+)=([^,\]]*)", inside))
+        entries.append(CaseEntry(call.case, name, params, 0, 0, 0))
+    return Labels(entries)
 
 
 def seconds(value: float | None) -> str:
     """``44.2 s``, ``12.3 ms``; a dash where it was not measured."""
     return "–" if value is None else duration(value * 1e6)
+
+
+def _cache_view(results: JitResults) -> View:
+    files = sum(not path.endswith("/") for path in results.cache_layout)
+    folders = [path for path in results.cache_layout if path.endswith("/") and path.count("/") <= CACHE_DEPTH]
+    leaves = [path for path in folders if not any(other != path and other.startswith(path) for other in folders)]
+    size = f"{results.cache_bytes / 2**20:.1f} MiB"
+    lines: list[str] = [say("With all modules it holds {size}, {files:file|files}.", size=size, files=files)]
+    if leaves:
+        where = "Below FLASHINFER_WORKSPACE_BASE (your home folder unless it is set)"
+        lines.append(say("{where}: {folders}.", where=where, folders=", ".join(leaves)))
+    lines += [f"FlashInfer's log: {line}" for line in results.log[:LOG_LINES]]
+    if len(results.log) > LOG_LINES:
+        lines.append(say("… and {count:line|lines} more.", count=len(results.log) - LOG_LINES))
+    return View(columns=(), rows=(), title="The cache", summary=tuple(lines))
