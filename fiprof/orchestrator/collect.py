@@ -17,7 +17,7 @@ from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
-from fiprof.orchestrator.execute import Executor, Replay, Started, gate
+from fiprof.orchestrator.execute import Executor, Gate, Replay, Started, gate
 from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor, end_orphans
@@ -153,9 +153,10 @@ class Collection(UnderWay):
         self._profiled = False
 
     def measure(self) -> None:
-        """What needs the GPU: plain, then nsys, then ncu.
+        """What needs the GPU: plain, then nsys, then ncu, one at a time.
 
-        nsys's tables are made, and ncu imports, while the GPU is busy.
+        ncu's workload imports while nsys measures, and measures as soon as nsys has left the GPU: nsys writes its
+        report, exports it, and its tables are made meanwhile.
         """
         session, request = self.session, self._commands.request
         with self.ending_in_order(), self.collecting():
@@ -168,7 +169,7 @@ class Collection(UnderWay):
                     profiling = session.executor.start(self._commands.profile(held.env))
                 if "nsys" in request.tools:
                     with self.collecting():
-                        _trace(session, self._commands)
+                        _trace(session, self._commands, held)
                         self._traced = self._pool.submit(self._trace_tables)
                 if profiling is not None:
                     held.open()
@@ -220,10 +221,16 @@ def _plain(session: Session, commands: steps.Commands) -> None:
         session.journal.note_environment(workload_environment(session.path / BASELINE))
 
 
-def _trace(session: Session, commands: steps.Commands) -> None:
-    """nsys; once more without the GPU metrics where they are refused."""
+def _trace(session: Session, commands: steps.Commands, held: Gate) -> None:
+    """nsys; once more without the GPU metrics where they are refused. held: opened when nsys has left the GPU."""
     replayed = session.journal.manifest.replayed_from is not None
-    check, watch = steps.check_trace(session.path, replayed=replayed), _watch(session, "nsys")
+    check = steps.check_trace(session.path, replayed=replayed)
+
+    def watch(tail: str) -> None:
+        session.progress.detail("nsys", steps.watch_workload(tail))
+        if nsys.measured(tail):
+            held.open()
+
     hz = commands.request.gpu_metrics_hz
     try:
         session.run(commands.trace(hz), check, watch)
@@ -231,7 +238,7 @@ def _trace(session: Session, commands: steps.Commands) -> None:
         raise
     except FiprofError:
         log = read_log(session.path / "logs/nsys.log")
-        if not hz or not nsys.gpu_metrics_refused(log):
+        if held.is_open or not hz or not nsys.gpu_metrics_refused(log):
             raise
         session.journal.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
         session.run(commands.trace(0), check, watch)
