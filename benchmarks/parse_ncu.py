@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fiprof.parsers import ncu
+from fiprof.parsers.ncu_profile import stalls_table
 from fiprof.parsers.ncu_raw import read_raw
-from fiprof.parsers.ncu_stalls import stalls_table
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data" / "ncu" / "full.raw.csv"
 FIRST_METRIC = 13

@@ -17,8 +17,7 @@ import pytest
 from fiprof.model import metrics, schemas, tables
 from fiprof.model.formula import Formula
 from fiprof.parsers import ncu
-from fiprof.parsers.ncu_profile import ranges_of
-from fiprof.parsers.ncu_units import to_base
+from fiprof.parsers.ncu_profile import ranges_of, to_base
 from tests.recorded_runs import RUNS
 
 DATA = Path(__file__).parent / "data" / "ncu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,17 @@ from fiprof.model import schemas, tables
 from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
-from fiprof.parsers.ncu_profile import Profile
+from fiprof.parsers.ncu_profile import Profile, Ranges, stalls_table
 from fiprof.parsers.ncu_raw import read_raw
 from fiprof.parsers.ncu_source import read_hotspots
-from fiprof.parsers.ncu_stalls import stalls_table
+from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+MEASURE = "measure"
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def write_tables(
         missing = [*missing, "stalls: neither ratios nor samples were collected (section WarpStateStats)"]
     if absent:
         missing = [*missing, f"launches: not collected: {', '.join(absent)}"]
-    return NcuSummary(launches=len(profile.launches), metrics=len(profile.metrics), missing=tuple(missing))
+    return NcuSummary(launches=len(profile.launches["launch"]), metrics=len(profile.metrics), missing=tuple(missing))
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
@@ -117,30 +120,34 @@ def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    launches = profile.launches
-    scopes = [launch.scope(declared) for launch in launches]
-    kernels = {name: short_name(name) for name in {launch.kernel_full for launch in launches}}
-    columns: dict[str, list[object]] = {
-        "launch": [launch.id for launch in launches],
+    names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
+    scopes = [_scope(ranges, declared) for ranges in profile.launches["ranges"]]
+    columns = {name: cells for name, cells in profile.launches.items() if name != "ranges"} | {
+        "kernel": [names[name] for name in profile.launches["kernel_full"]],
         "case": [case for case, _ in scopes],
         "iteration": [iteration for _, iteration in scopes],
-        "kernel": [kernels[launch.kernel_full] for launch in launches],
-        "kernel_full": [launch.kernel_full for launch in launches],
-        "grid": [launch.grid for launch in launches],
-        "block": [launch.block for launch in launches],
-        "device": [launch.device for launch in launches],
-        "cc": [launch.cc for launch in launches],
-        "pid": [launch.pid for launch in launches],
-        "context": [launch.context for launch in launches],
-        "stream": [launch.stream for launch in launches],
     }
     schema = schemas.schema("launches")
     arrays = {name: pa.array(cells, schema.field(name).type) for name, cells in columns.items()}
-    nothing = np.full(len(launches), np.nan)
+    nothing = np.full(len(scopes), np.nan)
     for metric in METRICS:
         values = _column(profile, metric)
         arrays[metric.name] = pa.array(nothing if values is None else values, pa.float64(), from_pandas=True)
     return pa.table(arrays)
+
+
+def _scope(ranges: Ranges, declared: Sequence[str]) -> tuple[str | None, int | None]:
+    """Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range.
+
+    ncu does not tell how often a range has been, so that a declared one has no iteration. None where there is none.
+    """
+    for domain, name in reversed(ranges):
+        if case := case_of(domain, name, declared):
+            return case, None
+    own = [name for domain, name in ranges if domain == FIPROF_DOMAIN]
+    inside = own[own.index(MEASURE) + 1 :] if MEASURE in own else []
+    iterations = [int(match[1]) for name in inside[1:] if (match := re.fullmatch(r"iter (\d{1,9})", name))]
+    return (inside[0] if inside else None), (iterations[-1] if iterations else None)
 
 
 def _column(profile: Profile, metric: Metric) -> NDArray[np.float64] | None:
@@ -162,7 +169,7 @@ def metrics_table(profile: Profile) -> pa.Table:
     import numpy as np
     import pyarrow as pa
 
-    ids = np.array([launch.id for launch in profile.launches], np.int32)
+    ids = np.array(profile.launches["launch"], np.int32)
     metrics = pa.array(profile.metrics, pa.string())
     spelled = {unit: code for code, unit in enumerate(dict.fromkeys(profile.units))}
     units = pa.array(list(spelled), pa.string())

@@ -6,21 +6,17 @@ show them, under their labels and rounded, or under their own names where ``--me
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fiprof.model import tables
+from fiprof.model import schemas
 from fiprof.model.metrics import METRICS
-from fiprof.parsers.ncu_cells import NO_VALUE, number
-from fiprof.parsers.ncu_csv import Page, read_page
-from fiprof.parsers.ncu_profile import Launch, Profile
+from fiprof.parsers.ncu_csv import NO_VALUE, Page, number, read_page
+from fiprof.parsers.ncu_profile import Profile, to_base
 from fiprof.parsers.ncu_raw import launches
-from fiprof.parsers.ncu_units import to_base
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +24,6 @@ if TYPE_CHECKING:
 _IDENTITY = ("ID", "Kernel Name")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
 _RULE = ("Section Name", "Rule Name", "Rule Type", "Rule Description")
-_SPEEDUP = ("Estimated Speedup Type", "Estimated Speedup")
 _NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
 _LABELS = {
     "GPU Speed Of Light Throughput": {
@@ -92,34 +87,14 @@ _LABELS = {
 ROUNDED = "metrics are those of a details page: rounded, and only what its sections show"
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A finding: a row of the table ``rules``, whose columns are these."""
-
-    launch: int
-    """ncu's launch ID."""
-    section: str
-    """Identifier of ncu's section."""
-    rule: str
-    """Identifier of ncu's rule."""
-    kind: str
-    """OPT, INF, WRN or ERR."""
-    message: str
-    """What the rule says."""
-    speedup_kind: str | None
-    """global or local; None without an estimate."""
-    speedup_pct: float | None
-    """The rule's estimate; None without one."""
-
-
 def read_rules(path: Path, profile: Profile) -> pa.Table:
     """The table ``rules`` from a details page.
 
     Raises FiprofError where the file is missing, empty, cut short, no details page, or of another report.
     """
     page = read_page(path, "details")
-    known = {str(launch.id): launch.id for launch in profile.launches}
-    return rules_table(list(_rules(page, list(_rows(page, (*_IDENTITY, *_RULE))), known)))
+    known = {str(launch): launch for launch in profile.launches["launch"]}
+    return rules_table(_rules(page, list(_rows(page, (*_IDENTITY, *_RULE))), known))
 
 
 def read_details(path: Path) -> tuple[Profile, pa.Table]:
@@ -138,8 +113,8 @@ def read_details(path: Path) -> tuple[Profile, pa.Table]:
         raise page.error("has a header and no launches")
     columns = {name: [row.get(name) or None for row in first.values()] for name in rows[0]}
     found = launches(page, columns, len(first))
-    known = {launch: each.id for launch, each in zip(first, found, strict=True)}
-    return _profile(page, rows, found), rules_table(list(_rules(page, rows, known)))
+    known = dict(zip(first, found["launch"], strict=True))
+    return _profile(page, rows, found), rules_table(_rules(page, rows, known))
 
 
 def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -169,7 +144,7 @@ def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
         raise page.cut_short()
 
 
-def _profile(page: Page, rows: Sequence[dict[str, str]], found: tuple[Launch, ...]) -> Profile:
+def _profile(page: Page, rows: Sequence[dict[str, str]], found: Mapping[str, Sequence[Any]]) -> Profile:
     import numpy as np
 
     places = {launch: place for place, launch in enumerate(dict.fromkeys(row["ID"] for row in rows))}
@@ -185,8 +160,9 @@ def _profile(page: Page, rows: Sequence[dict[str, str]], found: tuple[Launch, ..
             page.check_numbers([cell])
     if not cells:
         raise page.error("has launches and no metrics")
-    values, units, unscaled = np.full((len(cells), len(found)), np.nan), [], set()
-    texts: dict[str, list[str | None]] = defaultdict(lambda: [None] * len(found))
+    count = len(found["launch"])
+    values, units, unscaled = np.full((len(cells), count), np.nan), [], set()
+    texts: dict[str, list[str | None]] = defaultdict(lambda: [None] * count)
     for place, (metric, of_launches) in enumerate(cells.items()):
         bases = {unit: to_base(unit) for unit, _ in of_launches.values()}
         known = {base[0] for base in bases.values() if base} if all(bases.values()) else set()
@@ -211,15 +187,21 @@ def _profile(page: Page, rows: Sequence[dict[str, str]], found: tuple[Launch, ..
     )
 
 
-def _rules(page: Page, rows: Sequence[dict[str, str]], known: Mapping[str, int]) -> Iterator[Rule]:
-    """known: ID as the page has it -> launch."""
+def _rules(page: Page, rows: Iterable[dict[str, str]], known: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Rows of the table ``rules``. known: ID as the page has it -> launch."""
     for row in rows:
         if row.get("Rule Name") and "Rule Description" in row:
             if row["ID"] not in known:
                 raise page.error(f"is not of the same report: the raw page has no launch {row['ID']}")
-            section, rule, kind, message = (row[name] for name in _RULE)
-            speedup_kind, speedup = (row.get(name, "") for name in _SPEEDUP)
-            yield Rule(known[row["ID"]], section, rule, kind, message, speedup_kind or None, _percent(speedup))
+            yield {
+                "launch": known[row["ID"]],
+                "section": row["Section Name"],
+                "rule": row["Rule Name"],
+                "kind": row["Rule Type"],
+                "message": row["Rule Description"],
+                "speedup_kind": row.get("Estimated Speedup Type") or None,
+                "speedup_pct": _percent(row.get("Estimated Speedup", "")),
+            }
 
 
 def _percent(cell: str) -> float | None:
@@ -230,10 +212,8 @@ def _percent(cell: str) -> float | None:
     return percent if math.isfinite(percent) else None
 
 
-def rules_table(rules: Sequence[Rule]) -> pa.Table:
+def rules_table(rules: Iterable[dict[str, Any]]) -> pa.Table:
     """The table ``rules``."""
     import pyarrow as pa
 
-    if not rules:
-        return tables.empty("rules")
-    return pa.table({field.name: [getattr(rule, field.name) for rule in rules] for field in dataclasses.fields(Rule)})
+    return pa.Table.from_pylist(list(rules), schemas.schema("rules"))

@@ -1,4 +1,4 @@
-"""What a report of ncu holds, whichever way it was read: from the raw page's CSV or from the ``.ncu-rep`` itself."""
+"""What a report of ncu holds, whichever way it was read: its launches, their metrics in base units, their stalls."""
 
 from __future__ import annotations
 
@@ -8,69 +8,65 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fiprof.model import tables
 from fiprof.parsers.names import short_name
-from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
 SAMPLED = "smsp__pcsamp_"
 """How the names of ncu's counts of warp samples begin."""
 DURATION = "gpu__time_duration.sum"
-MEASURE = "measure"
-_ITERATION = re.compile(r"iter (\d{1,9})")
+DEFAULT_DOMAIN = "<default domain>"
+"""What ncu calls NVTX's own domain."""
 # A range as the CSV prints it: domain, name, payload type and value, colour type and value, message type, and the
 # name once more. It may hold colons itself; that it comes twice says where it ends. One of nvtxRangePush has no more.
 _RANGE = re.compile(r"(?P<domain>[^:]*):(?P<name>.*)(?:(?::[^:]*){5}:(?P=name)|(?::none){6})", re.DOTALL)
-DEFAULT_DOMAIN = "<default domain>"
-"""How ncu calls NVTX's own."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A profiled kernel launch."""
-
-    id: int
-    """ncu's launch ID, unique in the report."""
-    kernel_full: str
-    """Demangled name as ncu prints it."""
-    grid: str
-    """Blocks, e.g. ``132x1x1``."""
-    block: str
-    """Threads of a block, e.g. ``384x1x1``."""
-    ranges: tuple[tuple[str, str], ...] = ()
-    """Push/pop ranges around it, domain (empty for the default one) and name, outermost first in each domain."""
-    pid: int | None = None
-    context: int | None = None
-    stream: int | None = None
-    device: int | None = None
-    cc: str | None = None
-    """Compute capability, e.g. ``9.0``."""
-
-    def scope(self, declared: Sequence[str] = ()) -> tuple[str | None, int | None]:
-        """Case and iteration: of the runner's ranges inside ``measure``, or the innermost declared range.
-
-        ncu does not tell how often a range has been, so that a declared one has no iteration. None where there is none.
-        """
-        for domain, name in reversed(self.ranges):
-            if case := case_of(domain, name, declared):
-                return case, None
-        inside = self._inside_measure
-        found = [int(match[1]) for name in inside[1:] if (match := _ITERATION.fullmatch(name))]
-        return (inside[0] if inside else None), (found[-1] if found else None)
-
-    @property
-    def _inside_measure(self) -> tuple[str, ...]:
-        own = tuple(name for domain, name in self.ranges if domain == FIPROF_DOMAIN)
-        return own[own.index(MEASURE) + 1 :] if MEASURE in own else ()
+_PREFIXES = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+"""ncu scales bytes by 1000 too."""
+_TIMES = {
+    "ns": 1.0, "nsecond": 1.0,
+    "us": 1e3, "usecond": 1e3,
+    "ms": 1e6, "msecond": 1e6,
+    "s": 1e9, "sec": 1e9, "second": 1e9,
+}  # fmt: skip
+"""Nanoseconds of each: a time's base unit is the nanosecond, a rate's the second."""
+_THINGS = {
+    "%", "block", "branches", "byte", "cluster", "cycle", "hz", "inst", "pass", "register", "request", "sample",
+    "sector", "sectors", "SM", "thread", "warp",
+}  # fmt: skip
+_PER_ISSUE = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
+_SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
+_NOT_ISSUED = re.compile(_SAMPLED.pattern + "_not_issued")
+_SOURCE_COLUMN = re.compile(r"stall_(\w+)")
+_SPELLINGS = {
+    # The samples' own.
+    "no_instructions": "no_instruction",
+    "warpgroup_arrive": "gmma",
+    # The source page's columns.
+    "dispatch": "dispatch_stall",
+    "imc": "imc_miss",
+    "lg": "lg_throttle",
+    "long_sb": "long_scoreboard",
+    "math": "math_pipe_throttle",
+    "mio": "mio_throttle",
+    "no_inst": "no_instruction",
+    "short_sb": "short_scoreboard",
+    "sleep": "sleeping",
+    "tex": "tex_throttle",
+}
+"""ncu's other spellings of a reason -> the one of its per-issue ratios, which the tables use."""
 
 
 @dataclass(frozen=True)
 class Profile:
     """All launches with all their metrics."""
 
-    launches: tuple[Launch, ...]
+    launches: Mapping[str, Sequence[Any]]
+    """The columns of the table ``launches`` that ncu knows, of which ``launch`` and ``kernel_full`` have no null; and
+    ``ranges``: the push/pop ranges around each, as :func:`ranges_of` gives them."""
     metrics: tuple[str, ...]
     """ncu's names."""
     units: tuple[str, ...]
@@ -86,7 +82,12 @@ class Profile:
 
     @classmethod
     def sound(
-        cls, *, launches: tuple[Launch, ...], values: NDArray[np.float64], metrics: tuple[str, ...], **others: Any
+        cls,
+        *,
+        launches: Mapping[str, Sequence[Any]],
+        values: NDArray[np.float64],
+        metrics: tuple[str, ...],
+        **others: Any,
     ) -> Profile:
         """A profile without infinities, and without negative or broken counts of samples: those become NaN.
 
@@ -104,8 +105,11 @@ class Profile:
         left_out = [f"values that no launch has are left out: {names}"] if len(rows) else []
         if DURATION in metrics:
             untimed = np.flatnonzero(np.isnan(values[metrics.index(DURATION)]))
-            failed = [f"{launches[place].id} ({short_name(launches[place].kernel_full)})" for place in untimed]
-            left_out += [f"ncu failed on launch {each}: it has no duration" for each in failed]
+            left_out += [
+                f"ncu failed on launch {launches['launch'][place]} ({short_name(launches['kernel_full'][place])}):"
+                " it has no duration"
+                for place in untimed
+            ]
         return cls(launches=launches, values=values, metrics=metrics, left_out=tuple(left_out), **others)
 
     def of(self, metric: str) -> NDArray[np.float64] | None:
@@ -118,8 +122,12 @@ class Profile:
         return {name: i for i, name in enumerate(self.metrics)}
 
 
-def ranges_of(cell: str) -> tuple[tuple[str, str], ...]:
-    """The ranges in a cell of the column for push/pop ranges, as ``Launch.ranges``.
+Ranges = tuple[tuple[str, str], ...]
+"""Push/pop ranges, domain (empty for the default one) and name, outermost first in each domain."""
+
+
+def ranges_of(cell: str) -> Ranges:
+    """The ranges in a cell of the column for push/pop ranges.
 
     ``7  "fiprof:measure:none:none:RGB:0xff:REGISTERED:measure"  …`` -> ``(("fiprof", "measure"), …)``
     """
@@ -131,6 +139,104 @@ def plain_domain(name: str) -> str:
     return "" if name == DEFAULT_DOMAIN else name
 
 
-def dimensions(cell: str) -> str:
-    """``(132, 1, 1)`` -> ``132x1x1``."""
-    return "x".join(re.findall(r"\d+", cell))
+@functools.cache
+def to_base(unit: str) -> tuple[str, float] | None:
+    """The base unit and the factor that brings values to it; None for a unit that is not known.
+
+    ``Mbyte`` -> ``("byte", 1e6)``, ``us`` -> ``("ns", 1e3)``, ``Kbyte/s`` -> ``("byte/s", 1e3)``, ``cycle/nsecond`` ->
+    ``("hz", 1e9)``, ``%/Kbyte`` -> ``("%/byte", 1e3)``. A count's unit is empty.
+    """
+    if not unit:
+        return "", 1.0
+    numerator, slash, denominator = unit.partition("/")
+    above = _thing(numerator)
+    if not slash or above is None:
+        return above
+    if denominator in _TIMES:
+        base = f"{above[0]}/s"
+        return ("hz" if base == "cycle/s" else base), above[1] * (1e9 / _TIMES[denominator])
+    below = _thing(denominator)
+    # ncu prints 5,022 %/byte as 5.022 %/Kbyte: its prefix is the whole value's.
+    return below and (f"{above[0]}/{below[0]}", above[1] * below[1])
+
+
+def _thing(unit: str) -> tuple[str, float] | None:
+    if unit in _TIMES:
+        return "ns", _TIMES[unit]
+    if unit in _THINGS:
+        return unit, 1.0
+    if unit[:1] in _PREFIXES and (rest := unit[1:].lower()) in _THINGS:
+        return rest, _PREFIXES[unit[0]]
+    if unit.lower() in _THINGS:
+        return unit.lower(), 1.0
+    return None
+
+
+def sampled_metrics(names: tuple[str, ...]) -> dict[str, str]:
+    """Of ncu's metrics those with the samples of a stall reason: reason -> metric."""
+    return {
+        _SPELLINGS.get(match[1], match[1]): name
+        for name in names
+        if not _NOT_ISSUED.fullmatch(name) and (match := _SAMPLED.fullmatch(name))
+    }
+
+
+def not_issued_metrics(names: tuple[str, ...]) -> dict[str, str]:
+    """Those with the samples in cycles in which the scheduler issued nothing: reason -> metric."""
+    return _named(names, _NOT_ISSUED)
+
+
+def source_reason(column: str) -> str | None:
+    """The reason whose samples a column of the source page has: ``stall_long_sb`` -> ``long_scoreboard``."""
+    match = _SOURCE_COLUMN.fullmatch(column)
+    return _SPELLINGS.get(match[1], match[1]) if match else None
+
+
+def stalls_table(profile: Profile) -> pa.Table:
+    """The table ``stalls``: a row a launch and reason, for each reason that ncu gives in either measure.
+
+    share is warps_per_issue over its sum; for a launch without these ratios, samples over their sum.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    ratios = _named(profile.metrics, _PER_ISSUE)
+    samples = sampled_metrics(profile.metrics)
+    idle = not_issued_metrics(profile.metrics)
+    reasons = sorted(ratios.keys() | samples.keys())
+    if not reasons:
+        return tables.empty("stalls")
+
+    warps, sampled, not_issued = (_grid(profile, reasons, named) for named in (ratios, samples, idle))
+    base = np.where(np.isnan(warps).all(axis=1, keepdims=True), sampled, warps)
+    total = np.nansum(base, axis=1, keepdims=True)
+    share = np.divide(base, total, out=np.full_like(base, np.nan), where=total > 0)
+    rows, codes = (~(np.isnan(warps) & np.isnan(sampled))).nonzero()
+    ids = np.array(profile.launches["launch"], np.int32)
+
+    def column(values: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
+        return pa.array(values[rows, codes], from_pandas=True).cast(kind)
+
+    return pa.table(
+        {
+            "launch": ids[rows],
+            "reason": pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(reasons, pa.string())),
+            "warps_per_issue": column(warps, pa.float64()),
+            "share": column(share, pa.float64()),
+            "samples": column(sampled, pa.int64()),
+            "samples_not_issued": column(not_issued, pa.int64()),
+        }
+    )
+
+
+def _named(names: tuple[str, ...], pattern: re.Pattern[str]) -> dict[str, str]:
+    return {_SPELLINGS.get(match[1], match[1]): name for name in names if (match := pattern.fullmatch(name))}
+
+
+def _grid(profile: Profile, reasons: list[str], named: dict[str, str]) -> NDArray[np.float64]:
+    """Launches x reasons; NaN for a reason that the measure does not have."""
+    import numpy as np
+
+    nothing = np.full(len(profile.launches["launch"]), np.nan)
+    columns = [profile.of(named[reason]) if reason in named else None for reason in reasons]
+    return np.stack([nothing if column is None else column for column in columns], axis=1)

@@ -9,14 +9,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.model.metrics import METRICS
-from fiprof.parsers.ncu_cells import NO_VALUE, numbers_and_texts, text_columns
-from fiprof.parsers.ncu_csv import Page, read_page
-from fiprof.parsers.ncu_profile import Launch, Profile, dimensions, ranges_of
-from fiprof.parsers.ncu_units import to_base
+from fiprof.parsers.ncu_csv import NO_VALUE, Page, numbers_and_texts, read_page, text_columns
+from fiprof.parsers.ncu_profile import Profile, ranges_of, to_base
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,8 +123,11 @@ def _is_metric(name: str) -> bool:
     return name not in _IDENTITY and " " not in name and ":" not in name
 
 
-def launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int) -> tuple[Launch, ...]:
-    """The launches of a page. columns: those that say which launch a row is. count: how many rows there are."""
+def launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int) -> dict[str, list[Any]]:
+    """The launches of a page, as ``Profile.launches``.
+
+    columns: those that say which launch a row is. count: how many rows there are.
+    """
     nothing = [None] * count
 
     def cells(*names: str, made: Callable[[str], Made]) -> list[Made]:
@@ -135,43 +136,32 @@ def launches(page: Page, columns: Mapping[str, Sequence[str | None]], count: int
         each = {cell: made(cell or "") for cell in set(found)}
         return [each[cell] for cell in found]
 
-    numbers = cells("ID", made=_integer)
-    ids = [launch for launch in numbers if launch is not None]
-    if len(ids) < count:
-        row = numbers.index(None)
+    ids = cells("ID", made=_integer)
+    if None in ids:
+        row = ids.index(None)
         found = columns["ID"][row] if "ID" in columns else None
         if found == "ID":
             raise page.several()
         raise page.error(f"has no launch ID in row {row + 1}" + (f": {found[:40]!r}" if found else ""))
     if twice := [launch for launch, times in Counter(ids).items() if times > 1]:
         raise page.error(f"has launch {twice[0]} twice")
-    return tuple(
-        Launch(
-            id=launch,
-            kernel_full=kernel,
-            grid=grid,
-            block=block,
-            ranges=ranges,
-            pid=pid,
-            context=context,
-            stream=stream,
-            device=device,
-            cc=cc or None,
-        )
-        for launch, kernel, grid, block, ranges, pid, context, stream, device, cc in zip(
-            ids,
-            cells(*_KERNEL_COLUMNS, made=str),
-            cells("Grid Size", made=dimensions),
-            cells("Block Size", made=dimensions),
-            cells(*(name for name in columns if "Push/Pop" in name), made=ranges_of),
-            cells("Process ID", made=_integer),
-            cells("Context", made=_integer),
-            cells("Stream", made=_integer),
-            cells("Device", made=_integer),
-            cells("CC", made=str),
-            strict=True,
-        )
-    )
+    return {
+        "launch": ids,
+        "kernel_full": cells(*_KERNEL_COLUMNS, made=str),
+        "grid": cells("Grid Size", made=_dimensions),
+        "block": cells("Block Size", made=_dimensions),
+        "ranges": cells(*(name for name in columns if "Push/Pop" in name), made=ranges_of),
+        "pid": cells("Process ID", made=_integer),
+        "context": cells("Context", made=_integer),
+        "stream": cells("Stream", made=_integer),
+        "device": cells("Device", made=_integer),
+        "cc": cells("CC", made=lambda cell: cell or None),
+    }
+
+
+def _dimensions(cell: str) -> str:
+    """``(132, 1, 1)`` -> ``132x1x1``."""
+    return "x".join(re.findall(r"\d+", cell))
 
 
 def _integer(cell: str) -> int | None:

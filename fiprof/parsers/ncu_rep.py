@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.ncu_details import Rule, rules_table
-from fiprof.parsers.ncu_profile import Launch, Profile, plain_domain
+from fiprof.parsers.ncu_details import rules_table
+from fiprof.parsers.ncu_profile import Profile, Ranges, not_issued_metrics, plain_domain, sampled_metrics, to_base
 from fiprof.parsers.ncu_source import Instruction, hotspots_table
-from fiprof.parsers.ncu_stalls import not_issued_metrics, sampled_metrics
-from fiprof.parsers.ncu_units import to_base
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,10 +48,9 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
             f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one",
             "ncu --import FILE says what ncu makes of it",
         )
-    launches = tuple(_launch(number, action) for number, action in enumerate(actions))
-    rules = [rule for launch, action in zip(launches, actions, strict=True) for rule in _rules(launch.id, action)]
-    hotspots = {launch.id: _instructions(action) for launch, action in zip(launches, actions, strict=True)}
-    return _profile(launches, actions), rules_table(rules), hotspots_table(hotspots)
+    rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
+    hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
+    return _profile(actions), rules_table(rules), hotspots_table(hotspots)
 
 
 def _actions(report: Path) -> Iterator[Action]:
@@ -78,7 +75,9 @@ def _actions(report: Path) -> Iterator[Action]:
             yield one.action_by_idx(i)
 
 
-def _launch(number: int, action: Action) -> Launch:
+def _launch(number: int, action: Action) -> dict[str, Any]:
+    """A launch, with the columns of ``Profile.launches``."""
+
     def integer(metric: str) -> int | None:
         found = action.metric_by_name(metric)
         value = found.value() if found is not None and found.has_value() else None
@@ -89,30 +88,32 @@ def _launch(number: int, action: Action) -> Launch:
         return "x".join(map(str, found)) if None not in found else ""
 
     capability = [integer(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
-    return Launch(
-        id=number,
-        kernel_full=action.name(action.NameBase_DEMANGLED),
-        grid=dimensions("grid"),
-        block=dimensions("block"),
-        ranges=_ranges(action),
-        context=integer("launch__context_id"),
-        stream=integer("launch__stream_id"),
-        device=integer("launch__device_id"),
-        cc=None if None in capability else ".".join(str(part) for part in capability),
-    )
+    return {
+        "launch": number,
+        "kernel_full": action.name(action.NameBase_DEMANGLED),
+        "grid": dimensions("grid"),
+        "block": dimensions("block"),
+        "ranges": _ranges(action),
+        "pid": None,
+        "context": integer("launch__context_id"),
+        "stream": integer("launch__stream_id"),
+        "device": integer("launch__device_id"),
+        "cc": None if None in capability else ".".join(map(str, capability)),
+    }
 
 
-def _ranges(action: Action) -> tuple[tuple[str, str], ...]:
+def _ranges(action: Action) -> Ranges:
     state = action.nvtx_state()
     domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []
     return tuple((plain_domain(domain.name()), name) for domain in domains for name in domain.push_pop_ranges())
 
 
-def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:
+def _profile(actions: list[Action]) -> Profile:
     import numpy as np
 
     # Names with a colon are lists of other metrics.
     names = tuple(dict.fromkeys(name for action in actions for name in action.metric_names() if ":" not in name))
+    launches = [_launch(number, action) for number, action in enumerate(actions)]
     values = np.full((len(names), len(launches)), np.nan)
     units = [""] * len(names)
     unscaled = set()
@@ -132,7 +133,7 @@ def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:
             elif value:
                 texts.setdefault(name, [None] * len(launches))[launch] = value
     return Profile.sound(
-        launches=launches,
+        launches={name: [launch[name] for launch in launches] for name in launches[0]},
         metrics=names,
         units=tuple(units),
         values=values,
@@ -141,7 +142,7 @@ def _profile(launches: tuple[Launch, ...], actions: list[Action]) -> Profile:
     )
 
 
-def _rules(launch: int, action: Action) -> Iterator[Rule]:
+def _rules(launch: int, action: Action) -> Iterator[dict[str, Any]]:
     import ncu_report
 
     kinds = {
@@ -156,15 +157,15 @@ def _rules(launch: int, action: Action) -> Iterator[Rule]:
         if not message or not message["message"]:
             continue
         speedup = result.get("speedup_estimation", {})
-        yield Rule(
-            launch=launch,
-            section=result["section_identifier"],
-            rule=result["rule_identifier"],
-            kind=kinds.get(message["type"], "INF"),
-            message=_LINK.sub(lambda link: link[1] or f"{link[2]} ({link[3]})", message["message"]),
-            speedup_kind=speedups.get(speedup.get("type")),
-            speedup_pct=speedup.get("speedup"),
-        )
+        yield {
+            "launch": launch,
+            "section": result["section_identifier"],
+            "rule": result["rule_identifier"],
+            "kind": kinds.get(message["type"], "INF"),
+            "message": _LINK.sub(lambda link: link[1] or f"{link[2]} ({link[3]})", message["message"]),
+            "speedup_kind": speedups.get(speedup.get("type")),
+            "speedup_pct": speedup.get("speedup"),
+        }
 
 
 def _instructions(action: Action) -> list[Instruction]:
@@ -177,17 +178,22 @@ def _instructions(action: Action) -> list[Instruction]:
     idle = _by_address(action, not_issued_metrics(names).values())
     reasons = {reason: _by_address(action, [metric]) for reason, metric in sampled_metrics(names).items()}
     counts = {name: _by_address(action, [metric]) for name, metric in _COUNTS.items() if metric in names}
-    return [
-        _instruction(
-            action,
-            address,
-            samples=samples.get(address, 0) if samples else None,
-            samples_not_issued=idle.get(address, 0) if idle else None,
-            reasons={reason: found.get(address, 0) for reason, found in reasons.items() if samples.get(address)},
-            **{name: found.get(address, 0) for name, found in counts.items()},
+    found = []
+    for address in _walk(action, min(addresses), max(addresses)):
+        line = action.source_info(address)
+        found.append(
+            {
+                "address": address,
+                "sass": action.sass_by_pc(address).strip(),
+                "source_file": line.file_name() if line else None,
+                "source_line": line.line() if line else None,
+                "samples": samples.get(address, 0) if samples else None,
+                "samples_not_issued": idle.get(address, 0) if idle else None,
+                "reasons": {reason: of.get(address, 0) for reason, of in reasons.items() if samples.get(address)},
+                **{name: of.get(address, 0) for name, of in counts.items()},
+            }
         )
-        for address in _walk(action, min(addresses), max(addresses))
-    ]
+    return found
 
 
 def _by_address(action: Action, metrics: Iterable[str]) -> dict[int, int]:
@@ -210,14 +216,3 @@ def _walk(action: Action, first: int, last: int) -> Iterator[int]:
     while address <= last or action.sass_by_pc(address):
         yield address
         address += SASS_BYTES
-
-
-def _instruction(action: Action, address: int, **counted: Any) -> Instruction:
-    line = action.source_info(address)
-    return Instruction(
-        address=address,
-        sass=action.sass_by_pc(address).strip(),
-        source_file=line.file_name() if line else None,
-        source_line=line.line() if line else None,
-        **counted,
-    )

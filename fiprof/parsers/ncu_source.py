@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fiprof.model import schemas
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_csv import Page, read_page
-from fiprof.parsers.ncu_stalls import sampled_metrics, source_reason
+from fiprof.parsers.ncu_profile import sampled_metrics, source_reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from fiprof.parsers.ncu_profile import Profile
 
-_SAMPLES = ("# Samples", "Warp Stall Sampling (All Samples)", "Sampling Data (All)")
-_NOT_ISSUED = ("Warp Stall Sampling (Not-issued Samples)", "Sampling Data (Not Issued)")
-_EXECUTED = ("Instructions Executed", "# Instructions Executed")
-_SECTORS = ("L2 Theoretical Sectors Global",)
-_IDEAL_SECTORS = ("L2 Theoretical Sectors Global Ideal",)
+COLUMNS = {
+    "samples": ("# Samples", "Warp Stall Sampling (All Samples)", "Sampling Data (All)"),
+    "samples_not_issued": ("Warp Stall Sampling (Not-issued Samples)", "Sampling Data (Not Issued)"),
+    "executed": ("Instructions Executed", "# Instructions Executed"),
+    "sectors": ("L2 Theoretical Sectors Global",),
+    "ideal_sectors": ("L2 Theoretical Sectors Global Ideal",),
+}
+"""Column of the table ``hotspots`` -> its names on the pages of different versions."""
 
-
-@dataclass(frozen=True)
-class Instruction:
-    """A SASS instruction with its samples."""
-
-    address: int
-    """As loaded."""
-    sass: str
-    samples: int | None
-    samples_not_issued: int | None
-    reasons: Mapping[str, int]
-    """Samples by reason; empty without samples."""
-    executed: int | None = None
-    """Times that a warp executed it."""
-    sectors: int | None = None
-    """Of global memory, of 32 bytes, that it touched."""
-    ideal_sectors: int | None = None
-    """Those that it would touch if the threads of a warp accessed neighbours."""
-    source_file: str | None = None
-    source_line: int | None = None
-
-    @property
-    def top_reason(self) -> str | None:
-        """The reason with most samples; None without samples, or where the page does not name it."""
-        unnamed = (self.samples or 0) - sum(self.reasons.values())
-        top = max(self.reasons, key=self.reasons.__getitem__, default=None)
-        return None if top is None or unnamed > self.reasons[top] else top
+Instruction = dict[str, Any]
+"""A row of the table ``hotspots``, its address as loaded, with ``reasons``: samples by reason, empty without any."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +44,7 @@ class Listing:
 
     @property
     def samples(self) -> int:
-        return sum(instruction.samples or 0 for instruction in self.instructions)
+        return sum(instruction["samples"] or 0 for instruction in self.instructions)
 
 
 def read_hotspots(path: Path, profile: Profile) -> pa.Table:
@@ -83,23 +60,22 @@ def read_hotspots(path: Path, profile: Profile) -> pa.Table:
     listings = list(_listings(page))
     if not listings:
         raise page.error("is not a source page of ncu: it has no line Kernel Name")
-    kernels = [short_name(launch.kernel_full) for launch in profile.launches]
+    launches, kernels = profile.launches["launch"], [short_name(name) for name in profile.launches["kernel_full"]]
     chosen = _without_repetitions(listings, kernels)
     if len(chosen) != len(kernels):
         raise page.error(f"does not fit the raw page: {len(chosen)} listings, {len(kernels)} launches")
-    for listing, launch, samples in zip(chosen, profile.launches, _samples(profile), strict=True):
-        if listing.kernel != short_name(launch.kernel_full):
-            raise page.error(f"does not fit the raw page: launch {launch.id} is not {listing.kernel}")
-        if samples is not None and samples != listing.samples:
-            raise page.error(
-                f"does not fit the raw page: launch {launch.id} has {samples} samples, its listing {listing.samples}"
-            )
-    return hotspots_table(
-        {
-            launch.id: _with_unnamed(listing, sampled)
-            for listing, launch, sampled in zip(chosen, profile.launches, _sampled_reasons(profile), strict=True)
-        }
-    )
+    counted = _counts(profile, "smsp__pcsamp_sample_count")
+    sampled = {reason: _counts(profile, metric) for reason, metric in sampled_metrics(profile.metrics).items()}
+    hotspots = {}
+    for place, (listing, launch) in enumerate(zip(chosen, launches, strict=True)):
+        if listing.kernel != kernels[place]:
+            raise page.error(f"does not fit the raw page: launch {launch} is not {listing.kernel}")
+        if counted[place] not in (None, listing.samples):
+            samples = f"{counted[place]} samples, its listing {listing.samples}"
+            raise page.error(f"does not fit the raw page: launch {launch} has {samples}")
+        _name_samples(listing, {reason for reason, counts in sampled.items() if (counts[place] or 0) > 0})
+        hotspots[launch] = listing.instructions
+    return hotspots_table(hotspots)
 
 
 def _without_repetitions(listings: list[Listing], kernels: list[str]) -> list[Listing]:
@@ -132,108 +108,65 @@ def _neighbours_once(listings: list[Listing]) -> list[Listing]:
     return [listing for listing, _ in itertools.groupby(listings)]
 
 
-def _samples(profile: Profile) -> list[int | None]:
-    counts = profile.of("smsp__pcsamp_sample_count")
+def _counts(profile: Profile, metric: str) -> list[int | None]:
+    """A count of each launch; None where it was not collected."""
+    counts = profile.of(metric)
     if counts is None:
-        return [None] * len(profile.launches)
+        return [None] * len(profile.launches["launch"])
     return [None if count != count else int(count) for count in counts]
 
 
-def _sampled_reasons(profile: Profile) -> list[frozenset[str]]:
-    """Of each launch, the reasons that have samples on the raw page."""
-    found = {reason: profile.of(metric) for reason, metric in sampled_metrics(profile.metrics).items()}
-    return [
-        frozenset(reason for reason, counts in found.items() if counts is not None and counts[i] > 0)
-        for i in range(len(profile.launches))
-    ]
+def _name_samples(listing: Listing, sampled: set[str]) -> None:
+    """Give samples that no column names to the one reason that can be meant, if it is one.
 
-
-def _with_unnamed(listing: Listing, sampled: frozenset[str]) -> list[Instruction]:
-    """The instructions, samples that no column names given to the one reason that can be meant, if it is one.
-
-    The page of 2025.3 has no column for warpgroup_arrive.
+    The page of 2025.3 has no column for warpgroup_arrive. sampled: reasons with samples on the raw page.
     """
     without_column = sampled - listing.reasons
-    if len(without_column) != 1:
-        return listing.instructions
-    (reason,) = without_column
-    return [
-        dataclasses.replace(instruction, reasons={**instruction.reasons, reason: unnamed})
-        if (unnamed := (instruction.samples or 0) - sum(instruction.reasons.values())) > 0
-        else instruction
-        for instruction in listing.instructions
-    ]
+    if len(without_column) == 1:
+        (reason,) = without_column
+        for instruction in listing.instructions:
+            unnamed = (instruction["samples"] or 0) - sum(instruction["reasons"].values())
+            if unnamed > 0:
+                instruction["reasons"][reason] = unnamed
 
 
 def _listings(page: Page) -> Iterator[Listing]:
     listing: Listing | None = None
-    columns: _Columns | None = None
-    kernel = ""
+    header: dict[str, int] = {}
+    columns: dict[str, int | None] = {}
+    reasons: dict[str, int] = {}
+    kernel, width = "", 0
     for row in page.records():
         if row[:1] == ["Kernel Name"] and len(row) > 1:
             if listing:
                 yield listing
-            kernel, listing, columns = short_name(row[1]), None, None
-        elif kernel and columns is None and row[:2] == ["Address", "Source"]:
-            columns = _Columns.of(row)
-            listing = Listing(kernel, frozenset(columns.reasons), [])
-        elif listing and columns and row:
-            if len(row) != columns.count:
-                raise page.cut_short(f"an instruction of {kernel} has {len(row)} of {columns.count} cells")
+            kernel, listing = short_name(row[1]), None
+        elif kernel and listing is None and row[:2] == ["Address", "Source"]:
+            # Columns differ between versions and between kernels.
+            header, width = {name: place for place, name in enumerate(row)}, len(row)
+            columns = {
+                column: next((header[name] for name in names if name in header), None)
+                for column, names in COLUMNS.items()
+            }
+            reasons = {reason: place for name, place in header.items() if (reason := source_reason(name))}
+            listing = Listing(kernel, frozenset(reasons), [])
+        elif listing and row:
+            if len(row) != width:
+                raise page.cut_short(f"an instruction of {kernel} has {len(row)} of {width} cells")
             try:
-                listing.instructions.append(columns.instruction(row))
-            except ValueError as error:
-                raise page.error(f"has an instruction of {kernel} at {row[0][:40]!r}, which is no address") from error
+                address = int(row[0], 16)
+            except ValueError:
+                address = -1
+            if not 0 <= address < 1 << 63:
+                raise page.error(f"has an instruction of {kernel} at {row[0][:40]!r}, which is no address")
+            counts = {column: _count(row, place) for column, place in columns.items()}
+            sampled = (
+                {reason: _count(row, place) or 0 for reason, place in reasons.items()} if counts["samples"] else {}
+            )
+            instruction = {"address": address, "sass": row[1].strip(), **counts, "reasons": sampled}
+            listing.instructions.append(instruction)
     if listing:
         yield listing
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Where a listing has what; the columns differ between versions and between kernels."""
-
-    count: int
-    samples: int | None
-    not_issued: int | None
-    executed: int | None
-    sectors: int | None
-    ideal_sectors: int | None
-    reasons: dict[str, int]
-
-    @classmethod
-    def of(cls, header: list[str]) -> _Columns:
-        place = {name: i for i, name in enumerate(header)}
-
-        def find(names: tuple[str, ...]) -> int | None:
-            return next((place[name] for name in names if name in place), None)
-
-        return cls(
-            count=len(header),
-            samples=find(_SAMPLES),
-            not_issued=find(_NOT_ISSUED),
-            executed=find(_EXECUTED),
-            sectors=find(_SECTORS),
-            ideal_sectors=find(_IDEAL_SECTORS),
-            reasons={reason: i for name, i in place.items() if (reason := source_reason(name))},
-        )
-
-    def instruction(self, row: list[str]) -> Instruction:
-        """Raises ValueError for an address that is none of 63 bits."""
-        address = int(row[0], 16)
-        if not 0 <= address < 1 << 63:
-            raise ValueError
-        samples = _count(row, self.samples)
-        reasons = {reason: _count(row, i) or 0 for reason, i in self.reasons.items()} if samples else {}
-        return Instruction(
-            address=address,
-            sass=row[1].strip(),
-            samples=samples,
-            samples_not_issued=_count(row, self.not_issued),
-            reasons=reasons,
-            executed=_count(row, self.executed),
-            sectors=_count(row, self.sectors),
-            ideal_sectors=_count(row, self.ideal_sectors),
-        )
 
 
 def _count(row: list[str], place: int | None) -> int | None:
@@ -247,24 +180,21 @@ def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
     import pyarrow as pa
 
     rows = [
-        (
-            launch,
-            instruction.address - listing[0].address,
-            instruction.sass,
-            instruction.source_file,
-            instruction.source_line,
-            instruction.samples,
-            instruction.samples_not_issued,
-            instruction.top_reason,
-            instruction.executed,
-            instruction.sectors,
-            instruction.ideal_sectors,
-        )
+        {
+            **instruction,
+            "launch": launch,
+            "address": instruction["address"] - listing[0]["address"],
+            "top_reason": _top_reason(instruction),
+        }
         for launch, listing in instructions.items()
         for instruction in listing
     ]
-    schema = schemas.schema("hotspots")
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    return pa.Table.from_arrays(
-        [pa.array(cells, field.type) for field, cells in zip(schema, columns, strict=True)], schema=schema
-    )
+    return pa.Table.from_pylist(rows, schemas.schema("hotspots"))
+
+
+def _top_reason(instruction: Instruction) -> str | None:
+    """The reason with most samples; None without samples, or where the page does not name it."""
+    reasons = instruction["reasons"]
+    unnamed = (instruction["samples"] or 0) - sum(reasons.values())
+    top: str | None = max(reasons, key=reasons.__getitem__, default=None)
+    return None if top is None or unnamed > reasons[top] else top
