@@ -104,7 +104,7 @@ class Profile:
         names = ", ".join(metrics[row] for row in rows[:3]) + (f" and {len(rows) - 3} more" if len(rows) > 3 else "")
         left_out = [f"values that no launch has are left out: {names}"] if len(rows) else []
         if DURATION in metrics:
-            untimed = np.flatnonzero(np.isnan(values[metrics.index(DURATION)]))
+            untimed = np.flatnonzero(np.isnan(values[metrics.index(DURATION)])).tolist()
             left_out += [
                 f"ncu failed on launch {launches['launch'][place]} ({short_name(launches['kernel_full'][place])}):"
                 " it has no duration"
