@@ -18,7 +18,6 @@ from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
-from fiprof.model.lacking import Missing
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.reports import hotspots as hotspots_report
@@ -59,19 +58,19 @@ def run_of(folder: Path, kernel: str = "K", **manifest: Any) -> Run:
     [
         (
             {"actions": [ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPUCTRPERM")]},
-            Missing.STEP_SAID,
+            "step_said",
             "ncu failed: ERR_NVGPUCTRPERM",
         ),
-        ({"settings": {"tools": ["nsys"]}}, Missing.NOT_ASKED, "ncu was not asked for"),
+        ({"settings": {"tools": ["nsys"]}}, "not_asked", "ncu was not asked for"),
         (
             {"status": "failed", "reason": "no disk"},
-            Missing.NOT_STARTED_BECAUSE,
+            "not_started_because",
             "ncu was not started: no disk",
         ),
     ],
 )
 def test_a_run_without_counters_says_why(
-    tmp_path: Path, analysis: Callable[..., Any], manifest: dict[str, Any], kind: Missing, said: str
+    tmp_path: Path, analysis: Callable[..., Any], manifest: dict[str, Any], kind: str, said: str
 ) -> None:
     with pytest.raises(FiprofError) as error:
         analysis(make_run(tmp_path / "run", kernels=[], **manifest))

@@ -29,7 +29,7 @@ from click.testing import CliRunner
 
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
-from fiprof.model.verified import HARMLESS
+from fiprof.model.keeping import HARMLESS
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof

@@ -11,12 +11,11 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.model import lacking, tables
+from fiprof.model import missing, tables
 from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.finding import Finding
 from fiprof.model.formula import Formula, Row
 from fiprof.model.labels import Labels
-from fiprof.model.lacking import RunWarning
 from fiprof.model.layout import BASELINE, TABLES
 from fiprof.model.lazy import ByLaunch, Columns, finite_rows
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
@@ -334,8 +333,7 @@ class Run:
         manifest = self.manifest
         if manifest.status == "complete":
             return ()
-        kind = RunWarning.FAILED if manifest.status == "failed" else RunWarning.INTERRUPTED
-        return (Finding(kind, {"run": manifest.name, "reason": manifest.reason}),)
+        return (missing.run_warning(manifest.status, manifest.name, manifest.reason),)
 
     @functools.cached_property
     def settings(self) -> CollectSettings:
@@ -361,8 +359,8 @@ class Run:
 
     def remedy(self, options: str) -> str:
         """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
-        return lacking.remedy(self, options)
+        return missing.remedy(self, options)
 
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""
-        return lacking.missing(self, tool)
+        return missing.missing(self, tool)

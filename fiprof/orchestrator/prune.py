@@ -16,9 +16,9 @@ from fiprof.files import file_errors, write_whole
 from fiprof.model import packing
 from fiprof.model.annotations import read_annotations
 from fiprof.model.baselines import baselines
+from fiprof.model.keeping import Kept, Pruned
 from fiprof.model.layout import RAW_FOLDERS, RECORDED
 from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
-from fiprof.model.pruned import Kept, Pruned
 from fiprof.orchestrator import parse
 from fiprof.orchestrator.archive import Archive, started
 from fiprof.orchestrator.recovery import clear_run

@@ -10,11 +10,11 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
 from fiprof.model.catalogue.question import Question
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
+from fiprof.model.keeping import HARMLESS, FileState, TablesState, Verified
 from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.schemas import TABLES as KNOWN_TABLES
-from fiprof.model.verified import HARMLESS, CatalogueState, FileState, TablesState, Verified
 from fiprof.orchestrator import index, parse
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import UNFINISHED, clear_run
@@ -35,13 +35,18 @@ def verify(folder: Path) -> Verified:
     try:
         manifest = read_manifest(folder)
     except FiprofError as error:
-        damaged = Finding(FileState.DAMAGED, {"run": name, "file": FILE_NAME, "reason": error.message})
+        damaged = _named(name, FileState.DAMAGED.of(FILE_NAME, reason=error.message))
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
     of_tables = list(_damaged_tables(folder))
     of_raw = [*_made(folder, manifest), *_linked(folder, manifest), *_others(manifest, there)]
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
-    found = (Finding(each.kind, {"run": name, **each.values}) for each in (*of_raw, *of_tables))
+    found = (_named(name, each) for each in (*of_raw, *of_tables))
     return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, tuple(found))
+
+
+def _named(run: str, of_file: Finding) -> Finding:
+    """A file's state with the name of its run."""
+    return finding(of_file.kind, of_file.words, run=run, **of_file.values)
 
 
 def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
@@ -53,14 +58,17 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
         return ()
     told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).runs}
     there = {escape_control(name) for name in archive.names()}
-    found = [Finding(CatalogueState.GONE, {"run": name}) for name in sorted(told.keys() - there)]
+    found = [
+        finding("gone", "{run}: the catalogue lists it, and it is not there", run=name)
+        for name in sorted(told.keys() - there)
+    ]
     for run in runs:
         name = escape_control(run.name)
         if name not in told and name in there:
-            found.append(Finding(CatalogueState.UNLISTED, {"run": name}))
+            found.append(finding("unlisted", "{run}: the catalogue does not know it", run=name))
         # What is wrong with a run may have been done to it behind the catalogue's back.
         elif name in told and run.intact and told[name] != (run.status, run.bytes):
-            found.append(Finding(CatalogueState.STALE, {"run": name}))
+            found.append(finding("stale", "{run}: the catalogue says something else of it", run=name))
     return tuple(found)
 
 
@@ -82,14 +90,14 @@ def _made(folder: Path, manifest: Manifest) -> Iterator[Finding]:
             if packing.stored(folder, name) is None:
                 gone = FileState.WITHHELD if entry.private else FileState.MISSING
                 when = pruned.get(name)
-                yield Finding(FileState.PRUNED, {"file": name, "when": when}) if when else Finding(gone, {"file": name})
+                yield FileState.PRUNED.of(name, when=when) if when else gone.of(name)
             elif name in pruned:
-                yield Finding(FileState.LEFTOVER, {"file": name})
+                yield FileState.LEFTOVER.of(name)
             elif packing.checksum(folder, name) != entry.sha256:
-                yield Finding(FileState.CHANGED, {"file": name})
+                yield FileState.CHANGED.of(name)
         except (FiprofError, OSError) as error:
             another_users = entry.private and isinstance(error, PermissionError)
-            yield Finding(FileState.WITHHELD, {"file": name}) if another_users else _damaged(name, error)
+            yield FileState.WITHHELD.of(name) if another_users else _damaged(name, error)
 
 
 def _linked(folder: Path, manifest: Manifest) -> Iterator[Finding]:
@@ -103,7 +111,7 @@ def _linked(folder: Path, manifest: Manifest) -> Iterator[Finding]:
 
 def _damaged(name: str, error: FiprofError | OSError) -> Finding:
     reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
-    return Finding(FileState.DAMAGED, {"file": name, "reason": reason})
+    return FileState.DAMAGED.of(name, reason=reason)
 
 
 def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
@@ -119,7 +127,7 @@ def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Fi
         regular = stat.S_ISREG(status.st_mode)
         if not (known and regular):
             harmful = head in RAW_FOLDERS or not regular
-            yield Finding(FileState.PLANTED if harmful else FileState.EXTRA, {"file": name})
+            yield (FileState.PLANTED if harmful else FileState.EXTRA).of(name)
 
 
 def _damaged_tables(folder: Path) -> Iterator[Finding]:

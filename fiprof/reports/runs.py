@@ -8,11 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fiprof.model.catalogue.queries import Answer, ResultRow
-from fiprof.model.finding import Finding
 from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
-from fiprof.model.lacking import RunWarning
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.missing import run_warning
 from fiprof.model.quantities import Quantity
 from fiprof.model.wording import say
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
@@ -74,9 +73,7 @@ def _runs(answer: Answer, baselines: Mapping[str, tuple[str, ...]]) -> tuple[Vie
         *([Column("said", "notes", narrow=Narrow.BELOW)] if any(row["said"] for row in rows) else []),
     ]  # fmt: skip
     warnings = tuple(
-        Finding(RunWarning(row["status"]), {"run": row["name"], "reason": row["reason"]})
-        for row in rows
-        if row["status"] != "complete"
+        run_warning(row["status"], row["name"], row["reason"]) for row in rows if row["status"] != "complete"
     )
     notes = () if rows else (NOTHING if answer.filtered else NONE,)
     return view_of(list(map(Column, RUN_KEYS)), rows), view_of(columns, rows, warnings=warnings, notes=notes)

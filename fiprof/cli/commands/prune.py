@@ -61,7 +61,7 @@ def command(
     """
     from fiprof.cli.progress import working
     from fiprof.orchestrator.prune import Policy, prune
-    from fiprof.reports.prune import pruned
+    from fiprof.reports.keeping import pruned
 
     found = []
     with working("prune") as tell:

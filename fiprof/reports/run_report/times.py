@@ -10,8 +10,8 @@ from fiprof.analysis.timeline import TimelineWarning
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import KERNEL_TIME, NSYS, NSYS_SPREAD, PLAIN, WAITING, WALL, CaseQuantity
 from fiprof.model.labels import Labels
-from fiprof.model.lacking import RunWarning
 from fiprof.model.manifest import CaseEntry
+from fiprof.model.missing import RUN_WARNINGS
 from fiprof.model.run import Run
 from fiprof.reports.pages.page import Block, Caution, Section, Table, Text
 from fiprof.reports.pages.traced import Cell, TracedColumns, listed
@@ -22,7 +22,7 @@ from fiprof.reports.words import phrase, worded
 
 MOST_CASES = 60
 """Rows of a table: the cases with most kernel time."""
-SAID = (*RunWarning, TimelineWarning.NO_TRACE, TimelineWarning.NO_RANGES, TimelineWarning.OTHER_RANGES)
+SAID = (*RUN_WARNINGS, TimelineWarning.NO_TRACE, TimelineWarning.NO_RANGES, TimelineWarning.OTHER_RANGES)
 """What a report says at its beginning."""
 
 
