@@ -9,7 +9,7 @@ STUDY := study-flashinfer-quick
 HAS_GPU := $(shell nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup collect test soak lint types check bench docs reports pictures clean
+.PHONY: help setup collect test soak lint types check size bench docs reports pictures clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ soak: setup ## Kill every command at 20 random moments with each signal (4 minut
 	FIPROF_SOAK=20 $(BIN)/python -m pytest -n auto --dist worksteal tests/test_kills.py $(PYTEST_ARGS)
 
 check: lint types test ## Everything that must pass before a commit
+
+size: setup ## Lines by room, and how far the commands walk
+	$(BIN)/python benchmarks/house.py --walks
 
 bench: setup ## The benchmarks that need no GPU, side by side
 	$(BIN)/python benchmarks/parse.py
