@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.analysis.comparison.measured import MeasuredComparison, read_comparison
+from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Manifest, read_manifest
 from fiprof.orchestrator.compare.request import pairs_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.comparison.measured import ComparedCase, compared
+from fiprof.analysis.comparison.measured_result import ComparedCase, compared
 from fiprof.analysis.comparison.statistics import Outcome
 from tests.recorded_runs import RECORDED
 

@@ -11,7 +11,7 @@ from fiprof.cli.commands.collect import CollectCommand, choose_cases, conclude, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fiprof.analysis.comparison.measured import MeasuredComparison
+    from fiprof.analysis.comparison.measured_result import MeasuredComparison
     from fiprof.analysis.comparison.runs import RunComparison
     from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
@@ -100,11 +100,11 @@ def show(result: Result, format_: Format, out: Path | None) -> None:
 
 def show_run(folder: Path, format_: Format, out: Path | None) -> None:
     """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
-    from fiprof.analysis.comparison.measured import read_comparison
+    from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.errors import FiprofError
     from fiprof.model.manifest import read_manifest
-    from fiprof.reports.comparison.explained import Explained
-    from fiprof.reports.measured import chart, document
+    from fiprof.reports.compare_report import Explained
+    from fiprof.reports.measured_table import chart, document
 
     manifest = read_manifest(folder)
     if manifest.kind != "comparison":

@@ -53,10 +53,6 @@ class NamedBaseline:
         if self.commit is not None and not _COMMIT.fullmatch(self.commit):
             raise ValueError(f"{self.commit!r} is no commit")
 
-    @property
-    def short_commit(self) -> str | None:
-        return self.commit and self.commit[:SHORT_COMMIT]
-
 
 def require_name(name: str) -> None:
     """Raises FiprofError (exit status 2) for what is no name of a baseline."""

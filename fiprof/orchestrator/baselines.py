@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fiprof import clock
 from fiprof.analysis.comparison.gate import Decision, GatedCase
-from fiprof.analysis.comparison.measured import read_comparison
+from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest

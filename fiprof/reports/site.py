@@ -14,14 +14,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fiprof import confined
-from fiprof.analysis.comparison.measured import read_comparison
+from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.analysis.trend import Trend
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
 from fiprof.model import versioned
 from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
-from fiprof.reports import measured, trend
+from fiprof.reports import measured_table, trend
 from fiprof.reports.pages import html
 from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
 from fiprof.reports.report import report
@@ -115,7 +115,7 @@ def add(folder: Path, published: Published, text: str) -> None:
 
 def _comparison(run: Run) -> Page:
     """The page of a measured comparison: what ``fiprof compare RUN`` prints."""
-    found = measured.document(read_comparison(run.path), run.cases)
+    found = measured_table.document(read_comparison(run.path), run.cases)
     sections = (
         Section(f"part-{number}", view.title, (Table(dataclasses.replace(view, title="")),))
         for number, view in enumerate(found.shown)

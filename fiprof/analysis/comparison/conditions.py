@@ -3,85 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.run import Run
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
+from fiprof.model.wording import Worded
 
 
-class Weight(StrEnum):
-    """What a difference does to a comparison."""
+class Weight(Worded):
+    """What a difference does to a comparison, the gravest first; it is the id of the finding, and words it."""
 
-    REFUSED = "refused"
-    """The numbers say nothing about each other."""
-    COUNTERS = "counters"
-    """ncu's say nothing about each other, and are not compared."""
-    DOUBTFUL = "doubtful"
+    REFUSED = "refused", "{what} differs ({a} · {b}): the numbers say nothing about each other"
+    COUNTERS = "counters", "{what} differs ({a} · {b}): what ncu measured is not compared; --anyway compares it"
+    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"
     """Some of the difference in time may come from it."""
-    CHANGED = "changed"
-    """It may be what is compared: said."""
+    CHANGED = "changed", "changed: {what} {a} → {b}"
+    """It may be what is compared."""
 
 
-class Of(StrEnum):
-    """What a condition is of, where it is no setting and no package."""
+class Of(Worded):
+    """What differs, where it is no setting and no package."""
 
-    GPU = "gpu"
+    GPU = "gpu", "GPU"
     BOARD = "board"
     """The GPU's UUID."""
     DRIVER = "driver"
-    CLOCK = "clock"
-    """The highest of the multiprocessors, MHz."""
+    CLOCK = "clock", "highest SM clock in MHz"
     NSYS = "nsys"
     NCU = "ncu"
     COMMAND = "command"
-    """Of a program."""
-    FILES = "files"
-    """Of the command, with their checksums."""
-    GIT = "git"
-    """Commit."""
+    """Command of a program."""
+    FILES = "files", "files of the command"
+    """With their checksums."""
+    GIT = "git", "git commit"
 
 
-class Absent(StrEnum):
+class Absent(Worded):
     """In place of a version."""
 
-    NOT_INSTALLED = "not_installed"
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Something that differs between the sides."""
-
-    of: Of | str
-    """Or a setting's name, or a package's."""
-    a: Any
-    b: Any
-    """None where a package is not installed."""
-    weight: Weight
-    title: str = ""
-    """Of a setting."""
-
-    @property
-    def finding(self) -> Finding:
-        """For sentences and JSON."""
-        a, b = map(_told, (self.a, self.b))
-        return Finding(self.weight, {"of": self.of, "what": self.title or self.of, "a": a, "b": b})
-
-
-def _told(value: Any) -> str | StrEnum:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {str(each)[:12]}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return Absent.NOT_INSTALLED if value is None else str(value)
+    NOT_INSTALLED = "not_installed", "not installed"
 
 
 COUNTERS = ("clock_control", "cache_control", "replay_mode")
 """Settings without which ncu measures another thing."""
 PACKAGES = ("torch", "flashinfer-python", "triton")
-"""Whose versions are said."""
+"""Packages whose versions are said."""
 
 _ENVIRONMENT: tuple[tuple[Of, tuple[str, ...], Weight], ...] = (
     (Of.GPU, ("gpu", "name"), Weight.REFUSED),
@@ -96,33 +63,37 @@ _ENVIRONMENT: tuple[tuple[Of, tuple[str, ...], Weight], ...] = (
 )
 
 
-def conditions(a: Run, b: Run) -> tuple[Condition, ...]:
+def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
     """What differs between two runs, the gravest first. What one of them does not tell is no difference."""
-    order = list(Weight)
-    found = (*_environment(a, b), *_packages(a, b), *_settings(a, b))
-    return tuple(sorted(found, key=lambda each: order.index(each.weight)))
+    return tuple(sorted(_conditions(a, b), key=lambda each: list(Weight).index(Weight(each.kind))))
 
 
-def _environment(a: Run, b: Run) -> Iterator[Condition]:
+def _conditions(a: Run, b: Run) -> Iterator[Finding]:
     for of, path, weight in _ENVIRONMENT:
         x, y = (run.environment(*path) for run in (a, b))
         if x != y and None not in (x, y):
-            yield Condition(of, x, y, weight)
-
-
-def _packages(a: Run, b: Run) -> Iterator[Condition]:
-    known = [run.environment("packages") for run in (a, b)]
-    for name in PACKAGES if all(known) else ():
-        x, y = (packages.get(name) for packages in known)
+            yield _condition(weight, of, x, y)
+    packages = [run.environment("packages") for run in (a, b)]
+    for name in PACKAGES if all(packages) else ():
+        x, y = (each.get(name) for each in packages)
         if x != y:
-            yield Condition(name, x, y, Weight.CHANGED)
-
-
-def _settings(a: Run, b: Run) -> Iterator[Condition]:
+            yield _condition(Weight.CHANGED, name, x, y)
     both_ncu = bool(a.launches and b.launches)
     declared = {each.name: each for kind in (CollectSettings, ProfileSettings) for each in settings_of(kind)}
     for name, about in declared.items():
         x, y = (run.manifest.settings.get(name) for run in (a, b))
         if x != y and None not in (x, y) and about.measuring and (both_ncu or about.tool != "ncu"):
-            weight = Weight.COUNTERS if name in COUNTERS else Weight.DOUBTFUL
-            yield Condition(name, x, y, weight, about.title)
+            yield _condition(Weight.COUNTERS if name in COUNTERS else Weight.DOUBTFUL, name, x, y, about.title)
+
+
+def _condition(weight: Weight, of: str, a: Any, b: Any, title: str = "") -> Finding:
+    """of: one of Of, or the name of a setting or a package. title: of a setting."""
+    return finding(weight, weight.words, of=of, what=title or of, a=_value(a), b=_value(b))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {str(each)[:12]}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return Absent.NOT_INSTALLED if value is None else str(value)

@@ -12,45 +12,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
+from fiprof.analysis.comparison.changes import Change
 from fiprof.model.formula import Formula, number
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Launch, Run, StallReason
+from fiprof.model.wording import Worded
 
 SCHEDULERS = 4
-"""Of a multiprocessor, since compute capability 7.0."""
+"""Schedulers of a multiprocessor, since compute capability 7.0."""
 
 
-class FactorKind(StrEnum):
+class FactorKind(Worded):
     """What a launch's time is made of."""
 
-    INSTRUCTIONS = "instructions"
-    """Of a scheduler: more of them take more time."""
-    STALL = "stall"
+    INSTRUCTIONS = "instructions", "instructions a scheduler"
+    """More of them take more time."""
+    STALL = "stall", "cycles an instruction: {reason} ({reason:@stall_short})"
     """Cycles that a warp spends in a stall reason for each instruction."""
-    WARPS = "warps"
-    """Of a scheduler, while it has any: the more, the more of their cycles overlap."""
-    ACTIVE = "active"
-    """Share of the launch in which the average multiprocessor has a warp."""
-    CLOCK = "clock"
-    """Of the multiprocessors."""
-    REST = "rest"
+    WARPS = "warps", "warps in flight a scheduler"
+    """Warps that a scheduler has while it has any: the more, the more of their cycles overlap."""
+    ACTIVE = "active", "share with a warp on the SM"
+    """Share of the launch, 0 to 1, in which the average multiprocessor has a warp."""
+    CLOCK = "clock", "SM clock, GHz"
+    REST = "rest", "counters do not add up"
     """What the counters, each of another replay, do not add up to."""
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A part of the difference between two launches under ncu."""
-
-    kind: FactorKind
-    reason: str | None
-    """Of a stall."""
-    a: float | None
-    b: float | None
-    """Instructions or warps of a scheduler, cycles an instruction, a share 0 to 1, GHz; None of the rest."""
-    us: float
-    """How much longer the launch takes for it; negative where it takes less."""
 
 
 _ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
@@ -95,31 +81,32 @@ def _parts(launch: Launch, reasons: Sequence[StallReason]) -> _Parts | None:
     return _Parts(us, instructions, cycles, warps, active, ghz)
 
 
-def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> tuple[Factor, ...]:
+def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
     """What makes launch b take another time than launch a, the most of it first; empty without the counters.
 
-    The parts sum to the difference of their durations.
+    The parts sum to the difference of their durations. Each is of a stall reason, or of the factor that is its detail.
     """
     before, after = (_parts(launch, run.stall_reasons.get(launch.launch, ())) for run, launch in (a, b))
     if before is None or after is None:
-        return ()
+        return []
     time = log_mean(before.us, after.us)
     per_cycle = time / log_mean(before.latency, after.latency)
 
-    def part(kind: FactorKind, x: float, y: float, *, divides: bool = True) -> Factor:
-        return Factor(kind, None, x, y, time * math.log(x / y if divides else y / x))
+    def part(kind: FactorKind, x: float, y: float, *, divides: bool = True) -> Change:
+        return Change("factor", kind, x, y, time * math.log(x / y if divides else y / x), by="ncu", detail=kind)
 
+    rest_us = time * (after.log_rest - before.log_rest)
     found = [
         part(FactorKind.INSTRUCTIONS, before.instructions, after.instructions, divides=False),
         part(FactorKind.WARPS, before.warps, after.warps),
         part(FactorKind.ACTIVE, before.active, after.active),
         part(FactorKind.CLOCK, before.ghz, after.ghz),
-        Factor(FactorKind.REST, None, None, None, time * (after.log_rest - before.log_rest)),
+        Change("factor", FactorKind.REST, accounts_us=rest_us, by="ncu", detail=FactorKind.REST),
     ]
     for reason in {**before.cycles, **after.cycles}:
         x, y = before.cycles.get(reason, 0.0), after.cycles.get(reason, 0.0)
-        found.append(Factor(FactorKind.STALL, reason, x, y, per_cycle * (y - x)))
-    return tuple(sorted(found, key=lambda each: (-abs(each.us), each.kind, each.reason or "")))
+        found.append(Change("factor", reason, x, y, per_cycle * (y - x), by="ncu", detail=FactorKind.STALL))
+    return sorted(found, key=lambda each: (-abs(each.us), each.detail, each.item))
 
 
 def log_mean(x: float, y: float) -> float:

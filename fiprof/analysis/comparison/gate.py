@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
-from fiprof.analysis.comparison.measured import ComparedCase, MeasuredComparison
+from fiprof.analysis.comparison.measured_result import ComparedCase, MeasuredComparison
 from fiprof.analysis.comparison.statistics import Difference, Outcome, processes_for
 from fiprof.model.manifest import Manifest
+from fiprof.model.wording import Worded
 
 
-class Decision(StrEnum):
+class Decision(Worded):
     """What is said of a case, the gravest first."""
 
     FAILED = "failed"
@@ -20,11 +20,11 @@ class Decision(StrEnum):
     """By the limit or more, and by more than the noise."""
     GONE = "gone"
     """The present tree does not have it."""
-    CANNOT_TELL = "cannot_tell"
+    CANNOT_TELL = "cannot_tell", "cannot tell"
     """The noise leaves room for more than the limit."""
     NEW = "new"
-    """What it is held against does not have it, or cannot run it."""
-    WITHIN = "within"
+    """The baseline does not have it, or cannot run it."""
+    WITHIN = "within", "within limit"
     """Slower by more than the noise and less than the limit."""
     FASTER = "faster"
     PASSED = "passed"
@@ -45,9 +45,14 @@ class GatedCase:
     compared: ComparedCase | None = None
     """None where a side does not have it."""
     processes_needed: int | None = None
-    """A side, to decide a case that CANNOT_TELL, if difference and spread stay what they are."""
+    """Processes a side that decide a case that CANNOT_TELL, if difference and spread stay what they are."""
     reason: str = ""
     """Why it was not measured, in one line."""
+
+    @property
+    def difference_pct(self) -> float:
+        """Percent of the baseline's time; 0 where a side does not have it."""
+        return self.compared.difference.difference_pct if self.compared else 0.0
 
 
 @dataclass(frozen=True)
@@ -105,26 +110,19 @@ def gate(
     others: Iterable[GatedCase] = (),
 ) -> Gate:
     """The decisions on a comparison of another tree (A) with the present one (B). others: cases that one side lacks."""
-    compared = [_gated(case, max_slowdown_pct, comparison.processes) for case in comparison.cases]
+    cases = []
+    for compared in comparison.cases:
+        of, needed = compared.difference, None
+        decision = decide(of, max_slowdown_pct)
+        if decision is Decision.CANNOT_TELL:
+            # Half of the interval has to become smaller than the difference, or than its distance to the limit.
+            wanted_pct = max(of.difference_pct, max_slowdown_pct - of.difference_pct)
+            needed = max(comparison.processes + 1, processes_for(wanted_pct, of.tells_pct, comparison.processes))
+        cases.append(GatedCase(compared.b, decision, compared, needed))
+    for failed in comparison.failed:
+        decision = Decision.FAILED if failed.side == "b" else Decision.NEW
+        cases.append(GatedCase(failed.b, decision, reason=failed.reason))
+    cases += others
     order = list(Decision)
-    failed = [
-        GatedCase(case.b, Decision.FAILED if case.side == "b" else Decision.NEW, reason=case.reason)
-        for case in comparison.failed
-    ]
-    cases = sorted((*compared, *failed, *others), key=lambda case: (order.index(case.decision), -_difference_pct(case)))
+    cases.sort(key=lambda case: (order.index(case.decision), -case.difference_pct))
     return Gate(against, max_slowdown_pct, strict, run, comparison, tuple(cases))
-
-
-def _gated(compared: ComparedCase, limit_pct: float, processes: int) -> GatedCase:
-    difference = compared.difference
-    decision = decide(difference, limit_pct)
-    needed = None
-    if decision is Decision.CANNOT_TELL:
-        # Half of the interval has to become smaller than the difference, or than its distance to the limit.
-        wanted_pct = max(difference.difference_pct, limit_pct - difference.difference_pct)
-        needed = max(processes + 1, processes_for(wanted_pct, difference.tells_pct, processes))
-    return GatedCase(compared.b, decision, compared, needed)
-
-
-def _difference_pct(case: GatedCase) -> float:
-    return case.compared.difference.difference_pct if case.compared else 0.0

@@ -4,57 +4,46 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import PurePath
 
+from fiprof.analysis.comparison.changes import Change
 from fiprof.analysis.instructions import Listing
 from fiprof.analysis.sass import parse
+from fiprof.model.wording import Worded
 
 LEAST_SHARE = 0.01
-"""Of a launch's samples, that a place has to gain or lose."""
+"""Share of a launch's time that a place has to gain or lose."""
 
 
-class Place(StrEnum):
+class Place(Worded):
     """What the samples of both sides are added up by."""
 
-    LINE = "line"
-    """Of the source."""
-    OFFSET = "offset"
-    """Of the instruction, in the same code."""
+    LINE = "line", "source line"
+    OFFSET = "offset", "instruction"
+    """In the same code."""
     OPCODE = "opcode"
     """Where the code differs and has no lines."""
 
 
-@dataclass(frozen=True)
-class Moved:
-    """A place in the code, and how much of the launches' time is spent there."""
+def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
+    """The places in the code (``file.cuh:123``, ``+0x120 LDG.E.128``, an opcode) that gained or lost samples, the most
+    time first: each side's share of the launch's samples, and how much longer launch b is there.
 
-    by: Place
-    where: str
-    """``file.cuh:123``, ``+0x120 LDG.E.128``, or an opcode with its modifiers."""
-    a_share: float
-    """Of the launch's samples, 0 to 1."""
-    b_share: float
-    us: float
-    """How much longer launch b is there, by its share of the duration under ncu."""
-    reason: str | None
-    """What most of the samples of the side with more of them wait for; None where the page does not name it."""
-
-
-def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> tuple[Moved, ...]:
-    """The places that gained or lost samples, the most time first. a_us, b_us: durations of the launches."""
+    a_us, b_us: durations of the launches. The detail of each is its Place, and what most of the samples of the side
+    with more of them wait for; None where the page does not name it.
+    """
     if not a.total or not b.total:
-        return ()
+        return []
     by, key = _places(a, b)
     (shares_a, reasons_a), (shares_b, reasons_b) = _sampled(a, key), _sampled(b, key)
     found = []
     for where in {**shares_a, **shares_b}:
         x, y = shares_a.get(where, 0.0), shares_b.get(where, 0.0)
-        if abs(y * b_us - x * a_us) >= LEAST_SHARE * max(a_us, b_us):
-            reason = (reasons_b if y * b_us >= x * a_us else reasons_a).get(where)
-            found.append(Moved(by, where, x, y, y * b_us - x * a_us, reason))
-    return tuple(sorted(found, key=lambda each: (-abs(each.us), each.where)))
+        us = y * b_us - x * a_us
+        if abs(us) >= LEAST_SHARE * max(a_us, b_us):
+            reason = (reasons_b if us >= 0 else reasons_a).get(where)
+            found.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, reason)))
+    return sorted(found, key=lambda each: (-abs(each.us), each.item))
 
 
 Key = Callable[[Listing], Sequence[str | None]]

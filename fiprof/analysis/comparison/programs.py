@@ -1,4 +1,4 @@
-"""Two traces of a program held against each other: where the GPUs' time went, by kernel, range, rank and idle cause.
+"""Two traces of a program compared: where the GPUs' time went, by kernel, range, rank and idle cause.
 
 Captures seldom hold the same work: one of ten seconds of a server holds as many requests as came. So changes are at
 equal work: of the kernels that both have the executions are counted, and each side's times are taken to the geometric
@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import TypeVar
+from functools import partial
+from typing import Any
 
 from fiprof.analysis.comm.comm import comm
-from fiprof.analysis.comparison.kernels import KernelChange, explained, kernel_changes
-from fiprof.analysis.comparison.sides import kernels_of_program
-from fiprof.analysis.idle import Cause
+from fiprof.analysis.comparison.changes import Change
+from fiprof.analysis.comparison.kernels import KernelChange, explained, kernel_changes, kernels_of_program
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.wording import Worded
 
 MOST_EXPLAINED = 5
-"""Kernels whose counters are held against each other: those that account for most of the change."""
+"""Kernels whose counters are compared: those that account for most of the change."""
 SAME_WORK = 1.02
 """Ratio of the executions up to which two traces hold the same work."""
 ALIKE = 1.05
@@ -35,98 +35,82 @@ MOSTLY = 0.5
 LITTLE_IN_COMMON = 0.5
 """Share of the kernels' time in kernels of both sides, below which the programs are others."""
 
-K = TypeVar("K", bound=Hashable)
-
-
 _NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
 
 
-class PartKind(StrEnum):
+class PartKind(Worded):
     """What GPUs do from their first work to their last."""
 
     KERNELS = "kernels"
-    """Kernels that do not communicate; side by side counted once."""
+    """Kernels that do not communicate; concurrent ones are counted once."""
     COLLECTIVES = "collectives"
     """Kernels that communicate with other GPUs, and no other."""
-    COPIES = "copies"
+    COPIES = "copies", "only copies"
     """Copies and memory sets alone."""
     IDLE = "idle"
 
 
-@dataclass(frozen=True)
-class TimeChange:
-    """A time of both sides."""
-
-    a_us: float
-    b_us: float
-    us: float
-    """How much longer side B takes, at equal work."""
-
-
-@dataclass(frozen=True)
-class RankChange:
-    """A rank's GPU; of a run of one, each GPU."""
-
-    rank: int | None
-    device: int
-    window: TimeChange
-    """From its first work to its last."""
-    parts: Mapping[PartKind, TimeChange]
-    """They sum to the window."""
-    waits: TimeChange | None
-    """For other ranks, inside its collectives; None where that cannot be told."""
-
-
-@dataclass(frozen=True)
-class RangeChange:
-    """The kernels launched in an NVTX range."""
-
-    range: str | None
-    """None outside all. Where a name is on one side only, its numbers are ``#``."""
-    a_count: int
-    """Kernels."""
-    b_count: int
-    time: TimeChange
-
-
-@dataclass(frozen=True)
-class IdleChange:
-    """Time without work on a GPU, of one cause."""
-
-    cause: Cause
-    call: str | None
-    range: str | None
-    """As of RangeChange."""
-    time: TimeChange
+WAITING = "waiting"
+"""Item of the time in which a rank waits for others, inside its collectives."""
 
 
 @dataclass(frozen=True)
 class ProgramComparison:
-    """What changed of a program's trace; all ranks together where not told otherwise."""
+    """What changed of a program's trace. Changes of no device are of all ranks together."""
 
     work: float
     """Executions on side B over those on side A, of kernels that both have; 1 where they hardly differ, or did not
     change alike."""
-    window: TimeChange
-    """Of the GPUs from their first work to their last, summed."""
-    parts: Mapping[PartKind, TimeChange]
-    waits: TimeChange | None
-    """For other ranks, inside the collectives."""
-    ranks: tuple[RankChange, ...]
+    common: float
+    """Share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1."""
+    time: tuple[Change, ...]
+    """The GPUs' time from their first work to their last: a window, of all and of each rank, and the parts of each,
+    which sum to it."""
+    waits: Change | None
+    """Waiting for other ranks inside the collectives; None where that cannot be told."""
     kernels: tuple[KernelChange, ...]
     """Those that account for most of the change first; the first ones with what explains them."""
-    ranges: tuple[RangeChange, ...]
-    idle: tuple[IdleChange, ...]
+    idle: tuple[Change, ...]
+    """Time without work by cause, call and range."""
+    ranges: tuple[Change, ...]
+    """The kernels launched in each NVTX range; the detail is how many on either side."""
+
+    @property
+    def window(self) -> Change:
+        return self.time[0]
+
+    @property
+    def parts(self) -> dict[str, Change]:
+        """Kind -> the part of all ranks together."""
+        return self.parts_of(self.window)
+
+    @property
+    def ranks(self) -> list[Change]:
+        """The window of each rank's GPU; of a run of one, of each GPU."""
+        return [each for each in self.time if each.about == "window" and each.device is not None]
+
+    def parts_of(self, window: Change) -> dict[str, Change]:
+        """Kind -> part of a window, and where it is known WAITING."""
+        place = window.rank, window.device
+        found = (each for each in self.time if each.about == "part" and (each.rank, each.device) == place)
+        return {each.item: each for each in found if each.item}
 
     @property
     def share(self) -> float:
         """Change of the window at equal work, of side A's."""
-        return self.window.us / (self.window.a_us * math.sqrt(self.work)) if self.window.a_us else 0.0
+        return self.window.us / (self.window.a * math.sqrt(self.work)) if self.window.a else 0.0
 
-    @property
-    def common(self) -> float:
-        """Share of the kernels' time that is in kernels of both sides, on the side where that is less, 0 to 1."""
-        return _common(self.kernels)
+    def changes(self) -> Iterator[Change]:
+        """Its rows."""
+        yield Change("work", "executions_ratio", 1.0, self.work)
+        yield from self.time
+        for kernel in self.kernels:
+            yield from kernel.changes()
+            row = partial(Change, "kernel", kernel=kernel.shown.kernel, match=kernel.match)
+            yield row("executions", *kernel.both(lambda side: side.count))
+            yield row("mean_us", *kernel.both(lambda side: side.mean_us), unit="µs")
+        yield from self.idle
+        yield from self.ranges
 
 
 def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
@@ -134,49 +118,56 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     table cannot be read."""
     tops = top(a), top(b)
     kernels = kernel_changes(kernels_of_program(a), kernels_of_program(b))
-    work = _work(kernels)
-    scale = math.sqrt(work)
-
-    def at_equal_work(a_us: float, b_us: float) -> TimeChange:
-        return TimeChange(a_us, b_us, b_us / scale - a_us * scale)
-
-    changes = [
-        replace(each, us=at_equal_work(*(side.total_us if side else 0.0 for side in (each.a, each.b))).us)
-        for each in kernels
-    ]
+    common = _common(kernels)
+    work = 1.0 if common < LITTLE_IN_COMMON else _work(kernels)
+    change = partial(_at_equal_work, math.sqrt(work))
+    changes = []
+    for each in kernels:
+        a_us, b_us = each.both(lambda side: side.total_us)
+        changes.append(replace(each, us=change("kernel", a_us or 0.0, b_us or 0.0).us))
     changes.sort(key=lambda each: (-abs(each.us), each.shown.kernel_full))
-    if counters:
-        changes[:MOST_EXPLAINED] = explained(changes[:MOST_EXPLAINED], a, b)
-    ranks = tuple(_ranks((a, b), tops, at_equal_work))
-    waits = [each.waits for each in ranks if each.waits]
+    ranks = list(_ranks((a, b), tops, change))
+    windows = [each for each in ranks if each.about == "window"]
+    parts = [_sum((each for each in ranks if each.item == kind), change, "part", item=kind) for kind in PartKind]
+    waits = [each for each in ranks if each.item == WAITING]
     return ProgramComparison(
         work=work,
-        window=_sum((each.window for each in ranks), at_equal_work),
-        parts={kind: _sum((each.parts[kind] for each in ranks), at_equal_work) for kind in PartKind},
-        waits=_sum(waits, at_equal_work) if waits else None,
-        ranks=ranks,
-        kernels=tuple(changes),
-        ranges=tuple(_ranges(tops, at_equal_work)),
-        idle=tuple(_idle(tops, at_equal_work)),
+        common=common,
+        time=(_sum(windows, change, "window"), *parts, *ranks),
+        waits=_sum(waits, change, "part", item=WAITING) if waits else None,
+        kernels=tuple(explained(changes, a, b, MOST_EXPLAINED) if counters else changes),
+        idle=tuple(sorted(_idle(tops, change), key=_largest)),
+        ranges=tuple(sorted(_ranges(tops, change), key=_largest)),
     )
 
 
-Change = Callable[[float, float], TimeChange]
+MakeChange = Callable[..., Change]
+
+
+def _at_equal_work(scale: float, about: str, a_us: float, b_us: float, **cells: Any) -> Change:
+    return Change(about, a=a_us, b=b_us, accounts_us=b_us / scale - a_us * scale, unit="µs", by="nsys", **cells)
+
+
+def _largest(change: Change) -> float:
+    return -abs(change.us)
+
+
+def _sum(times: Iterable[Change], change: MakeChange, about: str, **cells: Any) -> Change:
+    found = list(times)
+    return change(about, sum(each.a for each in found), sum(each.b for each in found), **cells)
 
 
 def _common(kernels: Sequence[KernelChange]) -> float:
-    both = [each for each in kernels if each.a and each.b]
     shares = []
-    for which in ("a", "b"):
-        total, shared = (sum(side.total_us for each in of if (side := getattr(each, which))) for of in (kernels, both))
-        shares.append(shared / total if total else 1.0)
+    for side in ("a", "b"):
+        both = [(getattr(each, side).total_us, bool(each.a and each.b)) for each in kernels if getattr(each, side)]
+        total = sum(us for us, _ in both)
+        shares.append(sum(us for us, shared in both if shared) / total if total else 1.0)
     return float(min(shares))
 
 
 def _work(kernels: Sequence[KernelChange]) -> float:
     """The typical ratio of the executions of kernels on both sides: their median, weighted by time."""
-    if _common(kernels) < LITTLE_IN_COMMON:
-        return 1.0
     found = sorted(
         (each.b.count / each.a.count, math.sqrt(each.a.total_us * each.b.total_us))
         for each in kernels
@@ -195,21 +186,30 @@ def _near(x: float, y: float, ratio: float) -> bool:
     return abs(math.log(x / y)) <= math.log(ratio)
 
 
-def _sum(times: Iterable[TimeChange], change: Change) -> TimeChange:
-    found = list(times)
-    return change(sum(each.a_us for each in found), sum(each.b_us for each in found))
+Place = tuple[int | None, int]
+"""Rank and GPU."""
 
 
-def _ranks(runs: tuple[Run, Run], tops: tuple[Top, Top], change: Change) -> Iterator[RankChange]:
-    spent = [_spent(each) for each in tops]
+def _ranks(runs: tuple[Run, Run], tops: tuple[Top, Top], change: MakeChange) -> Iterator[Change]:
+    """The window of each rank's GPU, its parts, and how long it waited for others.
+
+    The same rank and GPU of both sides are a pair; where they are as many, and others, in their order.
+    """
+    of_a, of_b = map(_spent, tops)
+    pairs: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
+    if len(of_a) == len(of_b):
+        pairs = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
     waits = [_waits(run) for run in runs]
-    for of_a, of_b in _paired(*(list(each) for each in spent)):
-        a, b = (of.get(place, {}) if place else {} for of, place in zip(spent, (of_a, of_b), strict=True))
-        parts = {kind: change(a.get(kind, 0.0), b.get(kind, 0.0)) for kind in PartKind}
-        rank, device = of_b or of_a or (None, 0)
-        known = [of.get(place[0]) if place else None for of, place in zip(waits, (of_a, of_b), strict=True)]
-        waiting = None if known[0] is None or known[1] is None else change(known[0], known[1])
-        yield RankChange(rank, device, _sum(parts.values(), change), parts, waiting)
+    for one, other in pairs:
+        a, b = of_a.get(one, {}), of_b.get(other, {})
+        rank, device = other if b else one
+        place = {"rank": rank, "device": device}
+        parts = [change("part", a.get(kind, 0.0), b.get(kind, 0.0), item=kind, **place) for kind in PartKind]
+        yield _sum(parts, change, "window", **place)
+        yield from parts
+        waiting = waits[0].get(one[0]) if a else None, waits[1].get(other[0]) if b else None
+        if None not in waiting:
+            yield change("part", *waiting, item=WAITING, **place)
 
 
 def _waits(run: Run) -> dict[int | None, float]:
@@ -217,19 +217,7 @@ def _waits(run: Run) -> dict[int | None, float]:
     return {each.rank.rank: each.wait_us for each in comm(run).ranks} if ranks_of(run).several else {}
 
 
-Place = tuple[int | None, int]
-"""Rank and GPU."""
-
-
-def _paired(a: list[Place], b: list[Place]) -> Iterator[tuple[Place | None, Place | None]]:
-    """The same rank and GPU of both sides; where they are as many, and others, in their order."""
-    if len(a) == len(b):
-        yield from zip(sorted(a, key=str), sorted(b, key=str), strict=True)
-    else:
-        yield from ((each if each in a else None, each if each in b else None) for each in dict.fromkeys((*a, *b)))
-
-
-def _spent(found: Top) -> dict[Place, dict[PartKind, float]]:
+def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
     """Rank and GPU -> what its time went into, µs."""
     kinds = {Spent.COLLECTIVES: PartKind.COLLECTIVES, Spent.COPIES: PartKind.COPIES, Spent.IDLE: PartKind.IDLE}
     spent: dict[Place, dict[PartKind, float]] = defaultdict(lambda: defaultdict(float))
@@ -239,39 +227,29 @@ def _spent(found: Top) -> dict[Place, dict[PartKind, float]]:
     return spent
 
 
-def _ranges(tops: tuple[Top, Top], change: Change) -> Iterator[RangeChange]:
+def _ranges(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
     fold = _folded(*({each.range for each in found.ranges} for found in tops))
-    sides = [_totals((fold(each.range), each.total_ns) for each in found.ranges) for found in tops]
-    counts = [_totals((fold(each.range), each.count) for each in found.ranges) for found in tops]
-    found = [
-        RangeChange(
-            name,
-            int(counts[0].get(name, 0)),
-            int(counts[1].get(name, 0)),
-            change(sides[0].get(name, 0.0) / 1e3, sides[1].get(name, 0.0) / 1e3),
-        )
-        for name in {**sides[0], **sides[1]}
-    ]
-    yield from sorted(found, key=lambda each: -abs(each.time.us))
+    rows = [[((fold(each.range),), each.total_ns, each.count) for each in found.ranges] for found in tops]
+    return [change("range", *us, range=name, detail=counts) for (name,), us, counts in _totals(rows)]
 
 
-def _idle(tops: tuple[Top, Top], change: Change) -> Iterator[IdleChange]:
+def _idle(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
     fold = _folded(*({each.range for each in found.idle} for found in tops))
-    sides = [
-        _totals(((each.cause, each.call, fold(each.range)), each.total_ns) for each in found.idle) for found in tops
-    ]
-    found = [
-        IdleChange(*key, change(sides[0].get(key, 0.0) / 1e3, sides[1].get(key, 0.0) / 1e3))
-        for key in {**sides[0], **sides[1]}
-    ]
-    yield from sorted(found, key=lambda each: -abs(each.time.us))
+    rows = [[((each.cause, each.call, fold(each.range)), each.total_ns, 0) for each in found.idle] for found in tops]
+    return [change("idle", *us, item=cause, call=call, range=name) for (cause, call, name), us, _ in _totals(rows)]
 
 
-def _totals(items: Iterable[tuple[K, float]]) -> dict[K, float]:
-    found: dict[K, float] = defaultdict(float)
-    for key, value in items:
-        found[key] += value
-    return dict(found)
+def _totals(
+    sides: Sequence[Sequence[tuple[tuple[Any, ...], int, int]]],
+) -> list[tuple[tuple[Any, ...], tuple[float, float], tuple[int, int]]]:
+    """Key, µs and count of either side. sides: keys with ns and count; a key may stand there several times."""
+    ns: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    counts: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
+    for side, items in enumerate(sides):
+        for key, total_ns, count in items:
+            ns[key][side] += total_ns
+            counts[key][side] += count
+    return [(key, (a / 1e3, b / 1e3), (counts[key][0], counts[key][1])) for key, (a, b) in ns.items()]
 
 
 def _folded(a: set[str | None], b: set[str | None]) -> Callable[[str | None], str | None]:

@@ -12,10 +12,10 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, PROCESS_SPREAD, SAME_WITHIN
+from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,13 +36,13 @@ TIE = 1e-9
 """Relative difference below which two statistics are equal, and the difference is not called significant."""
 
 
-class Outcome(StrEnum):
+class Outcome(Worded):
     """What is said of side B against side A."""
 
     SLOWER = "slower"
     FASTER = "faster"
     SAME = "same"
-    CANNOT_TELL = "cannot_tell"
+    CANNOT_TELL = "cannot_tell", "cannot tell"
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from fiprof.cli import options, output
 from fiprof.cli.options import Command, archive_option, format_option, run_names
 
 if TYPE_CHECKING:
+    from fiprof.model.baselines import NamedBaseline
+    from fiprof.model.manifest import CaseEntry
     from fiprof.orchestrator.archive import Archive
-    from fiprof.reports.baselines import Found
     from fiprof.reports.view import Format
 
 
@@ -55,9 +56,9 @@ def set_(archive: Archive, name: str, run: str, commit: str | None) -> None:
 def list_(archive: Archive, format_: Format) -> None:
     """List the baselines of the archive."""
     from fiprof.model.baselines import names
-    from fiprof.reports.baselines import document
+    from fiprof.reports.gate_report import baselines
 
-    options.show(document([_found(archive, name) for name in names(archive.root)]), format_)
+    options.show(baselines([_found(archive, name) for name in names(archive.root)]), format_)
 
 
 @command.command("show", cls=Command, epilog="Example: fiprof baseline show main")
@@ -66,9 +67,9 @@ def list_(archive: Archive, format_: Format) -> None:
 @archive_option
 def show_(archive: Archive, name: str, format_: Format) -> None:
     """Show a baseline and its cases."""
-    from fiprof.reports.baselines import document
+    from fiprof.reports.gate_report import baselines
 
-    options.show(document([_found(archive, name)], with_cases=True), format_)
+    options.show(baselines([_found(archive, name)], with_cases=True), format_)
 
 
 @command.command("remove", cls=Command, epilog="Example: fiprof baseline remove main")
@@ -81,7 +82,7 @@ def remove_(archive: Archive, name: str) -> None:
     remove_baseline(archive.root, name)
 
 
-def _found(archive: Archive, name: str) -> Found:
+def _found(archive: Archive, name: str) -> tuple[NamedBaseline, list[CaseEntry] | None]:
     from fiprof.model.baselines import read_baseline
     from fiprof.model.manifest import FILE_NAME, read_manifest
 

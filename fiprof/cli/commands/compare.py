@@ -107,13 +107,11 @@ def command(
         measuring.show_run(archive.find(a), format_, out)
         return
     from fiprof.analysis.comparison.runs import compare
-    from fiprof.reports.comparison.document import document
+    from fiprof.reports.compare_report import document, page
 
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
         if out is not None:
-            from fiprof.reports.comparison.page import page
-
             measuring.write_page(page(found), out)
         options.show(document(found, every=every), format_)
 

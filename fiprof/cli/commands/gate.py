@@ -114,9 +114,9 @@ def command(
         _tell_failure(name, error, junit, github=github)
         raise
     from fiprof.analysis.comparison.gate import gate
-    from fiprof.analysis.comparison.measured import read_comparison
+    from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.model.run import Run
-    from fiprof.reports.gate import document, why
+    from fiprof.reports.gate_report import document, why
 
     run = Run(path)
     found = gate(
@@ -178,16 +178,16 @@ def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None
 
     markdown = writers.render(shown, "md") + "\n"
     if junit is not None:
-        from fiprof.reports import gate_junit
+        from fiprof.reports import gate_report
 
-        write_whole(junit, gate_junit.junit(found), ELSEWHERE.format("--junit"))
+        write_whole(junit, gate_report.junit(found), ELSEWHERE.format("--junit"))
     if comment is not None:
         write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
     if github:
-        from fiprof.reports import gate_github
+        from fiprof.reports import gate_report
 
-        for each in gate_github.annotated(found):
-            output.message(str(each))
+        for each in gate_report.github_lines(found):
+            output.message(each)
         if summary := os.environ.get(SUMMARY_VARIABLE):
             with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as file:
                 file.write(markdown)
@@ -196,10 +196,10 @@ def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None
 def _tell_failure(name: str, error: FiprofError, junit: Path | None, *, github: bool) -> None:
     """Say that nothing was decided."""
     if junit is not None:
-        from fiprof.reports import gate_junit
+        from fiprof.reports import gate_report
 
-        write_whole(junit, gate_junit.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+        write_whole(junit, gate_report.junit_error(name, error.message), ELSEWHERE.format("--junit"))
     if github:
-        from fiprof.reports import gate_github
+        from fiprof.reports import gate_report
 
-        output.message(str(gate_github.error_annotated(name, error.message)))
+        output.message(gate_report.github_error(name, error.message))

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fiprof.analysis.comparison.measured import read_comparison
+from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.files import scratch, write_whole
 from fiprof.model import versioned
 from fiprof.model.layout import COMPARISON

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
-from fiprof.analysis.comparison.measured import FailedCase, MeasuredComparison, Mismatch, Side, compared, refusals
+from fiprof.analysis.comparison.measured_result import FailedCase, MeasuredComparison, Side, compared
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction, versioned
@@ -123,14 +123,14 @@ class Comparison(UnderWay):
                         processes.append(WarmProcess(session, command, orders, threads))
                     answers = [(each, each.answer()) for each in processes]
                 environments = [_one(records, "environment") for _, records in answers]
-                self._require_one(Mismatch.GPU, [str(each["gpu"].get("uuid")) for each in environments])
+                _require_one("gpu", [str(each["gpu"].get("uuid")) for each in environments])
                 session.journal.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
                 rounds = Rounds(request, processes, session.progress)
                 for process, records in answers:
                     rounds.note_failures(process, records)
                 clocks = [_one(each.ask("clock"), "clock")["idle_mhz"] for each in processes]
                 if max(clocks) * (1 - SmClock.TOLERANCE) > min(clocks):
-                    self._require_one(Mismatch.CLOCKS, [f"{mhz:.0f} MHz" for mhz in clocks])
+                    _require_one("clocks", [f"{mhz:.0f} MHz" for mhz in clocks])
                 with session.progress.step("rounds"):
                     rounds.measure()
                 self._end(processes, rounds)
@@ -197,13 +197,15 @@ class Comparison(UnderWay):
         told: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
         return Side(_spec(self.request, letter), checkout.commit if checkout else None, told)
 
-    def _require_one(self, what: Mismatch, values: Sequence[str]) -> None:
-        """Raise FiprofError where the processes do not have this in common."""
-        for refusal in refusals([(what, values)]):
-            raise FiprofError(
-                f"the processes have different {refusal.mismatch}: {', '.join(refusal.values)}",
-                "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
-            )
+
+def _require_one(what: str, values: Iterable[str]) -> None:
+    """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
+    1%), or clocks (of the multiprocessors of the idle GPU)."""
+    if len(unique := list(dict.fromkeys(values))) > 1:
+        raise FiprofError(
+            f"the processes have different {what}: {', '.join(unique)}",
+            "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
+        )
 
 
 class Rounds:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fiprof.analysis.comparison.measured import HERE
+from fiprof.analysis.comparison.measured_result import HERE
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import VARIABLE
 from fiprof.orchestrator.environment import run_git

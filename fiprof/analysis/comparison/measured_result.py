@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences
@@ -18,24 +18,6 @@ SCHEMA_VERSION = 1
 
 HERE = "here"
 """The side with nothing changed, as it is typed."""
-
-
-class Mismatch(StrEnum):
-    """What processes of one comparison must have in common."""
-
-    GPU = "gpu"
-    """The board, by its UUID: two of a kind differ by about 1%."""
-    CLOCKS = "clocks"
-    """The multiprocessors' clock of the idle GPU."""
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Two values of what must be one."""
-
-    mismatch: Mismatch
-    values: tuple[str, ...]
-    """Each once, in the order of the processes."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +45,11 @@ class ComparedCase:
     b_us: tuple[float, ...]
     difference: Difference
     slow_clock_rounds: int = 0
-    """Of all processes, rounds that count although the clock was not back: repeating did not help."""
+    """Rounds of all processes that count although the clock was not back: repeating did not help."""
+
+    def mean_us(self, side: str) -> float:
+        """The geometric mean of the processes of side ``a`` or ``b``, which differences are of."""
+        return geometric_mean(self.a_us if side == "a" else self.b_us)
 
 
 @dataclass(frozen=True)
@@ -119,12 +105,6 @@ def compared(
         raise ValueError(f"{len(a)} and {len(b)} processes tell nothing apart")
     columns = zip(names, zip(*a, strict=True), zip(*b, strict=True), differences(a, b), strict=True)
     return tuple(ComparedCase(*pair, a_us, b_us, difference) for pair, a_us, b_us, difference in columns)
-
-
-def refusals(found: Iterable[tuple[Mismatch, Sequence[str]]]) -> tuple[Refusal, ...]:
-    """What has more than one value. found: the values of all processes."""
-    unique = ((what, tuple(dict.fromkeys(values))) for what, values in found)
-    return tuple(Refusal(what, values) for what, values in unique if len(values) > 1)
 
 
 def read_comparison(folder: Path) -> MeasuredComparison:
