@@ -20,8 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.workloads.base import Cost, Workload, param
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.base import Cost, Random, Workload, param
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from fiprof.errors import FiprofError
 from fiprof.workloads.base import Parameter, parameters
 from fiprof.workloads.case import make_cases, parse_case
 from fiprof.workloads.registry import builtin, find
-from tests.conftest import Fiprof
+from tests.conftest import REPOSITORY, Fiprof
 
 
 def test_an_id_names_every_parameter() -> None:
@@ -181,3 +183,10 @@ def test_a_parameter_that_collect_has_an_option_for(tmp_path: Path, fiprof: Fipr
     done = fiprof("collect", "--workload", f"{tmp_path / 'mine.py'}:mine", "--dry-run")
     assert done.returncode == 1
     assert done.stderr.startswith("fiprof: a workload's parameter has the name of the command's own option --seed")
+
+
+@pytest.mark.parametrize("name", ["workloads", "parsers", "orchestrator"])
+def test_a_link_at_the_top_is_seen_and_not_imported(name: str) -> None:
+    assert (REPOSITORY / name).is_symlink() and (REPOSITORY / name / "__init__.py").is_file()
+    done = subprocess.run([sys.executable, "-c", f"import {name}"], cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == 1 and f"import fiprof.{name}" in done.stderr.decode()

@@ -32,8 +32,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fiprof.workloads.base import Cost, Workload, param
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.base import Cost, Random, Workload, param
 from tests.single_purpose import compile_kernel, multiprocessors
 
 if TYPE_CHECKING:

@@ -1,0 +1,5 @@
+"""Runs workloads and programs under nsys and ncu, supervises them, and archives what they wrote."""
+
+if not __name__.startswith("fiprof."):
+    # The link at the checkout's top is there to be seen: imported, it would be a second copy of this package.
+    raise ImportError(f"{__name__} at the top of the checkout is a link into fiprof: import fiprof.{__name__}")

@@ -29,8 +29,8 @@ if not __package__:
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.environment import describe
-from fiprof.workloads.rounds import RoundsRequest, follow
 from fiprof.workloads.runner import Record, RunnerRequest, run_cases
+from fiprof.workloads.warm_process import RoundsRequest, follow
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--out", help="file for the results (default: standard output)")
     rounds.add_argument("--budget-ms", type=float, default=20.0, help="GPU time of a case's launches in a round")
     rounds.add_argument("--imports-from", default="", help="folder that something has to be imported from")
-    rounds.add_argument("--orders", required=True, help="FIFO with an order a line, see workloads/rounds.py")
+    rounds.add_argument("--orders", required=True, help="FIFO with an order a line, see workloads/warm_process.py")
     run.add_argument(
         "--rounds", type=int, default=1, help="turns of each case, those of the others between (default 1)"
     )

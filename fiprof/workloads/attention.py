@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.workloads.base import Value, Workload
-from fiprof.workloads.tensors import Random, torch_dtype
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Value, Workload, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,6 +161,40 @@ class AttentionWorkload(Workload[P]):
     imports = ("torch", "flashinfer")
     wrapper: Any = None
     """FlashInfer's, once set up."""
+
+    @property
+    @abstractmethod
+    def request(self) -> tuple[int, int, bool]:
+        """Query tokens and KV tokens of a request, and whether the future is masked."""
+
+    @functools.cached_property
+    def inputs(self) -> tuple[Tensor, PagedKV]:
+        """Queries [batch * tokens, q_heads, head_dim] and the KV cache."""
+        tokens, kv_len, _ = self.request
+        return attention_inputs(self.params, Random(self.device, self.seed), tokens=tokens, kv_len=kv_len)
+
+    def cost(self) -> Cost:
+        """4 x head_dim FLOPs a (query, key) pair that is not masked: Q K^T and P V; softmax not counted."""
+        p = self.params
+        tokens, kv_len, causal = self.request
+        pairs = tokens * (tokens + 1) // 2 if causal else tokens * kv_len
+        element = BYTES_PER_ELEMENT[p.dtype]
+        query = p.batch * tokens * p.q_heads * p.head_dim * element
+        keys_values = 2 * p.batch * kv_len * p.kv_heads * p.head_dim * element
+        return Cost(
+            flops=4 * p.batch * p.q_heads * p.head_dim * pairs,
+            bytes_read=query + keys_values,
+            bytes_written=query,
+            tokens=p.batch * tokens,
+        )
+
+    def reference(self) -> Sequence[Tensor]:
+        import torch
+
+        tokens, _, causal = self.request
+        query, kv = self.inputs
+        requests = query.unflatten(0, (self.params.batch, tokens))
+        return (torch.cat([attention_float32(q, *kv.dense(i), causal=causal) for i, q in enumerate(requests)]),)
 
     @classmethod
     def check_params(cls, params: P) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 P = TypeVar("P")
@@ -111,6 +112,35 @@ BYTES_PER_ELEMENT = {"fp16": 2, "bf16": 2}
 # Relative Frobenius error against the float32 reference. An fp16 result is rounded to 11 significant bits
 # (rms error about 2.8e-4 of the value), bf16 to 8 (2.3e-3); attention rounds its probabilities too.
 TOLERANCE = {"fp16": 2e-3, "bf16": 1e-2}
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """``fp16`` or ``bf16`` as torch calls it."""
+    import torch
+
+    return {"fp16": torch.float16, "bf16": torch.bfloat16}[name]
+
+
+class Random:
+    """Standard normal tensors from one seeded generator."""
+
+    def __init__(self, device: str, seed: int) -> None:
+        import torch
+
+        self.device = device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(self, shape: Sequence[int], dtype: str) -> Tensor:
+        import torch
+
+        return torch.randn(tuple(shape), generator=self._generator, device=self.device, dtype=torch_dtype(dtype))
+
+    def permutation(self, count: int) -> Tensor:
+        """int32, [count]."""
+        import torch
+
+        order = torch.randperm(count, generator=self._generator, device=self.device)
+        return order.to(torch.int32)
 
 
 @dataclass(frozen=True)

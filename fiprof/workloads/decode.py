@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.attention import (
-    WORKSPACE_BYTES,
-    AttentionWorkload,
-    PagedKV,
-    attention_float32,
-    attention_inputs,
-)
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, dtype_param, param
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.attention import WORKSPACE_BYTES, AttentionWorkload
+from fiprof.workloads.base import Cost, dtype_param, param
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,11 +33,9 @@ class Decode(AttentionWorkload[DecodeParams]):
     summary = "batch decode attention, paged KV cache (BatchDecodeWithPagedKVCacheWrapper)"
     Params = DecodeParams
 
-    @functools.cached_property
-    def inputs(self) -> tuple[Tensor, PagedKV]:
-        """Queries [batch, q_heads, head_dim] and the KV cache."""
-        p = self.params
-        return attention_inputs(p, Random(self.device, self.seed), tokens=1, kv_len=p.kv_len)
+    @property
+    def request(self) -> tuple[int, int, bool]:
+        return 1, self.params.kv_len, False
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import torch
@@ -76,25 +66,9 @@ class Decode(AttentionWorkload[DecodeParams]):
         return captured(launch) if p.cuda_graph else launch
 
     def cost(self) -> Cost:
-        """4 x head_dim FLOPs a (query, key) pair: Q K^T and P V; softmax not counted."""
-        p = self.params
-        element = BYTES_PER_ELEMENT[p.dtype]
-        query = p.batch * p.q_heads * p.head_dim * element
-        keys_values = 2 * p.batch * p.kv_len * p.kv_heads * p.head_dim * element
-        pages = p.batch * -(-p.kv_len // p.page_size)
-        return Cost(
-            flops=4 * p.batch * p.q_heads * p.head_dim * p.kv_len,
-            bytes_read=query + keys_values + pages * PAGE_INDEX_BYTES,
-            bytes_written=query,
-            tokens=p.batch,
-        )
-
-    def reference(self) -> Sequence[Tensor]:
-        import torch
-
-        query, kv = self.inputs
-        results = [attention_float32(q[None], *kv.dense(i), causal=False) for i, q in enumerate(query)]
-        return (torch.cat(results),)
+        """As of any attention; the page numbers are read too."""
+        p, cost = self.params, super().cost()
+        return replace(cost, bytes_read=cost.bytes_read + p.batch * -(-p.kv_len // p.page_size) * PAGE_INDEX_BYTES)
 
 
 def captured(launch: Callable[[], Sequence[Tensor]]) -> Callable[[], Sequence[Tensor]]:

@@ -1,14 +1,14 @@
-"""Residual add and RMS normalization in one kernel, in place: flashinfer.fused_add_rmsnorm."""
+"""Residual add and RMS normalization: flashinfer.fused_add_rmsnorm, and the two operations that it replaces."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Workload
 from fiprof.workloads.rmsnorm import EPSILON, RMSNormParams, rmsnorm_float32
-from fiprof.workloads.tensors import Random
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,3 +53,27 @@ class FusedAddRMSNorm(Workload[RMSNormParams]):
         rows, residual, weight = self.inputs
         total = rows.float() + residual.float()
         return rmsnorm_float32(total, weight), total
+
+
+class AddThenRMSNorm(FusedAddRMSNorm):
+    """Inputs, results and reference of the fused kernel; the sum goes through memory between the two."""
+
+    name = "add_then_rmsnorm"
+    summary = "residual add, then RMS normalization, as two kernels (torch's add_, then rmsnorm)"
+
+    def setup(self) -> Callable[[], Sequence[Tensor]]:
+        import flashinfer
+
+        rows, residual, weight = self.inputs
+
+        def launch() -> Sequence[Tensor]:
+            residual.add_(rows)
+            flashinfer.rmsnorm(residual, weight, EPSILON, out=rows)
+            return rows, residual
+
+        return launch
+
+    def cost(self) -> Cost:
+        """The fused kernel's operations; the least bytes of each of the two, so the sum is read once more."""
+        fused = super().cost()
+        return replace(fused, bytes_read=fused.bytes_read + fused.bytes_written // 2)

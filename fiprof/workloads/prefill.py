@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.attention import (
-    WORKSPACE_BYTES,
-    AttentionWorkload,
-    PagedKV,
-    attention_float32,
-    attention_inputs,
-)
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, dtype_param, param
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.attention import WORKSPACE_BYTES, AttentionWorkload
+from fiprof.workloads.base import dtype_param, param
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,11 +31,9 @@ class Prefill(AttentionWorkload[PrefillParams]):
     summary = "batch prefill attention, paged KV cache (BatchPrefillWithPagedKVCacheWrapper)"
     Params = PrefillParams
 
-    @functools.cached_property
-    def inputs(self) -> tuple[Tensor, PagedKV]:
-        """Queries [batch * seq_len, q_heads, head_dim] and the KV cache."""
-        p = self.params
-        return attention_inputs(p, Random(self.device, self.seed), tokens=p.seq_len, kv_len=p.seq_len)
+    @property
+    def request(self) -> tuple[int, int, bool]:
+        return self.params.seq_len, self.params.seq_len, self.params.causal
 
     def setup(self) -> Callable[[], Sequence[Tensor]]:
         import torch
@@ -62,26 +52,3 @@ class Prefill(AttentionWorkload[PrefillParams]):
             return (out,)
 
         return launch
-
-    def cost(self) -> Cost:
-        """4 x head_dim FLOPs a (query, key) pair that the mask leaves: Q K^T and P V; softmax not counted."""
-        p = self.params
-        pairs = p.seq_len * (p.seq_len + 1) // 2 if p.causal else p.seq_len**2
-        element = BYTES_PER_ELEMENT[p.dtype]
-        query = p.batch * p.seq_len * p.q_heads * p.head_dim * element
-        keys_values = 2 * p.batch * p.seq_len * p.kv_heads * p.head_dim * element
-        return Cost(
-            flops=4 * p.batch * p.q_heads * p.head_dim * pairs,
-            bytes_read=query + keys_values,
-            bytes_written=query,
-            tokens=p.batch * p.seq_len,
-        )
-
-    def reference(self) -> Sequence[Tensor]:
-        import torch
-
-        p = self.params
-        query, kv = self.inputs
-        requests = query.view(p.batch, p.seq_len, p.q_heads, p.head_dim)
-        results = [attention_float32(q, *kv.dense(i), causal=p.causal) for i, q in enumerate(requests)]
-        return (torch.cat(results),)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Workload, dtype_param, param
-from fiprof.workloads.tensors import Random
+from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Workload, dtype_param, param
 
 if TYPE_CHECKING:
     from torch import Tensor

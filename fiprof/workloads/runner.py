@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
-from fiprof.workloads.clock import SmClock
 from fiprof.workloads.environment import gpu_facts, package_versions
 from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
 from fiprof.workloads.registry import find
-from fiprof.workloads.timing import host_seconds, measure
+from fiprof.workloads.timing import SmClock, host_seconds, measure
 
 if TYPE_CHECKING:
     from torch import Tensor

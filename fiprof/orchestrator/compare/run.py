@@ -36,8 +36,8 @@ from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.session import Session
 from fiprof.orchestrator.under_way import Result, UnderWay
-from fiprof.workloads.clock import SmClock
 from fiprof.workloads.runner import Record
+from fiprof.workloads.timing import SmClock
 
 MOST_REPEATED = 3
 """Rounds that are measured again because the clock was not back in one."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
-from fiprof.workloads.clock import SmClock
 from fiprof.workloads.environment import gpu_facts, package_versions
 from fiprof.workloads.runner import (
     LEAST_ITERATIONS,
@@ -27,7 +26,7 @@ from fiprof.workloads.runner import (
     one_line,
     require_cuda,
 )
-from fiprof.workloads.timing import gpu_times, group_of, host_seconds
+from fiprof.workloads.timing import SmClock, gpu_times, group_of, host_seconds
 
 if TYPE_CHECKING:
     from torch import Tensor
