@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Iterable, Sequence
+from statistics import median
 
 LONGEST_KERNEL = 60
 """Cells of a kernel's name in running text."""
@@ -128,3 +130,41 @@ def kernel_identity(kernel: str, kernel_full: str | None) -> str:
     arguments = (kernel_full or "").partition(f"{kernel}<")[2].partition(">(")[0]
     numbers = [] if "lambda" in arguments else re.findall(r"(?<!\w)\d+", arguments)
     return f"{kernel} {functor(kernel_full or '')} {','.join(numbers)}"
+
+
+# Numbers in sentences
+
+
+def number(value: float) -> str:
+    """Three figures, e.g. ``1.42``, ``14.2``, ``142``, ``1,420``."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "–"
+    value = float(f"{value:.2e}")  # 0.9998 is 1.00
+    decimals = min(max(2 - math.floor(math.log10(abs(value))), 0), 4)
+    return f"{value:,.{decimals}f}"
+
+
+def duration(us: float) -> str:
+    """``12.3 µs``, ``1.23 ms``, ``12.3 s``."""
+    return _scaled(us, ((1e6, "s"), (1e3, "ms"), (0.0, "µs")))
+
+
+def byte_words(count: float) -> str:
+    """``1.08 GB``, decimal units."""
+    return _scaled(count, ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (0.0, "bytes")))
+
+
+def _scaled(value: float, units: Sequence[tuple[float, str]]) -> str:
+    scale, unit = next(each for each in units if value >= each[0] or not each[0])
+    return f"{number(value / (scale or 1.0))} {unit}"
+
+
+def spread(values: Sequence[float], spec: str = "") -> str:
+    """``1.02 to 3.91, median 3.4``; one value alone where there is one.
+
+    spec: of format(); without one, three figures.
+    """
+    low, middle, high = (
+        format(value, spec) if spec else number(value) for value in (min(values), median(values), max(values))
+    )
+    return low if low == high else f"{low} to {high}, median {middle}"

@@ -90,13 +90,13 @@ def demo() -> Page:
         )
         for batch in (1, 8, 32)
     ]
-    scaling = charts_scaling.scaling_chart(
+    scaling = Chart(
+        "chart-scaling",
         "Decode over KV length",
-        series,
-        x=("KV length", "tokens"),
-        y=("time", "µs"),
-        anchor="chart-scaling",
-        roofs=(("DRAM", 30.0),),
+        "",
+        lambda: charts_scaling.scaling_chart(
+            series, x=("KV length", "tokens"), y=("time", "µs"), roofs=(("DRAM", 30.0),)
+        ),
     )
     hostile = View(
         (Column("name", "kernel"), Column("time", "time", "µs", ".1f")),

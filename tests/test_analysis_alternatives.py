@@ -10,12 +10,11 @@ import pytest
 
 from fiprof.analysis import alternatives, intervals
 from fiprof.analysis.alternatives import Measure, Observed, TimedCase, Value
-from fiprof.analysis.shapes import fastest_cases, fastest_pairs, of_study, shapes
-from fiprof.analysis.study import load, side
+from fiprof.analysis.case_names import label
+from fiprof.analysis.study import fastest_pairs, load, side
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports.study_pages.names import label
 from tests.recorded_runs import STUDY, parsed, study_runs
 
 
@@ -177,14 +176,17 @@ def test_no_measured_saving_is_above_the_bound_of_the_step_that_names_it() -> No
 
 def test_the_fastest_option_of_each_model_shape_is_diagnosed_and_the_others_are_avoided() -> None:
     study = load(STUDY)
-    found = [
-        (
-            label(study, shape.fastest),
-            {label(study, case, workload=case.workload != shape.fastest.workload): round(each.factor.value, 2)
-             for case, each in shape.avoid},
-        )
-        for shape in shapes(study)
-    ]  # fmt: skip
+    problems = {case.id: solving for solving in alternatives.by_problem(study.measured) for case in solving}
+    found = []
+    for best in study.largest:
+        others = [case for case in reversed(problems[best.id]) if case.id in study.alternatives]
+        factors = {
+            label(study, case, workload=case.workload != best.workload): round(
+                study.alternatives[case.id].factor.value, 2
+            )
+            for case in others
+        }
+        found.append((label(study, best), factors))
     prefill, decode = "batch 32, sequence 4,096", "batch 256, KV 8,192"
     assert found == [
         (f"prefill {prefill}, GQA 32/8, fa3", {f"{prefill}, GQA 32/8, fa2": 1.48}),
@@ -203,7 +205,6 @@ def test_the_fastest_option_of_each_model_shape_is_diagnosed_and_the_others_are_
     ]
     # Models are compared as one would run them: 18 sizes of decode, none in a way that another one beats.
     models = fastest_pairs(study, side("decode", kv_heads=32), side("decode", kv_heads=8))
-    assert len(models) == 18 and not {case.id for pair in models for case in pair} & of_study(study).keys()
+    assert len(models) == 18 and not {case.id for pair in models for case in pair} & study.alternatives.keys()
     assert not fastest_pairs(study, side("prefill", backend="fa2"), side("prefill", backend="fa3"))
-    fastest = fastest_cases(study)
-    assert len(fastest) == 96 and not {case.id for case in fastest} & of_study(study).keys()
+    assert len(study.fastest) == 96 and not {case.id for case in study.fastest} & study.alternatives.keys()

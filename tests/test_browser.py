@@ -18,6 +18,7 @@ import pytest
 
 from fiprof.analysis.study import load
 from fiprof.reports import study
+from fiprof.reports.markdown_html import document_html
 from fiprof.reports.pages import html
 from fiprof.reports.report import report
 from tests import pages
@@ -72,11 +73,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "demo": pages.demo(),
         "thousand": pages.thousand(),
         **{name: report([parsed(name)]) for name in RUNS},
-        **{name: of_study[name] for name in STUDY_PAGES},
     }
-    for name, page in written.items():
-        (folder / f"{name}.html").write_text(html.render(page), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in written}
+    texts = {name: html.render(page) for name, page in written.items()}
+    texts |= {name: document_html(of_study[name], name) for name in STUDY_PAGES}
+    for name, text in texts.items():
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in texts}
 
 
 @pytest.fixture

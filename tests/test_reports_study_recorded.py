@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import json
 import re
@@ -21,26 +22,12 @@ from fiprof.analysis.claims import Outcome
 from fiprof.analysis.study import Study, load
 from fiprof.flashinfer.claims import CLAIMS
 from fiprof.flashinfer.data import guide as guide_data
-from fiprof.flashinfer.jit.pages import load as load_jit
 from fiprof.flashinfer.source_map import source_map
 from fiprof.model.results import CaseResult, KernelResults, read, write
-from fiprof.reports.pages import markdown
-from fiprof.reports.pages.page import (
-    Block,
-    Bullets,
-    Caution,
-    Chart,
-    Diagram,
-    Observation,
-    Page,
-    Section,
-    Table,
-    Text,
-)
-from fiprof.reports.study import DOCUMENTS, pages
+from fiprof.reports.markdown_html import plain_markdown, slug
+from fiprof.reports.study import DOCUMENTS, cases_csv, pages
 from tests import study_fixture as fixture
 from tests.conftest import REPOSITORY
-from tests.pages import anchors as anchors_of
 from tests.recorded_runs import STUDY
 
 FOLDER = STUDY
@@ -57,12 +44,6 @@ VERDICTS = {  # verdict, pairs or cases that hold, are above, below and unclear
     "fa3-beats-fa2": ("confirmed", 32, 0, 0, 0),
     "tensor-cores-for-gqa": ("depends", 17, 0, 1, 0),
     "four-times-the-kv": ("depends", 44, 0, 28, 0),
-}
-DEPENDS_ON = {
-    "decode-memory-bound": ("kv_heads", "tensor_cores", "least_bytes"),
-    "gqa-faster": ("batch", "kv_len"),
-    "cos-sin-cache-faster": ("tokens",),
-    "four-times-the-kv": ("least_bytes",),
 }
 CITED = {  # pairs, least, most, median
     "gqa-faster": (54, 0.713, 3.97, 2.73),
@@ -90,9 +71,7 @@ def recorded() -> Study:
     return load(FOLDER)
 
 
-@pytest.fixture(scope="module")
-def made(recorded: Study) -> dict[str, Page]:
-    return pages(recorded)
+MADE = pages(load(FOLDER))
 
 
 def rows(workload: str) -> list[dict[str, Any]]:
@@ -114,11 +93,6 @@ def changed(study: Study, change: Callable[[CaseResult], CaseResult]) -> Study:
 def test_the_verdicts(recorded: Study) -> None:
     found = {claim.name: claim.result(recorded) for claim in CLAIMS}
     assert {name: (item.verdict, *map(item.counted, Outcome)) for name, item in found.items()} == VERDICTS
-
-
-def test_what_the_claims_depend_on(recorded: Study) -> None:
-    found = {claim.name: claim.result(recorded).split for claim in CLAIMS}
-    assert {name: split.names for name, split in found.items() if split} == DEPENDS_ON
 
 
 def rounds(workload: str, name: str, one: object, other: object) -> list[tuple[list[float], list[float]]]:
@@ -146,7 +120,8 @@ def test_the_ratios_of_a_claim_and_their_intervals_are_those_of_scipys_t_test(re
         test = stats.ttest_rel(np.log(one), np.log(other)).confidence_interval(1 - 0.05 / len(pairs))
         theirs.append((stats.gmean(np.array(one) / np.array(other)), np.exp(test.low), np.exp(test.high)))
     result = BY_NAME[name].result(recorded)
-    found = sorted((ratio.value, ratio.low, ratio.high) for ratio in result.ratios)
+    ratios = [item.ratio for item in result.tested if item.ratio]
+    found = sorted((ratio.value, ratio.low, ratio.high) for ratio in ratios)
     assert np.array(found) == pytest.approx(np.array(sorted(theirs)))
     assert result.effect is not None and result.effect.interval == pytest.approx(
         (np.median([low for _, low, _ in theirs]), np.median([high for *_, high in theirs]))
@@ -170,13 +145,14 @@ def test_the_traffic_of_the_claims(recorded: Study) -> None:
     sizes = ((4096, 4096), (4096, 8192))
     saved = [1 - moved["fused_add_rmsnorm"][size] / moved["add_then_rmsnorm"][size] for size in sizes]
     assert saved == pytest.approx(SAVED, abs=5e-4)
-    assert BY_NAME["fusing-saves-traffic"].result(recorded).savings == pytest.approx(saved)
+    tested = BY_NAME["fusing-saves-traffic"].result(recorded).tested
+    assert [item.saving for item in tested] == pytest.approx(saved)
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_the_bounds_of_the_claims(recorded: Study, name: str) -> None:
-    kernels = BY_NAME[name].result(recorded).kernels
-    assert Counter(kernel.verdict.kind for kernel in kernels if kernel.verdict) == BOUNDS[name]
+    kernels = [item.kernel for item in BY_NAME[name].result(recorded).tested]
+    assert Counter(kernel.verdict.kind for kernel in kernels if kernel and kernel.verdict) == BOUNDS[name]
 
 
 def judged(kind: str, roof_kind: str) -> Callable[[CaseResult], CaseResult]:
@@ -291,97 +267,75 @@ def _squares(x: np.ndarray, y: np.ndarray, intercept: float, slope: float | None
 # The documents
 
 
-def every_block(page: Page) -> list[Block]:
-    def of(sections: tuple[Section, ...]) -> list[Block]:
-        return [block for part in sections for block in (*part.blocks, *of(part.sections))]
-
-    return of(page.sections)
-
-
-def test_the_command_that_warms_the_cache_is_that_of_the_results(recorded: Study) -> None:
-    """Written as a script that people can read, in a document that wraps lines."""
-    jit = load_jit(recorded)
-    assert jit is not None
-    (command,) = jit.warm_up
-    for name in ("final-report", "kernel-dev-guide"):
-        text = (FOLDER / f"reports/{name}.md").read_text()
-        script = text.partition("python - <<'END'\n")[2].partition("\nEND\n")[0]
-        assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(shlex.split(command)[2]))
+def cells(text: str, heading: str) -> list[list[str]]:
+    """The rows of the first table below a heading of a document."""
+    below = text.partition(f"# {heading}\n")[2]
+    lines = [line for line in below.partition("\n#")[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
 
 
-HAS = {  # document -> anchors of what must be in it
-    "INDEX": ["key", "choices", "claims-table"],
-    "environment": ["machine", "method", "clocks", "sure", "means", "actions-table"],
-    "analysis": [
-        "chart-analysis-roofline", "prefill-beside-decode", "sweep-prefill", "sweep-decode", "memory-decode",
-        "plan-prefill", "plan-decode", "fusing-fused_add_rmsnorm", "expected-table", "jit-calls", "jit-modules",
-        "baselines", "cases-rope",
-    ],
-    "kernel-dev-guide": [
-        "prefill-call", "decode-call", "drawing-fa2", "drawing-fa3", "drawing-split", "drawing-decode", "drawing-norm",
-        "drawing-fused", "drawing-rope", "choices-prefill-table", "choices-decode-table", "choices-rope-table",
-        "prefill-code", "parameters-decode", "effects-decode", "jit-steps",
-        "jit-variables", "problems-table", "states-table", "checks", "variant",
-    ],
-    "final-report": [
-        "choices", "avoid", "decode-batches", "first-calls", "distances", "tails", "chart-report-roofline",
-        "report-sweep-prefill", "report-sweep-decode", "report-chart-decode-kv_len", "claims-ranges", "claims-tested",
-    ],
-}  # fmt: skip
+def test_the_command_that_warms_the_cache_is_that_of_the_results() -> None:
+    """Written as a script that people can read."""
+    (command,) = json.loads((FOLDER / "results/jit_analysis.json").read_text())["warm_up"]
+    text = (FOLDER / "reports/final-report.md").read_text()
+    script = text.partition("python - <<'END'\n")[2].partition("\nEND\n")[0]
+    assert ast.dump(ast.parse(script)) == ast.dump(ast.parse(shlex.split(command)[2]))
 
 
-def test_what_the_documents_hold_and_in_which_order(made: dict[str, Page]) -> None:
-    for name, wanted in HAS.items():
-        assert set(wanted) <= set(anchors_of(made[name])), name
-    kernels = ["prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "rope"]
-    assert [section.anchor for section in made["kernel-dev-guide"].sections] == [
-        *kernels, "jit", "problems", "states", "variant", "checks", "baselines", "pairs",
-    ]  # fmt: skip
-    assert [section.anchor for section in made["analysis"].sections] == [
-        "together", *kernels, "expected", "jit", "baselines", "cases", "columns",
-    ]  # fmt: skip
-
-
-NAMES = r"prefill|decode|(fused_add_|add_then_)?rmsnorm|rope|[GM]QA|fa[23]|CUDA cores|tensor cores|CUDA graph|batch|KV"
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_no_sentence_is_said_more_than_three_times(made: dict[str, Page], name: str) -> None:
-    """Whatever numbers and names stand in it; outside tables."""
-    texts: list[str] = []
-    for block in every_block(made[name]):
-        match block:
-            case Text():
-                texts.append("".join(block.parts))
-            case Bullets():
-                texts += ["".join(item.parts) for item in block.items]
-            case Caution():
-                texts.append(block.text)
-            case Observation():
-                texts += [block.observation, *block.evidence, block.implication, block.sure]
-            case Chart() | Diagram():
-                texts.append(block.caption)
-            case Table():
-                texts += [str(each) for each in (*block.view.summary, *block.view.notes)]
-            case _:
-                pass
-    sentences = [each for text in texts for each in re.split(r"(?<=[.:;])\s", text) if len(each.split()) > 4]
-    masked = Counter(re.sub(r"[\d.,]*\d", "#", re.sub(NAMES, "@", each)) for each in sentences)
-    assert {each: n for each, n in masked.items() if n > 3} == {}
-
-
-def test_the_sweeps_are_the_fastest_measured(made: dict[str, Page]) -> None:
-    (chart,) = [b for b in every_block(made["analysis"]) if getattr(b, "anchor", "") == "sweep-decode"]
-    assert isinstance(chart, Chart)
+def test_the_maps_are_the_fastest_measured() -> None:
     fastest: dict[tuple[int, int, int], dict[str, Any]] = {}
     for case in rows("decode"):
         key = (case["params"]["kv_heads"], case["params"]["batch"], case["params"]["kv_len"])
         if key not in fastest or case["plain"]["median_us"] < fastest[key]["plain"]["median_us"]:
             fastest[key] = case
-    shown = {line.split("  ")[0]: re.findall(r"(\d+)%", line) for line in chart.text.splitlines()}
+    heading = "decode: the fastest way at each size, and its share of the roof"
+    shown = {(model, batch): shares for model, batch, *shares in cells(MADE["analysis"], heading)}
     for batch in (32, 64, 128, 256):
         found = [fastest[8, batch, length]["kernels"][0]["roof_share"] for length in (512, 2048, 8192)]
-        assert shown[f"GQA 32/8, {batch}"] == [f"{100 * share:.0f}" for share in found]
+        assert [each.split()[-1] for each in shown["GQA 32/8", str(batch)]] == [f"{share:.0%}" for share in found]
+
+
+def test_the_fits_and_choices_of_the_documents_are_those_of_the_json() -> None:
+    (table,) = [row for row in cells(MADE["analysis"], "prefill: growth along batch") if row[0] == "GQA fa3"]
+    points = sorted(
+        (case["params"]["batch"], case["plain"]["median_us"])
+        for case in rows("prefill")
+        if (case["params"]["seq_len"], case["params"]["kv_heads"], case["params"]["backend"]) == (2048, 8, "fa3")
+    )
+    x, y = np.array(points).T
+    slope, intercept = np.polyfit(x, y, 1, w=1 / y)
+    assert (float(table[3].split()[0]), float(table[4].split()[0])) == pytest.approx((slope, intercept), rel=5e-3)
+    gains = [np.median(one) / np.median(other) for one, other in rounds("prefill", "backend", "fa2", "fa3")]
+    choices = {row[0]: row for row in cells(MADE["final-report"], "What to choose")}
+    low, high = (float(choices["Prefill by FA3 (GQA 32/8)"][i].split()[0]) for i in (2, 3))
+    assert low == pytest.approx(min(gains), rel=0.02) and high == pytest.approx(max(gains), rel=0.02)
+
+
+def test_every_case_is_in_the_table_of_cases_with_its_time() -> None:
+    found = list(csv.DictReader((FOLDER / "reports/cases.csv").open()))
+    workloads = json.loads((FOLDER / "results/environment_info.json").read_text())["workloads"]
+    times = [case["plain"]["median_us"] for workload in workloads for case in rows(workload)]
+    assert [float(each["plain_us"]) for each in found] == pytest.approx(times, rel=1e-5)
+
+
+def test_every_link_leads_somewhere() -> None:
+    """In the committed documents: to a file that is there, and to a heading of it."""
+    for name in DOCUMENTS:
+        text = (FOLDER / f"reports/{name}.md").read_text()
+        found = re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", re.sub(r"(?ms)^```.*?^```", "", text))
+        assert len(found) > 3
+        for path, anchor in found:
+            target = FOLDER / "reports" / (path or f"{name}.md")
+            assert target.is_file(), (name, path)
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE) if anchor else []
+            assert not anchor or anchor in map(slug, headings), (name, path, anchor)
+
+
+def test_the_committed_documents_are_those_of_the_committed_results() -> None:
+    """After a change of words: fiprof.reports.study.documents() over a copy, and the Markdown and cases.csv back."""
+    for name, text in MADE.items():
+        assert plain_markdown(text, f"{name}.html") == (FOLDER / f"reports/{name}.md").read_text(), name
+    assert cases_csv(load(FOLDER)) == (FOLDER / "reports/cases.csv").read_text()
 
 
 # The guide's code
@@ -404,26 +358,26 @@ def installed(request: pytest.FixtureRequest) -> Path:
 def test_every_path_and_line_of_the_guide_is_in_the_installed_version(installed: Path, tmp_path: Path) -> None:
     folder = fixture.write_study(tmp_path / "study")
     names = sorted({kernel.kernel_full for case in load(folder).measured for kernel in case.kernels})
-    found = dataclasses.replace(source_map(installed, names), version=installed.parent.name)
-    write(folder / "results/sources.json", found)
+    write(
+        folder / "results/sources.json",
+        dataclasses.replace(source_map(installed, names), version=installed.parent.name),
+    )
     guide = pages(load(folder))["kernel-dev-guide"]
-    rendered = markdown.render(guide)
-    path, defined = "", 0
-    for line in rendered.splitlines():
-        if re.match(r"[├└]─ flashinfer/", line):
-            path = line[3:]
-        elif path and (entry := re.match(r"(?:│ |  ) *(\d+)  .+?  +(\S.*?)(?:  \(.*\))?$", line)):
-            assert entry[2] in (installed.parent / path).read_text().splitlines()[int(entry[1]) - 1], line
+    defined = 0
+    for path, places in re.findall(r"^\| `(flashinfer/\S+)` *\| (.*?) *\|$", guide, re.MULTILINE):
+        text = (installed.parent / path).read_text().splitlines()
+        for line, name in re.findall(r"(\d+) `([^`]+)`", places):
+            assert name in text[int(line) - 1], (path, line, name)
             defined += 1
-        else:
-            path = ""
-    texts: dict[str, list[str]] = {}  # file's name:line -> that line, of every file of this name
-    for file in (file for file in installed.rglob("*") if file.suffix in (".py", ".cu", ".cuh")):
-        for number, text in enumerate(file.read_text(errors="replace").splitlines(), 1):
-            texts.setdefault(f"{file.name}:{number}", []).append(text.lower())
-    cited = re.findall(r"[\w.]+\.(?:py|cuh|cu):\d+", rendered)
-    assert [place for place in cited if place not in texts] == []
-    assert (defined > 100, len(cited) > 30) == (True, True)
+    there = {  # file's name:line, of every file of this name
+        f"{file.name}:{number}"
+        for file in installed.rglob("*")
+        if file.suffix in (".py", ".cu", ".cuh")
+        for number, _ in enumerate(file.read_text(errors="replace").splitlines(), 1)
+    }
+    cited = re.findall(r"`([\w.]+\.(?:py|cuh|cu):\d+)`", guide)
+    assert [place for place in cited if place not in there] == []
+    assert (defined > 60, len(cited) > 20) == (True, True)
 
 
 def test_the_calls_of_the_guide_fit_the_installed_version(installed: Path) -> None:
@@ -448,13 +402,6 @@ def test_the_calls_of_the_guide_fit_the_installed_version(installed: Path) -> No
 
 
 # The whole
-
-
-def test_the_committed_documents_are_those_of_the_committed_results(made: dict[str, Page]) -> None:
-    """After a change of words: fiprof.reports.study.documents() over a copy, and the Markdown back."""
-    for name, page in made.items():
-        assert markdown.render(page, whole=f"{name}.html") == (FOLDER / f"reports/{name}.md").read_text(), name
-    assert {path.stem for path in (FOLDER / "reports").glob("*.md")} == set(DOCUMENTS)
 
 
 def test_every_measured_case_is_complete() -> None:

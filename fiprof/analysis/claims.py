@@ -7,25 +7,22 @@ numbers alone. The intervals of all pairs of one claim hold at once (:func:`fipr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import combinations
 from statistics import median
 
+from fiprof.analysis.case_names import Params, Value, axis_name, is_number, value_word
 from fiprof.analysis.ratio import Ratio, by_rounds
-from fiprof.analysis.splits import LEAST_BYTES, Split, split
 from fiprof.analysis.study import (
-    Absence,
-    Absent,
     Pair,
-    Params,
     Side,
     Study,
-    Value,
     absence,
     absent_pair,
+    bound,
     dram_bytes,
-    is_number,
     least_bytes,
     main_kernel,
     matches,
@@ -33,7 +30,10 @@ from fiprof.analysis.study import (
 )
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
-from fiprof.model.results import CaseResult, Kernel, KernelVerdict
+from fiprof.model.finding import Finding, finding
+from fiprof.model.results import CaseResult, Kernel
+from fiprof.model.wording import worded
+from fiprof.text import number
 
 TOLERANCE = 0.10
 """How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
@@ -47,6 +47,12 @@ fiprof's own choice."""
 
 LEAST_DECIDED = 0.50
 """Part of the cases that have to decide before anything is said of a claim. fiprof's own choice."""
+
+NEAR_ONE = 0.1
+"""Ratios so close to 1 are written with three decimals: the side of it matters."""
+
+MOST_ROWS = 6
+"""Groups of cases that the parameters tell apart, at most."""
 
 
 class Outcome(StrEnum):
@@ -86,10 +92,15 @@ class Limits:
     """The part of a claimed number by which the limits are apart from it; None where they are claimed themselves."""
 
     def outcome(self, low: float, high: float) -> Outcome:
-        """Of a number somewhere in this interval."""
+        """What a number somewhere in this interval says."""
         if self.low <= low and high <= self.high:
             return Outcome.HOLDS
         return Outcome.BELOW if high < self.low else Outcome.ABOVE if low > self.high else Outcome.UNCLEAR
+
+    def words(self, show: Callable[[float], str] = lambda value: f"{value:.2f}x") -> str:
+        """``1.35x to 1.65x confirms (the number ± 10% of it)``."""
+        found = f"{show(self.low)} to {show(self.high)}" if self.high != float("inf") else f"above {show(self.low)}"
+        return f"{found} confirms" + (f" (the number ± {self.tolerance:.0%} of it)" if self.tolerance else "")
 
 
 def around(value: float) -> Limits:
@@ -104,21 +115,40 @@ class Tested:
     cases: tuple[CaseResult, ...]
     outcome: Outcome
     ratio: Ratio | None = None
-    """Of a pair's plain times, first case over second."""
+    """Of a pair: its plain times, first case over second."""
     saving: float | None = None
-    """Of a pair's counted DRAM bytes: 1 - first case over second."""
+    """Of a pair: its counted DRAM bytes, 1 - first case over second."""
     kernel: Kernel | None = None
     """Of a single case: its main kernel, which has a verdict."""
 
+    __test__ = False
+
     @property
     def params(self) -> Params:
-        """Of the second case, e.g. of the shorter one."""
+        """Parameters of the second case, e.g. of the shorter one."""
         return self.cases[-1].params
 
     @property
-    def features(self) -> Params:
-        """The same with that case's least bytes."""
-        return {**self.params, LEAST_BYTES: least_bytes(self.cases[-1])}
+    def measured(self) -> str:
+        """What was found, in words."""
+        if self.ratio is not None:
+            return ratio_words(self.ratio)
+        if self.saving is not None:
+            return f"{self.saving:.1%}"
+        assert self.kernel is not None
+        share, roof = self.kernel.roof_share, self.kernel.roof
+        return worded(bound(self.kernel)) + (f", {share:.0%} of {roof}" if roof and share is not None else "")
+
+
+def ratio_words(found: Ratio) -> str:
+    """``1.42x (1.40 to 1.44)``."""
+    if not found.sure:
+        return f"{found.value:.3g}x (too few rounds for an interval)"
+    word = (lambda value: f"{value:.3f}") if abs(found.value - 1) < NEAR_ONE else number
+    return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
+
+
+# Tests
 
 
 @dataclass(frozen=True)
@@ -135,9 +165,13 @@ class TimeRatio:
     def workloads(self) -> frozenset[str]:
         return frozenset((self.one.workload, self.other.workload))
 
-    def run(self, study: Study) -> tuple[Tested, ...] | Absence:
-        found = _ratios(pairs(study, self.one, self.other), self.limits)
-        return found or absent_pair(study, self.one, self.other)
+    @property
+    def words(self) -> str:
+        return f"{self.what}, plain; {self.limits.words()}"
+
+    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
+        """Each pair with its outcome, or why there is none."""
+        return _ratios(pairs(study, self.one, self.other), self.limits) or absent_pair(study, self.one, self.other)
 
 
 @dataclass(frozen=True)
@@ -153,29 +187,31 @@ class Growth:
     def workloads(self) -> frozenset[str]:
         return frozenset((self.workload,))
 
-    def run(self, study: Study) -> tuple[Tested, ...] | Absence:
+    @property
+    def words(self) -> str:
+        return f"the time at {self.factor}x the {axis_name(self.axis)} over that before, plain; {self.limits.words()}"
+
+    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
+        """Each pair with its outcome, or why there is none."""
         found: list[Pair] = []
         for value in study.varied(self.workload).get(self.axis, ()):
-            if is_number(value):
-                assert isinstance(value, int | float)
+            if isinstance(value, int | float) and is_number(value):
                 longer = Side(self.workload, ((self.axis, value * self.factor),))
                 found += pairs(study, longer, Side(self.workload, ((self.axis, value),)))
-        if tested := _ratios(found, self.limits):
-            return tested
-        if study.of(self.workload):
-            return Absence(Absent.GROWTH, self.workload, axis=self.axis, factor=self.factor)
-        return absence(study, self.workload)
+        if not found and study.of(self.workload):
+            words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
+            return finding("growth", words, workload=self.workload, axis=self.axis, factor=self.factor)
+        return _ratios(found, self.limits) or absence(study, self.workload)
 
 
 def _ratios(found: Sequence[Pair], limits: Limits) -> tuple[Tested, ...]:
     """Each pair by the interval that it has as one of so many."""
     tested = []
-    for pair in found:
-        one, other = pair
+    for one, other in found:
         ratio = by_rounds(one.plain, other.plain, len(found)) if one.plain and other.plain else None
         if ratio is not None:
             outcome = limits.outcome(ratio.low, ratio.high) if ratio.sure else Outcome.UNCLEAR
-            tested.append(Tested(pair, outcome, ratio=ratio))
+            tested.append(Tested((one, other), outcome, ratio=ratio))
     return tuple(tested)
 
 
@@ -194,7 +230,14 @@ class Saving:
     def workloads(self) -> frozenset[str]:
         return frozenset((self.one.workload, self.other.workload))
 
-    def run(self, study: Study) -> tuple[Tested, ...] | Absence:
+    @property
+    def words(self) -> str:
+        limits = self.limits.words(lambda value: f"{value:.0%}")
+        what = "one less the ratio of the DRAM bytes that ncu counted, caches flushed before each kernel"
+        return f"{what}; {limits}; counted once, so no interval"
+
+    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
+        """Each pair with its outcome, or why there is none."""
         everything = pairs(study, self.one, self.other)
         found = [pair for pair in everything if min(map(least_bytes, pair)) > (study.l2_bytes or 0)]
         tested = []
@@ -203,12 +246,12 @@ class Saving:
             if mine is not None and theirs:
                 saving = 1 - mine / theirs
                 tested.append(Tested(pair, self.limits.outcome(saving, saving), saving=saving))
-        if tested:
-            return tuple(tested)
-        if not everything:
-            return absent_pair(study, self.one, self.other)
-        why = Absent.DRAM_BYTES if found else Absent.IN_L2
-        return Absence(why, self.one.workload, count=len(found or everything))
+        if tested or not everything:
+            return tuple(tested) or absent_pair(study, self.one, self.other)
+        if found:
+            return finding("dram_bytes", "ncu counted no DRAM bytes of {count:pair|pairs}", count=len(found))
+        words = "in {count:pair|pairs} of cases all data fits in L2, and DRAM sees little of it"
+        return finding("in_l2", words, count=len(everything))
 
 
 @dataclass(frozen=True)
@@ -225,24 +268,29 @@ class Bound:
     def workloads(self) -> frozenset[str]:
         return frozenset((self.workload,))
 
-    def run(self, study: Study) -> tuple[Tested, ...] | Absence:
-        cases = [case for case in study.of(self.workload) if self._asked(case.params)]
-        tested = tuple(
-            Tested((case,), self._outcome(kernel.verdict), kernel=kernel)
-            for case in cases
-            if (kernel := main_kernel(case)) is not None and kernel.verdict is not None
-        )
-        if tested:
-            return tested
-        return Absence(Absent.VERDICT, self.workload) if cases else absence(study, self.workload)
+    @property
+    def words(self) -> str:
+        return f"the verdict of the longest kernel is {self.kind}-bound; one without a single limit decides nothing"
 
-    def _asked(self, params: Params) -> bool:
-        return all(is_number(params.get(name)) and float(params[name]) >= value for name, value in self.at_least)
-
-    def _outcome(self, verdict: KernelVerdict) -> Outcome:
-        if verdict.kind in UNDECIDED_KINDS:
-            return Outcome.UNCLEAR
-        return Outcome.HOLDS if verdict.kind == self.kind else Outcome.BELOW
+    def run(self, study: Study) -> tuple[Tested, ...] | Finding:
+        """Each case with its outcome, or why there is none."""
+        cases = [
+            case
+            for case in study.of(self.workload)
+            if all(
+                is_number(case.params.get(name)) and float(case.params[name]) >= least for name, least in self.at_least
+            )
+        ]
+        tested = []
+        for case in cases:
+            kernel = main_kernel(case)
+            if kernel is not None and kernel.verdict is not None:
+                kind = kernel.verdict.kind
+                outcome = Outcome.HOLDS if kind == self.kind else Outcome.BELOW
+                tested.append(Tested((case,), Outcome.UNCLEAR if kind in UNDECIDED_KINDS else outcome, kernel=kernel))
+        if cases and not tested:
+            return finding("verdict", "ncu gave no verdict of any of these cases")
+        return tuple(tested) or absence(study, self.workload)
 
 
 UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT)
@@ -256,7 +304,7 @@ class Claim:
     """A sentence that others say, and how to test it."""
 
     name: str
-    """To cite it by, e.g. ``gqa-faster``."""
+    """Its name to cite it by, e.g. ``gqa-faster``."""
     words: str
     """The sentence."""
     about: str
@@ -270,14 +318,20 @@ class Claim:
     """What that case is among those tested; of a growth, its smaller side. Empty where none of them is it."""
 
     def result(self, study: Study) -> Result:
+        """What becomes of it in a study."""
         tested = self.test.run(study)
-        if isinstance(tested, Absence):
+        if isinstance(tested, Finding):
             return Result(self, ClaimVerdict.NOT_TESTABLE, (), tested)
-        decided = [(item.features, item.outcome) for item in tested if item.outcome is not Outcome.UNCLEAR]
+        decided = [item.outcome for item in tested if item.outcome is not Outcome.UNCLEAR]
         if len(decided) < LEAST_DECIDED * len(tested):
-            why = Absence(Absent.TOO_WIDE, "", count=len(tested) - len(decided), of=len(tested))
-            return Result(self, ClaimVerdict.NOT_TESTABLE, tested, why)
-        return Result(self, _verdict([outcome for _, outcome in decided]), tested, split=split(decided))
+            values = {"count": len(tested) - len(decided), "of": len(tested)}
+            return Result(
+                self,
+                ClaimVerdict.NOT_TESTABLE,
+                tested,
+                finding("too_wide", "{count} of {of} decide nothing", **values),
+            )
+        return Result(self, _verdict(decided), tested)
 
 
 @dataclass(frozen=True)
@@ -285,9 +339,9 @@ class Effect:
     """What was found over pairs or cases of a claim: a ratio, or a part of one."""
 
     count: int
-    """Of them."""
+    """How many pairs or cases."""
     median: float
-    """Over the pairs. Of a bound: the part of the cases in which it holds."""
+    """Median over the pairs. Of a bound: the part of the cases in which it holds."""
     interval: tuple[float, float] | None
     """Where the median lies if every pair lies in its own interval: it holds with the confidence that all of those do.
     Of a bound: the part if it held in none or in all of the unclear cases. None of savings, counted once."""
@@ -301,28 +355,12 @@ class Result:
     verdict: ClaimVerdict
     tested: tuple[Tested, ...]
     """In the order of the study."""
-    absence: Absence | None = None
+    absence: Finding | None = None
     """Why it is not testable."""
-    split: Split | None = None
-    """What it depends on, as far as parameters tell the outcomes apart."""
 
     def counted(self, outcome: Outcome) -> int:
+        """Tests with this outcome."""
         return sum(item.outcome is outcome for item in self.tested)
-
-    @property
-    def ratios(self) -> list[Ratio]:
-        """Of the pairs' plain times."""
-        return [item.ratio for item in self.tested if item.ratio is not None]
-
-    @property
-    def savings(self) -> list[float]:
-        """Of the pairs' counted DRAM bytes."""
-        return [item.saving for item in self.tested if item.saving is not None]
-
-    @property
-    def kernels(self) -> list[Kernel]:
-        """Main kernels that have a verdict."""
-        return [item.kernel for item in self.tested if item.kernel is not None]
 
     @property
     def effect(self) -> Effect | None:
@@ -335,15 +373,63 @@ class Result:
         at = dict(self.claim.at)
         return effect([item for item in self.tested if at and matches(item.cases[-1], at)])
 
+    @property
+    def measured(self) -> str:
+        """``2.88x (2.47 to 3.10)``, ``16.0%`` or ``10% to 25%``; a dash where nothing was tested."""
+        found = self.effect
+        if found is None:
+            return "–"
+        if self.tested[0].ratio is not None:
+            low, high = found.interval or (found.median, found.median)
+            return ratio_words(Ratio(found.median, low, high, 0.95 if found.interval else 0.0))
+        if found.interval is None:
+            return f"{found.median:.1%}"
+        least, most = (f"{part:.0%}" for part in found.interval)
+        return least if least == most else f"{least} to {most}"
+
+    @property
+    def how(self) -> str:
+        """The cases, the test, its limits, and the level of its intervals."""
+        ratios = [item.ratio for item in self.tested if item.ratio is not None]
+        level = f"; {len(ratios)} intervals of {ratios[0].confidence:.2%}" if ratios and ratios[0].confidence else ""
+        return f"{self.claim.about}: {self.claim.test.words}{level}"
+
+    @property
+    def where(self) -> str:
+        """Which cases have which outcomes, by the one or two parameters that tell them apart best; empty where none do.
+
+        ``GQA 32/8, CUDA cores: 36 below; MHA 32/32: 50 hold``: it describes these cases and infers nothing of others.
+        """
+        decided = [item for item in self.tested if item.outcome is not Outcome.UNCLEAR]
+        usual = Counter(item.outcome for item in decided).most_common(1)
+        if len({item.outcome for item in decided}) < 2:
+            return ""
+        names = [name for name in decided[0].params if len({item.params.get(name) for item in decided}) > 1]
+        best: dict[tuple[Value, ...], Counter[Outcome]] = {}
+        fewest = (len(decided) - usual[0][1]) / 2
+        for chosen in (*((name,) for name in names), *combinations(names, 2)):
+            groups: dict[tuple[Value, ...], Counter[Outcome]] = {}
+            for item in decided:
+                groups.setdefault(tuple(item.params[name] for name in chosen), Counter())[item.outcome] += 1
+            wrong = sum(group.total() - max(group.values()) for group in groups.values())
+            if wrong < fewest and len(groups) <= MOST_ROWS:
+                fewest, best, by = wrong, groups, chosen
+        params, parts = decided[0].params, []
+        for key, group in best.items():
+            words = (value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True))
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
+            parts.append(f"{', '.join(words)}: {outcomes}")
+        return "; ".join(parts)
+
 
 def effect(tested: Sequence[Tested]) -> Effect | None:
     """Over some pairs or cases of one claim; None of none."""
     if not tested:
         return None
     if ratios := [item.ratio for item in tested if item.ratio is not None]:
-        values = [ratio.value for ratio in ratios]
         interval = median(ratio.low for ratio in ratios), median(ratio.high for ratio in ratios)
-        return Effect(len(tested), median(values), interval if all(ratio.sure for ratio in ratios) else None)
+        value = median(ratio.value for ratio in ratios)
+        return Effect(len(tested), value, interval if all(ratio.sure for ratio in ratios) else None)
     if savings := [item.saving for item in tested if item.saving is not None]:
         return Effect(len(tested), median(savings), None)
     holds, unclear = (sum(item.outcome is each for item in tested) for each in (Outcome.HOLDS, Outcome.UNCLEAR))
@@ -362,11 +448,8 @@ def _verdict(decided: Sequence[Outcome]) -> ClaimVerdict:
     return ClaimVerdict.DEPENDS
 
 
-def claims(study: Study) -> tuple[Claim, ...]:
-    """The claims of the installed packs whose workloads the study has."""
-    return tuple(claim for claim in packs.joined("claims") if claim.test.workloads <= study.by_workload.keys())
-
-
 def results(study: Study) -> tuple[Result, ...]:
-    """What became of each of them."""
-    return tuple(claim.result(study) for claim in claims(study))
+    """What became of the claims of the installed packs whose workloads the study has."""
+    return tuple(
+        each.result(study) for each in packs.joined("claims") if each.test.workloads <= study.by_workload.keys()
+    )

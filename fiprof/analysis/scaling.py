@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.study import FEWEST_ON_AXIS, Study, is_number
+from fiprof.analysis.case_names import is_number
+from fiprof.analysis.study import FEWEST_ON_AXIS, Study
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT
 from fiprof.model import knowledge
 from fiprof.model.results import CaseResult
+from fiprof.text import number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
+TWO_DECIMALS = 0.1
+"""From here to 1 two decimals are enough."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,12 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    def words(self, scale: float = 1.0) -> str:
+        """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``."""
+        value, low, high = (each * scale for each in (self.value, self.low, self.high))
+        word = (lambda each: f"{each:.2f}") if TWO_DECIMALS <= abs(value) < 1 else number
+        return f"{word(value)} ({word(low)} to {word(high)})"
 
     @property
     def empty(self) -> bool:
@@ -104,8 +114,12 @@ class Fit:
     """Likewise."""
 
     @property
-    def points(self) -> int:
-        return len(self.cases)
+    def unit(self) -> tuple[str, float]:
+        """What the slope is told for, e.g. ``1,000 tokens``, and how many units of axis ** power that is."""
+        amount = 1000.0 if self.xs[-1] >= 1000 else 1.0
+        power = self.line.power if self.line else 1
+        words = f"{amount:,.0f} {knowledge.of_parameter(self.axis).unit or self.axis}"
+        return (words, amount) if power == 1 else (f"({words})^{power}", amount**power)
 
     @property
     def xs(self) -> list[float]:

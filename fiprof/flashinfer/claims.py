@@ -6,7 +6,7 @@ from fiprof.analysis.claims import SAVING_TOLERANCE, Bound, Claim, Growth, Limit
 from fiprof.analysis.study import side
 from fiprof.analysis.verdict.model import Kind
 
-NOTES = "public notes on FlashInfer 0.5.3 on an A100 (9 January 2026)"
+NOTES = "public notes on FlashInfer 0.5.3, A100 (9 January 2026)"
 """Three documents of one public repository, whose name is not known here."""
 BLOG = "FlashInfer's blog, «Accelerating Self-Attentions for LLM Serving with FlashInfer» (2 February 2024)"
 

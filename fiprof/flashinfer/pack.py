@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiprof.analysis.claims import Claim
-    from fiprof.analysis.study import Study
     from fiprof.model.knowledge import Knowledge, ParameterName
     from fiprof.orchestrator.study.extras import Extra
 
@@ -102,28 +100,11 @@ def extras() -> Mapping[str, Extra]:
     return {"jit": measure_jit}
 
 
-def words() -> Iterable[Path]:
-    """The templates of this pack's sentences."""
-    return [Path(__file__).with_name("words.toml")]
-
-
-def files(study: Study) -> Iterable[tuple[str, str, int | None]]:
-    """The results files of this pack: name, what it holds, how many measurements."""
-    from fiprof.flashinfer.jit import pages as jit
-    from fiprof.flashinfer.sources import pages as sources
-
-    return [*jit.files(study), *sources.files(study)]
-
-
 ELSEWHERE = {
     "after_measuring": "source_map",
-    "beside": "plans",
-    "choices": "choices",
-    "findings": "findings",
-    "guide": "guide",
-    "guide_sections": "guide",
-    "plans": "plans",
-    "sections": "jit.pages",
+    "choices": "study_sections",
+    "files": "study_sections",
+    "study_sections": "study_sections",
 }
 """The pack's other functions -> the module of this package that has it."""
 

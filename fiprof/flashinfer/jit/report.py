@@ -9,8 +9,8 @@ from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.wording import say
-from fiprof.reports.study_pages.numbers import duration
 from fiprof.reports.view import Column, Document, View, view_of
+from fiprof.text import duration
 
 LEAST_PART = 0.001
 """Phases that took less of the whole are named together."""

@@ -67,29 +67,16 @@ class Series:
 
 
 def scaling_chart(
-    title: str,
-    series: Sequence[Series],
-    *,
-    x: Names,
-    y: Names,
-    anchor: str,
-    caption: str = "",
-    roofs: Sequence[tuple[str, float]] = (),
-) -> Chart:
+    series: Sequence[Series], *, x: Names, y: Names, roofs: Sequence[tuple[str, float]] = ()
+) -> LayerChart:
     """Lines or points over both logarithms; what is not above 0 is left out.
 
-    roofs: names and values in the unit of y, drawn across.
+    roofs: names and values in the unit of y, drawn across. Raises ImportError without altair.
     """
-    kept = [replace(item, points=tuple(each for each in item.points if each.x > 0 and each.y > 0)) for item in series]
-    kept = [item for item in kept if item.points]
-    plotted = [(item.name, [(point.x, point.y) for point in item.points]) for item in kept]
-    text = plot.scatter(plotted, x=_named(x), y=_named(y))
-    return Chart(anchor, title, text, lambda: _scaling(kept, x, y, roofs), caption)
-
-
-def _scaling(series: Sequence[Series], x: Names, y: Names, roofs: Sequence[tuple[str, float]]) -> LayerChart:
     import altair as alt
 
+    series = [replace(item, points=tuple(each for each in item.points if each.x > 0 and each.y > 0)) for item in series]
+    series = [item for item in series if item.points]
     each = [point for item in series for point in item.points]
     xs = [point.x for point in each] or [1.0]
     across = [(name, value) for name, value in roofs if value > 0]
