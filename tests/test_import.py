@@ -38,7 +38,7 @@ from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.collect import replay
 from fiprof.orchestrator.importing import ImportRequest, import_files
 from fiprof.orchestrator.process import Command, Supervisor
-from fiprof.orchestrator.under_way import Result
+from fiprof.orchestrator.run_session import Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize
 from tests.fakes.nsys import record_environment

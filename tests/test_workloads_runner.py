@@ -75,7 +75,7 @@ def test_a_gate_whose_owner_died(tmp_path: Path) -> None:
 
 
 def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
-    from fiprof.orchestrator.execute import gate
+    from fiprof.orchestrator.run_session import gate
 
     code = (
         "from fiprof.workloads.runner import await_gate; print('waiting', flush=True); await_gate(); print('through')"

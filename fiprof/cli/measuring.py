@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.compare.request import CompareRequest
-    from fiprof.orchestrator.under_way import Result
+    from fiprof.orchestrator.run_session import Result
     from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
     from fiprof.workloads.case import Case

@@ -17,16 +17,12 @@ from fiprof.model.decode import MisfitError, decode
 from fiprof.model.layout import NSYS_REPORT, NSYS_SQLITE
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.archive import Archive
-from fiprof.orchestrator.gpu import visible_gpus
-from fiprof.orchestrator.process import Command, Finished, Supervisor
+from fiprof.orchestrator.process import Command, Finished, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.program import program_facts
-from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.relay import PassOn
 from fiprof.orchestrator.request import ProfileRequest
-from fiprof.orchestrator.session import Session
-from fiprof.orchestrator.tools import Tool
-from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
+from fiprof.orchestrator.tools import Tool, visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """Of a session: what nsys takes, and a file's name."""

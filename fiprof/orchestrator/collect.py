@@ -17,16 +17,23 @@ from fiprof.model.settings import from_manifest, recorded
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.environment import run_environment, workload_environment
-from fiprof.orchestrator.execute import Executor, Gate, Replay, Started, gate
-from fiprof.orchestrator.gpu import count_gpus, gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor, end_orphans
 from fiprof.orchestrator.program import collect_facts
-from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.session import Session, read_log
-from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
-from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.orchestrator.run_session import (
+    Executor,
+    Gate,
+    Progress,
+    Replay,
+    Result,
+    Session,
+    Started,
+    UnderWay,
+    gate,
+    read_log,
+)
+from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_tool, gpu_state, visible_gpu
 
 if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary

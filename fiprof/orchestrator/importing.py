@@ -24,10 +24,8 @@ from fiprof.model.redaction import secrets
 from fiprof.orchestrator import ncu, nsys, parse, steps
 from fiprof.orchestrator.archive import Archive, Journal, file_entry
 from fiprof.orchestrator.process import Command, Supervisor
-from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.session import Session
+from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
 from fiprof.orchestrator.tools import Tool, find_tool
-from fiprof.orchestrator.under_way import Result, UnderWay
 from fiprof.parsers import facts, nsys_scrub
 from fiprof.parsers.recognize import recognize
 

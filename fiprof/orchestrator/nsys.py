@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
-from fiprof.orchestrator.relay import PassOn
+from fiprof.orchestrator.process import PassOn
 
 # 2024.5 renamed --gpu-metrics-device; older versions know the singular alone.
 PLURAL_GPU_METRICS = (2024, 5)

@@ -18,17 +18,13 @@ from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.choosing import LAUNCH_S, Choice, Wishes, choose
 from fiprof.orchestrator.environment import run_environment
-from fiprof.orchestrator.gpu import gpu_state, visible_gpus
 from fiprof.orchestrator.groups import identity, profiled, traced_groups
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import ENOUGH, Command, Finished, Supervisor, describe_exit, end_orphans
+from fiprof.orchestrator.process import ENOUGH, Command, Finished, PassOn, Supervisor, describe_exit, end_orphans
 from fiprof.orchestrator.program import program_facts
-from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.relay import PassOn
 from fiprof.orchestrator.request import ProfileRequest
-from fiprof.orchestrator.session import Session, read_log
-from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool
-from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay, read_log
+from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool, gpu_state, visible_gpus
 from fiprof.text import count, short_kernel
 
 NCU_SLACK = 2.0

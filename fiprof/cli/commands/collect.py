@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator import process
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.request import CollectRequest
-    from fiprof.orchestrator.under_way import Result
+    from fiprof.orchestrator.run_session import Result
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 

@@ -24,11 +24,11 @@ def command(python: str, format_: Format) -> None:
 
     Exit status 1 when something that collect needs is missing.
     """
-    from fiprof.model.requirement import State
-    from fiprof.orchestrator.diagnose import diagnose
-    from fiprof.reports import env
+    from fiprof.orchestrator.diagnose import MISSING, diagnose
+    from fiprof.reports.view import view_of
 
     found = diagnose(python)
-    show(env.env(found), format_)
-    if any(each.state is State.MISSING for each in found):
+    remedies = tuple(f"{need['what']}: {need['remedy']}" for need in found.rows if need["remedy"])
+    show(view_of(found.columns, found.rows, notes=remedies), format_)
+    if MISSING in found.column("state"):
         click.get_current_context().exit(1)

@@ -18,9 +18,8 @@ from fiprof.errors import FiprofError
 if TYPE_CHECKING:
     from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.process import Supervisor
-    from fiprof.orchestrator.progress import Progress
     from fiprof.orchestrator.request import ProfileRequest
-    from fiprof.orchestrator.under_way import Result
+    from fiprof.orchestrator.run_session import Progress, Result
 
 
 SESSION_BEGINS_S = 2.0

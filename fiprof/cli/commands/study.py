@@ -101,10 +101,10 @@ def _write_results(name: str, folder: Path) -> None:
 
 
 def _dry_run(study: Definition, folder: Path, only: list[str], where: Where) -> None:
-    from fiprof.orchestrator.gpu import visible_gpu
     from fiprof.orchestrator.study import runner
     from fiprof.orchestrator.study.folder import MANIFEST, open_folder
     from fiprof.orchestrator.study.plan import label
+    from fiprof.orchestrator.tools import visible_gpu
 
     done = open_folder(folder, study).done() if (folder / MANIFEST).exists() else {}
     plan = runner.plan_session(study, only, done, visible_gpu(where.gpu))

@@ -26,11 +26,10 @@ from fiprof.flashinfer.data import kernels
 from fiprof.flashinfer.results import JIT, JitCall, JitModule, JitPhase, JitResults
 from fiprof.model import results
 from fiprof.model.records import read_jsonl
-from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor
-from fiprof.orchestrator.progress import Progress
-from fiprof.orchestrator.session import read_log
+from fiprof.orchestrator.run_session import Progress, read_log
+from fiprof.orchestrator.tools import visible_gpu
 from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 

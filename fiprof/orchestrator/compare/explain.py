@@ -16,15 +16,12 @@ from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.compare.commands import Commands
 from fiprof.orchestrator.compare.request import CompareRequest
 from fiprof.orchestrator.compare.sides import check_out
-from fiprof.orchestrator.execute import Executor, Started
-from fiprof.orchestrator.gpu import visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.program import program_facts
-from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest, ProfileRequest
-from fiprof.orchestrator.session import Session
-from fiprof.orchestrator.under_way import Result
+from fiprof.orchestrator.run_session import Executor, Progress, Result, Session, Started
+from fiprof.orchestrator.tools import visible_gpu
 from fiprof.workloads.case import parse_case
 
 

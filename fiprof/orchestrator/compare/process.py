@@ -13,7 +13,7 @@ from pathlib import Path
 from fiprof.errors import FiprofError
 from fiprof.orchestrator import steps
 from fiprof.orchestrator.process import Command, Finished
-from fiprof.orchestrator.session import Session
+from fiprof.orchestrator.run_session import Session
 from fiprof.workloads.runner import Record
 
 POLL_S = 0.002

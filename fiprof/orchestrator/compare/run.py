@@ -28,14 +28,12 @@ from fiprof.orchestrator.compare.process import WarmProcess
 from fiprof.orchestrator.compare.request import CompareRequest
 from fiprof.orchestrator.compare.sides import check_out
 from fiprof.orchestrator.environment import run_environment
-from fiprof.orchestrator.gpu import gpu_state, visible_gpu
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor, end_orphans
 from fiprof.orchestrator.program import collect_facts, program_facts
-from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.session import Session
-from fiprof.orchestrator.under_way import Result, UnderWay
+from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
+from fiprof.orchestrator.tools import gpu_state, visible_gpu
 from fiprof.workloads.runner import Record
 from fiprof.workloads.timing import SmClock
 

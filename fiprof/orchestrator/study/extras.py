@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fiprof.model import packs
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.progress import Progress
+from fiprof.orchestrator.run_session import Progress
 from fiprof.workloads.case import Case
 
 

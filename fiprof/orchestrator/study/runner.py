@@ -17,18 +17,17 @@ from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.records import case_errors
 from fiprof.model.results import RESULTS, EnvironmentInfo
 from fiprof.model.settings import shared
-from fiprof.orchestrator import collect, under_way
-from fiprof.orchestrator.gpu import gpu_state, visible_gpu
+from fiprof.orchestrator import collect, run_session
 from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
-from fiprof.orchestrator.progress import Progress
 from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.run_session import Progress
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.orchestrator.study.extras import ExtraRequest, Measured, after_measuring, extras
 from fiprof.orchestrator.study.folder import BatchTimes, StudyFolder, open_folder
 from fiprof.orchestrator.study.plan import Plan, label, make_plan
 from fiprof.orchestrator.study.write import profiled_kernels, write_results
-from fiprof.orchestrator.tools import Tool
+from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.case import Case
 
 MOST_FAILURES = 3
@@ -226,7 +225,7 @@ class _Work:
         for warning in manifest.warnings:
             self.progress.say(f"  {warning}")
 
-    def _failed(self, batch: Sequence[Case], result: under_way.Result) -> tuple[Case, ...]:
+    def _failed(self, batch: Sequence[Case], result: run_session.Result) -> tuple[Case, ...]:
         """Note the cases that a batch failed by. Raises its problem where none did, or too many batches failed."""
         problem = result.problem
         assert problem is not None
