@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -40,62 +40,38 @@ WITHOUT_NCU = frozenset({PLAIN.key, PLAIN_SPREAD.key, WALL.key, NSYS.key, NSYS_S
 
 
 @dataclass(frozen=True)
-class Key:
-    """What a line is of."""
+class Level:
+    """Runs of a line between two changes."""
 
-    case: str | None
-    kernel: str | None
-    gpu: str | None
-    uuid: str | None
-    driver: str | None
-    conditions: str | None
-    """Of ncu; None where the quantity does not depend on them."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A run of a line."""
-
-    row: ResultRow
+    start: int
+    """Place of its first run."""
+    end: int
+    """Place after its last."""
     value: float
-
-
-@dataclass(frozen=True)
-class Change:
-    """Where the level of a line changed."""
-
-    place: int
-    """Of the first point at the new level."""
-    before: float
-    """Median from the change before to this one."""
-    after: float
-    """Median from this one to the next."""
-    p_value: float
-    """Part of random orders of these runs that shows a change as large somewhere."""
-    commits: tuple[str | None, str | None]
-    """Of the last run before and the first after; those of the programs."""
-    packages: tuple[tuple[str, str | None, str | None], ...]
-    """Name and version before and after of what differs between these two runs."""
-
-    @property
-    def ratio(self) -> float:
-        """After over before, less 1."""
-        return self.after / self.before - 1
+    """Median of its runs."""
+    ratio: float | None = None
+    """Change from the level before: its value over that one's, less 1; None for the first."""
+    p_value: float | None = None
+    """Part of random orders of the runs of both levels that shows a change as large somewhere."""
+    updates: tuple[tuple[str, str | None, str | None], ...] = ()
+    """What differs between its first run and the one before: commit and packages, before and after."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A quantity of one case or kernel on one GPU, the oldest run first."""
+    """A quantity of one case or kernel on one GPU."""
 
-    key: Key
-    points: tuple[Point, ...]
-    changes: tuple[Change, ...]
+    rows: tuple[ResultRow, ...]
+    """The runs, the oldest first. Case, kernel, GPU, board and driver are those of each."""
+    values: tuple[float, ...]
+    conditions: str | None
+    """Conditions under which ncu measured; None where the quantity does not depend on them."""
+    levels: tuple[Level, ...]
 
     @property
-    def latest(self) -> float:
-        """Median of the level that it has now."""
-        start = self.changes[-1].place if self.changes else 0
-        return median(point.value for point in self.points[start:])
+    def changed(self) -> tuple[Level, ...]:
+        """The levels after the first."""
+        return self.levels[1:]
 
 
 @dataclass(frozen=True)
@@ -105,36 +81,33 @@ class Trend:
     metric: str
     """Its key."""
     lines: tuple[Line, ...]
-    """Those with the latest, largest changes first."""
+    """Those with the largest changes first."""
 
 
 def trend(rows: Sequence[ResultRow], metric: str) -> Trend:
     """The trend of results of the catalogue, the oldest first. Raises ImportError without ruptures."""
-    found: dict[Key, list[Point]] = defaultdict(list)
+    found: dict[tuple[str | None, ...], list[ResultRow]] = defaultdict(list)
     for row in rows:
-        value = row.values[metric]
-        if value is not None and value > 0:
+        if (row.values[metric] or 0) > 0:
             conditions = None if metric in WITHOUT_NCU else row.conditions
-            found[Key(row.case, row.kernel, row.gpu, row.uuid, row.driver, conditions)].append(Point(row, value))
-    lines = [Line(key, tuple(points), _changes(points)) for key, points in found.items()]
-    return Trend(metric, tuple(sorted(lines, key=_urgency)))
+            found[row.case, row.kernel, row.gpu, row.uuid, row.driver, conditions].append(row)
+    lines = []
+    for (*_, conditions), runs in found.items():
+        values = tuple(row.values[metric] or 0.0 for row in runs)
+        lines.append(Line(tuple(runs), values, conditions, tuple(_levels(runs, values))))
+    lines.sort(key=lambda line: (-max(abs(each.ratio or 0) for each in line.levels), -len(line.rows)))
+    return Trend(metric, tuple(lines))
 
 
-def _urgency(line: Line) -> tuple[float, int]:
-    largest = max((abs(change.ratio) for change in line.changes), default=0.0)
-    return -largest, -len(line.points)
-
-
-def _changes(points: Sequence[Point]) -> tuple[Change, ...]:
-    values = [point.value for point in points]
-    found = []
-    for place, before, after, p_value in levels(values):
-        rows = points[place - 1].row, points[place].row
-        old, new = (row.packages for row in rows)
-        differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
-        updates = tuple((name, old.get(name), new.get(name)) for name in differing)
-        found.append(Change(place, before, after, p_value, (rows[0].git, rows[1].git), updates))
-    return tuple(found)
+def _levels(runs: Sequence[ResultRow], values: Sequence[float]) -> Iterator[Level]:
+    changes = levels(values)
+    ends = [*(place for place, *_ in changes), len(values)]
+    yield Level(0, ends[0], median(values[: ends[0]]))
+    for (place, before, after, p_value), end in zip(changes, ends[1:], strict=True):
+        old, new = ({"": run.git, **run.packages} for run in (runs[place - 1], runs[place]))
+        updates = ((name or "commit", old.get(name), new.get(name)) for name in sorted({*old, *new}))
+        differing = tuple(each for each in updates if each[1] != each[2])
+        yield Level(place, end, after, after / before - 1, p_value, differing)
 
 
 def levels(values: Sequence[float]) -> list[tuple[int, float, float, float]]:

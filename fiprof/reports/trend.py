@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.trend import FEWEST, Change, Line, Point, Trend
+from fiprof.analysis.trend import FEWEST, Level, Line, Trend
 from fiprof.model.labels import Labels
-from fiprof.reports.columns import Cell, Cells, attribute, filled
-from fiprof.reports.pages.charts_trend import trend_chart
-from fiprof.reports.pages.page import Block, Page, Section, Table, Text
+from fiprof.model.wording import say
+from fiprof.reports.pages import colours, vega
+from fiprof.reports.pages.page import Block, Chart, Page, Section, Table, Text
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
-from fiprof.reports.view import Column, Document, Narrow, Value, View
-from fiprof.reports.words import phrase
+from fiprof.reports.view import Column, Document, Narrow, view_of
 from fiprof.text import short_kernel
+
+if TYPE_CHECKING:
+    from altair import LayerChart
 
 SPARK_CELLS = 32
 SPARK = "▁▂▃▄▅▆▇█"
 MARK = "╎"
 """Before the first run at a new level."""
 LEAST_RANGE = 0.05
-"""Of a line, over its value: less than this is drawn flat."""
+"""Range of a line, over its value: less than this is drawn flat."""
 MOST_LINES = 50
-"""That a page shows, those that changed most."""
+"""Lines that a page shows, those that changed most."""
 MOST_ROWS = 20
-"""That people are shown in a table."""
+"""Lines that people are shown in a table."""
 SHORT_COMMIT = 12
-
-
-@dataclass(frozen=True)
-class _Row:
-    """A run of a line, for programs."""
-
-    line: Line
-    point: Point
-    level: float
-    change: Change | None
-    """That begins here."""
-
-
-@dataclass(frozen=True)
-class _Marked:
-    """A change, and the line that it is of."""
-
-    line: Line
-    change: Change
+CHART_PX = 220
+POINT, LEVEL = "#2994ff", "#ff5500"
+"""Of colours.COLOURS, told apart with any colour blindness."""
+MARGIN = 0.02
+"""Share of the value, above and below what is drawn."""
 
 
 def document(found: Trend, *, most: int | None = None) -> Document:
@@ -54,151 +42,197 @@ def document(found: Trend, *, most: int | None = None) -> Document:
 
     most: lines that people are shown, those that changed most; None for all.
     """
-    label = _labels(found)
-    names: Cells = (
-        (Column("label", "case", narrow=Narrow.ABOVE), lambda line: label(line.key.case)),
-        *(_kernels if any(line.key.kernel for line in found.lines) else ()),
-        (Column("on", "GPU", narrow=Narrow.DROP), _gpu),
+    label, value = _labels(found), metric_column(found.metric)
+    names = (
+        Column("label", "case", narrow=Narrow.ABOVE),
+        *(
+            [Column("kernel", "kernel", narrow=Narrow.ABOVE)]
+            if any(line.rows[0].kernel for line in found.lines)
+            else []
+        ),
+        Column("on", "GPU", narrow=Narrow.DROP),
     )
-    value = metric_column(found.metric)
-    lines: Cells = (
+    columns = (
         *names,
-        (Column("runs", "runs", spec=",d"), lambda line: len(line.points)),
-        (Column("spark", "oldest to newest", narrow=Narrow.KEEP), lambda line: sparkline(line)),
-        (Column("latest", "now", value.unit, value.spec), lambda line: line.latest),
-        (Column("changed", "since the first", spec="+.1%"), lambda line: line.latest / _first_level(line) - 1),
+        Column("runs", "runs", spec=",d"),
+        Column("spark", "oldest to newest", narrow=Narrow.KEEP),
+        Column("latest", "now", value.unit, value.spec),
+        Column("changed", "since the first", spec="+.1%"),
     )
-    shown = filled(lines, found.lines[:most], notes=_notes(found))
-    marked = [_Marked(line, change) for line in found.lines for change in line.changes]
-    changes = filled(
-        (*(_of_line(cell) for cell in names), *_changes(value)), marked, title=phrase("trend.changes")
-    )  # fmt: skip
-    rest = len(found.lines) - len(found.lines[:most])
-    notes = (phrase("trend.left_out", count=rest),) if rest else ()
-    return Document(_programs(found), (shown, changes) if marked else (shown,), notes=notes)
+    named = [
+        {"label": label(line.rows[0].case), "kernel": line.rows[0].kernel, "on": _gpu(line)} for line in found.lines
+    ]
+    lines = [
+        {
+            **name,
+            "runs": len(line.rows),
+            "spark": sparkline(line),
+            "latest": line.levels[-1].value,
+            "changed": line.levels[-1].value / line.levels[0].value - 1,
+        }
+        for name, line in zip(named, found.lines[:most], strict=False)
+    ]
+    shown = [view_of(columns, lines, notes=_notes(found))]
+    changes = [{**name, **row} for name, line in zip(named, found.lines, strict=True) for row in _changes(line)]
+    if changes:
+        shown.append(view_of((*names, *_change_columns(value)), changes, title="Changes"))
+    left = len(found.lines) - len(lines)
+    notes = (say("{count:line|lines} left out that changed less: --all shows them.", count=left),) if left else ()
+    keys = (*RESULT_KEYS, "conditions", found.metric, "level", "change_ratio", "change_p")
+    runs = [row for line in found.lines for row in _runs(line, found.metric)]
+    return Document(view_of(list(map(Column, keys)), runs), tuple(shown), notes=notes)
+
+
+def _runs(line: Line, metric: str) -> list[dict[str, Any]]:
+    """A run a row, for programs."""
+    return [
+        {
+            **vars(line.rows[place]),
+            metric: line.values[place],
+            "level": level.value,
+            "change_ratio": level.ratio if place == level.start else None,
+            "change_p": level.p_value if place == level.start else None,
+        }
+        for level in line.levels
+        for place in range(level.start, level.end)
+    ]
+
+
+def _change_columns(value: Column) -> tuple[Column, ...]:
+    return (
+        Column("when", "first run after", narrow=Narrow.KEEP),
+        Column("before", "before", value.unit, value.spec),
+        Column("after", "after", value.unit, value.spec),
+        Column("ratio", "change", spec="+.1%"),
+        Column("p", "by chance", spec=".1%"),
+        Column("what", "what else changed", narrow=Narrow.BELOW, wrap=True),
+    )
+
+
+def _changes(line: Line) -> list[dict[str, Any]]:
+    return [
+        {
+            "when": when(line.rows[level.start].started),
+            "before": before.value,
+            "after": level.value,
+            "ratio": level.ratio,
+            "p": level.p_value,
+            "what": ", ".join(_update(*each) for each in level.updates),
+        }
+        for before, level in zip(line.levels, line.changed, strict=False)
+    ]
+
+
+def _update(name: str, before: str | None, after: str | None) -> str:
+    cells = SHORT_COMMIT if name == "commit" else None
+    return f"{name} {before[:cells] if before else '–'} → {after[:cells] if after else '–'}"
 
 
 def page(found: Trend, command: str) -> Page:
     """The page: each line as a chart with its changes, those that changed most first. command: that asks for it."""
     label, value = _labels(found), metric_column(found.metric)
+    caption = "A point a run; the line is the median of a level; dashed where it changed."
     sections = []
     for number, line in enumerate(found.lines[:MOST_LINES]):
-        name = " · ".join(filter(None, (label(line.key.case), line.key.kernel and short_kernel(line.key.kernel))))
-        blocks: list[Block] = [Text((_facts(line),))]
-        title = phrase("trend.chart", metric=found.metric)
-        blocks.append(trend_chart(f"chart-{number}", title, line, value, sparkline(line)))
-        if line.changes:
-            rows = [_Marked(line, change) for change in line.changes]
-            blocks.append(Table(filled(_changes(value), rows), anchor=f"changes-{number}"))
-        sections.append(Section(f"line-{number}", f"{name} · {_gpu(line)}", tuple(blocks)))
-    about = Section("about", phrase("trend.about"), tuple(Text((note,)) for note in _notes(found)))
-    title, facts = phrase("trend.title", metric=found.metric), ((phrase("trend.command"), command),)
-    return Page(title, (*sections, about), subtitle=value.meaning, facts=facts)
+        run = line.rows[0]
+        facts = (run.gpu, run.uuid, run.driver and f"driver {run.driver}", line.conditions)
+
+        def figure(line: Line = line) -> LayerChart:
+            return _figure(line, value)
+
+        chart = Chart(f"chart-{number}", f"{found.metric} over time", sparkline(line), figure, caption)
+        blocks: list[Block] = [Text((", ".join(fact for fact in facts if fact),)), chart]
+        if line.changed:
+            blocks.append(Table(view_of(_change_columns(value), _changes(line)), anchor=f"changes-{number}"))
+        name = " · ".join(filter(None, (label(run.case), run.kernel and short_kernel(run.kernel), _gpu(line))))
+        sections.append(Section(f"line-{number}", name, tuple(blocks)))
+    about = Section("about", "How changes are found", tuple(Text((note,)) for note in _notes(found)))
+    title = f"Trend of {found.metric}"
+    return Page(title, (*sections, about), subtitle=value.meaning, facts=(("Command", command),))
 
 
 def sparkline(line: Line, cells: int = SPARK_CELLS) -> str:
     """The values as blocks, several runs in one where there are many; a mark before each new level."""
-    values = [point.value for point in line.points]
+    values = line.values
     # A single run off the line does not flatten the others.
     calm = [median(values[max(place - 1, 0) : place + 2]) for place in range(len(values))]
     low, high = min(calm), max(calm)
     high = max(high, low * (1 + LEAST_RANGE))
-    edges = [0, *(change.place for change in line.changes), len(values)]
     width = -(-len(values) // cells)
-    parts = [
-        "".join(
-            SPARK[min(max(int((median(level[start : start + width]) - low) / (high - low) * 8), 0), 7)]
-            for start in range(0, len(level), width)
-        )
-        for first, last in itertools.pairwise(edges)
-        for level in [values[first:last]]
-    ]
-    return MARK.join(parts)
 
+    def block(level: Level, start: int) -> str:
+        value = median(values[start : min(start + width, level.end)])
+        return SPARK[min(max(int((value - low) / (high - low) * 8), 0), 7)]
 
-_kernels: Cells = ((Column("kernel", "kernel", narrow=Narrow.ABOVE), lambda line: line.key.kernel),)
-
-
-def _of_line(cell: Cell) -> Cell:
-    column, value = cell
-    return column, lambda marked: value(marked.line)
-
-
-def _changes(value: Column) -> Cells:
-    """Columns of a change, after those of its line."""
-    return (
-        (Column("when", "first run after", narrow=Narrow.KEEP), lambda each: when(_after(each).row.started)),
-        (Column("before", "before", value.unit, value.spec), lambda each: each.change.before),
-        (Column("after", "after", value.unit, value.spec), lambda each: each.change.after),
-        (Column("ratio", "change", spec="+.1%"), lambda each: each.change.ratio),
-        (Column("p", "by chance", spec=".1%"), lambda each: each.change.p_value),
-        (Column("what", "what else changed", narrow=Narrow.BELOW, wrap=True), lambda each: _else(each.change)),
+    return MARK.join(
+        "".join(block(level, start) for start in range(level.start, level.end, width)) for level in line.levels
     )
-
-
-def _after(marked: _Marked) -> Point:
-    return marked.line.points[marked.change.place]
-
-
-def _else(change: Change) -> str:
-    """Commit and packages before and after."""
-    old, new = change.commits
-    updates = [("commit", old and old[:SHORT_COMMIT], new and new[:SHORT_COMMIT])] if old != new else []
-    return ", ".join(
-        phrase("trend.update", name=name, before=before or "–", after=after or "–")
-        for name, before, after in (*updates, *change.packages)
-    )
-
-
-def _first_level(line: Line) -> float:
-    end = line.changes[0].place if line.changes else len(line.points)
-    return median(point.value for point in line.points[:end])
 
 
 def _gpu(line: Line) -> str:
-    return " ".join(filter(None, ((line.key.gpu or "–").removeprefix("NVIDIA "), (line.key.uuid or "")[4:12])))
-
-
-def _facts(line: Line) -> str:
-    key = line.key
-    facts = (key.gpu, key.uuid, key.driver and phrase("trend.driver", driver=key.driver), key.conditions)
-    return ", ".join(str(fact) for fact in facts if fact)
+    run = line.rows[0]
+    return " ".join(filter(None, ((run.gpu or "–").removeprefix("NVIDIA "), (run.uuid or "")[4:12])))
 
 
 def _labels(found: Trend) -> Labels:
-    return labels(dict.fromkeys(line.key.case for line in found.lines if line.key.case))
+    return labels(dict.fromkeys(line.rows[0].case for line in found.lines if line.rows[0].case))
 
 
 def _notes(found: Trend) -> tuple[str, ...]:
-    short = sum(len(line.points) < FEWEST for line in found.lines)
-    changed = any(line.changes for line in found.lines)
-    notes = [NOTHING] if not found.lines else [] if changed else [phrase("trend.none")]
-    if short:
-        notes.append(phrase("trend.short", count=short, fewest=FEWEST))
-    if found.lines:
-        notes.append(phrase("trend.method"))
-    return tuple(notes)
-
-
-def _programs(found: Trend) -> View:
-    def of_row(key: str) -> Cell:
-        return Column(key), lambda row: getattr(row.point.row, key)
-
-    cells: tuple[Cell, ...] = (
-        *map(of_row, (*RESULT_KEYS, "conditions")),
-        (Column(found.metric), lambda row: row.point.value),
-        attribute("level"),
-        attribute("change_ratio", of="change.ratio"),
-        attribute("change_p", of="change.p_value"),
+    if not found.lines:
+        return (NOTHING,)
+    notes = [] if any(line.changed for line in found.lines) else ["No change found."]
+    if short := sum(len(line.rows) < FEWEST for line in found.lines):
+        words = "{count:line has|lines have} fewer than {fewest} runs: too few to find a change."
+        notes.append(say(words, count=short, fewest=FEWEST))
+    method = (
+        "by chance: part of random orders of the same runs that shows a change as large. Marked are changes of at "
+        "least 1 % that at most 1 % of the orders show."
     )
-    return filled(cells, [row for line in found.lines for row in _rows(line)])
+    return (*notes, method)
 
 
-def _rows(line: Line) -> Iterator[_Row]:
-    begins: dict[int, Change] = {change.place: change for change in line.changes}
-    level: Value = _first_level(line)
-    for place, point in enumerate(line.points):
-        change = begins.get(place)
-        level = change.after if change else level
-        assert isinstance(level, float)
-        yield _Row(line, point, level, change)
+def _figure(line: Line, value: Column) -> LayerChart:
+    """A point a run over time, the level it is at, and a line where that changed."""
+    import altair as alt
+
+    points: list[dict[str, Any]] = []
+    for run, number in zip(line.rows, line.values, strict=True):
+        facts: Sequence[tuple[str, str]] = [
+            (value.title, vega.number(number, value.spec, value.unit)),
+            ("commit", run.git or ""),
+            ("tags", ", ".join(run.tags)),
+        ]
+        points.append({"x": _time(run.started), "y": number, "tip": vega.tip(run.name, facts)})
+    levels = [
+        {"a": points[level.start]["x"], "b": points[level.end - 1]["x"], "y": level.value} for level in line.levels
+    ]
+    changes = []
+    for level in line.changed:
+        words = f"{level.ratio:+.1%}"
+        tip = vega.tip("change", [("", words), ("p", f"{level.p_value:.3f}")])
+        changes.append({"x": points[level.start]["x"], "words": words, "tip": tip})
+    low, high = min(line.values) * (1 - MARGIN), max(line.values) * (1 + 2 * MARGIN)
+    ruler = alt.Axis(title=None, labelAngle=0, tickCount={"expr": "max(2, width / 110)"}, labelOverlap=True)
+    x, start = (alt.X(f"{field}:T", axis=ruler) for field in ("x", "a"))
+    unit = f"{value.title}{f' ({value.unit})' if value.unit else ''}"
+    y = alt.Y("y:Q", axis=vega.axis(unit, tickCount=5), scale=alt.Scale(domain=[low, high], nice=False, zero=False))
+    layers = [
+        vega.marks(levels).mark_rule(strokeWidth=3, color=LEVEL, opacity=0.8).encode(start, y, x2="b"),
+        vega.marks(points).mark_point(size=45, filled=True, color=POINT, opacity=0.9, tooltip=vega.TIP).encode(x, y),
+    ]
+    if changes:
+        drawn, top = vega.marks(changes), alt.value(0)
+        layers += [
+            drawn.mark_rule(strokeDash=[4, 3], color=colours.GREY, tooltip=vega.TIP).encode(x),
+            drawn.mark_text(align="left", baseline="top", dx=4, color=vega.INK).encode(x, y=top, text="words:N"),
+        ]
+    return vega.figure(layers, height=CHART_PX)
+
+
+def _time(started: str | None) -> str | None:
+    """To the second, in UTC, as Vega reads it."""
+    try:
+        return datetime.fromisoformat(started or "").astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return None
