@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from fiprof.model.busy import busy_times
-from fiprof.model.formula import Formula
+from fiprof.model.formula import Formula, table
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import NAMES, RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.quantities import DURATION, Key
+from fiprof.model.quantities import DURATION, Key, unit_text
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
 from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
@@ -22,9 +22,12 @@ from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_wo
 
 @dataclass(frozen=True)
 class CaseQuantity(Key):
-    """A number of a case."""
+    """A number of a case, with a row of ``quantities.csv`` that says its unit, format and meaning."""
 
+    spec: str
+    """Format for people."""
     trace: Callable[[Run, str], TracedNumber | None]
+    """The number of a case id, in any format; None where the run does not have it."""
 
     def traced(self, run: Run, case: str | None) -> TracedNumber | None:
         """The number with its provenance; None without it. case: its id."""
@@ -33,7 +36,8 @@ class CaseQuantity(Key):
         # Every launch of a case asks for it, and it is made of all of them.
         known = run.once(_traced)
         if (self, case) not in known:
-            known[self, case] = self.trace(run, case)
+            found = self.trace(run, case)
+            known[self, case] = None if found is None else found.as_(self.spec, unit_text(self.unit))
         return known[self, case]
 
     def of(self, run: Run, case: str | None) -> float | None:
@@ -45,6 +49,12 @@ class CaseQuantity(Key):
 def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
     """What was asked of a run so far."""
     return {}
+
+
+def case_quantity(key: str, trace: Callable[[Run, str], TracedNumber | None]) -> CaseQuantity:
+    """The quantity with a row in ``quantities.csv``."""
+    row = table()[key]
+    return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace)
 
 
 def calculated(formula: str, *parts: TracedNumber | None, spec: str = ".2f", unit: str = "") -> TracedNumber | None:
@@ -78,11 +88,8 @@ def _spread(times: Times | None, of: Provenance) -> TracedNumber | None:
     return None if times is None else TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%")
 
 
-def _plain(run: Run, case: str) -> tuple[Times | None, Provenance]:
-    return run.plain.get(case), Provenance("plain", "gpu_us", case=case)
-
-
-def _nsys(run: Run, case: str) -> tuple[Times | None, Provenance]:
+def _iteration(run: Run, case: str) -> tuple[Times | None, Provenance]:
+    """Under nsys."""
     found = run.trace.cases.get(case)
     return found.iteration if found else None, Provenance("nsys", "iteration_ns", case=case)
 
@@ -109,92 +116,53 @@ def _under_ncu(run: Run, case: str) -> TracedNumber | None:
 
 def _wall(run: Run, case: str) -> TracedNumber | None:
     baseline = run.baseline.get(case)
-    if baseline is None or baseline.wall_us != baseline.wall_us:
-        return None
-    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case), ",.2f", " µs")
+    known = baseline is not None and baseline.wall_us == baseline.wall_us
+    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case)) if baseline and known else None
 
 
-def _waiting(run: Run, case: str) -> TracedNumber | None:
-    return calculated(IDLE_SHARE, BUSY.traced(run, case), WALL.traced(run, case), spec=".1f", unit="%")
+def _not_in(part: CaseQuantity, whole: CaseQuantity) -> Callable[[Run, str], TracedNumber | None]:
+    """Percent of a whole time that is not in a part of it."""
+    formula = "max(100 * (1 - a / b), 0)"
+    return lambda run, case: calculated(formula, part.traced(run, case), whole.traced(run, case))
 
 
-def _copying(run: Run, case: str) -> TracedNumber | None:
-    return calculated(IDLE_SHARE, NSYS.traced(run, case), BUSY.traced(run, case), spec=".0f", unit="%")
+def _gpu_us(case: str) -> Provenance:
+    return Provenance("plain", "gpu_us", case=case)
 
 
-IDLE_SHARE = "max(100 * (1 - a / b), 0)"
-
-PLAIN = CaseQuantity(
-    "case_plain_us",
-    "µs",
-    "Median iteration without a profiler, between CUDA events.",
-    lambda run, case: _median(*_plain(run, case)),
-)
-PLAIN_SPREAD = CaseQuantity(
-    "case_plain_spread",
-    "",
-    "(p90 - p10) / median of the iterations without a profiler.",
-    lambda run, case: _spread(*_plain(run, case)),
-)
-WALL = CaseQuantity(
-    "case_wall_us", "µs", "Host time of an iteration, back to back with the others, without a profiler.", _wall
-)
-NSYS = CaseQuantity(
-    "case_nsys_us",
-    "µs",
-    "Median of an iteration's kernel time under nsys, without the gaps between kernels.",
-    lambda run, case: _median(*_nsys(run, case)),
-)
-NSYS_SPREAD = CaseQuantity(
-    "case_nsys_spread",
-    "",
-    "(p90 - p10) / median of the iterations' kernel times under nsys.",
-    lambda run, case: _spread(*_nsys(run, case)),
-)
-NCU = CaseQuantity(
-    "case_ncu_us", "µs", "Kernel time of an iteration under ncu, the median of those that it saw.", _under_ncu
-)
-KERNEL_TIME = CaseQuantity(
-    "case_kernel_us",
-    "µs",
-    "Kernel time of an iteration: by nsys, else by ncu.",
-    lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case),
-)
-BUSY = CaseQuantity(
-    "case_busy_us",
-    "µs",
-    "Median time of an iteration under nsys in which a kernel, a copy or a memory set ran, once however many; without "
-    "nsys, that of its kernels under ncu.",
-    _busy,
-)
-COPYING = CaseQuantity(
-    "case_copying_pct",
-    "%",
-    "Part of the GPU's busy time of an iteration under nsys in which only copies and memory sets ran.",
-    _copying,
-)
-WAITING = CaseQuantity(
-    "case_waiting_pct",
-    "%",
-    "Part of an iteration in which no kernel and no copy ran, as a loop without a profiler sees it.",
-    _waiting,
-)
+PLAIN = case_quantity("case_plain_us", lambda run, case: _median(run.plain.get(case), _gpu_us(case)))
+PLAIN_SPREAD = case_quantity("case_plain_spread", lambda run, case: _spread(run.plain.get(case), _gpu_us(case)))
+WALL = case_quantity("case_wall_us", _wall)
+NSYS = case_quantity("case_nsys_us", lambda run, case: _median(*_iteration(run, case)))
+NSYS_SPREAD = case_quantity("case_nsys_spread", lambda run, case: _spread(*_iteration(run, case)))
+NCU = case_quantity("case_ncu_us", _under_ncu)
+KERNEL_TIME = case_quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
+BUSY = case_quantity("case_busy_us", _busy)
+COPYING = case_quantity("case_copying_pct", _not_in(NSYS, BUSY))
+WAITING = case_quantity("case_waiting_pct", _not_in(BUSY, WALL))
 
 
 # What a case needs at the least, by its workload's cost model
 
 
-def _least(run: Run, case: str, *names: str) -> TracedNumber | None:
-    entry = run.case(case)
-    if entry is None:
-        return None
-    source = Provenance("run.json", " + ".join(names), case=case)
-    return TracedNumber(sum(getattr(entry, name) for name in names), source, ",.0f")
+def _least(*names: str) -> Callable[[Run, str], TracedNumber | None]:
+    """The sum of some of a case's numbers in run.json."""
+
+    def trace(run: Run, case: str) -> TracedNumber | None:
+        entry, source = run.case(case), Provenance("run.json", " + ".join(names), case=case)
+        return TracedNumber(sum(getattr(entry, name) for name in names), source) if entry else None
+
+    return trace
 
 
-def _rate(amount: TracedNumber | None, run: Run, case: str, scale: str, unit: str) -> TracedNumber | None:
-    time = NCU.traced(run, case) or NSYS.traced(run, case)
-    return calculated(f"a / b / {scale}", amount, time, spec=",.2f", unit=unit) if amount and amount.value else None
+def _rate(amount: CaseQuantity, scale: str) -> Callable[[Run, str], TracedNumber | None]:
+    """An amount over the case's kernel time; None for none of it."""
+
+    def trace(run: Run, case: str) -> TracedNumber | None:
+        time = NCU.traced(run, case) or NSYS.traced(run, case)
+        return calculated(f"a / b / {scale}", amount.traced(run, case), time) if amount.of(run, case) else None
+
+    return trace
 
 
 def longest_launch(run: Run, case: str) -> Launch | None:
@@ -202,61 +170,38 @@ def longest_launch(run: Run, case: str) -> Launch | None:
     return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
-def peak(launch: Launch, of: Formula) -> TracedNumber | None:
+def peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
     """The most of something in a second at a launch's clocks; None where that is not known or 0."""
-    most = of.value(launch)
-    return TracedNumber(most, Provenance("ncu", launch.written(of), launch=launch.launch)) if most else None
+    most = of.value(launch) if launch is not None and of is not None else None
+    if launch is None or of is None or not most:
+        return None
+    return TracedNumber(most, Provenance("ncu", launch.written(of), launch=launch.launch))
 
 
 def _of_compute_roof(run: Run, case: str) -> TracedNumber | None:
     longest = longest_launch(run, case)
     work = None if longest is None else main_work(longest)
-    roof = None if longest is None or work is None else peak(longest, peak_of(work))
-    return calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof, spec=".1%")
+    roof = peak(longest, None if work is None else peak_of(work))
+    return calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof)
 
 
 def _of_dram_roof(run: Run, case: str) -> TracedNumber | None:
-    longest = longest_launch(run, case)
-    roof = None if longest is None else peak(longest, Formula("dram_peak"))
-    return calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof, spec=".1%")
+    roof = peak(longest_launch(run, case), Formula("dram_peak"))
+    return calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof)
 
 
 def _intensity(run: Run, case: str) -> TracedNumber | None:
-    ops = MODEL_FLOPS.traced(run, case)
-    return calculated("a / b", ops, MODEL_BYTES.traced(run, case)) if ops and ops.value else None
+    known = MODEL_FLOPS.of(run, case)
+    return calculated("a / b", MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)) if known else None
 
 
-MODEL_FLOPS = CaseQuantity(
-    "case_model_flops", "", "Operations that the case needs at the least.", lambda run, case: _least(run, case, "flops")
-)
-MODEL_BYTES = CaseQuantity(
-    "case_model_bytes",
-    "bytes",
-    "Bytes that it has to move.",
-    lambda run, case: _least(run, case, "bytes_read", "bytes_written"),
-)
-MODEL_TFLOPS = CaseQuantity(
-    "case_model_tflops",
-    "TFLOP/s",
-    "Least operations over the case's kernel time: by ncu, else by nsys.",
-    lambda run, case: _rate(MODEL_FLOPS.traced(run, case), run, case, "1e6", " TFLOP/s"),
-)
-MODEL_TFLOPS_SHARE = CaseQuantity(
-    "case_model_tflops_roof_share",
-    "",
-    "Of the compute roof of the kernel that took most time, 0 to 1.",
-    _of_compute_roof,
-)
-MODEL_GB_PER_S = CaseQuantity(
-    "case_model_gb_per_s",
-    "GB/s",
-    "Least bytes over the case's kernel time: by ncu, else by nsys.",
-    lambda run, case: _rate(MODEL_BYTES.traced(run, case), run, case, "1e3", " GB/s"),
-)
-MODEL_GB_PER_S_SHARE = CaseQuantity("case_model_gb_per_s_roof_share", "", "Of DRAM's roof, 0 to 1.", _of_dram_roof)
-MODEL_INTENSITY = CaseQuantity(
-    "model_flop_per_byte", "FLOP/byte", "Intensity of the case by the workload's cost model.", _intensity
-)
+MODEL_FLOPS = case_quantity("case_model_flops", _least("flops"))
+MODEL_BYTES = case_quantity("case_model_bytes", _least("bytes_read", "bytes_written"))
+MODEL_TFLOPS = case_quantity("case_model_tflops", _rate(MODEL_FLOPS, "1e6"))
+MODEL_TFLOPS_SHARE = case_quantity("case_model_tflops_roof_share", _of_compute_roof)
+MODEL_GB_PER_S = case_quantity("case_model_gb_per_s", _rate(MODEL_BYTES, "1e3"))
+MODEL_GB_PER_S_SHARE = case_quantity("case_model_gb_per_s_roof_share", _of_dram_roof)
+MODEL_INTENSITY = case_quantity("model_flop_per_byte", _intensity)
 
 
 def kernels(run: Run, case: str) -> int | None:

@@ -18,8 +18,8 @@ from fiprof.model.case_quantities import (
     MODEL_FLOPS,
     NSYS,
     PLAIN,
-    CaseQuantity,
     calculated,
+    case_quantity,
     longest_launch,
     peak,
 )
@@ -130,7 +130,7 @@ def floor(run: Run, case: str) -> Floor | None:
 
 def _floor_share(run: Run, case: str) -> TracedNumber | None:
     found = floor(run, case)
-    return calculated("100 * a / b", found.of_bytes, found.warm, spec=".1f", unit="%") if found else None
+    return calculated("100 * a / b", found.of_bytes, found.warm) if found else None
 
 
 def _largest_saving(run: Run, case: str) -> TracedNumber | None:
@@ -138,19 +138,8 @@ def _largest_saving(run: Run, case: str) -> TracedNumber | None:
     return found.saving_pct() if found else None
 
 
-DRAM_FLOOR = CaseQuantity(
-    "case_dram_floor_pct",
-    "%",
-    "Least bytes over the time of an iteration in a loop, of DRAM's peak; null where all of them fit into L2.",
-    _floor_share,
-)
-LARGEST_SAVING = CaseQuantity(
-    "case_largest_saving_pct",
-    "%",
-    "Most that anything can save of an iteration in a loop while it does the same kind of work: down to the larger of "
-    "least bytes over DRAM's peak and least operations over theirs.",
-    _largest_saving,
-)
+DRAM_FLOOR = case_quantity("case_dram_floor_pct", _floor_share)
+LARGEST_SAVING = case_quantity("case_largest_saving_pct", _largest_saving)
 
 
 def is_main(run: Run, launch: Launch) -> bool:

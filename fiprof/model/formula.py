@@ -62,7 +62,7 @@ class Formula(str):
 
 @functools.cache
 def table() -> Mapping[str, Mapping[str, str]]:
-    """The rows of quantities.csv by key. A row without a format is for other formulas; no command prints it."""
+    """The rows of quantities.csv by key: without a format for formulas alone, without a formula of a case."""
     with (Path(__file__).parent / "quantities.csv").open(encoding="utf-8", newline="") as file:
         return {row["key"]: row for row in csv.DictReader(file)}
 

@@ -26,6 +26,11 @@ class Key:
     """One phrase."""
 
 
+def unit_text(unit: str) -> str:
+    """What follows a number."""
+    return unit if unit in ("", "%") else f" {unit}"
+
+
 @dataclass(frozen=True)
 class Quantity(Key):
     """A number of a launch."""
@@ -43,9 +48,8 @@ class Quantity(Key):
         value = self.of(row)
         if value is None:
             return None
-        shown = self.unit if unit is None else unit
         source = Provenance("ncu", self.formula.written(row, names), launch=row.get("launch"))
-        return TracedNumber(value, source, spec or self.spec, shown if shown in ("", "%") else f" {shown}")
+        return TracedNumber(value, source, spec or self.spec, unit_text(self.unit if unit is None else unit))
 
 
 _METRIC_UNITS = ("%", "cycles", "bytes")
@@ -59,7 +63,7 @@ QUANTITIES: dict[str, Quantity] = {
 } | {
     key: Quantity(key, row["unit"], row["meaning"], Formula(row["formula"]), row["format"])
     for key, row in formula.table().items()
-    if row["format"]
+    if row["formula"] and row["format"]
 }
 """Every quantity of a launch by its key."""
 
