@@ -19,12 +19,11 @@ import pytest
 
 from fiprof.analysis.checks import failed
 from fiprof.analysis.comm.comm import comm
-from fiprof.analysis.host import phases
 from fiprof.analysis.idle import idle
-from fiprof.analysis.launched import kernel_phases
 from fiprof.analysis.program import StandIns
 from fiprof.analysis.timeline import timeline
 from fiprof.analysis.top import top
+from fiprof.analysis.trace import kernel_phases, phases
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
@@ -286,11 +285,10 @@ def test_processes_of_one_number_in_two_traces_stay_apart(other_gpu: bool, tmp_p
     for rank in (0, 1):
         assert [range_ for range_, of in zip(of_both, of_rank, strict=True) if of == rank] == of_alone
     if other_gpu:
-        once = [(each.cause, each.call, each.range, each.total_ns) for each in idle(alone)]
+        keys = ("cause", "call", "range", "total_ns")
+        once = sorted(str([row[key] for key in keys]) for row in idle(alone))
         for device in (0, 1):
-            assert sorted(map(str, once)) == sorted(
-                str((each.cause, each.call, each.range, each.total_ns)) for each in idle(both) if each.device == device
-            )
+            assert once == sorted(str([row[key] for key in keys]) for row in idle(both) if row["device"] == device)
     calls = [(part.label, part.calls, part.copies) for part in timeline(alone).phases]
     for rank in (0, 1):
         assert [(part.label, part.calls, part.copies) for part in timeline(both).phases if part.rank == rank] == calls
@@ -356,7 +354,7 @@ def test_launches_stand_for_the_executions_in_their_range(tmp_path: Path) -> Non
     assert {launch.launch: (launch.case, StandIns(run)[launch.launch].count) for launch in run.launches} == {
         0: ("prefill", 31), 1: ("decode", 248), 2: ("decode", 248),
     }  # fmt: skip
-    shares = {each.range: each.profiled for each in top(run, kernel="splitK_NNT", by_range=True).kernels}
+    shares = {row["range"]: row["profiled"] for row in top(run, kernel="splitK_NNT", by_range=True).kernels}
     assert shares == {"decode": 1.0, "prefill": 0.0}
     assert run.per_iteration("decode", DURATION.of) is None
 

@@ -215,8 +215,8 @@ def test_launches_of_each_range(fiprof: Fiprof, fakes: dict[str, str], tmp_path:
     assert {launch.case for launch in run.launches} == {"fiprof@measure"}
     prefill = [launch.launch for launch in run.launches if launch.kernel == "PrefillWithKVCacheKernel"]
     assert [StandIns(run)[launch].count for launch in prefill] == [10, 10]
-    (kernel,) = (each for each in top(run).kernels if each.kernel == "PrefillWithKVCacheKernel")
-    assert (kernel.count, round(kernel.profiled, 2)) == (23, 0.87)
+    (kernel,) = (row for row in top(run).kernels if row["kernel"] == "PrefillWithKVCacheKernel")
+    assert (kernel["count"], round(kernel["profiled"], 2)) == (23, 0.87)
 
 
 @pytest.mark.fault("the program launches other kernels the second time", "those that ncu did not meet again are named")

@@ -5,60 +5,59 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.host import NOTHING, Phases, Stretches, nothing, phases
-from fiprof.analysis.launched import calls, kernel_calls, pieces
+from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.trace import NOTHING, Stretches, calls, kernel_calls, phases, pieces
 from fiprof.model.arrays import numbers
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.unions import union_by
+from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
-    from fiprof.analysis.host import Ints
-
-LAUNCHES = re.compile(r"cu(da)?(Launch|GraphLaunch)")
-SYNCHRONIZES = re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")
-COPIES = re.compile(r"cu(da)?(Memcpy|Memset)")
+    from fiprof.model.arrays import Ints
 
 
-class Cause(StrEnum):
+class Cause(Worded):
     """Why a GPU had nothing to run."""
 
-    LAUNCH = "launch"
+    LAUNCH = "launch", "launching"
     """The call that launches the next work was under way, or the work was on its way to the GPU."""
-    SYNCHRONIZATION = "synchronization"
+    SYNCHRONIZATION = "synchronization", "waiting for the GPU"
     """The launching thread was still in a call that waits for the GPU."""
-    COPY_CALL = "copy_call"
+    COPY_CALL = "copy_call", "copy call"
     """It was in a call that copies or sets memory."""
-    CALL = "call"
+    CALL = "call", "CUDA call"
     """It was in another CUDA call: allocating, loading code, creating streams."""
-    HOST = "host"
+    HOST = "host", "host work"
     """It was in no CUDA call: the host's own work."""
-    HOST_AFTER_WAIT = "host_after_wait"
+    HOST_AFTER_WAIT = "host_after_wait", "host work after waiting"
     """The same, after a call that had waited for the GPU to be done."""
-    OUTSIDE_RANGES = "outside_ranges"
+    OUTSIDE_RANGES = "outside_ranges", "outside every range"
     """The same, outside every NVTX range of a program that has ranges: nothing to do, or work that is not marked."""
-    UNKNOWN = "unknown"
+    UNKNOWN = "unknown", "not traced"
     """The call that launched the next work was not traced."""
 
 
-@dataclass(frozen=True)
-class Idle:
-    """Time in which a GPU ran nothing, of one cause."""
+CALLS = (
+    (Cause.LAUNCH, re.compile(r"cu(da)?(Launch|GraphLaunch)")),
+    (Cause.SYNCHRONIZATION, re.compile(r"cu(da)?\w*(Synchronize|StreamWaitEvent)|cu(da)?(Stream|Event)Query")),
+    (Cause.COPY_CALL, re.compile(r"cu(da)?(Memcpy|Memset)")),
+    (Cause.CALL, re.compile("")),
+)
+"""What a thread does in a call, by the first of these that its name begins with."""
 
-    rank: int | None
-    """Of the GPU; None in a run of one rank, and where several ran on it."""
-    device: int
-    cause: Cause
-    call: str | None
-    """The CUDA call; of HOST_AFTER_WAIT the one before. None where it does not matter."""
-    range: str | None
-    """NVTX range of the launching thread, outermost first; None outside all."""
-    total_ns: int
-    share: float
-    """Of the GPU's time from its first work to its last, 0 to 1."""
+RANK, DEVICE = Column("rank", "rank"), Column("device", "GPU")
+IDLE = (
+    RANK,
+    DEVICE,
+    Column("cause", "cause"),
+    Column("call", "call"),
+    Column("range", "range", narrow=Narrow.BELOW),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+)
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,8 @@ class Activity:
     """What a GPU did from its first work to its last."""
 
     rank: int | None
-    """As in Idle."""
+    """Rank of the GPU; None in a run of one rank, and where several ran on it."""
     device: int
-    start_ns: int
     window_ns: int
     kernels_ns: int
     """In which at least one kernel ran."""
@@ -88,47 +86,63 @@ def activities(run: Run) -> tuple[Activity, ...]:
     return tuple(activity for activity, _ in run.once(_measured))
 
 
-def idle(run: Run) -> tuple[Idle, ...]:
-    """Why each GPU did nothing, the most time first."""
-    found = [each for _, causes in run.once(_measured) for each in causes]
-    return tuple(sorted(found, key=lambda each: -each.total_ns))
+def idle(run: Run) -> list[dict[str, Any]]:
+    """Why each GPU did nothing, the most time first: rows of IDLE, with their time as ``total_ns`` too.
+
+    share: of the GPU's time from its first work to its last, 0 to 1. range: of the launching thread, outermost first;
+    None outside all. call: of HOST_AFTER_WAIT the one before; None where it does not matter.
+    """
+    rows = [
+        {
+            "rank": activity.rank, "device": activity.device, "cause": cause, "call": call, "range": range_,
+            "total_ns": ns, "total_ms": ns / 1e6, "share": ns / activity.window_ns,
+        }
+        for activity, causes in run.once(_measured)
+        for (cause, call, range_), ns in causes.items()
+        if ns
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: -row["total_ns"])
 
 
-def _measured(run: Run) -> list[tuple[Activity, list[Idle]]]:
+Causes = dict[tuple[Cause, str | None, str | None], int]
+"""Cause, call and range -> ns."""
+
+
+def _measured(run: Run) -> list[tuple[Activity, Causes]]:
     import numpy as np
 
-    host, gpus, at = _Host(run), {}, 0
     if not run.has("kernels"):
         return []
+    host, gpus, at = _Host(run), {}, 0
     started_by = kernel_calls(run)
     for piece in pieces(run, "kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
-        streams = pids << 32 | streams
-        columns = starts, ends, streams, started_by[at : at + piece.num_rows]
+        columns = starts, ends, pids << 32 | streams, started_by[at : at + piece.num_rows]
+        at += piece.num_rows
         alone = devices.min() == devices.max()
         for device in [int(devices[0])] if alone else np.unique(devices).tolist():
             mine = columns if alone else [column[devices == device] for column in columns]
             if device not in gpus:
-                gpus[device] = _Gpu(ranks_of(run).on(device), device, int(mine[0][0]), host)
+                gpus[device] = _Gpu(run, device, int(mine[0][0]), host)
             gpus[device].take(*mine)
-        at += piece.num_rows
     return [gpus[device].close() for device in sorted(gpus)]
 
 
 class _Gpu:
     """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
-    def __init__(self, rank: int | None, device: int, first_ns: int, host: _Host) -> None:
+    def __init__(self, run: Run, device: int, first_ns: int, host: _Host) -> None:
         import numpy as np
 
-        self.rank, self.device, self.host = rank, device, host
-        starts, ends, calls = host.copies(device)
-        self.copies = starts, ends, calls
-        self.first_ns = min([first_ns, *starts[:1].tolist()])
+        self.rank, self.device, self.host = ranks_of(run).on(device), device, host
+        starts, ends, devices, by = host.copies
+        mine = np.flatnonzero(devices == device)
+        self.copies = starts[mine], ends[mine], by[mine]
+        self.first_ns = min([first_ns, *self.copies[0][:1].tolist()])
         self.reached = self.kernels_reached = self.first_ns
         self.kernels_ns = self.idle_ns = self.side_by_side_ns = self.gaps = 0
-        self.copies_ns = _covered(starts, ends, self.first_ns)[0]
-        self.causes: dict[Key, int] = defaultdict(int)
+        self.copies_ns = _covered(*self.copies[:2], self.first_ns)[0]
+        self.causes: Causes = defaultdict(int)
         self.open = (np.empty(0, np.int64),) * 3
         """Kernels that were not at their end where the last piece ended: streams, starts and ends."""
 
@@ -142,9 +156,9 @@ class _Gpu:
         count = int(np.searchsorted(self.copies[0], starts[-1], side="right"))
         pairs = zip((starts, ends, calls), self.copies, strict=True)
         self._work(*(np.concatenate([mine, copies[:count]]) if count else mine for mine, copies in pairs))
-        self.copies = tuple(each[count:] for each in self.copies)  # type: ignore[assignment]
+        self.copies = self.copies[0][count:], self.copies[1][count:], self.copies[2][count:]
 
-    def close(self) -> tuple[Activity, list[Idle]]:
+    def close(self) -> tuple[Activity, Causes]:
         """What it did in all."""
         import numpy as np
 
@@ -155,7 +169,6 @@ class _Gpu:
         activity = Activity(
             rank=self.rank,
             device=self.device,
-            start_ns=self.first_ns,
             window_ns=window_ns,
             kernels_ns=self.kernels_ns,
             side_by_side_ns=self.side_by_side_ns,
@@ -164,11 +177,7 @@ class _Gpu:
             idle_ns=self.idle_ns,
             gaps=self.gaps,
         )
-        return activity, [
-            Idle(self.rank, self.device, *cause, total_ns=ns, share=ns / window_ns)
-            for cause, ns in self.causes.items()
-            if ns
-        ]
+        return activity, self.causes
 
     def _work(self, starts: Ints, ends: Ints, calls: Ints) -> None:
         """The next kernels and copies: the gaps before them."""
@@ -184,7 +193,7 @@ class _Gpu:
         opens = starts > before
         self.gaps += int(opens.sum())
         self.idle_ns += int((starts - before)[opens].sum())
-        self.host.causes(before[opens], starts[opens], calls[opens], self.causes)
+        self.host.explain(before[opens], starts[opens], calls[opens], self.causes)
         self.reached = int(reached[-1])
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
@@ -213,121 +222,85 @@ def _covered(starts: Ints, ends: Ints, reached: int) -> tuple[int, int]:
     return int(np.maximum(ends - np.maximum(starts, before), 0).sum()), int(until[-1])
 
 
-Key = tuple[Cause, str | None, str | None]
-"""Cause, call and range."""
-
-
 class _Host:
     """What the launching threads did when."""
 
     def __init__(self, run: Run) -> None:
-        self.run = run
-        self.phases: Phases = phases(run)
-        self.calls = calls(run)
-        self.names = list(self.calls.names[0])
-        self.keys = list(self.calls.threads[0])
-        self.stretches: dict[int, Stretches] = self.calls.stretches()
-
-    def copies(self, device: int) -> tuple[Ints, Ints, Ints]:
-        """Starts, ends and calls of a GPU's copies and memory sets, by start."""
         import numpy as np
 
-        names = ("start_ns", "end_ns", "device")
-        found = [[*map(numbers, piece.columns)] for piece in pieces(self.run, "copies", names)]
-        if not found:
-            return (np.empty(0, np.int64),) * 3
-        starts, ends, devices = map(np.concatenate, zip(*found, strict=True))
-        mine = np.flatnonzero(devices == device)
-        mine = mine[np.argsort(starts[mine], kind="stable")]
-        return starts[mine], ends[mine], self.calls.of("copies")[mine]
+        self.phases, self.calls = phases(run), calls(run)
+        self.threads = {number: key for key, number in self.calls.threads.items()}
+        self.in_calls = self.calls.stretches()
+        self.kinds = [
+            (cause, None if cause is Cause.LAUNCH else name)
+            for name in self.calls.names
+            for cause in [next(cause for cause, begins in CALLS if begins.match(name))]
+        ]
+        """What each call's name says: cause and name."""
+        self.waits = np.array([cause is Cause.SYNCHRONIZATION for cause, _ in self.kinds] + [False])
+        """Of each name, and of no call, whether it waits for the GPU."""
+        found = [
+            [*map(numbers, piece.columns)] for piece in pieces(run, "copies", ("start_ns", "end_ns", "device"))
+        ] or [[np.empty(0, np.int64)] * 3]
+        copies = (*map(np.concatenate, zip(*found, strict=True)), self.calls.of("copies"))
+        order = np.argsort(copies[0], kind="stable")
+        self.copies = tuple(column[order] for column in copies)
+        """Starts, ends, GPUs and calls of all copies, by start."""
 
-    def causes(self, begins: Ints, stops: Ints, rows: Ints, found: dict[Key, int]) -> None:
+    def explain(self, begins: Ints, stops: Ints, rows: Ints, causes: Causes) -> None:
         """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began."""
         import numpy as np
 
         known = rows != NOTHING
-        found[Cause.UNKNOWN, None, None] += int((stops - begins)[~known].sum())
+        causes[Cause.UNKNOWN, None, None] += int((stops - begins)[~known].sum())
         begins, stops, rows = begins[known], stops[known], rows[known]
-        threads = self.calls.threads[1][rows] if len(rows) else rows
+        threads = self.calls.thread[rows]
         for thread in np.unique(threads).tolist():
             here = threads == thread
-            mine = rows[here]
-            self._of_thread(
-                self.keys[thread], begins[here], stops[here], self.calls.starts[mine], self.calls.ends[mine], found
-            )
+            called, returned = (of[rows[here]] for of in (self.calls.starts, self.calls.ends))
+            self._of_thread(thread, begins[here], stops[here], called, returned, causes)
 
-    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, found: dict[Key, int]) -> None:
+    def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, causes: Causes) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
         import numpy as np
 
-        ranges = self.phases.threads.get(thread, nothing())
-        calls = self.stretches.get(thread, nothing())
+        nothing = Stretches(*(np.empty(0, np.int64),) * 3)
+        ranges = self.phases.threads.get(self.threads[thread], nothing)
+        in_calls = self.in_calls.get(thread, nothing)
+        width = len(self.phases.paths) + 1
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
-        at_begin = calls.at(begins)
-        for waited in np.unique(at_begin).tolist():
-            call = self.names[waited] if waited != NOTHING else ""
-            after = call if SYNCHRONIZES.match(call) else None
-            mine = at_begin == waited
-            # In the launching call and in those before it: each call by itself.
-            starts, ends, labels = calls.overlaps(begins[mine], returned[mine])
-            places = ranges.at(starts)
-            self._add_calls(labels, places, ends - starts, found)
-            # Before the launching call, in no call.
-            host: dict[int, int] = _sums(*_of_ranges(ranges, begins[mine], called[mine]))
-            host[NOTHING] = int((called - begins)[mine].sum()) - sum(host.values())
-            before = starts < np.repeat(called[mine], _counts(calls, begins[mine], returned[mine]))
-            for place, ns in _sums(places[before], (ends - starts)[before]).items():
-                host[place] = host.get(place, 0) - ns
-            for place, ns in host.items():
-                found[self._host_cause(place, after)] += ns
-        # In the launching call, in no call of the trace: nothing; after it, on the way to the GPU.
-        late = _sums(ranges.at(from_), stops - returned)
-        for place, ns in late.items():
-            found[Cause.LAUNCH, None, self._path(place)] += ns
-
-    def _add_calls(self, labels: Ints, places: Ints, lengths: Ints, found: dict[Key, int]) -> None:
-        for key, ns in _sums(labels.astype(int) * (len(self.phases.paths) + 1) + places + 1, lengths).items():
-            label, place = divmod(key, len(self.phases.paths) + 1)
-            call = self.names[label]
-            if LAUNCHES.match(call):
-                found[Cause.LAUNCH, None, self._path(place - 1)] += ns
-            elif SYNCHRONIZES.match(call):
-                found[Cause.SYNCHRONIZATION, call, self._path(place - 1)] += ns
+        # In the launching call and in those before it: each call by itself.
+        of, starts, ends, names = in_calls.overlaps(begins, returned)
+        places = ranges.at(starts) + 1
+        for key, ns in _sums(names.astype(np.int64) * width + places, ends - starts).items():
+            name, label = divmod(key, width)
+            causes[*self.kinds[name], self.phases.path(label - 1)] += ns
+        # Before the launching call, in no call: in a range or outside all, without what was in a call.
+        at_begin = in_calls.at(begins)
+        after = np.where(self.waits[at_begin], at_begin + 1, 0).astype(np.int64) * width
+        inside, first, last, place = ranges.overlaps(begins, called)
+        before = starts < called[of]
+        host = _sums(
+            np.concatenate([after, after[inside], after[inside] + place + 1, (after[of] + places)[before]]),
+            np.concatenate([called - begins, first - last, last - first, (starts - ends)[before]]),
+        )
+        for key, ns in host.items():
+            waited, label = divmod(key, width)
+            if not label and self.phases.paths:
+                causes[Cause.OUTSIDE_RANGES, None, None] += ns
+            elif waited:
+                causes[Cause.HOST_AFTER_WAIT, self.calls.names[waited - 1], self.phases.path(label - 1)] += ns
             else:
-                cause = Cause.COPY_CALL if COPIES.match(call) else Cause.CALL
-                found[cause, call, self._path(place - 1)] += ns
-
-    def _host_cause(self, place: int, after: str | None) -> Key:
-        if place == NOTHING and self.phases.paths:
-            return Cause.OUTSIDE_RANGES, None, None
-        return (Cause.HOST_AFTER_WAIT if after else Cause.HOST), after, self._path(place)
-
-    def _path(self, place: int) -> str | None:
-        return None if place == NOTHING else self.phases.paths[place]
-
-
-def _of_ranges(ranges: Stretches, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The labels of the ranges that some intervals meet, and for how long."""
-    starts, stops, labels = ranges.overlaps(begins, ends)
-    return labels, stops - starts
-
-
-def _counts(stretches: Stretches, starts: Ints, ends: Ints) -> Ints:
-    """How many stretches each interval meets, as ``overlaps`` gives them."""
-    import numpy as np
-
-    first = np.searchsorted(stretches.ends, starts, side="right")
-    count: Ints = np.maximum(np.searchsorted(stretches.starts, ends, side="left") - first, 0)
-    return count
+                causes[Cause.HOST, None, self.phases.path(label - 1)] += ns
+        # After the launching call: on the way to the GPU.
+        for label, ns in _sums(ranges.at(from_) + 1, stops - returned).items():
+            causes[Cause.LAUNCH, None, self.phases.path(label - 1)] += ns
 
 
 def _sums(keys: Ints, values: Ints) -> dict[int, int]:
-    """The sum of the values of each key."""
+    """The sum of the values of each key: small numbers from 0."""
     import numpy as np
 
-    if not len(keys):
-        return {}
-    # Keys are few and from NOTHING on. Exact below 2^53 ns, 104 days.
-    sums = np.bincount(keys - NOTHING, values)
+    sums = np.bincount(keys, values) if len(keys) else np.empty(0)  # exact below 2^53 ns, 104 days
     there = np.flatnonzero(sums)
-    return dict(zip((there + NOTHING).tolist(), sums[there].astype(np.int64).tolist(), strict=True))
+    return dict(zip(there.tolist(), sums[there].astype(np.int64).tolist(), strict=True))

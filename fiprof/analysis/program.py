@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fiprof.analysis.launched import pieces, sums
+from fiprof.analysis.trace import pieces, sums
 from fiprof.model.run import Run
 from fiprof.model.selection import Weights
 from fiprof.text import kernel_identity

@@ -2,124 +2,95 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.host import NOTHING, phases
-from fiprof.analysis.idle import Activity, Idle, activities, idle
-from fiprof.analysis.launched import calls, kernel_calls, pieces, rows_of, sums
+from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.idle import DEVICE, RANK, Activity, activities, idle
 from fiprof.analysis.program import CaseShape, shape
+from fiprof.analysis.trace import NOTHING, Kinds, calls, database, insert, kernel_calls, phases, pieces, rows_of
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
-from fiprof.model.arrays import coded, numbers
+from fiprof.model.arrays import numbers
 from fiprof.model.collectives import COLLECTIVE
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import NOBODY, ranks_of
 from fiprof.model.run import Run
+from fiprof.model.wording import Worded
 from fiprof.text import functor
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.analysis.host import Ints
-
-DURATION_BITS, NAME_BITS = 38, 18
-"""Of a kernel's duration in ns, 4.6 minutes, and of the number of its name, beside its GPU or rank in one integer."""
-MASK = (1 << DURATION_BITS) - 1
+    from fiprof.model.arrays import Ints
 
 
-class TopWarning(StrEnum):
-    """What limits what is shown of a trace."""
-
-    NOT_MATCHED = "not_matched"
-
-
-class Spent(StrEnum):
+class Spent(Worded):
     """What the GPU's time went into, where that is no kernel's verdict."""
 
-    NOT_PROFILED = "not_profiled"
+    NOT_PROFILED = "not_profiled", "not profiled"
     """Kernels without a launch under ncu."""
-    COLLECTIVES = "collectives"
+    COLLECTIVES = "collectives", "collectives"
     """Kernels that wait for another GPU's, which ncu cannot repeat."""
-    COPIES = "copies"
+    COPIES = "copies", "only copies"
     """Copies and memory sets while no kernel ran."""
-    IDLE = "idle"
+    IDLE = "idle", "idle"
 
 
-@dataclass(frozen=True)
-class KernelTime:
-    """All executions of a kernel by a rank, or where asked those in one NVTX range."""
+BY_RANGE = Column("range", "range", narrow=Narrow.BELOW)
+TIME = (
+    RANK,
+    DEVICE,
+    Column("what", "what"),
+    Column("part"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+)
+KERNELS = (
+    RANK,
+    DEVICE,
+    Column("kernel"),
+    Column("kernel_full"),
+    BY_RANGE,
+    Column("count", "x", spec=",d"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+    Column("median_us", "median", "µs", ",.2f"),
+    Column("p90_us", "p90", "µs", ",.2f"),
+    Column("spread", "spread", spec=".0%"),
+    Column("shapes"),
+    Column("verdict", "verdict"),
+    Column("part"),
+    Column("profiled", "profiled", spec=".0%"),
+)
+RANGES = (
+    RANK,
+    DEVICE,
+    Column("range", "range", narrow=Narrow.ABOVE),
+    Column("count", "kernels", spec=",d"),
+    Column("total_ms", "time", "ms", ",.3f"),
+    Column("share", "share", spec=".1%"),
+    Column("longest", "longest kernel", narrow=Narrow.BELOW),
+)
 
-    rank: int | None
-    """None in a run of one."""
-    device: int | None
-    range: str | None
-    """Outermost first; None where that was not asked, and outside all."""
-    kernel: str
-    detail: str
-    """What tells it from others of its name: the functor among its template arguments; empty for none."""
-    kernel_full: str
-    count: int
-    total_ns: int
-    share: float
-    """Of the time of all kernels of its rank."""
-    median_us: float
-    p90_us: float
-    spread: float
-    """(p90 - p10) / median."""
-    shapes: int
-    """Different grids and blocks."""
-    verdict: Finding | None
-    """What binds it, by the launches that ncu profiled: that of most of its time; None where it profiled none."""
-    profiled: float
-    """Share of its time whose grid and block ncu profiled."""
-
-
-@dataclass(frozen=True)
-class RangeTime:
-    """The kernels launched in an NVTX range, without those of the ranges in it."""
-
-    rank: int | None
-    """None in a run of one."""
-    device: int | None
-    range: str | None
-    """Outermost first; None outside all."""
-    count: int
-    total_ns: int
-    share: float
-    """Of the time of all kernels of its rank."""
-    longest: str
-    """The kernel that takes most of it."""
-
-
-@dataclass(frozen=True)
-class TimePart:
-    """A part of a GPU's time from its first work to its last."""
-
-    rank: int | None
-    """As in Activity."""
-    device: int
-    what: Finding | Spent
-    """A verdict, or where there is none what it was."""
-    ns: float
-    share: float
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Top:
-    """What ``fiprof top`` shows."""
+    """What ``fiprof top`` shows. Rows have their time as ``total_ns`` too."""
 
     activities: tuple[Activity, ...]
-    parts: tuple[TimePart, ...]
-    """Of each GPU, the largest first; they sum to its time."""
-    idle: tuple[Idle, ...]
-    kernels: tuple[KernelTime, ...]
-    ranges: tuple[RangeTime, ...]
+    parts: list[Row]
+    """Rows of TIME, what each GPU's time from its first work to its last went into, the largest first."""
+    idle: list[Row]
+    """Rows of ``idle.IDLE``."""
+    kernels: list[Row]
+    """Rows of KERNELS: all executions of a kernel by a rank, or where asked those in one range. verdict: what binds
+    most of its time, by the launches that ncu profiled; profiled: the share of its time with their grids and blocks."""
+    ranges: list[Row]
+    """Rows of RANGES: the kernels launched in an NVTX range, without those of the ranges in it."""
     warnings: tuple[Finding, ...]
 
 
@@ -133,21 +104,23 @@ def top(run: Run, *, range_: str = "", kernel: str = "", rank: int | None = None
     if not rows_of(run, "kernels"):
         raise FiprofError(f"{run.manifest.name} has no trace of kernels", why=run.missing("nsys"))
     bound = _bound(run)
-    groups = _Groups(run, range_, kernel, rank, by_range)
-    if not groups.rows:
+    groups, quantiles = _groups(run, range_.lower(), kernel.lower(), rank, by_range)
+    wanted = [row for row in groups if row["of"] is not None]
+    if not wanted:
         asked = (kernel, range_ and f"in a range {range_}", "" if rank is None else f"of rank {rank}")
         raise FiprofError(
             f"{run.manifest.name} has no kernel {' '.join(filter(None, asked))}", "fiprof top shows those it has"
         )
-    kernels = tuple(groups.kernels(bound))
+    for row in groups:
+        row["bound"] = bound.get((row.get("case"), shape(row)))
     active = activities(run)
     return Top(
         activities=active,
-        parts=tuple(_parts(active, groups.shapes, bound)),
+        parts=list(_parts(active, groups)),
         idle=idle(run),
-        kernels=kernels,
-        ranges=tuple(groups.ranges()),
-        warnings=tuple(_warnings(run, groups, bound)),
+        kernels=list(_kernels(wanted, quantiles, by_range)),
+        ranges=list(_ranges(wanted)),
+        warnings=(*run.status_warning(), *_warnings(groups, bound)),
     )
 
 
@@ -167,199 +140,135 @@ def _of_ranges(run: Run) -> bool:
     return (run.of_program or run.imported) and bool(run.cases)
 
 
-def _case_shape(row: dict[str, Any]) -> CaseShape:
-    return row.get("case"), shape(row)
+Quantiles = dict[int, tuple[float, float, float]]
+"""Kernel, by its number -> p10, median and p90 of its durations in ns, interpolated between neighbours."""
 
 
-NAMES = ("device", "kernel", "kernel_full", "grid", "block")
-
-
-Place = tuple[int | None, int | None]
-"""Rank and GPU; of a run of one no rank."""
-
-
-class _Places:
-    """The ranks of a run, of a run of one its GPUs, numbered."""
-
-    def __init__(self, run: Run) -> None:
-        self._ranks = ranks_of(run)
-        self.columns = ("device", "pid") if self._ranks.several else ("device",)
-
-    def of(self, piece: pa.Table) -> Ints:
-        """The number of each kernel's."""
-        import numpy as np
-
-        if not self._ranks.several:
-            return numbers(piece["device"]) + 1
-        known = [rank.rank for rank in self._ranks.all]
-        found = self._ranks.of_rows(piece.select(list(self.columns)))
-        return np.where(found == NOBODY, len(known), np.searchsorted(known, found))
-
-    def __getitem__(self, number: int) -> Place:
-        if not self._ranks.several:
-            return None, number - 1 if number else None
-        known = self._ranks.all
-        return (known[number].rank, known[number].device) if number < len(known) else (None, None)
-
-
-class _Groups:
-    """The kernels of a trace by rank, device, name, grid, block and range: a row each, whatever they count."""
-
-    def __init__(self, run: Run, range_: str, kernel: str, rank: int | None, by_range: bool) -> None:
-        import numpy as np
-        import pyarrow as pa
-
-        self.paths = phases(run).paths
-        self._places, self._rank, self._by_range = _Places(run), rank, by_range
-        self._inside = np.array([range_.lower() in path.lower() for path in self.paths] + [not range_])
-        self._kernel = kernel.lower()
-        self._full: dict[tuple[str, int], int] = {}
-        """Full names of kernels, by range with that, numbered."""
-        self._keys: Ints = np.empty(rows_of(run, "kernels"), np.int64)
-        """Of each wanted kernel what it is, and its duration in ns in the low bits."""
-        self._noted = 0
-        found, at = [], 0
-        started_by = kernel_calls(run)
-        names = (*NAMES, "case") if _of_ranges(run) else NAMES
-        keys = (*names, "place", "range")
-        for piece in pieces(run, "kernels", (*dict.fromkeys((*names, *self._places.columns)), "duration_ns")):
-            ranges = calls(run).phases_of(started_by[at : at + piece.num_rows])
-            places = self._places.of(piece)
+def _groups(run: Run, range_: str, kernel: str, rank: int | None, by_range: bool) -> tuple[list[Row], Quantiles]:
+    """All kernels of a trace by rank, device, name, grid, block and range, a row each. ``of``: the number of the row
+    that it is shown in; None where it is not wanted."""
+    ranks, kinds, at = ranks_of(run), Kinds(), 0
+    names = ["device", "kernel", "kernel_full", "grid", "block", *(["case"] if _of_ranges(run) else [])]
+    started_by = kernel_calls(run)
+    with database() as query:
+        query.execute("CREATE TABLE kernels (kind INTEGER, ns BIGINT)")
+        for piece in pieces(run, "kernels", (*names, "pid", "duration_ns")):
+            labels = calls(run).phases_of(started_by[at : at + piece.num_rows])
             at += piece.num_rows
-            # Which of them are wanted is told later: the shapes are of all.
-            placed = piece.append_column("place", pa.array(places)).append_column("range", pa.array(ranges))
-            found.append(sums(placed, keys))
-            self._note(piece, places, ranges)
-        every = sums(pa.concat_tables(found).unify_dictionaries(), keys).to_pylist() if found else []
-        self.shapes: list[dict[str, Any]] = every
-        """Of all kernels of the trace."""
-        self.rows = [row for row in every if self._wanted(row)]
-        self._of_place: dict[int, int] = defaultdict(int)
-        for row in self.rows:
-            self._of_place[row["place"]] += row["ns"]
-
-    def _wanted(self, row: dict[str, Any]) -> bool:
-        named = self._kernel in (row["kernel_full"] or row["kernel"] or "").lower()
-        return named and self._rank in (None, self._places[row["place"]][0]) and bool(self._inside[row["range"]])
-
-    def _note(self, piece: pa.Table, places: Ints, ranges: Ints) -> None:
-        """Remember the durations of a piece's kernels, those that are wanted."""
-        import numpy as np
-
-        texts, at = coded(piece["kernel_full"])
-        texts, wanted = [text or "" for text in texts], self._inside[ranges]
-        wanted &= np.array([self._kernel in text.lower() for text in texts])[at]
-        durations, at, ranges = numbers(piece["duration_ns"])[wanted], at[wanted], ranges[wanted]
-        if self._by_range:
-            distinct, which = np.unique(at * (len(self.paths) + 1) + ranges + 1, return_inverse=True)
-            pairs = [divmod(each, len(self.paths) + 1) for each in distinct.tolist()]
-        else:
-            which, pairs = at, [(number, 0) for number in range(len(texts))]
-        known = [self._full.setdefault((texts[text], range_ - 1), len(self._full)) for text, range_ in pairs]
-        keys = places[wanted] << NAME_BITS | np.array(known, np.int64)[which]
-        keys = keys << DURATION_BITS | np.clip(durations, 0, MASK)
-        self._keys[self._noted : self._noted + len(keys)] = keys
-        self._noted += len(keys)
-
-    def kernels(self, bound: Bound) -> Iterator[KernelTime]:
-        """Each kernel, those with most time first."""
-        by_kernel: dict[tuple[int, str, int], list[dict[str, Any]]] = defaultdict(list)
-        for row in self.rows:
-            range_ = row["range"] if self._by_range else NOTHING
-            by_kernel[row["place"], row["kernel_full"] or row["kernel"] or "", range_].append(row)
-        quantiles = self._quantiles()
-        self._keys = self._keys[:0].copy()  # 400 MB of 50 million kernels
-        for (place, full, range_), rows in sorted(by_kernel.items(), key=lambda item: -_total(item[1])):
-            # Kernels without a full name share theirs.
-            p10, median, p90 = quantiles.get((place, full, range_)) or quantiles[place, "", range_]
-            time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
-            for row in rows:
-                time[bound.get(_case_shape(row))] += row["ns"]
-            unknown, total = time.pop(None, 0), _total(rows)
-            best = max(time, key=time.__getitem__) if time else None
-            yield KernelTime(
-                *self._places[place],
-                range=self._path(range_),
-                kernel=rows[0]["kernel"] or "",
-                detail=functor(full),
-                kernel_full=full,
-                count=sum(row["count"] for row in rows),
-                total_ns=total,
-                share=total / max(self._of_place[place], 1),
-                median_us=median / 1e3,
-                p90_us=p90 / 1e3,
-                spread=(p90 - p10) / median if median else 0.0,
-                shapes=len({(row["grid"], row["block"]) for row in rows}),
-                verdict=named(*best) if best else None,
-                profiled=1 - unknown / total if total else 0.0,
-            )
-
-    def ranges(self) -> Iterator[RangeTime]:
-        """Each range in which kernels were launched, those with most time first."""
-        by_range: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
-        for row in self.rows:
-            by_range[row["place"], row["range"]].append(row)
-        for (place, range_), rows in sorted(by_range.items(), key=lambda item: -_total(item[1])):
-            kernels: dict[str, int] = defaultdict(int)
-            for row in rows:
-                kernels[row["kernel"] or ""] += row["ns"]
-            yield RangeTime(
-                *self._places[place],
-                range=self._path(range_),
-                count=sum(row["count"] for row in rows),
-                total_ns=_total(rows),
-                share=_total(rows) / max(self._of_place[place], 1),
-                longest=max(kernels, key=kernels.__getitem__),
-            )
-
-    def _path(self, range_: int) -> str | None:
-        return None if range_ == NOTHING else self.paths[range_]
-
-    def _quantiles(self) -> dict[tuple[int, str, int], tuple[float, float, float]]:
-        """Place, kernel and range -> p10, median and p90 of the durations in ns, interpolated between neighbours."""
-        import numpy as np
-
-        keys = self._keys[: self._noted]
-        keys.sort()
-        texts, found = list(self._full), {}
-        first = 0
-        while first < len(keys):
-            group = int(keys[first]) >> DURATION_BITS
-            after = int(np.searchsorted(keys, (group + 1) << DURATION_BITS))
-            place, text = divmod(group, 1 << NAME_BITS)
-            ends = [first + part * (after - 1 - first) for part in (0.1, 0.5, 0.9)]
-            values = [
-                (int(keys[math.floor(at)]) & MASK) * (1 - at % 1) + (int(keys[math.ceil(at)]) & MASK) * (at % 1)
-                for at in ends
-            ]
-            found[place, *texts[text]] = (values[0], values[1], values[2])
-            first = after
-        return found
+            own: dict[str, Ints] = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}
+            numbered = kinds.of(piece.select(names), range=labels, **own)
+            insert(query, "kernels", kind=numbered, ns=numbers(piece["duration_ns"]))
+        totals = query.execute("SELECT kind, count(*), sum(ns)::BIGINT FROM kernels GROUP BY kind ORDER BY kind")
+        shown: dict[Any, int] = {}
+        groups = []
+        for values, (_, count, total_ns) in zip(kinds.numbers, totals.fetchall(), strict=True):
+            row: Row = dict(zip((*names, "range", *own), values, strict=True))
+            label, row["range"] = row["range"], phases(run).path(row["range"])
+            row |= {"count": count, "ns": total_ns, "rank": None if row.get("rank") == NOBODY else row.get("rank")}
+            device = next((each.device for each in ranks.all if each.rank == row["rank"]), None)
+            row["place"] = (row["rank"], device if ranks.several else row["device"])
+            full = row["kernel_full"] or row["kernel"] or ""
+            named = kernel in full.lower() and rank in (None, row["rank"])
+            key = row["place"], full, label if by_range else NOTHING
+            wanted = named and (range_ in row["range"].lower() if row["range"] else not range_)
+            groups.append(row | {"of": shown.setdefault(key, len(shown)) if wanted else None})
+        return groups, _quantiles(query, groups)
 
 
-def _total(rows: Sequence[dict[str, Any]]) -> int:
+def _quantiles(query: Any, groups: Sequence[Row]) -> Quantiles:
+    import numpy as np
+
+    wanted = np.array([(kind, row["of"]) for kind, row in enumerate(groups) if row["of"] is not None], np.int32)
+    query.execute("CREATE TABLE shown (kind INTEGER, kernel INTEGER)")
+    insert(query, "shown", kind=wanted.reshape(-1, 2)[:, 0], kernel=wanted.reshape(-1, 2)[:, 1])
+    found = query.execute(
+        "SELECT kernel, quantile_cont(ns, [0.1, 0.5, 0.9]) FROM kernels JOIN shown USING (kind) GROUP BY kernel"
+    )
+    return dict(found.fetchall())
+
+
+def _by(rows: Sequence[Row], *keys: str) -> list[list[Row]]:
+    """The rows by what is the same in them, those with most time first."""
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[tuple(row[key] for key in keys)].append(row)
+    return sorted(found.values(), key=lambda group: -_total(group))
+
+
+def _total(rows: Sequence[Row]) -> int:
     return sum(row["ns"] for row in rows)
 
 
-def _parts(active: Sequence[Activity], shapes: Sequence[dict[str, Any]], bound: Bound) -> Iterator[TimePart]:
+def _times(rows: Sequence[Row], of_places: Mapping[Any, int]) -> Row:
+    """What rows of one place have in common. of_places: the time of all that are shown, by place."""
+    (rank, device), total = rows[0]["place"], _total(rows)
+    share = total / max(of_places[rank, device], 1)
+    count = sum(row["count"] for row in rows)
+    return {
+        "rank": rank, "device": device, "count": count, "total_ns": total, "total_ms": total / 1e6, "share": share
+    }  # fmt: skip
+
+
+def _of_places(wanted: Sequence[Row]) -> dict[Any, int]:
+    return {rows[0]["place"]: _total(rows) for rows in _by(wanted, "place")}
+
+
+def _kernels(wanted: Sequence[Row], quantiles: Quantiles, by_range: bool) -> Iterator[Row]:
+    of_places = _of_places(wanted)
+    for rows in _by(wanted, "of"):
+        p10, median, p90 = quantiles[rows[0]["of"]]
+        time: dict[tuple[Kind, Part | None] | None, int] = defaultdict(int)
+        for row in rows:
+            time[row["bound"]] += row["ns"]
+        unknown, total = time.pop(None, 0), _total(rows)
+        best = max(time, key=time.__getitem__) if time else None
+        full = rows[0]["kernel_full"] or rows[0]["kernel"] or ""
+        yield _times(rows, of_places) | {
+            "range": rows[0]["range"] if by_range else None,
+            "kernel": rows[0]["kernel"] or "",
+            "detail": functor(full),
+            "kernel_full": full,
+            "median_us": median / 1e3,
+            "p90_us": p90 / 1e3,
+            "spread": (p90 - p10) / median if median else 0.0,
+            "shapes": len({(row["grid"], row["block"]) for row in rows}),
+            "verdict": named(*best) if best else None,
+            "part": best[1] if best else None,
+            "profiled": 1 - unknown / total if total else 0.0,
+        }
+
+
+def _ranges(wanted: Sequence[Row]) -> Iterator[Row]:
+    of_places = _of_places(wanted)
+    for rows in _by(wanted, "place", "range"):
+        longest = _by(rows, "kernel")[0][0]["kernel"] or ""
+        yield _times(rows, of_places) | {"range": rows[0]["range"], "longest": longest}
+
+
+def _parts(active: Sequence[Activity], groups: Sequence[Row]) -> Iterator[Row]:
     """What each GPU's time went into. Where kernels run side by side, each has its part of their common time."""
     for each in active:
-        mine = [row for row in shapes if row["device"] in (each.device, None if each.device < 0 else each.device)]
+        mine = [row for row in groups if row["device"] == (None if each.device < 0 else each.device)]
         together = _total(mine) or 1
         spent: dict[Any, float] = defaultdict(float)
         for row in mine:
-            verdict = bound.get(_case_shape(row))
             other = Spent.COLLECTIVES if COLLECTIVE.search(row["kernel"] or "") else Spent.NOT_PROFILED
-            spent[verdict or other] += row["ns"] / together * each.kernels_ns
+            spent[row["bound"] or other] += row["ns"] / together * each.kernels_ns
         spent[Spent.COPIES], spent[Spent.IDLE] = each.only_copies_ns, each.idle_ns
         for what, ns in sorted(spent.items(), key=lambda item: -item[1]):
             if ns:
-                finding = what if isinstance(what, Spent) else named(*what)
-                yield TimePart(each.rank, each.device, finding, ns, ns / each.window_ns)
+                verdict, part = (what, None) if isinstance(what, Spent) else (named(*what), what[1])
+                yield {
+                    "rank": each.rank, "device": each.device, "what": verdict, "part": part,
+                    "total_ns": ns, "total_ms": ns / 1e6, "share": ns / each.window_ns,
+                }  # fmt: skip
 
 
-def _warnings(run: Run, groups: _Groups, bound: Bound) -> Iterator[Finding]:
-    yield from run.status_warning()
-    traced = set(map(_case_shape, groups.shapes))
+def _warnings(groups: Sequence[Row], bound: Bound) -> Iterator[Finding]:
+    traced = {(row.get("case"), shape(row)) for row in groups}
     if lost := sorted({key[1][0].split()[0] for key in bound if key not in traced}):
-        yield Finding(TopWarning.NOT_MATCHED, {"kernels": tuple(lost)})
+        yield finding(
+            "not_matched",
+            "the trace has no {kernels} with the grid and block that ncu profiled: the two runs of the program differ",
+            kernels=tuple(lost),
+        )

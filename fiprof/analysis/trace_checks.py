@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fiprof.analysis.check_rules import Check, CheckName, NotChecked, judge, unknown
 from fiprof.analysis.comm.clocks import trace_clocks
-from fiprof.analysis.launched import pieces
+from fiprof.analysis.trace import pieces
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 

@@ -1,4 +1,7 @@
-"""Columns of Arrow tables as NumPy arrays, of tables that are read in pieces."""
+"""Columns of Arrow tables as NumPy arrays, of tables that are read in pieces.
+
+``ChunkedArray.to_numpy`` and ``pa.array`` import pandas, which takes half a second: buffers go over as they are.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,37 @@ MISSING = -1
 
 
 def numbers(column: pa.ChunkedArray) -> Ints:
-    """A column of integers, MISSING in place of null."""
+    """A column of integers as int64, MISSING in place of null."""
     import numpy as np
 
-    filled = column if not column.null_count else column.fill_null(MISSING)
-    found: Ints = filled.to_numpy().astype(np.int64, copy=False)
-    return found
+    parts = [_plain(chunk).astype(np.int64, copy=False) for chunk in column.chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def coded(column: pa.ChunkedArray) -> tuple[list[Any], Ints]:
-    """The texts of a category, None behind them, and the place of each row's."""
-    array = column.combine_chunks()
-    texts = [*array.dictionary.to_pylist(), None]
-    codes: Ints = array.indices.fill_null(len(texts) - 1).to_numpy(zero_copy_only=False)
-    return texts, codes
+def coded(column: pa.ChunkedArray | pa.Array) -> tuple[list[Any], Ints]:
+    """The distinct values of a column, None behind them, and the place of each row's."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if isinstance(column, pa.ChunkedArray):
+        column = column.unify_dictionaries().combine_chunks()
+    values = [*column.dictionary.to_pylist(), None]
+    return values, _plain(column.indices, len(values) - 1)
+
+
+def arrow(values: Ints) -> pa.Array:
+    """Integers as an Arrow array that shares their memory."""
+    import numpy as np
+    import pyarrow as pa
+
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def _plain(array: pa.Array, missing: int = MISSING) -> Ints:
+    import numpy as np
+
+    filled = array.fill_null(missing) if array.null_count else array
+    found: Ints = np.frombuffer(filled.buffers()[1] or b"", f"i{filled.type.bit_width // 8}")
+    return found[filled.offset : filled.offset + len(filled)]

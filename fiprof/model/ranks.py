@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fiprof.model import schemas
+from fiprof.model.arrays import numbers
 from fiprof.model.formula import Row
 from fiprof.model.run import Run
 
@@ -76,7 +77,7 @@ class Ranks:
         """The same of rows with a column pid, and device where they have it."""
         import numpy as np
 
-        there = {name: rows[name].fill_null(NOBODY).to_numpy() for name in rows.column_names}
+        there = {name: numbers(rows[name]) for name in rows.column_names}
         found = np.full(rows.num_rows, NOBODY, np.int64)
         of_process: dict[int, list[Rank]] = defaultdict(list)
         for rank in self.all:

@@ -23,8 +23,7 @@ def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int
     import numpy as np
     import pyarrow.compute as pc
 
-    from fiprof.analysis.host import SEPARATOR, phases
-    from fiprof.analysis.launched import kernel_phases, sums
+    from fiprof.analysis.trace import SEPARATOR, kernel_phases, phases, sums
 
     run = Run(folder)
     kernels = run.table("kernels", [*KEYS, "duration_ns"])

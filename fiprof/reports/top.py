@@ -2,191 +2,175 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from enum import StrEnum
-from typing import TypeVar
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
-from fiprof.analysis.idle import Activity, Idle
-from fiprof.analysis.top import KernelTime, RangeTime, Spent, TimePart, Top
-from fiprof.analysis.verdict.model import Part
-from fiprof.model.finding import Finding
-from fiprof.reports.columns import Cell, Cells, attribute, filled, for_programs
-from fiprof.reports.counted import together
+from fiprof.analysis.idle import DEVICE, IDLE, RANK, Activity
+from fiprof.analysis.top import BY_RANGE, KERNELS, RANGES, TIME, Row, Spent, Top
+from fiprof.analysis.trace import SEPARATOR
+from fiprof.model.wording import say
 from fiprof.reports.timeline_text import time_words
-from fiprof.reports.view import Column, Document, Narrow, View
-from fiprof.reports.words import phrase
+from fiprof.reports.view import Column, Document, Narrow, View, view_of
 
-T = TypeVar("T", Idle, RangeTime, KernelTime)
-
-
-class Table(StrEnum):
-    """What programs are given, a row each."""
-
-    KERNELS = "kernels"
-    RANGES = "ranges"
-    IDLE = "idle"
-    TIME = "time"
+KERNEL, BAR = Column("shown", "kernel", narrow=Narrow.ABOVE), Column("share", "share", bar=True)
 
 
-def _ms(key: str, title: str) -> Cell:
-    return Column(key, title, "ms", ",.3f"), lambda item: item.total_ns / 1e6
-
-
-def _kernel(item: KernelTime) -> str:
-    return f"{item.kernel}{f' ({item.detail})' if item.detail else ''}"
-
-
-def _part(verdict: object) -> str | None:
-    """The resource that binds, for programs."""
-    part = verdict.values.get("part") if isinstance(verdict, Finding) else None
-    return part.value if isinstance(part, Part) else None
-
-
-_RANK, _DEVICE = attribute("rank", "rank"), attribute("device", "GPU")
-_BY_RANGE = attribute("range", "range", narrow=Narrow.BELOW)
-_TIME: Cells = (
-    _RANK,
-    _DEVICE,
-    (Column("what", "what"), lambda item: item.what),
-    (Column("part"), lambda item: _part(item.what)),
-    (Column("total_ms", "time", "ms", ",.3f"), lambda item: item.ns / 1e6),
-    (Column("", "share", bar=True), lambda item: item.share),
-    attribute("share", "share", spec=".1%"),
-)
-_IDLE: Cells = (
-    _RANK,
-    _DEVICE,
-    attribute("cause", "cause"),
-    attribute("call", "call"),
-    attribute("range", "range", narrow=Narrow.BELOW),
-    _ms("total_ms", "time"),
-    attribute("share", "share", spec=".1%"),
-)
-_KERNELS: Cells = (
-    _RANK,
-    _DEVICE,
-    (Column("", "kernel", narrow=Narrow.ABOVE), _kernel),
-    attribute("kernel"),
-    attribute("kernel_full"),
-    _BY_RANGE,
-    attribute("count", "x", spec=",d"),
-    _ms("total_ms", "time"),
-    attribute("share", "share", spec=".1%"),
-    attribute("median_us", "median", "µs", ",.2f"),
-    attribute("p90_us", "p90", "µs", ",.2f"),
-    attribute("spread", "spread", spec=".0%"),
-    attribute("shapes"),
-    attribute("verdict", "verdict"),
-    (Column("part"), lambda item: _part(item.verdict)),
-    attribute("profiled", "profiled", spec=".0%"),
-)
-_RANGES: Cells = (
-    _RANK,
-    _DEVICE,
-    (Column("range", "range", narrow=Narrow.ABOVE), lambda item: item.range),
-    attribute("count", "kernels", spec=",d"),
-    _ms("total_ms", "time"),
-    attribute("share", "share", spec=".1%"),
-    (Column("longest", "longest kernel", narrow=Narrow.BELOW), lambda item: item.longest),
-)
-
-
-def document(what: Top, *, table: Table = Table.KERNELS, most: int | None = None) -> Document:
-    """Four tables for people; for programs all rows of one of them.
+def document(what: Top, *, table: str = "kernels", most: int | None = None) -> Document:
+    """Four tables for people; for programs all rows of one: kernels, ranges, idle or time.
 
     most: rows of a table that people are shown; None for all.
     """
-    cells, items = _tables(what)[table]
-    return Document(
-        programs=filled(for_programs(*cells), items),
-        shown=tuple(_shown(what, most)),
-        warnings=what.warnings,
-    )
+    programs = {"kernels": (KERNELS, what.kernels), "ranges": (RANGES, what.ranges), "idle": (IDLE, what.idle)}
+    columns, rows = programs.get(table, (TIME, what.parts))
+    return Document(programs=view_of(columns, rows), shown=tuple(_shown(what, most)), warnings=what.warnings)
 
 
-def _tables(what: Top) -> dict[Table, tuple[Cells, Sequence[object]]]:
-    return {
-        Table.KERNELS: (_KERNELS, what.kernels),
-        Table.RANGES: (_RANGES, what.ranges),
-        Table.IDLE: (_IDLE, what.idle),
-        Table.TIME: (_TIME, what.parts),
-    }
-
-
-def _shown(what: Top, most: int | None) -> list[View]:
+def _shown(what: Top, most: int | None) -> Iterator[View]:
     """The tables for people, with the columns that tell ranks, GPUs and ranges apart where there are several."""
     unneeded = [
-        *([] if any(each.rank is not None for each in what.kernels) else [_RANK]),
-        *([] if len(what.activities) > 1 else [_DEVICE]),
-        *([] if any(each.range is not None for each in what.kernels) else [_BY_RANGE]),
+        *([] if any(row["rank"] is not None for row in what.kernels) else [RANK]),
+        *([] if len(what.activities) > 1 else [DEVICE]),
+        *([] if any(row["range"] is not None for row in what.kernels) else [BY_RANGE]),
     ]
 
-    def columns(cells: Cells) -> Cells:
-        return [cell for cell in cells if cell not in unneeded]
+    def view(columns: Sequence[Column], rows: Sequence[Row], **texts: Any) -> View:
+        return view_of([each for each in columns if not any(each is other for other in unneeded)], rows, **texts)
 
-    times = filled(
-        columns(_TIME),
+    def rest(rows: Sequence[Row], words: str, places: int, **values: Any) -> tuple[str, ...]:
+        """What is said of the rows that are left out."""
+        left_out = rows[len(rows[:most]) :]
+        share = sum(row["share"] for row in left_out) / max(places, 1)
+        return (say(words, count=len(left_out), share=share, **values),) if left_out else ()
+
+    profiled = any(not isinstance(row["what"], Spent) for row in what.parts)
+    yield view(
+        (*TIME[:5], BAR, TIME[5]),
         what.parts,
-        title=phrase("top.time"),
+        title="Where the GPU's time went",
         summary=tuple(map(_activity, what.activities)),
-        notes=(_profiled(what.parts),) if any(isinstance(part.what, Finding) for part in what.parts) else (),
+        notes=(_profiled(what.parts),) if profiled else (),
     )
-    every = (
-        what.idle if most is None else together(what.idle, lambda each: (each.rank, each.device, each.cause, each.call))
+    if what.idle:
+        causes = what.idle if most is None else together(what.idle, ("rank", "device", "cause", "call"))
+        others = "{count:other cause|other causes}, {share:.1%} of the GPU's time"
+        yield view(
+            IDLE,
+            causes[:most],
+            title="Why the GPU was idle",
+            notes=(
+                *rest(causes, others, len(what.activities)),
+                "launching: the call was under way, or the work on its way. host work: the launching thread was in no "
+                "CUDA call; after waiting: a call before had waited until the GPU was done. outside every range: "
+                "nothing to do, or work that is not marked.",
+            ),
+        )
+    others = "{count:other kernel|other kernels}, {share:.1%} of the kernels' time: --all shows them"
+    names = ({"shown": row["kernel"] + (f" ({row['detail']})" if row["detail"] else "")} for row in what.kernels)
+    yield view(
+        [KERNEL if each.key == "kernel" else each for each in KERNELS],
+        [row | name for row, name in zip(what.kernels[:most], names, strict=False)],
+        title="Kernels by time",
+        notes=(
+            *rest(what.kernels, others, _places(what.kernels)),
+            "spread: (p90 - p10) / median. verdict: of the launches that ncu profiled; profiled: share of the kernel's "
+            "time with their grids and blocks.",
+        ),
     )
-    kept, rest = _first(every, most, lambda each: each.share)
-    left_out, rest = len(every) - len(kept), rest / len(what.activities)
-    notes = (phrase("top.more_causes", count=left_out, share=rest),) if left_out else ()
-    idle = filled(columns(_IDLE), kept, title=phrase("top.idle"), notes=(*notes, phrase("top.idle_note")))
-    kernels, rest = _first(what.kernels, most, lambda each: each.share)
-    left_out, rest = len(what.kernels) - len(kernels), rest / _places(what.kernels)
-    notes = (phrase("top.more", count=left_out, share=rest, all=len(what.kernels)),) if left_out else ()
-    by_kernel = filled(
-        columns(_KERNELS), kernels, title=phrase("top.kernels"), notes=(*notes, phrase("top.spread_note"))
-    )
-    views = [times, *([idle] if what.idle else []), by_kernel]
-    if any(each.range is not None for each in what.ranges):
-        of_ranges = what.ranges if most is None else together(what.ranges, lambda each: (each.rank, each.device))
-        ranges, rest = _first(of_ranges, most, lambda each: each.share)
-        left_out = len(of_ranges) - len(ranges)
-        notes = (phrase("top.more_ranges", count=left_out, share=rest / _places(what.ranges)),) if left_out else ()
-        if len(of_ranges) < len(what.ranges):
-            notes = (*notes, phrase("top.counted"))
-        views.append(filled(columns(_RANGES), ranges, title=phrase("top.ranges"), notes=notes))
-    return views
+    if any(row["range"] is not None for row in what.ranges):
+        ranges = what.ranges if most is None else together(what.ranges, ("rank", "device"))
+        counted = ("*: ranges that count on, as one; --all shows each",) if len(ranges) < len(what.ranges) else ()
+        others = "{count:other range|other ranges}, {share:.1%} of the kernels' time"
+        yield view(
+            RANGES,
+            ranges[:most],
+            title="NVTX ranges by the time of the kernels launched in them",
+            notes=(*rest(ranges, others, _places(what.ranges)), *counted),
+        )
 
 
-def _places(items: Sequence[KernelTime] | Sequence[RangeTime]) -> int:
+def _places(rows: Sequence[Row]) -> int:
     """Ranks or GPUs, each with shares of its own."""
-    return max(len({(each.rank, each.device) for each in items}), 1)
-
-
-def _first(items: Sequence[T], most: int | None, share: Callable[[T], float]) -> tuple[Sequence[T], float]:
-    """The first ones, and the share of the others."""
-    return items[:most], sum(map(share, items[most:]))
+    return len({(row["rank"], row["device"]) for row in rows})
 
 
 def _activity(each: Activity) -> str:
-    hidden = 1 - each.only_copies_ns / each.copies_ns if each.copies_ns else 0.0
-    copies = phrase("top.copies", copies=time_words(each.copies_ns / 1e3), hidden=hidden) if each.copies_ns else ""
-    together = each.side_by_side_ns / max(each.kernels_ns, 1)
-    return phrase(
-        "top.time_summary",
-        rank="" if each.rank is None else phrase("top.rank", rank=each.rank),
+    copies = together = ""
+    if each.copies_ns:
+        hidden = 1 - each.only_copies_ns / each.copies_ns
+        copies = f"; copies take {time_words(each.copies_ns / 1e3)}, {hidden:.0%} of that beside kernels"
+    if each.side_by_side_ns:
+        share = each.side_by_side_ns / max(each.kernels_ns, 1)
+        together = f"; kernels of several streams run side by side for {share:.1%} of the kernels' time"
+    return say(
+        "{rank}GPU {device}: busy {busy:.1%} of {window}, from its first work to its last{copies}{together}.",
+        rank="" if each.rank is None else f"Rank {each.rank}, ",
         device=each.device,
         busy=1 - each.idle_ns / each.window_ns,
         window=time_words(each.window_ns / 1e3),
         copies=copies,
-        together=phrase("top.together", together=together) if together else "",
+        together=together,
     )
 
 
-def _profiled(parts: Sequence[TimePart]) -> str:
+def _profiled(parts: Sequence[Row]) -> str:
     """How much of the kernels' time the verdicts are about."""
     left, waiting = (
-        sum(part.ns for part in parts if part.what is what) for what in (Spent.NOT_PROFILED, Spent.COLLECTIVES)
+        sum(row["total_ns"] for row in parts if row["what"] is what) for what in (Spent.NOT_PROFILED, Spent.COLLECTIVES)
     )
-    found = sum(part.ns for part in parts if isinstance(part.what, Finding))
+    found = sum(row["total_ns"] for row in parts if not isinstance(row["what"], Spent))
     total = found + left + waiting
-    collectives = phrase("top.of_collectives", share=waiting / total) if waiting else ""
-    return phrase("top.unprofiled", profiled=found / total, left=left / total, collectives=collectives)
+    return say(
+        "the launches that ncu profiled stand for {profiled:.1%} of the kernels' time; not profiled: "
+        "{left:.1%}{collectives}",
+        profiled=found / total,
+        left=left / total,
+        collectives=f"; collectives, which ncu cannot repeat: {waiting / total:.1%}" if waiting else "",
+    )
+
+
+# Ranges whose names count on (step 0, step 1, …) as one row (step *)
+
+COUNTED = re.compile(r"(\D*[^\d=])(\d+)(\D*)")
+"""A name with one number that is no parameter's: ``step 12``, ``layer.3``."""
+FEWEST = 3
+"""Names that differ in their number, from which on they are one row."""
+MOST_SHARE = 0.5
+"""Of the row's time: what has more stands by itself, as a first step often does."""
+SUMMED = ("count", "total_ns", "total_ms", "share")
+
+
+def folded(paths: Iterable[str | None]) -> dict[str | None, str | None]:
+    """Paths of ranges -> as they are shown. Numbers that count are folded, sizes (128, 256, 512) are not."""
+    names = {path: path.split(SEPARATOR) for path in paths if path is not None}
+    heads: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    for level in range(max(map(len, names.values()), default=0)):
+        here = {path: each[level] for path, each in names.items() if level < len(each)}
+        matches = {path: match for path, name in here.items() if (match := COUNTED.fullmatch(name))}
+        numbers: dict[Hashable, set[int]] = defaultdict(set)
+        for path, match in matches.items():
+            numbers[heads[path], match[1], match[3]].add(int(match[2]))
+        for path, match in matches.items():
+            counts = numbers[heads[path], match[1], match[3]]
+            if len(counts) >= FEWEST and max(counts) - min(counts) < 2 * len(counts):
+                here[path] = f"{match[1]}*{match[3]}"
+        heads = {path: (*head, here[path]) if path in here else head for path, head in heads.items()}
+    return {None: None, **{path: SEPARATOR.join(head) for path, head in heads.items()}}
+
+
+def together(rows: Sequence[Row], alike: Sequence[str]) -> list[Row]:
+    """Rows of ranges that count on as one, the longest first. alike: what must be the same besides."""
+    shown = folded(row["range"] for row in rows)
+    groups: dict[Hashable, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[*(row[key] for key in alike), shown[row["range"]]].append(row)
+    found = []
+    for group in groups.values():
+        group.sort(key=lambda row: -row["total_ns"])
+        if len(group) > 1 and group[0]["total_ns"] > MOST_SHARE * sum(row["total_ns"] for row in group):
+            found.append(group.pop(0))
+        first, name = group[0], group[0]["range"]
+        sums = {key: sum(row[key] for row in group) for key in SUMMED if key in first}
+        found.append(first | {"range": shown[name] if len(group) > 1 else name} | sums)
+    return sorted(found, key=lambda row: -row["total_ns"])

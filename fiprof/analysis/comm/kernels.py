@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fiprof.analysis.launched import rows_of
+from fiprof.analysis.trace import rows_of
 from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.ranks import COMMUNICATOR, NCCL_DOMAIN, NOBODY, payload, ranks_of
 from fiprof.model.run import Run

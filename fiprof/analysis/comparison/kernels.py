@@ -13,7 +13,7 @@ from fiprof.analysis.comparison.factors import factors
 from fiprof.analysis.comparison.hot_code import moved
 from fiprof.analysis.comparison.pairing import Match, SideKernel, pair_kernels
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.launched import pieces, sums
+from fiprof.analysis.trace import pieces, sums
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.provenance import TracedNumber

@@ -222,20 +222,22 @@ def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
     kinds = {Spent.COLLECTIVES: PartKind.COLLECTIVES, Spent.COPIES: PartKind.COPIES, Spent.IDLE: PartKind.IDLE}
     spent: dict[Place, dict[PartKind, float]] = defaultdict(lambda: defaultdict(float))
     for part in found.parts:
-        kind = kinds.get(part.what, PartKind.KERNELS) if isinstance(part.what, Spent) else PartKind.KERNELS
-        spent[part.rank, part.device][kind] += part.ns / 1e3
+        kind = kinds.get(part["what"], PartKind.KERNELS) if isinstance(part["what"], Spent) else PartKind.KERNELS
+        spent[part["rank"], part["device"]][kind] += part["total_ns"] / 1e3
     return spent
 
 
 def _ranges(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
-    fold = _folded(*({each.range for each in found.ranges} for found in tops))
-    rows = [[((fold(each.range),), each.total_ns, each.count) for each in found.ranges] for found in tops]
+    fold = _folded(*({row["range"] for row in found.ranges} for found in tops))
+    rows = [[((fold(row["range"]),), row["total_ns"], row["count"]) for row in found.ranges] for found in tops]
     return [change("range", *us, range=name, detail=counts) for (name,), us, counts in _totals(rows)]
 
 
 def _idle(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
-    fold = _folded(*({each.range for each in found.idle} for found in tops))
-    rows = [[((each.cause, each.call, fold(each.range)), each.total_ns, 0) for each in found.idle] for found in tops]
+    fold = _folded(*({row["range"] for row in found.idle} for found in tops))
+    rows = [
+        [((row["cause"], row["call"], fold(row["range"])), row["total_ns"], 0) for row in found.idle] for found in tops
+    ]
     return [change("idle", *us, item=cause, call=call, range=name) for (cause, call, name), us, _ in _totals(rows)]
 
 

@@ -42,7 +42,7 @@ def command(
 ) -> None:
     """Kernels by time, what binds them, and why the GPU was idle: launches, waiting, copies, the host's own work."""
     from fiprof.analysis.top import top
-    from fiprof.reports.top import Table, document
+    from fiprof.reports.top import document
 
     found = top(run, range_=range_, kernel=kernel, rank=rank, by_range=by is not None)
-    options.show(document(found, table=Table(table), most=None if every else most), format_, run=run)
+    options.show(document(found, table=table, most=None if every else most), format_, run=run)
