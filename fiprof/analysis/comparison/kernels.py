@@ -13,8 +13,8 @@ from fiprof.analysis.comparison.factors import factors
 from fiprof.analysis.comparison.hot_code import moved
 from fiprof.analysis.comparison.pairing import Match, SideKernel, pair_kernels
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.trace import pieces, sums
 from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.trace import pieces, sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import QUANTITIES, STALL_SHARE, stall_share
