@@ -2,7 +2,7 @@
 
 A parameter either defines the problem (sizes, heads, element types, the mask) or is an option of solving it (tensor
 cores, a backend, the page size). Packs declare which, once: ``options`` and ``problem`` of a workload's
-:class:`~fiprof.model.knowledge.Knowledge`. A parameter that nobody declares defines the problem.
+:class:`~fiprof.model.kernel_info.KernelInfo`. A parameter that nobody declares defines the problem.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from fiprof.analysis import intervals
 from fiprof.analysis.ratio import Direction, Ratio, ratio
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
-from fiprof.model import case_quantities, knowledge
+from fiprof.model import case_quantities, kernel_info
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.records import Baseline
@@ -117,7 +117,7 @@ class Change:
     def finding(self) -> Finding:
         """For sentences and JSON."""
         kind = Changed.WORKLOAD if self.name == WORKLOAD else Changed.PARAMETER
-        known = knowledge.of_parameter(self.name)
+        known = kernel_info.of_parameter(self.name)
         names = {
             "instead_name": known.named(self.name, self.instead),
             "value_name": known.named(self.name, self.value),
@@ -174,7 +174,7 @@ T = TypeVar("T", bound=Timed)
 
 def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[tuple[str, str, Value]]]:
     """What a case solves: equal for two cases that differ in options of solving alone."""
-    known = knowledge.of_workload(workload)
+    known = kernel_info.of_workload(workload)
     options = known.options if known else {}
     defining = frozenset(
         (name, type(value).__name__, value)

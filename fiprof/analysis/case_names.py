@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from fiprof.model import knowledge
+from fiprof.model import kernel_info
 from fiprof.model.results import CaseResult
 
 Value = bool | int | float | str
@@ -79,13 +79,13 @@ def _different(one: CaseResult, other: CaseResult) -> list[str]:
 
 def title(workload: str) -> str:
     """A workload's name in words."""
-    known = knowledge.of_workload(workload)
+    known = kernel_info.of_workload(workload)
     return known.title if known else f"Workload {workload}"
 
 
 def axis_name(name: str) -> str:
     """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
-    known = knowledge.of_parameter(name)
+    known = kernel_info.of_parameter(name)
     return known.axis or known.on or name
 
 
@@ -96,7 +96,7 @@ def parameter_words(params: Params, everything: Params) -> str:
 
 def parameter_word(name: str, value: Value, everything: Params) -> str:
     """One parameter's value, as an engineer says it; nothing for a switch that is off and has no other name."""
-    known = knowledge.of_parameter(name)
+    known = kernel_info.of_parameter(name)
     if kind := _ratio_name(known, value, everything):
         return f"{kind} {everything[known.of]}/{value}"
     if value is False:
@@ -109,7 +109,7 @@ def value_word(name: str, value: Value, params: Params) -> str:
     return parameter_word(name, value, params) or f"no {parameter_word(name, True, params)}"
 
 
-def _ratio_name(known: knowledge.ParameterName, value: Value, everything: Params) -> str:
+def _ratio_name(known: kernel_info.ParameterName, value: Value, everything: Params) -> str:
     whole = everything.get(known.of)
     if not known.of or not is_number(whole):
         return ""
@@ -125,7 +125,7 @@ def _short_number(value: Value) -> str:
 
 
 def _short_option(name: str, value: Value, everything: Params) -> str:
-    known = knowledge.of_parameter(name)
+    known = kernel_info.of_parameter(name)
     if isinstance(value, bool):
         return (known.short_on or name) if value else known.short_off
     if kind := _ratio_name(known, value, everything):

@@ -16,7 +16,7 @@ from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.errors import FiprofError
-from fiprof.model import knowledge
+from fiprof.model import kernel_info
 from fiprof.model.finding import Finding, finding
 from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentInfo, Kernel, KernelResults, read
 
@@ -216,7 +216,7 @@ def absence(study: Study, workload: str, params: Params | None = None) -> Findin
     """Why there is no measured case of a workload with these parameters."""
     wanted = params or {}
     cases = study.by_workload.get(workload)
-    others = {knowledge.of_parameter(name).of for name in wanted}
+    others = {kernel_info.of_parameter(name).of for name in wanted}
     words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
     matching = [case for case in cases or () if matches(case, wanted)]
     if not matching:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiprof.analysis.claims import Claim
-    from fiprof.model.knowledge import Knowledge, ParameterName
+    from fiprof.model.kernel_info import KernelInfo, ParameterName
     from fiprof.orchestrator.study.extras import Extra
 
 
@@ -40,14 +40,14 @@ def expectations() -> Mapping[str, Any]:
     return {"source": data()["source"], "family": families}
 
 
-def kernels() -> Mapping[str, Knowledge]:
+def kernels() -> Mapping[str, KernelInfo]:
     """What is known of each workload."""
     from fiprof.flashinfer.data import data
     from fiprof.flashinfer.data import kernels as tables
-    from fiprof.model.knowledge import Knowledge
+    from fiprof.model.kernel_info import KernelInfo
 
     return {
-        workload: Knowledge(
+        workload: KernelInfo(
             title=table["title"],
             family=table["family"],
             kind=table["kind"],
@@ -69,7 +69,7 @@ def kernels() -> Mapping[str, Knowledge]:
 def parameters() -> Mapping[str, ParameterName]:
     """How the workloads' parameters are called."""
     from fiprof.flashinfer.data import data
-    from fiprof.model.knowledge import ParameterName
+    from fiprof.model.kernel_info import ParameterName
 
     return {name: ParameterName(**words) for name, words in data()["names"].items()}
 

@@ -34,7 +34,7 @@ from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.study import Study, load, main_kernel, matches, pairs, row, side, size
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.files import write_whole
-from fiprof.model import knowledge, packs
+from fiprof.model import kernel_info, packs
 from fiprof.model.finding import Finding
 from fiprof.model.results import CaseResult, Kernel
 from fiprof.model.wording import worded
@@ -139,7 +139,7 @@ class StudyTables:
     title = staticmethod(case_names.title)
     axis_name = staticmethod(axis_name)
     worded = staticmethod(worded)
-    knowledge = staticmethod(knowledge.of_workload)
+    knowledge = staticmethod(kernel_info.of_workload)
     short_kernel = staticmethod(short_kernel)
     rows_: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -174,7 +174,7 @@ class StudyTables:
 
     @staticmethod
     def is_baseline(workload: str) -> bool:
-        known = knowledge.of_workload(workload)
+        known = kernel_info.of_workload(workload)
         return known is not None and bool(known.problem)
 
     def shown(self, workload: str) -> list[CaseResult]:
@@ -355,7 +355,7 @@ class StudyTables:
         sizes = [
             name
             for name in defining
-            if all(is_number(case.params.get(name)) for case, _ in found) and not knowledge.of_parameter(name).of
+            if all(is_number(case.params.get(name)) for case, _ in found) and not kernel_info.of_parameter(name).of
         ]
         if not sizes:
             return Markdown("")
@@ -378,7 +378,7 @@ class StudyTables:
     def _way(self, case: CaseResult) -> str:
         """The options that a case was solved with; the workload where it is another one for the same problem."""
         workload, params = problem_of(case)
-        known = knowledge.of_workload(case.workload)
+        known = kernel_info.of_workload(case.workload)
         options = {
             name: case.params[name]
             for name in self.study.options(case.workload)
@@ -391,7 +391,7 @@ class StudyTables:
         """Each workload that solves the same problem, the formula of the traffic, and what is saved against it."""
         made = []
         for rival in self.baselines:
-            known = knowledge.of_workload(rival)
+            known = kernel_info.of_workload(rival)
             if known is None or known.problem != workload:
                 continue
             both = pairs(self.study, side(workload), side(rival))
@@ -399,7 +399,7 @@ class StudyTables:
                 (self.row(one)["case"], *(_saved(self.row(one)[key], self.row(other)[key]) for key in SAVED))
                 for one, other in both
             ]
-            own = knowledge.of_workload(workload)
+            own = kernel_info.of_workload(workload)
             heads = "case; least bytes (%)|.1f; counted DRAM bytes (%)|.1f; time (%)|.1f"
             made.append((rival, own.traffic if own else "", grid(heads, rows)))
         return made
@@ -501,7 +501,7 @@ class StudyTables:
             )
             for item in fits
         ]
-        x = (axis_name(axis), knowledge.of_parameter(axis).unit)
+        x = (axis_name(axis), kernel_info.of_parameter(axis).unit)
         return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")).to_dict(validate=False))
 
     @property
@@ -590,7 +590,7 @@ class StudyTables:
 
     def parameters(self, workload: str) -> list[tuple[Value, ...]]:
         """Parameter, what it decides, its values here, and how the time grows with it."""
-        about = knowledge.of_workload(workload)
+        about = kernel_info.of_workload(workload)
         meanings, varied = dict(about.parameters) if about else {}, self.study.varied(workload)
         return [
             (name, meanings.get(name, "–"), self._tried(workload, name), self.slope(workload, name))
@@ -664,7 +664,7 @@ class StudyTables:
         """How to add a variant: steps -> for which workloads."""
         found: dict[tuple[str, ...], list[str]] = {}
         for workload in self.own:
-            about = knowledge.of_workload(workload)
+            about = kernel_info.of_workload(workload)
             found.setdefault(about.variant if about else (), []).append(workload)
         return found
 
@@ -693,7 +693,7 @@ class StudyTables:
     @property
     def before_profiling(self) -> list[str]:
         """Lines of a shell that make a profile tell more."""
-        found = [knowledge.of_workload(name) for name in self.own]
+        found = [kernel_info.of_workload(name) for name in self.own]
         return list(dict.fromkeys(line for about in found if about for line in about.before_profiling))
 
 

@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 @format_option
 def command(files: tuple[str, ...], format_: Format) -> None:
     """List the workloads with their parameters, defaults and valid ranges."""
-    from fiprof.reports import kernels
+    from fiprof.reports.view import Column, Document, view_of
     from fiprof.workloads.base import format_value, parameters
     from fiprof.workloads.registry import available, find
 
-    found = {**available(), **{file: find(file) for file in files}}
-    show(
-        kernels.kernels(
-            [
-                kernels.Kernel(
-                    name,
-                    workload.summary,
-                    tuple(
-                        kernels.Parameter(each.option, format_value(each.default), each.valid, each.help)
-                        for each in parameters(workload)
-                    ),
-                )
-                for name, workload in found.items()
-            ]
-        ),
-        format_,
+    columns = (
+        Column("option", "option", least=len("--tensor-cores")),
+        Column("default", "default", least=len("default")),
+        Column("valid", "valid", least=len("inplace|cos_sin_cache|llama31")),
+        Column("help", "meaning"),
     )
+    rows: list[dict[str, str | None]] = []
+    shown = []
+    for name, workload in {**available(), **{file: find(file) for file in files}}.items():
+        own: list[dict[str, str | None]] = [
+            {"option": each.option, "default": format_value(each.default), "valid": each.valid, "help": each.help}
+            for each in parameters(workload)
+        ]
+        shown.append(view_of(columns, own, title=f"{name}: {workload.summary}"))
+        nothing: dict[str, str | None] = {column.key: None for column in columns}
+        rows += [{"workload": name, "summary": workload.summary, **row} for row in (own or [nothing])]
+    show(Document(view_of((Column("workload"), Column("summary"), *columns), rows), tuple(shown)), format_)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Difference
 from fiprof.analysis.analyses import Analyses
-from fiprof.model import knowledge
+from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import TracedNumber
@@ -104,7 +104,7 @@ def _groups(measured: Analyses) -> dict[tuple[str, str], list[list[CaseEntry]]]:
 
 
 def _is_option(workload: str, key: str) -> bool:
-    known = knowledge.of_workload(workload)
+    known = kernel_info.of_workload(workload)
     return known is not None and key in known.options
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fiprof.analysis.analyses import Analyses
-from fiprof.model import knowledge
+from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME
 from fiprof.model.manifest import CaseEntry
 from fiprof.reports.pages.charts_scaling import Cell, heat_map
@@ -34,7 +34,7 @@ def charts(measured: Analyses) -> Iterator[Chart]:
 
 def _axes(workload: str, cases: Sequence[CaseEntry]) -> tuple[str, str] | None:
     """The parameters of most values, those that define the problem first; None where only one differs."""
-    known = knowledge.of_workload(workload)
+    known = kernel_info.of_workload(workload)
     values = {name: {str(case.params.get(name)) for case in cases} for name in cases[0].params}
     differing = [name for name in values if len(values[name]) > 1]
     options = known.options if known else {}
@@ -45,7 +45,7 @@ def _axes(workload: str, cases: Sequence[CaseEntry]) -> tuple[str, str] | None:
 def _maps(
     measured: Analyses, number: int, workload: str, cases: Sequence[CaseEntry], x: str, y: str
 ) -> Iterable[Chart]:
-    known = knowledge.of_workload(workload)
+    known = kernel_info.of_workload(workload)
     options = [name for name in (known.options if known else {}) if name not in (x, y)]
     fixed: dict[tuple[tuple[str, str], ...], list[CaseEntry]] = defaultdict(list)
     for case in cases:
@@ -98,12 +98,12 @@ def _cell(measured: Analyses, cases: Sequence[CaseEntry], x: str, y: str, option
 
 
 def _axis(name: str) -> str:
-    return knowledge.of_parameter(name).axis or name
+    return kernel_info.of_parameter(name).axis or name
 
 
 def _chosen(name: str, value: object) -> str:
     """An option's value in words."""
     if isinstance(value, bool):
-        known = knowledge.of_parameter(name)
+        known = kernel_info.of_parameter(name)
         return (known.on if value else known.off) or f"{name} {format_switch(value)}"
     return format_switch(value)

@@ -13,7 +13,7 @@ Value = bool | int | float | str
 
 
 @dataclass(frozen=True)
-class Knowledge:
+class KernelInfo:
     """What is known of a workload's kernels."""
 
     title: str
@@ -80,7 +80,7 @@ class ParameterName:
 _merged = functools.cache(packs.merged)
 
 
-def of_workload(workload: str) -> Knowledge | None:
+def of_workload(workload: str) -> KernelInfo | None:
     """None for a workload that no pack knows, e.g. one of the user's own."""
     return _merged("kernels").get(workload)
 
