@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from fiprof.analysis.program import Shape, shape
+from fiprof.model import tables
 from fiprof.model.collectives import COLLECTIVE
+from fiprof.model.layout import TABLES
+from fiprof.model.run import Run
+from fiprof.model.settings import ProfileSettings
+from fiprof.text import kernel_identity
 
 LAUNCH_S = {"quick": 0.8, "full": 1.8}
 """Seconds that ncu takes for a launch, by its set: a Llama of 4 layers in bf16 on an H100."""
+KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
 
 
 @dataclass(frozen=True)
@@ -26,21 +34,10 @@ class Group:
     count: int
     total_ns: int
 
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for, see ``ProfileSettings``."""
-
-    cover: float
-    """0 to 1, of the time of the kernels that may be profiled."""
-    launches: int | None
-    budget_s: float
-    launch_s: float
-    """Seconds that a launch takes under ncu."""
-    kernel: str | None
-    """A regular expression."""
-    skip: int | None
-    count: int
+    @property
+    def shape(self) -> Shape:
+        """What makes a launch one of the group's: ``kernel_identity``, grid and block."""
+        return kernel_identity(self.kernel, self.kernel_full), self.grid, self.block
 
 
 @dataclass(frozen=True)
@@ -71,23 +68,24 @@ class Choice:
         return tuple(dict.fromkeys(group.name for group in self.groups))
 
 
-def choose(groups: Sequence[Group], wishes: Wishes, total_ns: int) -> Choice:
-    """The kernels whose launches stand for the wished share of the GPU's time at the least cost.
+def choose(groups: Sequence[Group], wanted: ProfileSettings, total_ns: int) -> Choice:
+    """The kernels whose launches stand for the wanted share of the GPU's time at the least cost.
 
     ncu's filter takes a kernel's name, and then a launch of each of its grids and blocks: so names are chosen, those
     with most time a launch first, and afterwards those dropped that the share does not need.
     groups: that may be chosen from. total_ns: of all kernels of the trace.
     """
     collectives = [group for group in groups if COLLECTIVE.search(group.name)]
-    wanted = [group for group in groups if group not in collectives and _matches(wishes.kernel, group)]
-    goal_ns = wishes.cover * _time(wanted)
-    once_ns = _time(group for group in wanted if group.count == 1)
-    skip = wishes.skip if wishes.skip is not None else int(once_ns <= _time(wanted) - goal_ns)
+    fitting = [group for group in groups if group not in collectives and _matches(wanted.kernel, group)]
+    goal_ns = wanted.cover_pct / 100 * _time(fitting)
+    once_ns = _time(group for group in fitting if group.count == 1)
+    skip = wanted.skip if wanted.skip is not None else int(once_ns <= _time(fitting) - goal_ns)
+    launch_s = LAUNCH_S[wanted.ncu_set]
     by_name: dict[str, list[Group]] = {}
-    for group in wanted:
+    for group in fitting:
         if group.count > skip:
             by_name.setdefault(group.name, []).append(group)
-    cost = {name: sum(min(wishes.count, group.count - skip) for group in members) for name, members in by_name.items()}
+    cost = {name: sum(min(wanted.count, group.count - skip) for group in members) for name, members in by_name.items()}
     time_ns = {name: _time(members) for name, members in by_name.items()}
     chosen: list[str] = []
     too_long = False
@@ -95,7 +93,7 @@ def choose(groups: Sequence[Group], wishes: Wishes, total_ns: int) -> Choice:
         if sum(map(time_ns.__getitem__, chosen)) >= goal_ns:
             break
         launches = sum(map(cost.__getitem__, (*chosen, name)))
-        if launches > (wishes.launches or launches) or launches * wishes.launch_s > wishes.budget_s:
+        if launches > (wanted.launches or launches) or launches * launch_s > wanted.ncu_budget_s:
             too_long = True
         else:
             chosen.append(name)
@@ -109,8 +107,8 @@ def choose(groups: Sequence[Group], wishes: Wishes, total_ns: int) -> Choice:
         skip=skip,
         launches=launches,
         cover=_time(taken) / max(total_ns, 1),
-        foretold_s=launches * wishes.launch_s,
-        all_s=sum(group.count for group in groups) * wishes.launch_s,
+        foretold_s=launches * launch_s,
+        all_s=sum(group.count for group in groups) * launch_s,
         collectives=tuple(dict.fromkeys(group.kernel for group in collectives)),
         collectives_share=_time(collectives) / max(total_ns, 1),
         too_long=too_long and _time(taken) < goal_ns,
@@ -123,3 +121,30 @@ def _time(groups: Iterable[Group]) -> int:
 
 def _matches(pattern: str | None, group: Group) -> bool:
     return pattern is None or any(re.search(pattern, text) for text in (group.kernel, group.name))
+
+
+def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int]:
+    """The groups of a run's trace, and the time of all its kernels in ns.
+
+    ranges: only kernels launched in one of these NVTX ranges, NAME or DOMAIN@NAME; all of them without.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    from fiprof.analysis.trace import SEPARATOR, kernel_phases, phases, sums
+
+    run = Run(folder)
+    kernels = run.table("kernels", [*KEYS, "duration_ns"])
+    total_ns = pc.sum(kernels["duration_ns"]).as_py() or 0
+    if ranges:
+        names = {name.rpartition("@")[2] for name in ranges}
+        inside = [bool(names.intersection(path.split(SEPARATOR))) for path in phases(run).paths]
+        kernels = kernels.filter(np.append(inside, False)[kernel_phases(run)])
+    found = sums(kernels.unify_dictionaries(), KEYS).to_pylist()
+    return [Group(*row.values()) for row in found if row["kernel_mangled"]], total_ns
+
+
+def profiled(folder: Path, report: int) -> list[Shape]:
+    """What each launch of one of ncu's reports is: ``kernel_identity``, grid and block."""
+    found = tables.read(folder / TABLES, "launches", ["kernel", "kernel_full", "grid", "block", "file"])
+    return [shape(row) for row in found.to_pylist() if (row["file"] or 0) == report]

@@ -18,16 +18,17 @@ from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, numbered
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.model.redaction import secrets
-from fiprof.orchestrator import ncu, nsys, parse, steps
+from fiprof.orchestrator import parse, steps
 from fiprof.orchestrator.archive import Archive, Journal, file_entry
-from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.commands import Commands
+from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
 from fiprof.orchestrator.tools import Tool, find_tool
-from fiprof.parsers import facts, nsys_scrub
-from fiprof.parsers.recognize import recognize
+from fiprof.parsers import nsys_scrub
+from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
 
 COPY_BYTES = 1 << 22
 EXPORT_S = 4 * 3600.0
@@ -170,13 +171,14 @@ class _Importing(UnderWay):
                 recorded = self._pool.submit(_in_turn, recorded, record)
                 if link or each.kind != "nsys-sqlite":
                     recorded.result()
+            commands = Commands(session.path, tools, EXPORT_S)
             for each in incoming:
                 report = each.source.absolute() if link else session.path / each.path
                 with self.collecting():
                     if each.kind == "nsys-rep":
-                        _export_trace(session, tools["nsys"], each, report)
+                        _export_trace(session, commands, each, report)
                     elif each.kind == "ncu-rep" and "ncu" in tools:
-                        _export_pages(session, tools["ncu"], each, report, _with(incoming, each))
+                        _export_pages(session, commands, each, report, _with(incoming, each))
             environment: dict[str, Any] = {}
             if any(packing.exists(session.path, each.sqlite) for each in incoming if each.kind.startswith("nsys")):
                 with self.collecting():
@@ -228,7 +230,7 @@ def _bring(session: Session, each: Incoming, loading: Future[None], *, link: boo
     if not link and each.kind == "nsys-sqlite":
         nsys_scrub.scrub(copy, secrets(os.environ))
     journal = session.journal
-    tool = facts.tool_version(each.source, each.kind)
+    tool = tool_version(each.source, each.kind)
     imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
     journal.set(imported=[*journal.manifest.imported, imported])
     journal.save()
@@ -268,58 +270,38 @@ def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[in
     return size, digest.hexdigest()
 
 
-def _export_trace(session: Session, tool: Tool, each: Incoming, report: Path) -> None:
+def _export_trace(session: Session, commands: Commands, each: Incoming, report: Path) -> None:
     """Raises FiprofError where this nsys cannot read the report: one of a later version, or damaged."""
-    sqlite = session.path / each.sqlite
     try:
-        session.run(
-            _command(
-                session,
-                numbered("nsys-export", each.number),
-                nsys.export_argv(tool.path, report, sqlite, tool.version),
-                makes=sqlite,
-            ),
-            steps.check_trace_export(sqlite),
-        )
+        session.run(commands.trace_export(each.number, report), steps.check_trace_export(session.path / each.sqlite))
     except Interrupted:
         raise
     except FiprofError as error:
-        by = facts.tool_version(each.source, each.kind)
+        by = tool_version(each.source, each.kind)
         raise FiprofError(
-            f"nsys {tool.version_text} cannot export {each.source}"
+            f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}"
             + (f", which nsys {by} wrote" if by else "")
             + f": {error.message}",
             "export it where that nsys is, and import the SQLite: nsys export --type sqlite REPORT",
         ) from error
 
 
-def _export_pages(session: Session, tool: Tool, each: Incoming, report: Path, given: set[FileKind]) -> None:
+def _export_pages(session: Session, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
     """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
-    for page, name in NCU_PAGES.items():
-        out = session.path / numbered(name, each.number)
-        if f"ncu-{page}" in given:
-            continue
+    pages: list[Page] = [page for page in NCU_PAGES if f"ncu-{page}" not in given]
+    for page in pages:
+        command = commands.page(page, each.number, report)
+        out = session.path / numbered(NCU_PAGES[page], each.number)
         try:
-            session.run(
-                _command(
-                    session, numbered(f"ncu-{page}", each.number), ncu.export_argv(tool.path, report, page), stdout=out
-                ),
-                steps.check_made(out),
-            )
+            session.run(command, steps.check_made(out))
         except Interrupted:
             raise
         except FiprofError as error:
             out.unlink(missing_ok=True)
-            session.journal.warn(f"ncu {tool.version_text} exported no {page} page of {each.source}: {error.message}")
+            ncu = f"ncu {commands.tools['ncu'].version_text}"
+            session.journal.warn(f"{ncu} exported no {page} page of {each.source}: {error.message}")
             if page == "raw":
                 return
-
-
-def _command(
-    session: Session, step: str, argv: Sequence[str], *, makes: Path | None = None, stdout: Path | None = None
-) -> Command:
-    log = session.path / "logs" / f"{step}.log"
-    return Command(step, tuple(argv), log, {}, EXPORT_S, stdout, (makes,) if makes else ())
 
 
 def _trace_tables(session: Session) -> dict[str, Any]:
@@ -334,8 +316,8 @@ def _trace_tables(session: Session) -> dict[str, Any]:
         gpus: dict[int, dict[str, Any]] = {}
         for number in parse.numbers(session.path, NSYS_SQLITE):
             with packing.unpacked(session.path, numbered(NSYS_SQLITE, number)) as sqlite:
-                gpus |= facts.traced_gpus(sqlite)
-    gpu = facts.used_gpu(gpus, used)
+                gpus |= traced_gpus(sqlite)
+    gpu = used_gpu(gpus, used)
     return {"gpu": gpu} if gpu else {}
 
 
@@ -350,5 +332,5 @@ def _profile_tables(session: Session) -> dict[str, Any]:
     """The tables of ncu. Returns what they tell of the environment."""
     with session.progress.step("ncu tables"):
         session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
-        gpu = facts.profiled_gpu(session.path / TABLES)
+        gpu = profiled_gpu(session.path / TABLES)
     return {"gpu": gpu} if gpu else {}

@@ -12,13 +12,13 @@ from typing import Any
 
 from fiprof.analysis.program import Shape
 from fiprof.errors import FiprofError
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, Page, numbered
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, Page, numbered
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.archive import Archive, Journal
-from fiprof.orchestrator.choosing import LAUNCH_S, Choice, Wishes, choose
+from fiprof.orchestrator.choosing import Choice, choose, profiled, traced_groups
+from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.environment import run_environment
-from fiprof.orchestrator.groups import identity, profiled, traced_groups
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import ENOUGH, Command, Finished, PassOn, Supervisor, describe_exit, end_orphans
 from fiprof.orchestrator.program import program_facts
@@ -89,24 +89,16 @@ def new_run(
 
 
 @dataclasses.dataclass(frozen=True)
-class Commands:
-    """The command of each step."""
+class ProgramCommands(Commands):
+    """The command of each step of a profile."""
 
     request: ProfileRequest
-    path: Path
-    """The run folder."""
-    tools: dict[str, Tool]
     pass_on: PassOn
 
     def trace(self) -> Command:
         tool, report = self.tools["nsys"], self.path / NSYS_REPORT
         argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
-        return self._command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
-
-    def trace_export(self) -> Command:
-        sqlite = self.path / NSYS_SQLITE
-        argv = nsys.export_argv(self.tools["nsys"].path, self.path / NSYS_REPORT, sqlite, self.tools["nsys"].version)
-        return self._command("nsys-export", argv, makes=(sqlite,))
+        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
 
     def profile(
         self, request: ProfileRequest, choice: Choice, program_s: float, counter: ncu.Counter, number: int = 0
@@ -114,26 +106,9 @@ class Commands:
         """program_s: what the program took under nsys. number: of the report."""
         report = self.path / numbered(NCU_REPORT, number)
         argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, choice.names, choice.skip)
-        limit_s = NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s))
-        command = self._command(numbered("ncu", number), argv, makes=(report,), pass_on=counter)
-        return dataclasses.replace(command, timeout_s=min(limit_s, request.timeout_s), keeps_at_limit=True)
-
-    def page(self, page: Page, number: int = 0) -> Command:
-        argv = ncu.export_argv(self.tools["ncu"].path, self.path / numbered(NCU_REPORT, number), page)
-        out = self.path / numbered(NCU_PAGES[page], number)
-        return self._command(numbered(f"ncu-{page}", number), argv, stdout=out)
-
-    def _command(
-        self,
-        step: str,
-        argv: tuple[str, ...],
-        *,
-        makes: tuple[Path, ...] = (),
-        stdout: Path | None = None,
-        pass_on: PassOn | None = None,
-    ) -> Command:
-        log = self.path / "logs" / f"{step}.log"
-        return Command(step, argv, log, timeout_s=self.request.timeout_s, makes=makes, stdout=stdout, pass_on=pass_on)
+        limit_s = min(NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s)), self.timeout_s)
+        options = {"makes": (report,), "pass_on": counter, "timeout_s": limit_s, "keeps_at_limit": True}
+        return self.command(numbered("ncu", number), argv, **options)
 
 
 class Profiling(UnderWay):
@@ -142,7 +117,7 @@ class Profiling(UnderWay):
     def __init__(self, request: ProfileRequest, session: Session, tools: dict[str, Tool], pass_on: PassOn) -> None:
         super().__init__(session)
         self.request = request
-        self.commands = Commands(request, session.path, tools, pass_on)
+        self.commands = ProgramCommands(session.path, tools, request.timeout_s, request, pass_on)
         self.exit_status = 0
         """Of the program under nsys."""
         self.result: Result | None = None
@@ -193,16 +168,7 @@ class Profiling(UnderWay):
         """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
         session = self.session
         groups, total_ns = traced_groups(session.path, request.ranges)
-        wishes = Wishes(
-            cover=request.cover_pct / 100,
-            launches=request.launches,
-            budget_s=request.ncu_budget_s,
-            launch_s=LAUNCH_S[request.ncu_set],
-            kernel=request.kernel,
-            skip=request.skip,
-            count=request.count,
-        )
-        choice = choose(groups, wishes, total_ns)
+        choice = choose(groups, request, total_ns)
         for sentence in _foretell(choice, program_s, request):
             session.progress.say(sentence)
         if choice.collectives:
@@ -249,7 +215,7 @@ class Profiling(UnderWay):
 
     def _compare(self, choice: Choice, met: Sequence[Shape]) -> None:
         """Name what was chosen and what ncu did not meet again. met: what it profiled."""
-        found = [group for group in choice.groups if identity(group) in met]
+        found = [group for group in choice.groups if group.shape in met]
         for group in choice.groups:
             if group not in found:
                 self._warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")

@@ -1,9 +1,13 @@
-"""Kernel names as people say them."""
+"""Kernel names as people say them, and NVTX ranges that are declared to be cases by their names."""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Sequence
 
+FIPROF_DOMAIN = "fiprof"
+"""The runner's own ranges lie in it."""
 _TOKEN = re.compile(
     r"(?P<operator>\boperator\s*(?:\(\)|\[\]|[-+*/%^&|~!=<>,]+))"
     r"|(?P<scope>::)|(?P<arrow>->)|(?P<open>[<({\[])|(?P<close>[>)}\]])|(?P<space>\s+)|[^\s<>(){}\[\]:-]+|."
@@ -58,3 +62,19 @@ def _close(opened: list[str], closer: str) -> None:
         return
     while opened and opened.pop() == "<":
         pass
+
+
+def case_of(domain: str, name: str, declared: Sequence[str]) -> str | None:
+    """The declared range that a range is one of; None for none.
+
+    domain: empty for NVTX's default one. declared: each ``NAME`` or ``DOMAIN@NAME``, with ``*`` for any text.
+    """
+    return next(
+        (each for each in declared if _pattern(each).fullmatch(name) or _pattern(each).fullmatch(f"{domain}@{name}")),
+        None,
+    )
+
+
+@functools.cache
+def _pattern(declared: str) -> re.Pattern[str]:
+    return re.compile(".*".join(map(re.escape, declared.split("*"))), re.DOTALL)

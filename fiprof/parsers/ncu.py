@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from fiprof.errors import FiprofError
 from fiprof.model import schemas, tables
 from fiprof.model.metrics import METRICS, Metric
-from fiprof.parsers.names import short_name
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
 from fiprof.parsers.ncu_profile import Profile, Ranges, stalls_table
 from fiprof.parsers.ncu_raw import read_raw
 from fiprof.parsers.ncu_source import read_hotspots
-from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import numpy as np

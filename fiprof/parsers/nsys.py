@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.files import scratch
 from fiprof.model import schemas, tables
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, RUNTIME, write_api, write_copies, write_kernels
 from fiprof.parsers.nsys_processes import write_processes
 from fiprof.parsers.nsys_ranges import Range, Scopes, as_table, read_ranges
-from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

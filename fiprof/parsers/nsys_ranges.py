@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of
 from fiprof.parsers.nsys_columns import ID_MASK, process_id
-from fiprof.parsers.range_cases import FIPROF_DOMAIN, case_of
 
 if TYPE_CHECKING:
     import numpy as np

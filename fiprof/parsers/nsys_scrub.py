@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import MASK, mask
-from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.nsys_export import Export, quoted
 from fiprof.parsers.nsys_processes import note, read_processes
 
 DROPPED = (
@@ -59,10 +59,10 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
         connection.execute("BEGIN EXCLUSIVE")
         acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
         for kind, name in connection.execute(acting).fetchall():
-            connection.execute(f"DROP {kind} {_quoted(name)}")
+            connection.execute(f"DROP {kind} {quoted(name)}")
         for name in sorted(_tables(connection)):
             if _goes(name):
-                connection.execute(f"DROP TABLE {_quoted(name)}")
+                connection.execute(f"DROP TABLE {quoted(name)}")
         note(connection, processes)
         stale += _mask(connection, secrets)
         _drop_strings(connection, used)
@@ -80,11 +80,11 @@ def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
     connection.create_function("masked", 1, lambda text: mask(text, secrets), deterministic=True)
     holds = " OR ".join(["instr({column}, ?)"] * len(secrets)) or "0"
     for table, columns in _tables(connection).items():
-        for column in (_quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
+        for column in (quoted(name) for name, kind in columns.items() if kind.upper() == "TEXT"):
             where, given = holds.format(column=column), tuple(secrets)
             if table in (STRINGS, *SMALL):
                 where, given = f"typeof({column}) = 'text' AND {column} != masked({column})", ()
-            update = f"UPDATE {_quoted(table)} SET {column} = masked(CAST({column} AS TEXT)) WHERE {where}"
+            update = f"UPDATE {quoted(table)} SET {column} = masked(CAST({column} AS TEXT)) WHERE {where}"
             found = connection.execute(update, given).rowcount
             changed += found if table not in (STRINGS, *SMALL) else 0
         if table == MESSAGES and "text" in columns:
@@ -92,7 +92,7 @@ def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
             connection.execute(f"UPDATE {MESSAGES} SET text = unassigned(text) WHERE instr(text, '=')")
         if table in EXPORTED_BY:
             personal = " OR ".join("name LIKE ?" for _ in PERSONAL_ROWS)
-            connection.execute(f"UPDATE {_quoted(table)} SET value = '' WHERE {personal}", PERSONAL_ROWS)
+            connection.execute(f"UPDATE {quoted(table)} SET value = '' WHERE {personal}", PERSONAL_ROWS)
     return changed
 
 
@@ -136,14 +136,10 @@ def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """Table -> column -> declared type."""
     names = [name for (name,) in connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
     return {
-        name: {row[1]: row[2] for row in connection.execute(f"PRAGMA main.table_info({_quoted(name)})")}
+        name: {row[1]: row[2] for row in connection.execute(f"PRAGMA main.table_info({quoted(name)})")}
         for name in names
         if not name.startswith("sqlite_")
     }
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 @contextlib.contextmanager
@@ -152,6 +148,6 @@ def _errors(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, UnicodeError) as error:
         raise FiprofError(
-            f"{path} cannot be cleared of the environment that nsys wrote into it: {error}",
+            f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
             "is the disk full? fiprof keeps no export that it has not looked through",
         ) from error

@@ -1,17 +1,22 @@
-"""Which file of nsys or ncu a file is, by what stands in it and never by its name."""
+"""Which file of nsys or ncu a file is, by what stands in it and never by its name; who wrote it, and on which GPU."""
 
 from __future__ import annotations
 
 import json
+import mmap
 import re
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from fiprof.errors import FiprofError
+from fiprof.model import tables
 from fiprof.model.manifest import FileKind
 from fiprof.parsers.ncu_csv import as_utf8
+from fiprof.parsers.nsys_export import Export
 
 HEAD_BYTES = 4 << 20
 """Looked at; a program may print much before ncu prints its page."""
@@ -24,6 +29,12 @@ _DETAILS = re.compile(rb'^"?ID"?,[^\n]*"?Metric Name"?,[^\n]*"?Metric Value"?', 
 _RAW = re.compile(rb'^"?ID"?,[^\n]*"?Kernel Name"?[,\r\n]', re.MULTILINE)
 _SOURCE = re.compile(rb'^"?Kernel Name"?,[^\n]*\n+(?:[^\n]*\n){0,4}?"?Address"?,"?Source"?', re.MULTILINE)
 _TRANSPOSED = re.compile(rb'^"?\w+__[\w.]+(?: \[[^\]\n]*\])?"?,', re.MULTILINE)
+_PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
+    (_DETAILS, "ncu-details"),
+    (_RAW, "ncu-raw"),
+    (_SOURCE, "ncu-source"),
+    (_TRANSPOSED, "ncu-raw"),
+)
 OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     (re.compile(pattern, re.MULTILINE), what, remedy)
     for pattern, what, remedy in (
@@ -54,6 +65,23 @@ OTHERS: tuple[tuple[re.Pattern[bytes], str, str], ...] = tuple(
     )
 )
 """What a file begins with or contains, what it is then, and what to do; looked for in this order."""
+_VERSIONS: dict[FileKind, re.Pattern[bytes]] = {
+    "nsys-rep": re.compile(rb"Report (20\d\d)@(\d+)@(\d+)"),
+    "ncu-rep": re.compile(rb"(20\d\d)\.(\d+)\.(\d+)[\d.]* \(build"),
+}
+_GPU = {
+    "name": "name",
+    "uuid": "uuid",
+    "multiprocessors": "smCount",
+    "memory_bytes": "totalMemory",
+    "l2_bytes": "l2CacheSize",
+}
+"""Field of the environment's GPU -> column of TARGET_INFO_GPU."""
+_ATTRIBUTES = {
+    "multiprocessors": "device__attribute_multiprocessor_count",
+    "l2_bytes": "device__attribute_l2_cache_size",
+}
+"""Field of the environment's GPU -> ncu's metric."""
 
 
 def recognize(path: Path) -> FileKind:
@@ -88,14 +116,6 @@ def recognize(path: Path) -> FileKind:
     raise FiprofError(f"{path} is no file of nsys or ncu that fiprof knows", REMEDY)
 
 
-_PAGES: tuple[tuple[re.Pattern[bytes], FileKind], ...] = (
-    (_DETAILS, "ncu-details"),
-    (_RAW, "ncu-raw"),
-    (_SOURCE, "ncu-source"),
-    (_TRANSPOSED, "ncu-raw"),
-)
-
-
 def _sqlite(path: Path) -> FileKind:
     """Raises FiprofError for an SQLite file of another program. A damaged one is left to its reader."""
     try:
@@ -113,3 +133,55 @@ def _sqlite(path: Path) -> FileKind:
             REMEDY,
         )
     return "nsys-sqlite"
+
+
+def tool_version(path: Path, kind: FileKind) -> str | None:
+    """The version of the tool that wrote a file; None where it does not say, as pages of ncu do."""
+    if kind == "nsys-sqlite":
+        with Export(path) as export:
+            return export.product_version or None
+    if kind not in _VERSIONS:
+        return None
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        found = _VERSIONS[kind].search(data)
+        # Its groups lie in the file.
+        return ".".join(part.decode() for part in found.groups()) if found else None
+
+
+def traced_gpus(path: Path) -> dict[int, dict[str, Any]]:
+    """The GPUs that an export lists, by their number, with the fields of the environment's GPU."""
+    with Export(path) as export:
+        rows = export.rows("TARGET_INFO_GPU", "id", "computeMajor", "computeMinor", *_GPU.values())
+    return {
+        number: {
+            **dict(zip(_GPU, fields, strict=True)),
+            "compute_capability": None if None in (major, minor) else f"{major}.{minor}",
+        }
+        for number, major, minor, *fields in rows
+    }
+
+
+def used_gpu(gpus: dict[int, dict[str, Any]], used: Collection[int | None]) -> dict[str, Any]:
+    """What the GPUs have in common on which kernels ran; empty where none is known."""
+    ran = [gpus[number] for number in sorted(set(gpus) & set(used))] or (list(gpus.values()) if len(gpus) == 1 else [])
+    return {name: value for name, value in (ran[0] if ran else {}).items() if all(gpu[name] == value for gpu in ran)}
+
+
+def profiled_gpu(folder: Path) -> dict[str, Any]:
+    """The GPU of ncu's launches, from the tables in a folder; empty where they do not say, or differ."""
+    import pyarrow.compute as pc
+
+    found = tables.read(folder, "metrics", ["metric", "value", "text"])
+    of = {
+        name: pc.unique(found.filter(pc.equal(found["metric"], metric))[column].combine_chunks()).to_pylist()
+        for name, metric, column in (
+            ("name", "device__attribute_display_name", "text"),
+            *((name, metric, "value") for name, metric in _ATTRIBUTES.items()),
+        )
+    }
+    gpu = {name: values[0] for name, values in of.items() if len(values) == 1}
+    capabilities = tables.read(folder, "launches", ["cc"])["cc"].unique().to_pylist()
+    return {
+        **{name: value if isinstance(value, str) else int(value) for name, value in gpu.items()},
+        **({"compute_capability": capabilities[0]} if len(capabilities) == 1 and capabilities[0] else {}),
+    }

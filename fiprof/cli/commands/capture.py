@@ -35,7 +35,7 @@ def command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None
     """
     from fiprof.cli.commands.collect import conclude
     from fiprof.cli.progress import supervised
-    from fiprof.orchestrator.attach import capture
+    from fiprof.orchestrator.capture import capture
 
     with supervised(quiet=quiet) as (progress, supervisor):
         result = capture(name, duration_s, archive, progress, supervisor)

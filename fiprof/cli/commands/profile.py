@@ -92,7 +92,7 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
     from fiprof.cli.commands.collect import print_commands
     from fiprof.orchestrator.choosing import Choice, Group
     from fiprof.orchestrator.ncu import Counter
-    from fiprof.orchestrator.profile import Commands
+    from fiprof.orchestrator.profile import ProgramCommands
     from fiprof.orchestrator.tools import Tool, find_tool
 
     tools = {}
@@ -102,7 +102,8 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
         except FiprofError as error:
             tools[name] = Tool(Path(name), ())
             output.message(f"fiprof: {error}")
-    commands = Commands(request, archive.root / f"DATE-{request.label}", tools, pass_on)
+    folder = archive.root / f"DATE-{request.label}"
+    commands = ProgramCommands(folder, tools, request.timeout_s, request, pass_on)
     print_commands((commands.trace(), commands.trace_export()))
     if "ncu" in request.tools:
         chosen = Choice(
@@ -146,7 +147,7 @@ def _profile(
 
 
 def _serve(request: ProfileRequest, session: str, supervisor: Supervisor) -> int:
-    from fiprof.orchestrator.attach import serve
+    from fiprof.orchestrator.capture import serve
 
     return serve(request, session, supervisor, pass_on)
 
@@ -154,7 +155,7 @@ def _serve(request: ProfileRequest, session: str, supervisor: Supervisor) -> int
 def _keep_running(request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> int:
     """Trace one window of a program, and let it go on to its end."""
     from fiprof.cli.commands.collect import conclude
-    from fiprof.orchestrator.attach import capture, serve
+    from fiprof.orchestrator.capture import capture, serve
 
     name, begin = f"fiprof-{os.getpid()}", time.monotonic()
     results: list[Result] = []

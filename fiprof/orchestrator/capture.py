@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
 from fiprof.model.decode import MisfitError, decode
-from fiprof.model.layout import NSYS_REPORT, NSYS_SQLITE
+from fiprof.model.layout import NSYS_REPORT
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.process import Command, Finished, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
 from fiprof.orchestrator.program import program_facts
@@ -25,7 +25,7 @@ from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
 from fiprof.orchestrator.tools import Tool, visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-"""Of a session: what nsys takes, and a file's name."""
+"""The name of a session: what nsys takes, and a file's name."""
 STOP_S = 600.0
 """nsys writes the report while it stops."""
 
@@ -35,7 +35,7 @@ class Served:
     """A session's program, for whoever captures it."""
 
     pid: int
-    """Of the fiprof that started it."""
+    """The process of the fiprof that started it."""
     program: tuple[str, ...]
     facts: dict[str, Any]
     """See ``program_facts``."""
@@ -102,52 +102,39 @@ def capture(
     tool = find_tools(asked)["nsys"]
     journal = new_run(asked, {"nsys": tool}, archive, visible_gpus()[0], served.facts)
     session = Session(journal.folder.path, supervisor, journal, progress)
-    capturing = Capturing(session, name, tool, duration_s)
-    capturing.measure()
+    capturing = Capturing(session)
+    capturing.measure(name, duration_s, tool)
     return capturing.finish()
 
 
 class Capturing(UnderWay):
     """A capture under way."""
 
-    def __init__(self, session: Session, name: str, tool: Tool, duration_s: float) -> None:
-        super().__init__(session)
-        self.name, self.tool, self.duration_s = name, tool, duration_s
-
-    def measure(self) -> None:
+    def measure(self, name: str, duration_s: float, tool: Tool) -> None:
         """Start, wait, stop; then the tables and the run's checks."""
-        session, path = self.session, self.session.path
-        report, sqlite = path / NSYS_REPORT, path / NSYS_SQLITE
+        session, report = self.session, self.session.path / NSYS_REPORT
+        commands = Commands(session.path, {"nsys": tool}, STOP_S)
         traced = False
         with self.ending_in_order():
             with self.collecting():
-                session.run(self._command("nsys-start", nsys.start_argv(self.tool.path, self.name, report)), _started)
-                stop = self._command("nsys", nsys.stop_argv(self.tool.path, self.name), makes=(report,))
-                with self._stopping(stop), session.progress.step(f"{self.duration_s:g} s of {self.name}"):
-                    if session.executor.stopping.wait(self.duration_s):
-                        raise Interrupted
-                export = nsys.export_argv(self.tool.path, report, sqlite, self.tool.version)
-                summary = self.trace_tables(self._command("nsys-export", export, makes=(sqlite,)))
+                start = commands.command("nsys-start", nsys.start_argv(tool.path, name, report))
+                stop = commands.command("nsys", nsys.stop_argv(tool.path, name), makes=(report,))
+                session.run(start, _started)
+                try:
+                    with session.progress.step(f"{duration_s:g} s of {name}"):
+                        if session.executor.stopping.wait(duration_s):
+                            raise Interrupted
+                except Interrupted:
+                    # The session's own fiprof may go on, so that no trace may be left going.
+                    Supervisor().start(stop).wait()
+                    raise
+                session.run(stop, lambda _, log: nsys.check_report(report, log))
+                summary = self.trace_tables(commands.trace_export())
                 traced = True
                 if not summary.rows["kernels"]:
-                    raise no_kernels(path, 0)
+                    raise no_kernels(session.path, 0)
             self.note_gpu()
             self.check(started=traced)
-
-    @contextlib.contextmanager
-    def _stopping(self, stop: Command) -> Iterator[None]:
-        """End the trace after a block, also where that was interrupted."""
-        report = stop.makes[0]
-        try:
-            yield
-        except Interrupted:
-            # The session's own fiprof may go on, so that no trace may be left going.
-            Supervisor().start(stop).wait()
-            raise
-        self.session.run(stop, lambda _, log: nsys.check_report(report, log))
-
-    def _command(self, step: str, argv: tuple[str, ...], makes: tuple[Path, ...] = ()) -> Command:
-        return Command(step, argv, self.session.path / "logs" / f"{step}.log", timeout_s=STOP_S, makes=makes)
 
 
 def _started(finished: Finished, log: str) -> None:
