@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from fiprof.reports.measured_table import document as measured_document
 from fiprof.reports.view import About
 from fiprof.reports.writers import render
 from tests import docs_faults, docs_keys
-from tests.recorded_runs import RUNS, STUDY, invoke, parsed, session_folder, two_ranks
+from tests.recorded_runs import RUNS, invoke, parsed, session_folder, two_ranks
 from tests.test_gate import MAIN, STEADY, gated
 
 READERS = ("show", "stalls", "roofline", "verdict", "expected", "hotspots", "timeline")
@@ -96,37 +94,6 @@ def _strings(value: Any) -> set[str]:
     if isinstance(value, list):
         return {text for each in value for text in _strings(each)}
     return {value} if isinstance(value, str) else set()
-
-
-@pytest.fixture
-def other_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every template is its key."""
-    keys = {key: f"«{key}»" for key in words.templates()}
-    monkeypatch.setattr(words, "templates_of", lambda _: keys)
-
-
-def results(folder: Path) -> dict[str, bytes]:
-    """The recorded study's results, made again from its runs in a copy."""
-    copy = Path(shutil.copytree(STUDY, folder))
-    status, _ = invoke("study", "flashinfer", "--quick", "--results-only", "--no-documents", "--out", str(copy))
-    assert status == 0
-    return {path.name: path.read_bytes() for path in sorted((copy / "results").glob("*.json"))}
-
-
-@pytest.mark.usefixtures("other_words")
-def test_programs_get_the_same_whatever_the_words(outputs: Outputs) -> None:
-    assert "«" in invoke("verdict", str(parsed("all").path))[1]
-    again = read_all()
-    for key, output in outputs.items():
-        assert again[key] == output, key
-
-
-@pytest.mark.usefixtures("other_words")
-def test_results_and_claims_are_the_same_whatever_the_words(tmp_path: Path) -> None:
-    made = results(tmp_path / "study")
-    for path in (STUDY / "results").glob("*.json"):
-        if path.name != "environment_info.json":
-            assert made[path.name] == path.read_bytes(), path.name
 
 
 def test_no_sentence_stands_in_the_json(outputs: Outputs) -> None:

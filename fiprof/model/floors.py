@@ -27,7 +27,7 @@ from fiprof.model.formula import Formula, number
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import Key, metric
 from fiprof.model.run import Launch, Run
-from fiprof.model.work import main_work, mma_peak, peak_of, wgmma_peak
+from fiprof.model.work import fastest_peak, main_work
 
 MAIN_SHARE = 0.9
 """Of its iteration's kernel time under ncu, from which a kernel is the case's main one: the least bytes of the case are
@@ -124,22 +124,17 @@ def floor(run: Run, case: str) -> Floor | None:
     work, moved, cache = main_work(longest), MODEL_BYTES.traced(run, case), number(longest, "l2_bytes")
     crosses = moved is not None and cache is not None and moved.value > cache
     of_bytes = least_time(moved, Formula("dram_peak")) if crosses else None
-    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), _fastest(work))
+    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), fastest_peak(work))
     return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work, work)
 
 
-def _floor_share(run: Run, case: str) -> TracedNumber | None:
-    found = floor(run, case)
-    return calculated("100 * a / b", found.of_bytes, found.warm) if found else None
-
-
-def _largest_saving(run: Run, case: str) -> TracedNumber | None:
-    found = floor(run, case)
-    return found.saving_pct() if found else None
-
-
-DRAM_FLOOR = case_quantity("case_dram_floor_pct", _floor_share)
-LARGEST_SAVING = case_quantity("case_largest_saving_pct", _largest_saving)
+DRAM_FLOOR = case_quantity(
+    "case_dram_floor_pct",
+    lambda run, case: calculated("100 * a / b", found.of_bytes, found.warm) if (found := floor(run, case)) else None,
+)
+LARGEST_SAVING = case_quantity(
+    "case_largest_saving_pct", lambda run, case: found.saving_pct() if (found := floor(run, case)) else None
+)
 
 
 def is_main(run: Run, launch: Launch) -> bool:
@@ -158,11 +153,3 @@ def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float
         count, together_us = found.get((launch.case, launch.iteration), (0, 0.0))
         found[launch.case, launch.iteration] = (count + 1, together_us + (launch.duration_us or 0.0))
     return found
-
-
-def _fastest(work: str) -> Formula:
-    """The peak of a kind of work by the GPU's fastest instructions for it."""
-    if not work.startswith("tensor "):
-        return peak_of(work)
-    kind = work.split()[1]
-    return Formula(f"first({wgmma_peak(kind)}, {mma_peak(kind)})")

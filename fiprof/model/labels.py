@@ -26,12 +26,15 @@ class Labels:
     def __init__(self, cases: Sequence[CaseEntry]) -> None:
         workloads: dict[str, list[CaseEntry]] = defaultdict(list)
         for case in cases:
-            workloads[_name(case)].append(case)
+            workloads[case.id.partition("[")[0]].append(case)
         self._labels = {}
         for name, group in workloads.items():
-            keys = _differing(group)
+            names = dict.fromkeys(key for case in group for key in case.params)
+            differing = [key for key in names if len({_values(case.id).get(key, "") for case in group}) > 1]
             for case in group:
-                words = (_word(key, _value(case.id, key)) for key in keys)
+                values = ((key, _values(case.id).get(key, "")) for key in differing)
+                # A switch says its name when it is on and nothing when it is off.
+                words = ({"true": key, "false": ""}.get(value, f"{key}={value}") for key, value in values)
                 self._labels[case.id] = " ".join([name, *filter(None, words)])
 
     def __call__(self, case_id: str | None) -> str:
@@ -39,28 +42,8 @@ class Labels:
         return NO_CASE if case_id is None else self._labels.get(case_id, case_id)
 
 
-def _name(case: CaseEntry) -> str:
-    return case.id.partition("[")[0]
-
-
-def _differing(cases: Sequence[CaseEntry]) -> list[str]:
-    """The parameters that tell the cases apart, in the workload's order."""
-    keys = dict.fromkeys(key for case in cases for key in case.params)
-    return [key for key in keys if len({_value(case.id, key) for case in cases}) > 1]
-
-
-def _word(key: str, value: str) -> str:
-    """``batch=32``; a switch says its name when it is on and nothing when it is off."""
-    return {"true": key, "false": ""}.get(value, f"{key}={value}")
-
-
-def _value(case_id: str, key: str) -> str:
-    """A parameter's value as the id writes it."""
-    return _values(case_id).get(key, "")
-
-
 @functools.lru_cache(MOST_CASES)
 def _values(case_id: str) -> dict[str, str]:
+    """Parameter -> its value as the id writes it; of a name that stands twice the first."""
     items = (item.partition("=") for item in case_id.partition("[")[2].removesuffix("]").split(","))
-    # Of a name that stands twice the first.
     return {name: value for name, _, value in reversed(list(items))}

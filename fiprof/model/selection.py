@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.text import join_words, short_kernel
@@ -163,16 +164,14 @@ class Selection:
         if self.launches:
             found = [item for item in found if item.launch in self.launches]
         if not found and (items or self):
-            raise FiprofError(f"{run} has no launch {self._words()}", _there_is(items))
+            words = [f"with number {', '.join(map(str, self.launches))}"] if self.launches else []
+            words += [f"with kernel {self.kernel!r}"] if self.kernel else []
+            raise FiprofError(f"{run} has no launch {' and '.join(words) or 'with what this shows'}", _there_is(items))
         if self.top is not None:
             most = longest_first(alike(found, time, weights=weights))[: self.top]
             kept = {id(item) for group in most for item in group.items}
             found = [item for item in found if id(item) in kept]
         return found
-
-    def _words(self) -> str:
-        words = [f"with number {', '.join(map(str, self.launches))}"] if self.launches else []
-        return " and ".join(words + ([f"with kernel {self.kernel!r}"] if self.kernel else [])) or "with what this shows"
 
 
 EVERYTHING = Selection()
@@ -180,40 +179,23 @@ EVERYTHING = Selection()
 
 def matching(words: str, known: Iterable[Names]) -> set[Names]:
     """Those that the words mean: the first of the readings of ``Selection.kernel`` by which there are some."""
-    known = set(known)
+    known, tokens = set(known), _tokens(words)
     if not words:
         return known
-    readings = [_is_case, _has_parameters, _has_words] if "=" in words else [_has_text]
-    if _PATTERN.search(words):
-        readings.append(_has_pattern)
-    return next(
-        (found for reading in readings if (found := {names for names in known if reading(words, names)})), set()
-    )
-
-
-def _is_case(words: str, names: Names) -> bool:
-    return _tokens(words) in (_tokens(names[2]), _tokens(names[3]))
-
-
-def _has_parameters(words: str, names: Names) -> bool:
-    given = _tokens(names[2])
-    return _tokens(words) <= given | {token.removesuffix("=true") for token in given}
-
-
-def _has_words(words: str, names: Names) -> bool:
-    """``batch=1`` is no part of ``batch=128``."""
-    return re.search(rf"(?<![\w.]){re.escape(words)}(?![\w.])", "\n".join(names), re.IGNORECASE) is not None
-
-
-def _has_text(words: str, names: Names) -> bool:
-    return words.lower() in "\n".join(names).lower()
-
-
-def _has_pattern(words: str, names: Names) -> bool:
-    try:
-        return any(re.search(words, name, re.IGNORECASE) for name in names)
-    except re.error:
-        return False
+    # ``batch=1`` is no part of ``batch=128``.
+    whole = re.compile(rf"(?<![\w.]){re.escape(words)}(?![\w.])", re.IGNORECASE)
+    readings: list[Callable[[Names], object]] = [lambda names: words.lower() in "\n".join(names).lower()]
+    if "=" in words:
+        readings = [
+            lambda names: tokens in (_tokens(names[2]), _tokens(names[3])),
+            lambda names: tokens <= {*_tokens(names[2]), *(each.removesuffix("=true") for each in _tokens(names[2]))},
+            lambda names: whole.search("\n".join(names)),
+        ]
+    with contextlib.suppress(re.error):
+        if _PATTERN.search(words):
+            pattern = re.compile(words, re.IGNORECASE)
+            readings.append(lambda names: any(map(pattern.search, names)))
+    return next((found for reading in readings if (found := set(filter(reading, known)))), set())
 
 
 def _tokens(text: str) -> set[str]:
@@ -229,14 +211,9 @@ def _there_is(items: Sequence[HasNames]) -> str:
     if not items:
         return "it has none at all"
     numbers = [item.launch for item in items if item.launch is not None]
-    kinds: Mapping[str, set[Any]] = {
-        "kernels": {short_kernel(item.kernel) for item in items},
-        "cases": {item.label for item in items if item.case},
-    }
-    words = [f"the {kind} {_listed(sorted(found))}" for kind, found in kinds.items() if found]
-    return f"it has {join_words([*([f'launches {min(numbers)} to {max(numbers)}'] if numbers else []), *words])}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMES
-    return ", ".join(names[:MOST_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    words = [f"launches {min(numbers)} to {max(numbers)}"] if numbers else []
+    kernels, cases = {short_kernel(item.kernel) for item in items}, {item.label for item in items if item.case}
+    for kind, names in (("kernels", sorted(kernels)), ("cases", sorted(cases))):
+        rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+        words += [f"the {kind} {', '.join(names[:MOST_NAMES])}{rest}"] if names else []
+    return f"it has {join_words(words)}"

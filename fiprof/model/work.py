@@ -100,6 +100,14 @@ def peak_of(work: str) -> Formula:
     return mma_peak(kind) if work.endswith(" mma") else tensor_peak(kind)
 
 
+def fastest_peak(work: str) -> Formula:
+    """The same by the GPU's fastest instructions for the kind of work."""
+    if not work.startswith("tensor "):
+        return peak_of(work)
+    kind = work.split()[1]
+    return Formula(f"first({wgmma_peak(kind)}, {mma_peak(kind)})")
+
+
 def counted_works(row: Row) -> tuple[str, ...]:
     """The kinds of work that ncu counted in a launch, as far as they are not zero."""
 
