@@ -60,7 +60,6 @@ def kernels() -> Mapping[str, KernelInfo]:
             variant=tuple(data()["variants"][table["variant"]]),
             growth=table.get("growth", {}),
             before_profiling=tuple(data()["before_profiling"]),
-            merging=data()["merge"]["kernel"],
         )
         for workload, table in tables().items()
     }

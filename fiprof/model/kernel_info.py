@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fiprof.model import packs
 
 Value = bool | int | float | str
-"""Of a parameter."""
+"""Value of a parameter."""
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,10 @@ class KernelInfo:
     """Parameter -> the power of it that the least work grows with, where that is not 1."""
     before_profiling: tuple[str, ...] = ()
     """Lines of a shell that make a profile tell more."""
-    merging: str = ""
-    """In the name of the kernel that merges the parts of split work; empty where there is none."""
     family: str = ""
     """What a title calls it together with its like, e.g. ``norms``."""
     kind: str = ""
-    """Of operation, e.g. ``attention``."""
+    """Kind of operation, e.g. ``attention``."""
     operation: str = ""
     """What is computed, e.g. ``[{rows} x {hidden}], a sum of squares a row``, with the parameters of a case in it."""
     traffic: str = ""
@@ -89,8 +87,3 @@ def of_parameter(name: str) -> ParameterName:
     """An empty one for a parameter that no pack knows."""
     found: ParameterName = _merged("parameters").get(name, ParameterName())
     return found
-
-
-def merges(kernel: str) -> bool:
-    """Whether a kernel merges the parts of some workload's split work."""
-    return any(each.merging in kernel for each in _merged("kernels").values() if each.merging)

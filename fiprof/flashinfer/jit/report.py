@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fiprof.flashinfer.results import JitCall, JitModule, JitPhase, JitResults
+from fiprof.flashinfer.results import JitModule, JitPhase, JitResults
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.wording import say
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import duration
 
-LEAST_PART = 0.001
-"""Phases that took less of the whole are named together."""
 SLOWEST_DOMINATES = 0.8
 """Part of a module's compile time: when its slowest source takes this much, more cores hardly help."""
 CACHE_DEPTH = 5
@@ -63,14 +61,19 @@ def document(results: JitResults) -> Document:
         "MAX_JOBS={}": environment.get("max_jobs"),
     }
     known = ", ".join(text.format(fact) for text, fact in facts.items() if fact)
-    calls = calls_view(results, summary=tuple(sentences(results)))
-    shown = tuple(view for view in (calls, modules_view(results), _cache_view(results)) if view.rows or view.summary)
     note = f"Measured with {known or 'an unknown environment'}."
-    return Document(calls_view(results), shown, tuple(results.warnings), (note,))
+    rows, modules = call_rows(results), module_rows(results)
+    failed = [f"{row['label']}: not measured: {row['error']}" for row in rows if row["error"]]
+    title, notes = "First calls", (CALLS_NOTE, *failed)
+    calls = view_of(CALL_COLUMNS, rows, title=title, summary=tuple(sentences(results)), notes=notes)
+    shown = [calls] if calls.rows else []
+    shown += [view_of(MODULE_COLUMNS, modules, title="Modules", notes=(MODULES_NOTE,))] if modules else []
+    programs = view_of(CALL_COLUMNS, rows, title=title, notes=notes)
+    return Document(programs, (*shown, _cache_view(results)), tuple(results.warnings), (note,))
 
 
-def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
-    """The first calls as a table."""
+def call_rows(results: JitResults) -> list[dict[str, Any]]:
+    """CALL_COLUMNS of each first call."""
     name = labels(results)
     rows = []
     for call in results.calls:
@@ -83,14 +86,7 @@ def calls_view(results: JitResults, summary: tuple[str, ...] = ()) -> View:
                 "link_s": link_s, "other_s": other_s, "modules": tuple(call.modules), "error": call.error,
             }
         )  # fmt: skip
-    failed = [f"{name(call.case)}: not measured: {call.error}" for call in results.calls if call.error]
-    return view_of(CALL_COLUMNS, rows, title="First calls", summary=summary, notes=(CALLS_NOTE, *failed))
-
-
-def modules_view(results: JitResults) -> View:
-    """The modules as a table, the slowest to compile first."""
-    rows = module_rows(results)
-    return view_of(MODULE_COLUMNS, rows, title="Modules", notes=(MODULES_NOTE,) if rows else ())
+    return rows
 
 
 def module_rows(results: JitResults) -> list[dict[str, Any]]:
@@ -121,7 +117,7 @@ def _module_row(module: JitModule, used_by: tuple[str, ...]) -> dict[str, Any]:
 def sentences(results: JitResults) -> list[str]:
     """What the measurement says, the costliest first: longest first call, where the time went, how well the compilers
     ran side by side; none without a measured case."""
-    calls = measured(results)
+    calls = sorted((call for call in results.calls if call.cold_s), key=lambda call: -(call.cold_s or 0.0))
     if not calls:
         return []
     states = (
@@ -132,29 +128,26 @@ def sentences(results: JitResults) -> list[str]:
     times = ", ".join(f"{seconds(value)} {state}" for value, state in states if value is not None)
     first = say(
         "The costliest first call, {case}, takes {times}; {count:case|cases} cold, one after another: {total}.",
-        case=labels(results)(calls[0].case), times=times, count=len(calls), total=seconds(cold_seconds(results)),
-    )  # fmt: skip
+        case=labels(results)(calls[0].case),
+        times=times,
+        count=len(calls),
+        total=seconds(sum(call.cold_s or 0.0 for call in calls)),
+    )
     return [each for each in (first, where_it_goes(results), parallelism(results)) if each]
 
 
 def where_it_goes(results: JitResults) -> str:
     """Where the cold calls' time went, all of them together; empty where it is not known."""
-    totals: dict[str, float] = {}
-    for call in results.calls:
-        for phase in call.phases:
-            totals[phase.name] = totals.get(phase.name, 0.0) + phase.seconds
-    whole = sum(totals.values())
+    rows = [row for row in call_rows(results) if row["other_s"] is not None]
+    whole = sum(row["cold_s"] for row in rows)
     if not whole:
         return ""
-    ordered = sorted(totals, key=lambda name: -totals[name])
-    large = [name for name in ordered if totals[name] / whole >= LEAST_PART]
-    small = [name for name in ordered if name not in large]
+    totals = {name: sum(row[f"{name}_s"] or 0.0 for row in rows) for name in ("compile", "link", "other")}
     return say(
-        "Where the {total} of {count:cold first call|cold first calls} went: {parts}{rest}.",
+        "Where the {total} of {count:cold first call|cold first calls} went: {parts}.",
         total=seconds(whole),
-        count=sum(bool(call.phases) for call in results.calls),
-        parts=[f"{name} {seconds(totals[name])} ({totals[name] / whole:.1%})" for name in large],
-        rest=say("; {names} less than {least:.1%} each", names=small, least=LEAST_PART) if small else "",
+        count=len(rows),
+        parts=[f"{name} {seconds(total)} ({total / whole:.1%})" for name, total in totals.items()],
     )
 
 
@@ -175,16 +168,6 @@ def parallelism(results: JitResults) -> str:
         at_a_time=sum(row["compilers_s"] for row in rows) / wall, cores=f" on {cores} cores" if cores else "",
         bound=bound, modules=len(rows), part=SLOWEST_DOMINATES, follows=follows,
     )  # fmt: skip
-
-
-def measured(results: JitResults) -> list[JitCall]:
-    """The first calls that were measured, the costliest first."""
-    return sorted((call for call in results.calls if call.cold_s is not None), key=lambda call: -(call.cold_s or 0.0))
-
-
-def cold_seconds(results: JitResults) -> float:
-    """All first calls with an empty cache, one after another (s)."""
-    return sum(call.cold_s for call in results.calls if call.cold_s is not None)
 
 
 def labels(results: JitResults) -> Labels:
