@@ -13,14 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fiprof.analysis import checks
 from fiprof.analysis.hotspots import HotspotReport, hotspots
 from fiprof.analysis.sass import Code, brief, parse
-from fiprof.model import tables
 from fiprof.model.run import Run
-from fiprof.model.selection import Selection
 from fiprof.reports.hotspots import document
-from fiprof.reports.view import warnings
 from fiprof.reports.writers import render
 from tests.conftest import Fiprof
 from tests.recorded_runs import RUNS, parsed
@@ -33,30 +29,6 @@ def recorded() -> Run:
 
 
 # The recorded run. The literal rows were read from ncu's own source page.
-
-
-def test_the_hottest_of_every_recorded_launch(recorded: Run) -> None:
-    found = [
-        (
-            launch.kernel[:12],
-            launch.instructions,
-            launch.samples,
-            hex(line.offset),
-            line.samples,
-            line.top_reason,
-            hex(line.waits_for.offset) if line.waits_for else None,
-        )
-        for launch in hotspots(recorded, top=1).launches
-        for line in launch.hotspots
-    ]
-    assert found == [
-        ("BatchDecodeW", 1136, 10298, "0xf40", 364, "short_scoreboard", "0xf20"),
-        ("PersistentVa", 1008, 476, "0x10", 64, "imc_miss", None),
-        ("FusedAddRMSN", 592, 4042, "0xdf0", 1367, "long_scoreboard", "0xd90"),
-        ("PrefillWithK", 5624, 31760, "0xd170", 1045, "long_scoreboard", "0xd160"),
-        ("RMSNormKerne", 552, 2477, "0xc10", 671, "long_scoreboard", "0xbc0"),
-        ("BatchQKApply", 1024, 10980, "0x3250", 3421, "long_scoreboard", "0x3230"),
-    ]
 
 
 def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
@@ -96,27 +68,6 @@ def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: 
         assert [row["sample_share"] for row in mine] == [
             pytest.approx(row["samples"] / sum(cells[1] for cells in listing.values())) for row in mine
         ]
-
-
-def test_printed(recorded: Run) -> None:
-    table = render(document(hotspots(recorded, wanted=Selection("rope"), top=2, context=1)), "table", width=120)
-    assert "\n".join(line for line in table.splitlines() if not line.startswith(("#:", "  "))) + "\n" == (
-        "launch 5 · rope · BatchQKApplyRotaryKernel · 92.42 µs\n"
-        "The hottest 2 instructions of 1,024: 62% of 10,980 samples.\n"
-        "#  offset  samples  share  not issued  stall             instruction                    waits for\n"
-        "2  0x2b70    3,334  30.4%       1,958  long_scoreboard   HADD2.F32 R24, -RZ, R12.H0_H0  0x2b50 LDG.E.128 R12\n"
-        "1  0x3250    3,421  31.2%       2,032  long_scoreboard   HADD2.F32 R24, -RZ, R12.H0_H0  0x3230 LDG.E.128 R12\n"
-        "long_scoreboard: warps wait for data from global, local or texture memory (through L1TEX).\n"
-        "\n"
-    )
-    assert ["0x3240", "2", "BSSY", "B1,", "0x3760"] in map(str.split, table.splitlines())
-
-
-def test_an_mbarrier_is_not_taken_for_a_load(recorded: Run) -> None:
-    (launch,) = hotspots(recorded, wanted=Selection("prefill"), top=1).launches
-    assert [note.fields() for note in launch.meanings if note.kind == "mbarrier"] == [
-        {"id": "mbarrier", "opcode": "SYNCS"}
-    ]
 
 
 def test_no_instruction_is_printed_twice(recorded: Run) -> None:
@@ -209,13 +160,6 @@ def test_source_lines_where_the_build_has_them(tmp_path: Path) -> None:
 def test_rows_in_any_order(tmp_path: Path) -> None:
     lines = [{"sass": f"NOP {i}", "samples": i, "address": 16 * i} for i in (3, 1, 0, 2)]
     assert shape(hotspots(made(tmp_path / "run", lines), top=1, context=1)) == [[(2, None), (3, 1)]]
-
-
-def test_dropped_samples_are_said(tmp_path: Path) -> None:
-    run = made(tmp_path / "run", [("NOP", 300, None)], stall_dropped_bytes=64.0, warp_latency_cycles=1.0)
-    tables.write(run.tables_path, "checks", checks.compute(run))
-    (warning,) = warnings(document(hotspots(run)))
-    assert "ncu dropped 64 bytes of samples" in warning
 
 
 # SASS

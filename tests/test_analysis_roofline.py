@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import lzma
 import re
 from collections.abc import Callable
@@ -13,16 +12,12 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, Rooflines, roofline
-from fiprof.analysis.show import show
 from fiprof.model.run import Run
-from fiprof.model.selection import Selection
 from fiprof.parsers import ncu
-from fiprof.reports import show as show_tables
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
-from fiprof.reports.view import FORMATS
 from fiprof.reports.writers import render
-from tests.recorded_runs import invoke, parsed
+from tests.recorded_runs import parsed
 from tests.reports_fixture import DATA, RAW, case, make_run, record_run
 
 Metric = Callable[[str], float]
@@ -185,37 +180,6 @@ def test_values_are_exactly_those_of_ncu_report(tmp_path: Path) -> None:
 # The recorded launches in literal numbers
 
 
-def test_the_recorded_prefill_is_under_the_tensor_roof(found: Rooflines) -> None:
-    prefill = found.launches[0]
-    dram, l2, l1 = (prefill.memory(level) for level in Level)
-    assert dram and l2 and l1 and prefill.work
-    assert (prefill.roof, prefill.basis, prefill.work.kind) == ("tensor fp16", "counted", "tensor fp16")
-    assert prefill.work.ops_per_second == pytest.approx(481.3839e12, rel=1e-6)
-    # 4,096 dense operations a cycle and multiprocessor, 132 of them, at 1.697 GHz: half the parent counter's peak.
-    assert prefill.attainable_ops_per_second == pytest.approx(4096 * 132 * 1697078914.27)
-    assert prefill.share == pytest.approx(0.52463, abs=1e-5)
-    assert dram.flop_per_byte == pytest.approx(976.71, abs=0.01)
-    assert l2.flop_per_byte == pytest.approx(121.91, abs=0.01)
-    assert dram.ridge_flop_per_byte == pytest.approx(190.72, abs=0.01)
-    assert prefill.model_flop_per_byte == 137506062336 / (100663296 + 67108864)
-
-
-def test_the_recorded_decode_is_under_dram(found: Rooflines) -> None:
-    decode, merge = found.launches[1:3]
-    assert (decode.roof, merge.roof) == ("DRAM", "fp32")
-    assert decode.work and decode.work.kind == "fp32"
-    # What binds is what is busiest: DRAM moves 2,926.64 of 1,504 bytes x 3.198 GHz.
-    assert decode.share == pytest.approx(2926640937284.63 / (1504 * 3197737192.74))
-    assert decode.work.ops_per_second == pytest.approx(15.0878e12, rel=1e-4)
-    assert merge.share == pytest.approx(0.0956, abs=1e-4)
-    (by_model,) = [item for item in found.cases if item.label == "decode"]
-    assert (by_model.kernels, by_model.flops, by_model.moved_bytes) == (2, 1073741824, 268976128)
-    assert by_model.ops_per_second == pytest.approx(1073741824 / 98.4e-6)
-    assert by_model.roof == "DRAM"
-    assert by_model.attainable_ops_per_second == pytest.approx(1073741824 / 268976128 * 1504 * 3197737192.74)
-    assert decode.model_flop_per_byte == merge.model_flop_per_byte == by_model.flop_per_byte
-
-
 def test_conversions_do_not_make_half_precision_the_main_work(found: Rooflines) -> None:
     rmsnorm = found.launches[3]
     works = {work.kind: work for work in rmsnorm.works}
@@ -225,51 +189,6 @@ def test_conversions_do_not_make_half_precision_the_main_work(found: Rooflines) 
 
 
 # Instructions of a warp, and what is not counted
-
-
-def test_fa2_has_the_roof_of_its_own_instructions(quick: Rooflines) -> None:
-    """ncu's chart has a roof for each instruction; mma.sync reaches 360,448 operations a cycle, wgmma 540,672."""
-    fa2, fa3 = quick.launches[:2]
-    assert fa2.work and fa3.work
-    assert (fa2.roof, fa3.roof) == ("tensor fp16 mma", "tensor fp16")
-    assert fa2.work.peak_ops_per_second == pytest.approx(360448 * 1779106917.39)
-    assert fa3.work.peak_ops_per_second == pytest.approx(540672 * 1726385703.0)
-    # The tensor cores' active cycles are counted apart, and say the same: 49.86 and 52.62 %.
-    assert fa2.share == pytest.approx(0.4988, abs=5e-4)
-    assert fa2.remark and fa2.remark.fields() == {
-        "id": "mma",
-        "roof_tflops": pytest.approx(641.28, abs=0.01),
-        "wgmma_tflops": pytest.approx(961.91, abs=0.01),
-        "wgmma_share": pytest.approx(0.3325, abs=1e-4),
-    }
-    assert fa3.remark is None
-
-
-def test_without_counted_operations_the_cost_model_tells_them_and_it_is_said(quick: Rooflines) -> None:
-    rope = quick.launches[4]
-    assert rope.work and rope.basis == "model"
-    assert rope.work.ops == 251658240
-    assert rope.work.ops_per_second == pytest.approx(251658240 / 92.288e-6)
-    assert rope.work.peak_ops_per_second is None
-    assert rope.roof == "DRAM"
-    assert [item.remark is not None and item.remark.kind == "by_model" for item in quick.launches[3:]] == [
-        False,
-        True,
-        True,
-        True,
-    ]
-    assert "DRAM (model)" in render(document(quick), "table")
-
-
-def test_a_kernel_of_several_in_its_case_gets_no_number_from_the_model(quick: Rooflines) -> None:
-    decode, merge = quick.launches[2:4]
-    for launch in (decode, merge):
-        assert (launch.basis, launch.work, launch.roof, launch.share) == ("none", None, None, None)
-        assert launch.remark and launch.remark.kind == "model_of_several"
-    assert render(document(quick), "table").count("not enough evidence") == 2
-    rows = json.loads(render(document(quick), "json"))["rows"]
-    assert (rows[2]["tflops"], rows[2]["roof_share"], rows[2]["roof"], rows[2]["basis"]) == (None, None, None, "none")
-    assert rows[2]["case_model_roof_share"] == pytest.approx(0.5452, abs=1e-4)
 
 
 FULL_ROW: dict[str, Any] = {
@@ -297,21 +216,6 @@ def test_a_kernel_that_moves_memory_stands_by_its_bytes(tmp_path: Path, adds: fl
     assert copy.remark and copy.remark.fields() == {
         "id": "moves_memory", "flop_per_byte": pytest.approx(adds / 1e6), "level": "DRAM", "share": pytest.approx(0.9)
     }  # fmt: skip
-
-
-def test_recorded_kernels_without_work_stand_by_their_bytes() -> None:
-    found = roofline(parsed("single-purpose"))
-    placed = {item.kernel: item for item in found.launches}
-    shares = {name: (placed[name].roof, round(placed[name].share or 0, 3)) for name in ("device_copy", "l2_read")}
-    assert shares == {"device_copy": ("DRAM", 0.846), "l2_read": ("L2", 0.877)}
-    assert "not enough evidence" not in render(document(found), "table")
-    figures = render(show_tables.document(show(parsed("single-purpose"), wanted=Selection("device_copy"))), "table")
-    assert re.search(r"device_copy .* 84\.6% +DRAM", figures)
-    # Beside the others, and by themselves.
-    for kernel in ("", "device_copy"):
-        text = chart(roofline(parsed("single-purpose"), wanted=Selection(kernel)))
-        assert "At the left edge stand launches without floating-point work" in text
-        assert re.search(r"^ *[\d,.]* *[│┤]1( |$)", text, re.MULTILINE)
 
 
 BUSY_TENSOR = {"tensor_active_pct": 48.0, "ffma_thread_insts": 1e6, "fp32_peak_ops_per_cycle": 1e5}
@@ -385,22 +289,6 @@ def test_the_chart_of_launches_without_compute_roofs_has_the_memories_alone(quic
         (line,) = [line for line in plot if re.search(rf"\b{label}\b", line)]
         assert re.search(rf"[.\-']+ +{label}\b", line), line
     assert sum("4" in line for line in plot) == 1
-
-
-def test_launches_in_one_cell_are_named(tmp_path: Path) -> None:
-    rows = [{**FULL_ROW, "launch": number, "fadd_thread_insts": 1e6} for number in (3, 4, 12)]
-    assert chart(roofline(make_run(tmp_path / "run", launches=rows))).endswith("one cell: 3 also 4 and 12")
-
-
-def test_the_chart_is_for_the_table_alone() -> None:
-    run = str(parsed("all").path)
-    printed = {name: invoke("roofline", run, "--kernel", "rope", "--format", name) for name in FORMATS}
-    assert {name: (status, "┤" in text) for name, (status, text) in printed.items()} == {
-        name: (0, name == "table") for name in FORMATS
-    }
-    found = json.loads(printed["json"][1])
-    assert (found["schema"], found["gpu"]) == ("roofline/1", "NVIDIA H200")
-    assert [row["kernel"] for row in found["rows"]] == ["BatchQKApplyRotaryKernel"]
 
 
 def test_a_case_without_a_cost_model(tmp_path: Path) -> None:

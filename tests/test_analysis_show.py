@@ -14,13 +14,10 @@ from fiprof.analysis import checks
 from fiprof.analysis.roofline import Level, roofline
 from fiprof.analysis.show import Figures, show
 from fiprof.model.run import Run
-from fiprof.model.selection import Selection
-from fiprof.reports.roofline_tables import document as roofline_document
 from fiprof.reports.show import document
 from fiprof.reports.writers import render
-from tests.conftest import Fiprof
 from tests.recorded_runs import counted_run
-from tests.reports_fixture import DATA, case, ended, make_run, record_run
+from tests.reports_fixture import DATA, ended, make_run, record_run
 
 Rows = list[dict[str, Any]]
 
@@ -97,42 +94,13 @@ def test_bandwidth_and_shared_memory_are_those_that_ncu_prints(rows: Rows, index
     assert rows[index]["shared_kb_per_block"] == pytest.approx(shared, abs=0.005)
 
 
-def test_a_case_of_two_kernels_adds_them_up(rows: Rows) -> None:
-    parts = [row for row in rows if row["label"] == "decode"]
-    assert (parts[0]["case_kernels"], len(parts)) == (2, 2)
-    assert parts[0]["case_ncu_us"] == pytest.approx(92.864 + 5.536)
-    assert parts[0]["case_nsys_us"] == pytest.approx(sum(part["nsys_duration_us"] for part in parts), rel=0.01)
-
-
-def test_show_and_roofline_have_one_main_work(five_kernels: Run, rows: Rows) -> None:
-    placed = json.loads(render(roofline_document(roofline(five_kernels)), "json"))["rows"]
-    shared = set(rows[0]) & set(placed[0])
-    assert shared >= {"work", "tflops", "compute_roof_tflops", "compute_roof_share", "dram_share", "duration_us"}
-    for row, other in zip(rows, placed, strict=True):
-        for key in shared:
-            assert row[key] == (pytest.approx(other[key], rel=1e-12) if isinstance(row[key], float) else other[key])
-
-
 def test_at_80_columns_a_decode_matrix_keeps_names_and_figures(tmp_path: Path) -> None:
     text = render(document(show(counted_run("decode", tmp_path))), "table", width=80)
     name = "decode batch=128 tensor_cores · BatchPrefillWithPagedKVCacheKernel"
     assert re.search(rf"^{re.escape(name)}\n12  20\.7  26\.5  42\.\d  88\.6  DRAM  ", text, re.MULTILINE)
 
 
-def test_the_nearest_roof_is_what_the_verdict_names(five_kernels: Run) -> None:
-    busiest = {item.label: item.busiest for item in show(five_kernels).launches}
-    assert (busiest["rmsnorm"], busiest["fused_add_rmsnorm"], busiest["prefill"]) == ("SM", "DRAM", "SM")
-
-
 # Which launches
-
-
-def test_a_kernel_picks_launches_and_their_cases(five_kernels: Run) -> None:
-    figures = show(five_kernels, wanted=Selection("DECODE"))
-    assert [item.launch for item in figures.launches] == [1, 2]
-    assert [case.workload for case in figures.cases] == ["decode"]
-    assert [item.launch for item in show(five_kernels, wanted=Selection(top=2)).launches] == [0, 5]
-    assert show(five_kernels, wanted=Selection("prefill")).warnings == ()
 
 
 def test_warnings_alike_are_one(tmp_path: Path) -> None:
@@ -164,11 +132,6 @@ def test_a_quick_run_says_what_was_not_collected(tmp_path: Path) -> None:
         in text
     )
     assert "Shared memory: bank conflicts" not in text
-
-
-def test_the_command_takes_kernel_and_top(fiprof: Fiprof, five_kernels: Run) -> None:
-    done = fiprof("show", str(five_kernels.path), "--kernel", "decode", "--top", "1", "--format", "csv")
-    assert [line.partition(",")[0] for line in done.stdout.splitlines()] == ["launch", "1"]
 
 
 # What a run may lack
@@ -230,20 +193,6 @@ def test_dram_bytes_without_a_rate_have_a_rate_and_a_share(tmp_path: Path) -> No
     row, dram = rows_of(show(run))[0], roofline(run).launches[0].memory(Level.DRAM)
     assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
     assert dram and dram.share == row["dram_share"]
-
-
-def test_iterations_stay_apart(tmp_path: Path) -> None:
-    launches = [
-        {"launch": i, "case": "mine[rows=8]", "iteration": i, "kernel": "K", "duration_ns": ns}
-        for i, ns in enumerate([1000.0, 3000.0, 9000.0])
-    ]
-    figures = show(make_run(tmp_path / "run", launches=launches, cases=[case()]))
-    rows = rows_of(figures)
-    assert [(row["duration_us"], row["case_ncu_us"], row["case_kernels"]) for row in rows] == [
-        (1.0, 3.0, 1), (3.0, 3.0, 1), (9.0, 3.0, 1),
-    ]  # fmt: skip
-    view = next(view for view in document(figures).shown if view.title.startswith("Kernels"))
-    assert [row[3:5] for row in view.rows] == [(2, 9.0), (1, 3.0), (0, 1.0)]
 
 
 def test_a_kernel_that_only_nsys_saw_is_shown_too(tmp_path: Path) -> None:

@@ -21,20 +21,6 @@ from fiprof.reports.writers import render
 from tests.reports_fixture import DATA, make_run, record_run
 
 
-def test_the_recorded_run_as_a_whole(five_kernels: Run) -> None:
-    report = stalls(five_kernels)
-    assert report.warnings == ()
-    assert [(each.launch, each.label, each.stalls[0].reason, round(each.stalls[0].weight, 3)) for each in report.launches] == [
-        (0, "prefill", "wait", 0.232),
-        (1, "decode", "not_selected", 0.305),
-        (2, "decode", "imc_miss", 0.178),
-        (3, "rmsnorm", "long_scoreboard", 0.294),
-        (4, "fused_add_rmsnorm", "long_scoreboard", 0.449),
-        (5, "rope", "long_scoreboard", 0.71),
-    ]  # fmt: skip
-    assert [launch.launch for launch in report.launches if launch.warnings] == [2]
-
-
 @pytest.mark.parametrize("name", ["full.raw.csv", "quick.raw.csv.xz", "vars.raw.csv.xz"])
 def test_shares_sum_to_one(tmp_path: Path, name: str) -> None:
     raw = DATA / "ncu" / name
@@ -154,19 +140,6 @@ def test_samples_alone(tmp_path: Path) -> None:
     report = stalls(make_run(tmp_path / "run", launches=[launch_row()], reasons=rows))
     assert [stall.reason for stall in report.launches[0].stalls] == ["wait", "selected"]
     assert "wait                     –            –    75.0%" in render(document(report), "table")
-
-
-def test_like_launches_are_one_until_their_times_are_wide_apart(tmp_path: Path) -> None:
-    times = {3: 1000.0, 4: 1100.0, 5: 1200.0, 6: 2000.0}
-    run = make_run(
-        tmp_path / "run",
-        launches=[launch_row(launch, iteration=launch, duration_ns=ns) for launch, ns in times.items()],
-        reasons=[row for launch in times for row in reasons(launch, {"wait": 1.0})],
-    )
-    assert [view.title for view in document(stalls(run)).shown] == [
-        "launch 4 · mine · K · 1.10 µs · median of 3 alike, 1.00–1.20 µs",
-        "launch 6 · mine · K · iteration 6 · 2.00 µs",
-    ]
 
 
 def test_importing_a_report_imports_nothing_heavy() -> None:

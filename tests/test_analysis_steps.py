@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fiprof.analysis.instructions import Family, Listing, by_launch, listings
+from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.thresholds import DOMINANT_STALL
 from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict, compare
 from fiprof.analysis.verdict.rules import judge
-from fiprof.analysis.verdict.steps import Situation, Step, TimeOf, steps, steps_of
+from fiprof.analysis.verdict.steps import Situation, Step, steps, steps_of
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.finding import plain
 from fiprof.model.formula import Row
@@ -30,51 +30,6 @@ from tests.test_analysis_verdict import BASE, NAMES, waiting_case, waits
 def by_label(name: str) -> dict[str, LaunchVerdict]:
     """A recorded run's launches by the case, without decode's merge kernels."""
     return {item.label: item for item in verdicts(parsed(name)).launches if "Merge" not in item.kernel}
-
-
-def test_the_first_step_for_each_kernel_built_to_be_one_thing_only() -> None:
-    first = {label: item.steps[0] for label, item in by_label("single-purpose").items()}
-    assert {label: (step.id, round(step.bound_pct or 0.0, 1)) for label, step in first.items()} == {
-        "matmul": ("smaller_operands", 53.3),
-        "device_copy": ("need_fewer_bytes", 0.0),
-        "l2_copy": ("less_l2", 90.9),
-        "l2_read": ("less_l2", 83.0),
-        "pointer_chase": ("less_stall", 97.9),
-        "one_block": ("more_blocks", 99.2),
-        "uneven_blocks": ("even_work", 88.0),
-        "tiny_launches": ("use_graph", 81.9),
-        "bank_conflicts": ("no_bank_conflicts", 96.8),
-        # It loads no operands while it computes: no product of matrices.
-        "fma_chain": ("packed_halves", 51.2),
-    }
-    assert [rule.rule for rule in first["bank_conflicts"].rules] == ["SharedMemoryConflicts", "UncoalescedSharedAccess"]
-    assert first["one_block"].action.values == {"blocks": 1, "multiprocessors": 132}
-    chase = first["pointer_chase"].action.values
-    assert (chase["reason"], chase["ways"]) == ("long_scoreboard", ("several_chains",))
-    assert first["tiny_launches"].of is TimeOf.ITERATION
-
-
-def test_bounds_are_those_of_the_floor_where_it_leaves_less() -> None:
-    found = by_label("all")
-    first = {label: item.steps[0] for label, item in found.items() if item.steps}
-    # What ncu's cold launch leaves of DRAM: 34 and 31 %.
-    for label, most in (("fused_add_rmsnorm", 21.5), ("rope", 26.3)):
-        assert (first[label].id, round(first[label].bound_pct or 0.0, 1)) == ("more_loads", most)
-    # Issue slots or DRAM: within the noise it is either, and no step is the first.
-    assert found["rmsnorm"].kind is Kind.NO_SINGLE_LIMIT and "rmsnorm" not in first
-
-
-def test_steps_say_what_the_instructions_show() -> None:
-    found = by_label("all")
-    tma = next(step for step in found["prefill"].steps if step.id == "copy_by_tma")
-    assert "132 LDGSTS and 2 UTMALDG" in verdict_words.basis(tma)
-    rope = found["rope"].steps[0]
-    assert "it waits for LDG.E.128 R12" in verdict_words.basis(rope)
-    # Its loads have 16 bytes a thread already, and its copies are asynchronous already.
-    assert rope.action.values["ways"] == ("loads_in_flight",)
-    decode = next(step for step in found["decode"].steps if step.id == "fewer_instructions")
-    assert "wider_loads" not in decode.fields()["ways"]
-    assert "44% are fp32 arithmetic, 25% are conversions" in verdict_words.basis(decode)
 
 
 def test_wgmma_is_offered_for_every_main_launch_of_fa2_on_hopper() -> None:
@@ -338,18 +293,6 @@ def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
 
 
 # Instructions
-
-
-def test_the_instructions_of_recorded_kernels() -> None:
-    found = by_launch(parsed("all"))
-    decode, fa3, rmsnorm = found[0], found[3], found[4]
-    assert fa3.opcodes(Family.ASYNC_COPY, Family.TMA) == {"LDGSTS": 132, "UTMALDG": 2}
-    assert (fa3.count(Family.WGMMA), fa3.count(Family.MMA), fa3.count(Family.MBARRIER)) == (56, 0, 136)
-    assert decode.executed_share(Family.CONVERSION) == pytest.approx(0.254, abs=0.001)
-    assert decode.widest_bytes(Family.ASYNC_COPY) == 16
-    hot = rmsnorm.hottest("long_scoreboard")
-    assert hot and (hot.sass, hot.waits_for, hot.chain) == ("HADD2.F32 R15", "LDG.E.128.CONSTANT R8", False)
-    assert by_launch(parsed("prefill-decode-rope")) == {}
 
 
 def test_a_table_of_an_earlier_version_has_no_executed_instructions() -> None:

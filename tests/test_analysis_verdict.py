@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import itertools
 import json
 import math
@@ -28,17 +26,16 @@ from fiprof.analysis.verdict.model import (
     compare,
 )
 from fiprof.analysis.verdict.rules import RESOURCES, judge
-from fiprof.analysis.verdict.steps import Situation, TimeOf, steps
+from fiprof.analysis.verdict.steps import Situation, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
 from fiprof.model import case_quantities
 from fiprof.model.formula import number
-from fiprof.model.keys import KEYS
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.reports import verdict_words
 from fiprof.reports.verdict_tables import document
 from fiprof.reports.writers import render
-from tests.recorded_runs import RUNS, invoke, parsed, study_runs
+from tests.recorded_runs import RUNS, parsed, study_runs
 from tests.reports_fixture import execution, make_run
 
 # The recorded runs
@@ -129,49 +126,6 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
     assert (copying.bound, copying.copying and round(copying.copying.value)) == (CaseBound.COPIES, 98)
 
 
-def test_the_five_kernels() -> None:
-    found = judged("all")
-    assert [
-        (item.label, *deciding(item), name_of(item.runner_up), round(item.margin_points or 0, 1), item.confidence)
-        for item in found.launches
-    ] == [
-        ("decode", "compute issue_slots", "issue_slot_busy_pct", 73.6, "memory shared_memory", 6.2, "medium"),
-        ("decode", "latency", "issue_slot_busy_pct", 37.8, "imbalance uneven_work", 16.1, "medium"),
-        ("fused_add_rmsnorm", "memory dram", "case_dram_floor_pct", 78.5, "imbalance uneven_work", 15.3, "medium"),
-        ("prefill", "latency", "tensor_active_pct", 52.8, "compute tensor_cores", 7.2, "medium"),
-        ("rmsnorm", "no_single_limit", "issue_slot_busy_pct", 60.5, None, 0, "high"),
-        ("rope", "memory dram", "case_dram_floor_pct", 73.7, "latency", 13.7, "medium"),
-    ]
-    assert {case.bound for case in found.cases} == {CaseBound.KERNELS}
-    assert found.launches[1].iteration_share == pytest.approx(0.059, abs=0.001)
-
-
-def test_decode_by_batch() -> None:
-    main = by_label("decode")
-    assert {label: deciding(item) for label, item in main.items()} == {
-        "decode batch=1": ("launch", "case_waiting_pct", 56.9),
-        "decode batch=1 tensor_cores": ("launch", "case_waiting_pct", 59.8),
-        "decode batch=8": ("compute issue_slots", "issue_slot_busy_pct", 63.9),
-        "decode batch=8 tensor_cores": ("latency", "dram_throughput_pct", 53.0),
-        "decode batch=32": ("compute issue_slots", "issue_slot_busy_pct", 73.6),
-        "decode batch=32 tensor_cores": ("memory dram", "case_dram_floor_pct", 82.6),
-        "decode batch=128": ("compute issue_slots", "issue_slot_busy_pct", 76.2),
-        "decode batch=128 tensor_cores": ("memory dram", "case_dram_floor_pct", 89.0),
-    }
-    bound = {case.label for case in judged("decode").cases if case.bound is CaseBound.HOST}
-    assert bound == {"decode batch=1", "decode batch=1 tensor_cores"}
-    # What was measured comes first, then what is bounded.
-    before, after = main["decode batch=128"], main["decode batch=128 tensor_cores"]
-    measured, first, *_ = before.steps
-    assert (measured.id, measured.bound_pct, measured.of) == ("use_alternative", None, TimeOf.ITERATION)
-    assert measured.measured_pct == pytest.approx(24.0, abs=0.1)
-    assert first.id == "use_tensor_cores"
-    # Use of DRAM would leave 33.3, the least bytes over the loop's time less.
-    assert first.bound_pct == pytest.approx(31.6, abs=0.1)
-    assert first.bound_pct and before.duration_us and after.duration_us
-    assert 100 * (1 - after.duration_us / before.duration_us) < first.bound_pct
-
-
 def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
     found = judged("prefill-decode-rope")
     graph = next(case for case in found.cases if case.graph)
@@ -179,35 +133,6 @@ def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
     assert graph.waiting and graph.waiting.value == pytest.approx(1.17, abs=0.005)
     decode = {name_of(item) for item in found.launches if item.label == "decode"}
     assert decode == {"compute issue_slots", "latency"}
-
-
-def test_the_quick_set_cannot_tell_shared_memory_from_l1() -> None:
-    assert name_of(judged("prefill-decode-rope").launches[2].runner_up) == "memory shared_memory_or_l1"
-
-
-def test_ncu_s_l2_figure_of_a_part_it_does_not_show_is_no_evidence() -> None:
-    rope, copy = judged("all").launches[5], by_label("single-purpose")["device_copy"]
-    for item, figure, shown in ((rope, 77.1, 44.1), (copy, 89.7, 49.0)):
-        (note,) = (note.fields() for note in item.notes)
-        assert note == {
-            "id": "hidden_l2_part",
-            "l2": pytest.approx(figure, abs=0.1),
-            "shown": pytest.approx(shown, abs=0.1),
-        }
-        assert name_of(item) == "memory dram"
-
-
-def test_ncu_s_rules_are_kept_with_why_they_are_no_step() -> None:
-    decode, prefill = judged("all").launches[0], judged("all").launches[3]
-    rejected = {rule.rule: rule.rejected and str(rule.rejected.kind) for rule in decode.rules}
-    assert (decode.rules[0].rule, decode.rules[0].speedup_kind) == ("MemoryL2Compression", "global")
-    assert decode.rules[0].speedup_pct == pytest.approx(61.9, abs=0.1)
-    assert rejected["MemoryL2Compression"] == "compression"
-    assert rejected["SharedMemoryConflicts"] == "few_conflicts"
-    assert rejected["FPInstructions"] is None
-    assert [step.rules[0].rule for step in decode.steps if step.id == "fuse_multiply_add"] == ["FPInstructions"]
-    occupancy = next(rule for rule in prefill.rules if rule.rule == "TheoreticalOccupancy")
-    assert occupancy.rejected and str(occupancy.rejected.kind) == "warpgroups"
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -474,32 +399,3 @@ def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
     assert found.cases[0].bound is CaseBound.HOST
     assert [str(warning.kind) for warning in found.warnings] == ["no_launches"]
     assert "mine: launch-bound" in render(document(found), "table")
-
-
-def test_identical_launches_are_one_for_people_and_each_in_json_and_csv() -> None:
-    report = document(judged("single-purpose"))
-    assert len(report.shown[0].rows) == 10
-    assert [row[3] for row in report.shown[0].rows if row[1] == "tiny_launches"] == [50]
-    objects = json.loads(render(report, "json"))["rows"]
-    assert len(objects) == 59 == len(list(csv.reader(io.StringIO(render(report, "csv"))))) - 1
-    copy = objects[1]
-    assert set(copy) <= set(KEYS)
-    assert (copy["kind"], copy["part"], copy["confidence"]) == ("memory", "dram", "high")
-    assert copy["evidence"][1] == {
-        "quantity": "dram_throughput_pct", "of": "dram", "value": 84.57, "unit": "%", "test": None,
-        "threshold": None, "origin": None,
-        "provenance": "ncu, launch 1: gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    }  # fmt: skip
-    assert copy["runner_up"] == {"kind": "latency", "part": None, "value": pytest.approx(14.98, abs=0.01)}
-    assert [(step["id"], step["of"]) for step in copy["steps"]] == [("need_fewer_bytes", "launch")]
-    assert {each["quantity"] for item in objects for each in item["evidence"]} <= set(KEYS)
-
-
-def test_the_command() -> None:
-    status, printed = invoke("verdict", str(parsed("all").path), "--kernel", "rope")
-    assert status == 0
-    rope = judged("all").launches[5]
-    lines = printed.splitlines()
-    assert f"{verdict_words.reason(rope)}." in printed.replace("\n  ", " ")
-    assert f"Runner-up: {verdict_words.runner_up(rope)}." in lines
-    assert "decode" not in printed
