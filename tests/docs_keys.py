@@ -34,6 +34,10 @@ quantity has the same key and unit in every command. Shares are 0 to 1, `_pct` i
 _NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
 
+ELSEWHERE = tuple(f"fiprof.{name}" for name in ("workloads.", "__main__", "model.", "flashinfer", "analysis.study"))
+"""Modules without columns, and those whose tables are documents that no command prints as JSON."""
+
+
 def columns(value: object) -> Iterator[Column]:
     """The columns in a value of a module: itself, or those in its items."""
     if isinstance(value, Column):
@@ -47,7 +51,7 @@ def documented() -> dict[str, Key]:
     """Every key that is documented: KEYS, and the columns that a module declares with a meaning."""
     found = dict(KEYS)
     for module in pkgutil.walk_packages(fiprof.__path__, "fiprof."):
-        if not module.name.startswith(("fiprof.workloads.", "fiprof.__main__", "fiprof.model.", "fiprof.flashinfer")):
+        if not module.name.startswith(ELSEWHERE):
             for value in vars(importlib.import_module(module.name)).values():
                 for each in columns(value):
                     if each.key and each.meaning:
