@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.parsers import nsys
+from fiprof.parsers.nsys_scrub import scrub
 from tests.nsys_exports import FIVE_KERNELS, KERNEL, SCHEMA_3_0, altered, parsed
 
 AGAIN = "export it again: nsys export --type sqlite --force-overwrite true --output trace.sqlite trace.nsys-rep"
@@ -183,3 +184,11 @@ def test_bytes_changed_anywhere(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 20))):
         changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     clean_or_refused(bytes(changed))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "trace.sqlite").write_bytes(changed)
+        message = ""
+        try:
+            scrub(Path(folder) / "trace.sqlite", ["secret"])
+        except FiprofError as error:
+            message = error.message
+        assert "\n" not in message

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fiprof.parsers import nsys_export
 from fiprof.parsers.sqlite_pages import NotPlainError, Pages
 
 INTEGERS = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from([0, 1]))
@@ -56,3 +57,44 @@ def test_as_sqlite_reads_it(rows: dict[int, tuple[Any, ...]], page_bytes: int) -
 def test_what_is_not_plain_is_left_to_sqlite(row: tuple[Any, ...]) -> None:
     with table([(1, 1, "", 1, 1), (2, *row)]) as (pages, leaves, _), pytest.raises(NotPlainError):
         pages.read(leaves, 4, {0: False, 2: True, 3: False})
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 1023), st.integers(0, 255)), min_size=1, max_size=8))
+def test_a_damaged_page_is_never_more_than_not_plain(changes: list[tuple[int, int]]) -> None:
+    rows = [(number, number % 3, "", 0.5, number << 20) for number in range(40)]
+    with table(rows) as (pages, leaves, connection), contextlib.suppress(NotPlainError):
+        path = Path(connection.execute("PRAGMA database_list").fetchone()[2])
+        data = bytearray(path.read_bytes())
+        for place, byte in changes:
+            data[len(data) - 1024 + place] = byte
+        path.write_bytes(data)
+        pages.read(leaves, 4, {0: False, 2: True, 3: False})
+
+
+TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(TIMES, st.one_of(st.none(), st.integers(0, 300))), max_size=300))
+def test_rows_in_any_order_come_in_the_order_of_sqlite(rows: list[tuple[int | None, int | None]]) -> None:
+    fields = (nsys_export.column("time", "start"), nsys_export.column("other"))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:
+        for name, value in (("PIECE_BYTES", 1), ("SORTED_ROWS", 16), ("SAMPLED", 4), ("FETCHED_ROWS", 10)):
+            changed.setattr(nsys_export, name, value)
+        path = Path(folder) / "any.sqlite"
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(
+                "PRAGMA page_size = 512; CREATE TABLE StringIds (id, value); CREATE TABLE t (start, other)"
+            )
+            connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+            connection.commit()
+            expected = connection.execute("SELECT start, other FROM t ORDER BY start, rowid").fetchall()
+        with nsys_export.Export(path) as export:
+
+            @nsys_export.read_again
+            def found() -> list[tuple[Any, ...]]:
+                pieces = export.scan("t", fields, order="time")
+                return [tuple(row.values()) for piece in pieces for row in piece.to_pylist()]
+
+            assert found() == expected
