@@ -18,7 +18,7 @@ from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import PrunedFile, read_manifest
-from fiprof.parsers import several
+from fiprof.parsers.merge_traces import merge
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ def parse_nsys(folder: Path, out: Path) -> NsysSummary:
         aligned = len(known) == len(starts)
         shifts = [start - min(known) if aligned and start is not None else 0 for start in starts]
         with file_errors(folder / TABLES):
-            several.join(
-                [several.Part(parts / str(number), shift) for number, shift in zip(found, shifts, strict=True)],
-                sorted(NSYS_TABLES),
-                out,
-            )
+            merge(dict(zip((parts / str(number) for number in found), shifts, strict=True)), sorted(NSYS_TABLES), out)
     return dataclasses.replace(
         summaries[0],
         rows={name: sum(summary.rows[name] for summary in summaries) for name in summaries[0].rows},
@@ -161,7 +157,7 @@ def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     with scratch(out) as parts:
         summaries = [_parse_ncu(folder, number, parts / str(number)) for number in found]
         with file_errors(folder / TABLES):
-            several.join([several.Part(parts / str(number)) for number in found], sorted(NCU_TABLES), out)
+            merge({parts / str(number): 0 for number in found}, sorted(NCU_TABLES), out)
     return dataclasses.replace(
         summaries[0],
         launches=sum(summary.launches for summary in summaries),
