@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 import pytest
 
 from fiprof.analysis import samples, timeline
-from fiprof.analysis.samples import Busy, Samples
+from fiprof.analysis.samples import Samples, covered, disjoint
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
@@ -80,13 +78,13 @@ def test_a_sample_is_of_the_time_after_it(run: Run, five_kernels: Run) -> None:
     def correlations(of: Run, kernel: str) -> tuple[float, float]:
         kernels = of.table("kernels").to_pylist()
         mine = [row for row in kernels if row["kernel"] == kernel and row["phase"] == "measure"]
-        busy = Busy([(row["start_ns"], row["end_ns"]) for row in kernels])
+        ran = disjoint(*np.array([(row["start_ns"], row["end_ns"]) for row in kernels]).T)
         sampled = samples.read(of)[0]
         times, values = sampled.series["sms_active"]
         near = (times > mine[0]["start_ns"] - 300_000) & (times < mine[-1]["end_ns"] + 300_000)
         times, values = times[near], values[near]
-        after = np.corrcoef(busy.share(times, times + sampled.period_ns), values)[0, 1]
-        before = np.corrcoef(busy.share(times - sampled.period_ns, times), values)[0, 1]
+        until = [covered(*ran, times + shift * sampled.period_ns) for shift in (-1, 0, 1)]
+        before, after = (np.corrcoef(until[n + 1] - until[n], values)[0, 1] for n in (0, 1))
         return round(float(after), 3), round(float(before), 3)
 
     assert correlations(run, "BatchQKApplyRotaryKernel") == (1.0, 0.653)
@@ -144,17 +142,6 @@ def test_copies_and_calls_of_a_phase(run: Run) -> None:
     assert [(item.name, item.count, round(item.total_us, 3)) for item in part.calls[:2]] == [
         ("cuLibraryLoadData", 7, 22874.567),
         ("cudaLaunchKernel", 17, 16865.699),
-    ]
-
-
-def test_data_for_programs(run: Run) -> None:
-    rows = list(csv.DictReader(io.StringIO(text(run, "csv", wanted=Selection("rmsnorm")))))
-    assert [
-        tuple(row[key] for key in ("kernel", "executions", "nsys_duration_us", "metric_samples", "memory_bytes"))
-        for row in rows
-    ] == [
-        ("FusedAddRMSNormKernel", "20", "35.584", "6", "70081596"),
-        ("RMSNormKernel", "20", "23.759999999999998", "4", "70299746"),
     ]
 
 
@@ -236,12 +223,13 @@ def sampled(values: list[float], *, period_ns: int = 100) -> Samples:
 
 
 def test_a_sample_counts_for_the_kernel_that_fills_it() -> None:
-    levels = sampled([10.0, 20.0, 30.0, 40.0]).levels([(0, 100), (110, 190), (225, 300), (300, 400)])
+    times = np.array([(0, 100), (110, 190), (225, 300), (300, 400), (120, 160), (0, 1000)])
+    levels = sampled([10.0, 20.0, 30.0, 40.0]).levels(*times[:4].T)
     # 100 %, 80 %, 75 % and 100 % of a window.
     assert levels.samples == 3
     assert levels.sms_active == pytest.approx((10 + 20 + 40) / 3)
-    assert sampled([10.0, 20.0]).levels([(120, 160)]).samples == 0
-    assert sampled([10.0]).levels([(0, 1000)]).samples == 0
+    assert sampled([10.0, 20.0]).levels(*times[4:5].T).samples == 0
+    assert sampled([10.0]).levels(*times[5:].T).samples == 0
 
 
 def test_means_over_cells_and_what_was_not_sampled() -> None:
@@ -252,8 +240,8 @@ def test_means_over_cells_and_what_was_not_sampled() -> None:
 
 
 def test_kernels_at_the_same_time_are_counted_once() -> None:
-    busy = Busy([(0, 100), (50, 150), (200, 300), (60, 70)])
-    assert busy.share(np.array([0.0]), np.array([300.0]))[0] == pytest.approx(250 / 300)
+    ran = disjoint(*np.array([(0, 100), (50, 150), (200, 300), (60, 70)]).T)
+    assert covered(*ran, np.array([0, 60, 175, 300])).tolist() == [0, 60, 150, 250]
 
 
 @pytest.mark.parametrize(

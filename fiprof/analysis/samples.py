@@ -8,7 +8,6 @@ which a kernel ran, and it is not that of the window before (``tests/test_analys
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Floats = npt.NDArray[np.float64]
+    from fiprof.model.arrays import Ints
 
-Interval = tuple[int, int]
-"""Start and end, ns since the trace began."""
+    Floats = npt.NDArray[np.float64]
 
 METRICS = {
     "sms_active": ("sms active",),
@@ -72,14 +70,15 @@ class Samples:
                 self.series["dram"] = times, read + written
         self.period_ns = float(np.median(np.diff(self.times))) if len(self.times) > 1 else 0.0
 
-    def levels(self, executions: Sequence[Interval]) -> Levels:
-        """The levels during a kernel's executions."""
+    def levels(self, starts: Ints, ends: Ints) -> Levels:
+        """The levels during a kernel's executions, by start."""
         import numpy as np
 
-        busy = Busy(executions)
-        first, last = np.searchsorted(self.times, [busy.start - self.period_ns, busy.end])
-        starts = self.times[first:last]
-        own = starts[busy.share(starts, starts + self.period_ns) >= OWN_SHARE] if self.period_ns else starts[:0]
+        starts, ends = disjoint(starts, ends)
+        first, last = np.searchsorted(self.times, [starts[0] - self.period_ns, ends[-1]]) if len(starts) else (0, 0)
+        moments = self.times[first:last]
+        busy = covered(starts, ends, moments + self.period_ns) - covered(starts, ends, moments)
+        own = moments[busy / self.period_ns >= OWN_SHARE] if self.period_ns else moments[:0]
         if not len(own):
             return Levels()
         means = {}
@@ -114,32 +113,29 @@ class Samples:
         return {key: float(values.max()) for key, (_, values) in self.series.items()}
 
 
-class Busy:
-    """The time in which at least one of some executions ran."""
+def disjoint(starts: Ints, ends: Ints, reached: int = 0) -> tuple[Ints, Ints]:
+    """The time of some intervals, by start, that the ones before do not cover. reached: where those before end."""
+    import numpy as np
 
-    def __init__(self, executions: Sequence[Interval]) -> None:
-        """executions: at least one."""
-        import numpy as np
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    until = np.maximum.accumulate(np.append(reached, ends))
+    starts = np.maximum(starts, until[:-1])
+    there = ends > starts
+    return starts[there], ends[there]
 
-        merged: list[list[int]] = []
-        for start, end in sorted(executions):
-            if merged and start <= merged[-1][1]:
-                merged[-1][1] = max(merged[-1][1], end)
-            else:
-                merged.append([start, end])
-        array = np.asarray(merged, dtype=np.float64)
-        self.start, self.end = float(array[0, 0]), float(array[-1, 1])
-        self._corners = array.ravel()
-        self._total = np.repeat(np.cumsum(array[:, 1] - array[:, 0]), 2)
-        self._total[::2] -= array[:, 1] - array[:, 0]
 
-    def share(self, starts: Floats, ends: Floats) -> Floats:
-        """Of each time from start to end, which are not the same, 0 to 1."""
-        import numpy as np
+def covered(starts: Ints, ends: Ints, moments: Floats | Ints) -> Floats:
+    """How much of disjoint intervals lies before each moment."""
+    import numpy as np
 
-        busy = np.interp(ends, self._corners, self._total) - np.interp(starts, self._corners, self._total)
-        shares: Floats = busy / (ends - starts)
-        return shares
+    if not len(starts):
+        return np.zeros(len(moments))
+    total = np.repeat(np.cumsum(ends - starts), 2)
+    total[::2] -= ends - starts
+    found: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
+    return found
 
 
 def key_of(metric: str) -> str | None:

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from fiprof.analysis import samples
-from fiprof.analysis.beside import Totals
-from fiprof.analysis.timeline import CasePhase, Timeline, Track
+from fiprof.analysis.timeline import CasePhase, Timeline, Totals, Track
 from fiprof.model.labels import NO_CASE
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Narrow, Value, View

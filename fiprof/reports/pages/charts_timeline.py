@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples, timeline
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.beside import FIPROF_DOMAIN
 from fiprof.model.labels import Labels
 from fiprof.model.run import Run
 from fiprof.reports import timeline_text
@@ -190,7 +189,7 @@ def _ranges(run: Run, phases: Sequence[timeline.CasePhase]) -> Iterable[_Lane]:
     labels = Labels(run.manifest.cases)
     frame = run.frame("ranges").dropna(subset=["start_ns", "end_ns"])
     frame = frame[frame["depth"] < MOST_DEPTH]
-    ours = frame["domain"] == FIPROF_DOMAIN
+    ours = frame["domain"] == timeline.FIPROF_DOMAIN
     spans = [(part.start_us * 1e3, part.end_us * 1e3) for part in phases]
     seen = sum(((frame["start_ns"] <= end) & (frame["end_ns"] >= start)).astype(int) for start, end in spans) > 0
     for title, kept in (("NVTX ranges", ours), ("NVTX ranges of the program", ~ours & seen)):
