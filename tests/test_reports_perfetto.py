@@ -1,12 +1,11 @@
-"""fiprof/reports/perfetto.py: the trace, read back with the package's own messages."""
+"""fiprof/reports/trace_json.py: the trace for ui.perfetto.dev, read back as a viewer reads it."""
 
 from __future__ import annotations
 
-import builtins
+import gzip
 import itertools
+import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,108 +13,50 @@ import pytest
 
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
-from fiprof.reports import perfetto
+from fiprof.reports import trace_json
 from tests.reports_fixture import add, execution, make_run
 
-pytest.importorskip("perfetto", reason="pip install 'fiprof[perfetto]'")
+Event = dict[str, Any]
 
 
-@dataclass
-class Slice:
-    track: int
-    name: str
-    category: str
-    start_ns: int
-    depth: int
-    inside: str | None
-    """The name of the slice around it."""
-    notes: dict[str, Any]
-    starts: list[int]
-    ends: list[int]
-    end_ns: int = -1
+class Trace:
+    """The events of a trace; each slice has the ``path`` of its track and the slice ``inside`` which it is."""
 
+    def __init__(self, run: Run, path: Path) -> None:
+        self.words = trace_json.write(run, path)
+        events: list[Event] = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        names = {
+            (each["name"], each["pid"], each.get("tid")): each["args"].get("name")
+            for each in events
+            if each["ph"] == "M"
+        }
+        self.slices = [each for each in events if each["ph"] == "X"]
+        self.flows = {phase: {each["id"]: each for each in events if each["ph"] == phase} for phase in "sf"}
+        self.counters: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        for each in events:
+            if each["ph"] == "C":
+                name = f"{names['process_name', each['pid'], None]} > {each['name']}"
+                self.counters[name].append((each["ts"], each["args"]["value"]))
+        open_: dict[int, list[Event]] = defaultdict(list)
+        for each in self.slices:
+            end, stack = round(each["ts"] + each["dur"], 3), open_[each["tid"]]
+            while stack and round(stack[-1]["ts"] + stack[-1]["dur"], 3) <= each["ts"]:
+                stack.pop()
+            # In order, and wholly inside what is open on the same track.
+            assert not stack or (stack[-1]["ts"] <= each["ts"] and end <= round(stack[-1]["ts"] + stack[-1]["dur"], 3))
+            each["inside"], each["depth"] = (stack[-1]["name"] if stack else None), len(stack)
+            each["path"] = " > ".join(
+                (names["process_name", each["pid"], None], names["thread_name", each["pid"], each["tid"]])
+            )
+            stack.append(each)
 
-@dataclass
-class Read:
-    """A trace as the viewer reads it."""
-
-    tracks: dict[int, Any] = field(default_factory=dict)
-    slices: list[Slice] = field(default_factory=list)
-    counters: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-
-    def path(self, track: int) -> str:
-        descriptor = self.tracks[track]
-        name = descriptor.name or descriptor.thread.thread_name or descriptor.process.process_name
-        return f"{self.path(descriptor.parent_uuid)} > {name}" if descriptor.parent_uuid else str(name)
-
-    def of(self, category: str) -> list[Slice]:
-        return [item for item in self.slices if item.category == category]
-
-
-def read_trace(path: Path) -> Read:
-    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
-
-    trace = Trace()
-    trace.ParseFromString(path.read_bytes())
-    assert trace.packet[0].sequence_flags == TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
-    texts: dict[tuple[str, int], str] = {}
-    found = Read()
-    events = []
-    for packet in trace.packet:
-        for kind, entries in packet.interned_data.ListFields():
-            for entry in entries:
-                texts[kind.name, entry.iid] = entry.str.decode() if hasattr(entry, "str") else entry.name
-        if packet.HasField("track_descriptor"):
-            assert packet.track_descriptor.uuid not in found.tracks
-            found.tracks[packet.track_descriptor.uuid] = packet.track_descriptor
-        if packet.HasField("track_event"):
-            # A text comes before it is used, also after the viewer has sorted by time: it reads them in order.
-            events.append((packet.timestamp, packet.track_event, dict(_notes(packet.track_event, texts)), dict(texts)))
-    open_: dict[int, list[Slice]] = defaultdict(list)
-    for time_ns, event, notes, known in sorted(events, key=lambda item: item[0]):
-        stack = open_[event.track_uuid]
-        assert event.track_uuid in found.tracks
-        if event.type == TrackEvent.TYPE_SLICE_BEGIN:
-            name, category = known["event_names", event.name_iid], known["event_categories", event.category_iids[0]]
-            item = Slice(
-                event.track_uuid, name, category, time_ns, len(stack), stack[-1].name if stack else None, notes,
-                list(event.flow_ids), list(event.terminating_flow_ids),
-            )  # fmt: skip
-            stack.append(item)
-            found.slices.append(item)
-        elif event.type == TrackEvent.TYPE_SLICE_END:
-            stack.pop().end_ns = time_ns
-        else:
-            value = event.counter_value if event.HasField("counter_value") else event.double_counter_value
-            found.counters[event.track_uuid].append((time_ns, value))
-    assert not any(open_.values())
-    return found
-
-
-def _notes(event: Any, texts: Mapping[tuple[str, int], str]) -> Any:
-    for note in event.debug_annotations:
-        text = texts.get(("debug_annotation_string_values", note.string_value_iid))
-        yield texts["debug_annotation_names", note.name_iid], note.int_value if note.HasField("int_value") else text
+    def of(self, category: str) -> list[Event]:
+        return [each for each in self.slices if each["cat"] == category]
 
 
 @pytest.fixture(scope="module")
-def written(five_kernels: Run, tmp_path_factory: pytest.TempPathFactory) -> perfetto.Written:
-    return perfetto.write(five_kernels, tmp_path_factory.mktemp("written") / "trace.pftrace")
-
-
-@pytest.fixture(scope="module")
-def trace(written: perfetto.Written) -> Read:
-    return read_trace(written.path)
-
-
-def spans(run: Run, table: str, name: str) -> Counter[tuple[str, int, int]]:
-    """The rows of a table as the trace should have them."""
-    rows = run.table(table).to_pylist()
-    return Counter((row[name], row["start_ns"], row["end_ns"]) for row in rows)
-
-
-def traced(trace: Read, category: str, origin_ns: int) -> Counter[tuple[str, int, int]]:
-    return Counter((item.name, item.start_ns + origin_ns, item.end_ns + origin_ns) for item in trace.of(category))
+def trace(five_kernels: Run, tmp_path_factory: pytest.TempPathFactory) -> Trace:
+    return Trace(five_kernels, tmp_path_factory.mktemp("written") / "trace.json.gz")
 
 
 ORIGIN_NS = 2440108540
@@ -124,100 +65,82 @@ ORIGIN_NS = 2440108540
 
 @pytest.mark.parametrize(
     ("table", "name", "category", "count"),
-    [
-        ("kernels", "kernel", "kernel", 184),
-        ("copies", "kind", "copy", 15),
-        ("api", "name", "cuda", 443),
-        ("ranges", "name", "nvtx", 132),
-    ],
-)
-def test_every_row_is_a_slice(five_kernels: Run, trace: Read, table: str, name: str, category: str, count: int) -> None:
-    assert len(trace.of(category)) == count
-    assert traced(trace, category, ORIGIN_NS) == spans(five_kernels, table, name)
+    [("kernels", "kernel", "kernel", 184), ("copies", "kind", "copy", 15), ("api", "name", "cuda", 443), ("ranges", "name", "nvtx", 132)],
+)  # fmt: skip
+def test_every_row_is_a_slice(
+    five_kernels: Run, trace: Trace, table: str, name: str, category: str, count: int
+) -> None:
+    rows = five_kernels.table(table).to_pylist()
+    found = [(each["name"], round(each["ts"] * 1e3), round(each["dur"] * 1e3)) for each in trace.of(category)]
+    assert len(found) == count
+    assert Counter(found) == Counter(
+        (row[name], row["start_ns"] - ORIGIN_NS, row["end_ns"] - row["start_ns"]) for row in rows
+    )
 
 
-def test_where_the_slices_are(trace: Read) -> None:
-    assert Counter(trace.path(item.track) for item in trace.slices) == {
-        "process 2063 > thread 2063 > CUDA calls": 443,
-        "process 2063 > thread 2063 > NVTX fiprof": 130,
-        "process 2063 > thread 2063 > NVTX CCCL": 2,
+def test_where_the_slices_are(trace: Trace) -> None:
+    assert Counter(each["path"] for each in trace.slices) == {
+        "process 2063 > thread 2063 CUDA calls": 443,
+        "process 2063 > thread 2063 NVTX fiprof": 130,
+        "process 2063 > thread 2063 NVTX CCCL": 2,
         "GPU 0 > stream 7": 199,
     }
+    assert "184 kernels, 15 copies, 443 CUDA calls, 132 NVTX ranges, 199 arrows" in trace.words
 
 
-def test_ranges_are_nested_as_nvtx_nests_them(five_kernels: Run, trace: Read) -> None:
+def test_ranges_are_nested_as_nvtx_nests_them(five_kernels: Run, trace: Trace) -> None:
     rows = five_kernels.table("ranges").to_pylist()
     expected = Counter(
         (row["name"], row["depth"], None if row["parent"] is None else rows[row["parent"]]["name"]) for row in rows
     )
-    assert Counter((item.name, item.depth, item.inside) for item in trace.of("nvtx")) == expected
-    assert expected["iter 19", 2, "rmsnorm[rows=4096,hidden=4096,dtype=fp16]"] == 1
+    assert Counter((each["name"], each["depth"], each["inside"]) for each in trace.of("nvtx")) == expected
 
 
-def test_an_arrow_from_the_call_to_each_kernel(written: perfetto.Written, trace: Read) -> None:
-    calls = {flow: item for item in trace.of("cuda") for flow in item.starts}
-    launched = [item for item in trace.slices if item.ends]
-    assert len(launched) == len(calls) == written.arrows == 199
-    assert sum(len(item.starts) for item in trace.of("cuda")) == len(calls)
-    for item in launched:
-        [flow] = item.ends
-        assert calls[flow].notes["correlation"] == item.notes["correlation"]
-        assert calls[flow].start_ns <= item.start_ns
-    decode = [item for item in launched if item.name == "BatchDecodeWithPagedKVCacheKernel"]
-    assert {calls[item.ends[0]].name for item in decode} == {"cudaLaunchKernelExC"}
+def test_an_arrow_from_the_call_to_each_kernel(trace: Trace) -> None:
+    def at(category: tuple[str, ...]) -> dict[tuple[int, float], Event]:
+        return {(each["tid"], each["ts"]): each for each in trace.slices if each["cat"] in category}
+
+    calls, launched = at(("cuda",)), at(("kernel", "copy"))
+    starts, ends = trace.flows["s"], trace.flows["f"]
+    assert starts.keys() == ends.keys() == set(range(1, 200))
+    for number, flow in ends.items():
+        call = calls[starts[number]["tid"], starts[number]["ts"]]
+        work = launched[flow["tid"], flow["ts"]]
+        assert call["args"]["correlation"] == work["args"]["correlation"]
+        assert call["ts"] <= work["ts"]
 
 
-def test_a_kernel_tells_what_it_is(trace: Read) -> None:
-    prefill = [item for item in trace.of("kernel") if item.name == "PrefillWithKVCacheKernel"]
-    notes = next(item.notes for item in prefill if item.notes.get("iteration") == 7)
+def test_a_kernel_tells_what_it_is(trace: Trace) -> None:
+    prefill = [each["args"] for each in trace.of("kernel") if each["name"] == "PrefillWithKVCacheKernel"]
+    notes = next(each for each in prefill if each.get("iteration") == 7)
     assert notes["kernel_full"].startswith("void flashinfer::PrefillWithKVCacheKernel<")
-    assert {key: notes[key] for key in ("grid", "block", "registers", "phase")} == {
-        "grid": "132x1x1",
-        "block": "384x1x1",
-        "registers": 168,
-        "phase": "measure",
-    }
+    assert [notes[key] for key in ("grid", "block", "registers", "phase")] == ["132x1x1", "384x1x1", 168, "measure"]
 
 
-def test_counters_hold_every_sample(five_kernels: Run, trace: Read) -> None:
-    by_name = {trace.path(track): values for track, values in trace.counters.items()}
-    assert set(by_name) == {
-        *(f"GPU 0 > {name}" for name in perfetto.COUNTERS.values()),
-        "GPU 0 > device memory",
-    }
-    tensor = by_name["GPU 0 > Tensor Active"]
+def test_counters_hold_every_sample(five_kernels: Run, trace: Trace) -> None:
+    levels = {f"GPU 0 > {name} (%)" for name in trace_json.COUNTERS.values()}
+    assert trace.counters.keys() == {*levels, "GPU 0 > device memory (bytes)"}
+    tensor = trace.counters["GPU 0 > Tensor Active (%)"]
     rows = [
-        (row["time_ns"] - ORIGIN_NS, row["value"])
+        ((row["time_ns"] - ORIGIN_NS) / 1e3, row["value"])
         for row in five_kernels.table("gpu_metrics").to_pylist()
         if row["metric"] == "Tensor Active [Throughput %]"
     ]
-    assert len(rows) == 50
     # What each time shows is the last value at or before it: every sample, though repeated ones are left out.
-    shown = [[value for at, value in tensor if at <= time_ns][-1] for time_ns, _ in rows]
-    assert shown == [value for _, value in rows]
+    assert [[value for at, value in tensor if at <= time][-1] for time, _ in rows] == [value for _, value in rows]
     assert all(before[1] != after[1] for before, after in itertools.pairwise(tensor))
-    assert len(tensor) < len(rows)
-    assert max(value for _, value in tensor) == 29.0
-    assert max(value for _, value in by_name["GPU 0 > device memory"]) == max(
-        row["total_bytes"] for row in five_kernels.table("memory").to_pylist()
-    )
+    most = max(row["total_bytes"] for row in five_kernels.table("memory").to_pylist())
+    assert max(value for _, value in trace.counters["GPU 0 > device memory (bytes)"]) == most
 
 
 def test_kernels_that_overlap_are_beside_each_other(tmp_path: Path) -> None:
-    run = make_run(
-        tmp_path / "run",
-        kernels=[execution(0, 100), execution(90, 200, "L"), execution(20, 30, "M"), execution(200, 210)],
-    )
-    perfetto.write(run, tmp_path / "t.pftrace")
-    trace = read_trace(tmp_path / "t.pftrace")
-    assert [(item.name, item.start_ns, item.end_ns, item.depth) for item in trace.slices] == [
-        ("K", 0, 100, 0),
-        ("M", 20, 30, 0),
-        ("L", 90, 200, 0),
-        ("K", 200, 210, 0),
-    ]
-    assert {trace.path(item.track) for item in trace.slices} == {"GPU 0 > stream 7"}
-    assert len({item.track for item in trace.slices}) == 2
+    rows = [execution(0, 100), execution(90, 200, "L"), execution(20, 30, "M"), execution(200, 210)]
+    trace = Trace(make_run(tmp_path / "run", kernels=rows), tmp_path / "t.json.gz")
+    assert sorted((each["ts"], each["name"], each["depth"]) for each in trace.slices) == [
+        (0.0, "K", 0), (0.02, "M", 0), (0.09, "L", 0), (0.2, "K", 0),
+    ]  # fmt: skip
+    assert {each["path"] for each in trace.slices} == {"GPU 0 > stream 7"}
+    assert len({each["tid"] for each in trace.slices}) == 2
 
 
 def test_a_graph_launch_has_an_arrow_to_each_of_its_kernels(tmp_path: Path) -> None:
@@ -225,60 +148,31 @@ def test_a_graph_launch_has_an_arrow_to_each_of_its_kernels(tmp_path: Path) -> N
     call = {"name": "cudaGraphLaunch", "start_ns": 0, "end_ns": 8, "pid": 1, "tid": 1, "correlation": 3}
     # The driver's call inside it has the same id; another process's has nothing to do with it.
     add(run, "api", [call, {**call, "name": "cuGraphLaunch", "start_ns": 1, "end_ns": 7}, {**call, "pid": 2}])
-    written = perfetto.write(run, tmp_path / "t.pftrace")
-    trace = read_trace(tmp_path / "t.pftrace")
-    assert written.arrows == 3
-    assert [(item.name, item.depth, item.starts) for item in trace.of("cuda") if item.starts] == [
-        ("cudaGraphLaunch", 0, [1, 2, 3])
-    ]
-    assert sorted(item.ends for item in trace.of("kernel")) == [[1], [2], [3]]
+    trace = Trace(run, tmp_path / "t.json.gz")
+    assert {each["ts"] for each in trace.flows["s"].values()} == {0.0}
+    assert {number: each["ts"] for number, each in trace.flows["f"].items()} == {1: 0.01, 2: 0.02, 3: 0.03}
 
 
 def test_names_are_data_and_times_before_the_trace_are_kept(tmp_path: Path) -> None:
-    name = "<script>\x1b[31m\ud800 k"
     run = make_run(tmp_path / "run", kernels=[execution(-50, 10, "K"), execution(20, 30, "<script>\x1b[31mλ")])
     add(run, "ranges", [{"domain": "", "name": "open", "start_ns": 5, "kind": "push_pop", "pid": 1, "tid": 1}])
-    perfetto.write(run, tmp_path / "t.pftrace")
-    trace = read_trace(tmp_path / "t.pftrace")
-    assert [(item.name, item.start_ns, item.end_ns) for item in trace.slices] == [
-        ("K", 0, 60),
-        ("open", 55, 80),
-        ("<script>\x1b[31mλ", 70, 80),
-    ]
-    assert trace.of("nvtx")[0].notes["note"] == "never ended"
-    assert perfetto._text(name) == "<script>\x1b[31m\\ud800 k"
+    trace = Trace(run, tmp_path / "t.json.gz")
+    found = {each["name"]: (each["ts"], each["dur"]) for each in trace.slices}
+    assert found == {"K": (0.0, 0.06), "open": (0.055, 0.025), "<script>\x1b[31mλ": (0.07, 0.01)}
+    assert trace.of("nvtx")[0]["args"]["note"] == "never ended"
+    assert trace_json._text("\ud800 k") == "\\ud800 k"
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(
     five_kernels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(FiprofError, match="cannot be written: No such file") as caught:
-        perfetto.write(five_kernels, tmp_path / "none" / "t.pftrace")
+        trace_json.write(five_kernels, tmp_path / "none" / "t.json.gz")
     assert "--perfetto" in caught.value.remedy
-    (tmp_path / "t.pftrace").write_text("before")
-    monkeypatch.setattr(perfetto, "_write_counters", lambda *_: 1 / 0)
+    (tmp_path / "t.json.gz").write_text("before")
+    monkeypatch.setattr(trace_json, "_counters", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        perfetto.write(five_kernels, tmp_path / "t.pftrace")
-    assert [path.name for path in tmp_path.iterdir()] == ["t.pftrace"]
-    assert (tmp_path / "t.pftrace").read_text() == "before"
-
-
-def test_without_the_package(five_kernels: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name.startswith("perfetto"):
-            raise ModuleNotFoundError("No module named 'perfetto'")
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(FiprofError, match="the package perfetto is not installed") as caught:
-        perfetto.write(five_kernels, tmp_path / "t.pftrace")
-    assert caught.value.remedy == "pip install 'fiprof[perfetto]'"
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_run_without_a_trace(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", settings={"tools": ["ncu"]})
+        trace_json.write(five_kernels, tmp_path / "t.json.gz")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
     with pytest.raises(FiprofError, match="has no trace"):
-        perfetto.write(run, tmp_path / "t.pftrace")
+        trace_json.write(make_run(tmp_path / "run", settings={"tools": ["ncu"]}), tmp_path / "t.json.gz")

@@ -45,7 +45,7 @@ class Target(StrEnum):
 
     @property
     def suffix(self) -> str:
-        return {Target.PARQUET: "-parquet", Target.CSV: "-csv", Target.PERFETTO: ".pftrace"}.get(self, f".{self}")
+        return {Target.PARQUET: "-parquet", Target.CSV: "-csv", Target.PERFETTO: ".trace.json.gz"}.get(self, f".{self}")
 
     @property
     def is_folder(self) -> bool:
@@ -77,9 +77,9 @@ def export(request: Request, tell: Callable[[str], None] = lambda _: None) -> Pa
     if request.target.is_folder:
         _folder(request, tell)
     elif request.target == Target.PERFETTO:
-        from fiprof.reports import perfetto
+        from fiprof.reports import trace_json
 
-        perfetto.write(run, out)
+        trace_json.write(run, out)
     elif request.target == Target.ZIP:
         from fiprof.reports.bundle import write_bundle
         from fiprof.reports.report import report

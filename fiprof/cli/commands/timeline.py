@@ -19,7 +19,7 @@ PHASES = ("measure", "setup", "warmup", "all")
 @click.command(
     cls=Command,
     short_help="Kernels in time, and the hardware meanwhile.",
-    epilog="Example: fiprof timeline latest --perfetto trace.pftrace",
+    epilog="Example: fiprof timeline latest --perfetto trace.json.gz",
 )
 @click.option(
     "--phase", type=click.Choice(PHASES), help="Only kernels launched in it [default: measure; all without cases]."
@@ -39,9 +39,9 @@ def command(run: Run, chosen: Chosen, phase: str | None, perfetto: str | None, f
     from fiprof.reports.timeline_text import PLAIN_WIDTH, chart_cells, document
 
     if perfetto:
-        from fiprof.reports.perfetto import sentence, write
+        from fiprof.reports.trace_json import write
 
-        output.message(sentence(write(run, Path(perfetto))))
+        output.message(write(run, Path(perfetto)))
     phase = phase or ("measure" if run.cases else "all")
     what = timeline(run, wanted=chosen.wanted, phase=phase, cells=chart_cells(options.width(PLAIN_WIDTH)))
     options.show(document(what, most=not (chosen.every or chosen.wanted)), format_, run=run, plain_width=PLAIN_WIDTH)

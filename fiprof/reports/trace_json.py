@@ -1,0 +1,209 @@
+"""A run's trace as trace-event JSON, compressed: ui.perfetto.dev and chrome://tracing open it.
+
+The format is Google's: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fiprof.analysis import samples
+from fiprof.errors import FiprofError
+from fiprof.files import atomic_write, file_errors
+from fiprof.model.run import Run
+from fiprof.model.schemas import own_pid
+from fiprof.model.wording import say
+
+Row = dict[str, Any]
+COUNTERS = {
+    "sms_active": "SMs Active",
+    "sm_issue": "SM Issue",
+    "tensor_active": "Tensor Active",
+    "dram_read": "DRAM Read",
+    "dram_write": "DRAM Write",
+    "warps": "Compute Warps in Flight",
+}
+"""Key of a sampled metric -> the name of its track."""
+_WORK = ("start_ns", "end_ns", "device", "stream", "pid")
+_DETAILS = {
+    "kernels": (
+        "kernel_full", "grid", "block", "registers", "shared_bytes", "graph_node", "phase", "case", "iteration",
+        "correlation",
+    ),
+    "copies": ("bytes", "phase", "case", "iteration", "correlation"),
+    "api": ("correlation", "status"),
+}  # fmt: skip
+LEVEL = 5
+"""Of the compression: a third of the time of the highest, and a tenth larger."""
+
+
+def write(run: Run, path: Path) -> str:
+    """Write the trace of a run: all phases, whole or not at all. A file that is there is replaced. Returns what was
+    written, in words.
+
+    Times are those of the tables, moved so that the earliest is 0.
+    Raises FiprofError where the run has no trace, or the file cannot be written.
+    """
+    if not run.has("kernels"):
+        raise FiprofError(f"{run.manifest.name} has no trace", run.remedy("--tool nsys,ncu"), why=run.missing("nsys"))
+    counts: Counter[str] = Counter()
+    with (
+        file_errors(path, "name another file with --perfetto"),
+        atomic_write(path) as partial,
+        partial.open("wb") as file,
+        gzip.GzipFile("", "wb", LEVEL, file, mtime=0) as packed,
+    ):
+        packed.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        for number, event in enumerate(_events(run, counts)):
+            packed.write((",\n" if number else "").encode() + json.dumps(event, separators=(",", ":")).encode())
+        packed.write(b"\n]}\n")
+    return say(
+        "{path}: {kernels:,d} kernels, {copies:,d} copies, {api:,d} CUDA calls, {ranges:,d} NVTX ranges, {arrows:,d} "
+        "arrows, {values:,d} counter values; open it at ui.perfetto.dev",
+        path=str(path),
+        **{name: counts[name] for name in ("kernels", "copies", "api", "ranges", "arrows", "values")},
+    )
+
+
+class _Tracks:
+    """Processes and threads of the trace: the GPUs with their streams, the program's processes with their threads."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, int] = {}
+        self._threads = 0
+
+    def process(self, name: str) -> Iterator[Row]:
+        """What names a process, the first time."""
+        if name not in self._processes:
+            self._processes[name] = len(self._processes) + 1
+            yield {"ph": "M", "name": "process_name", "pid": self._processes[name], "args": {"name": name}}
+
+    def pid(self, name: str) -> int:
+        return self._processes[name]
+
+    def slices(self, process: str, name: str, slices: Iterable[Row], *, nested: bool) -> Iterator[Row]:
+        """Slices under a thread of this name. Those that overlap go to further threads of the same name.
+
+        nested: a slice inside another is on the same thread.
+        """
+        yield from self.process(process)
+        lanes: list[tuple[int, list[float]]] = []
+        for item in sorted(slices, key=lambda item: (item["ts"], -item["dur"])):
+            for lane in lanes:
+                while lane[1] and lane[1][-1] <= item["ts"]:
+                    lane[1].pop()
+                if not lane[1] or (nested and item["ts"] + item["dur"] <= lane[1][-1]):
+                    thread, open_ = lane
+                    break
+            else:
+                self._threads += 1
+                thread, open_ = self._threads, []
+                lanes.append((thread, open_))
+                where = {"pid": self.pid(process), "tid": thread}
+                yield {"ph": "M", "name": "thread_name", **where, "args": {"name": name}}
+                yield {"ph": "M", "name": "thread_sort_index", **where, "args": {"sort_index": thread}}
+            open_.append(item["ts"] + item["dur"])
+            starts, ends = item.pop("starts", ()), item.pop("ends", ())
+            where = {"pid": self.pid(process), "tid": thread, "ts": item["ts"] / 1e3}
+            yield {**item, "ph": "X", **where, "dur": item["dur"] / 1e3}
+            for phase, flows in (({"ph": "s"}, starts), ({"ph": "f", "bp": "e"}, ends)):
+                for flow in flows:
+                    yield {**phase, "id": flow, "name": "launch", "cat": "launch", **where}
+
+
+def _events(run: Run, counts: Counter[str]) -> Iterator[Row]:
+    """Every event; ``counts`` gets how many there are of a kind."""
+    kernels = _timed(run, "kernels", (*_WORK, "kernel", *_DETAILS["kernels"]))
+    copies = _timed(run, "copies", (*_WORK, "kind", *_DETAILS["copies"]))
+    calls = _timed(run, "api", ("start_ns", "end_ns", "name", "pid", "tid", *_DETAILS["api"]))
+    ranges = run.rows("ranges", ("domain", "name", "start_ns", "end_ns", "pid", "tid"))
+    memory = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
+    sampled = samples.read(run)
+    starts = [row["start_ns"] for rows in (kernels, copies, calls, ranges) for row in rows]
+    starts += [row["time_ns"] for row in memory] + [int(item.times[0]) for item in sampled.values()]
+    origin_ns = min(starts, default=0)
+    ends = (row["end_ns"] or row["start_ns"] for rows in (kernels, copies, calls, ranges) for row in rows)
+    last_ns = max(ends, default=0)
+    tracks = _Tracks()
+
+    def item(row: Row, category: str, name: str | None, details: Row) -> Row:
+        end_ns = max(row["start_ns"], last_ns if row["end_ns"] is None else row["end_ns"])
+        args = {key: _text(value) for key, value in details.items() if value is not None}
+        return {
+            "name": _text(name or ""), "cat": category, "ts": row["start_ns"] - origin_ns,
+            "dur": end_ns - row["start_ns"], "args": args,
+        }  # fmt: skip
+
+    callers = {(row["pid"], row["correlation"]) for row in calls if row["correlation"] is not None}
+    arrows: dict[Any, list[int]] = defaultdict(list)
+    streams: dict[tuple[int, Any, Any], list[Row]] = defaultdict(list)
+    for table, category, name, rows in (("kernels", "kernel", "kernel", kernels), ("copies", "copy", "kind", copies)):
+        for row in rows:
+            made = item(row, category, row[name], {key: row[key] for key in _DETAILS[table]})
+            if (row["pid"], row["correlation"]) in callers:
+                counts["arrows"] += 1
+                arrows[row["pid"], row["correlation"]].append(counts["arrows"])
+                made["ends"] = [counts["arrows"]]
+            streams[row["device"] or 0, row["stream"], row["pid"]].append(made)
+    threads: dict[tuple[int, int], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in ranges:
+        note = "never ended" if row["end_ns"] is None else None
+        made = item(row, "nvtx", row["name"], {"domain": row["domain"] or None, "note": note})
+        threads[row["pid"] or 0, row["tid"] or 0][f"NVTX {row['domain'] or ''}".strip()].append(made)
+    for row in calls:
+        made = item(row, "cuda", row["name"], {"correlation": row["correlation"], "status": row["status"] or None})
+        # A runtime call and the driver call inside it can share their id: one arrow, from the first.
+        made["starts"] = arrows.pop((row["pid"], row["correlation"]), [])
+        threads[row["pid"] or 0, row["tid"] or 0]["CUDA calls"].append(made)
+    for (pid, tid), by_name in sorted(threads.items()):
+        for name, slices in sorted(by_name.items(), reverse=True):
+            yield from tracks.slices(f"process {own_pid(pid)}", f"thread {tid} {_text(name)}", slices, nested=True)
+    pids = {row["pid"] for row in (*kernels, *copies)}
+    for (device, stream, pid), slices in sorted(streams.items(), key=lambda each: tuple(n or 0 for n in each[0])):
+        name = f"stream {stream}" + (f" of process {own_pid(pid)}" if len(pids) > 1 else "")
+        # A kernel inside another one's time is not part of it.
+        yield from tracks.slices(f"GPU {device}", name, slices, nested=False)
+    for device, name, time_ns, value in _counters(sampled, memory):
+        yield from tracks.process(f"GPU {device}")
+        counts["values"] += 1
+        ts = (time_ns - origin_ns) / 1e3
+        yield {"ph": "C", "name": name, "pid": tracks.pid(f"GPU {device}"), "ts": ts, "args": {"value": value}}
+    counts.update(kernels=len(kernels), copies=len(copies), api=len(calls), ranges=len(ranges))
+
+
+def _counters(
+    sampled: dict[int, samples.Samples], memory: Sequence[Row]
+) -> Iterator[tuple[int, str, int, float | int]]:
+    """GPU, name, time and value from then on; a value that is the one before is left out."""
+    import numpy as np
+
+    for device, metrics in sorted(sampled.items()):
+        for key, name in COUNTERS.items():
+            if key in metrics.series:
+                times, values = metrics.series[key]
+                changed = np.flatnonzero(np.diff(values, prepend=np.nan))
+                for time_ns, value in zip(times[changed].tolist(), values[changed].tolist(), strict=True):
+                    yield device, f"{name} (%)", int(time_ns), value
+    several = len({row["pid"] for row in memory}) > 1
+    held: dict[tuple[int, Any], int] = {}
+    for row in sorted(memory, key=lambda row: row["time_ns"]):
+        device, pid = owner = row["device"] or 0, row["pid"]
+        if held.get(owner) != row["total_bytes"]:
+            held[owner] = row["total_bytes"]
+            name = "device memory" + (f" of process {own_pid(pid)}" if several else "")
+            yield device, f"{name} (bytes)", row["time_ns"], row["total_bytes"]
+
+
+def _timed(run: Run, table: str, columns: Sequence[str]) -> list[Row]:
+    """The rows that do not end before they start."""
+    return [row for row in run.rows(table, columns) if row["start_ns"] <= row["end_ns"]]
+
+
+def _text(value: Any) -> Any:
+    """A text as UTF-8 can hold it; numbers as they are."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
