@@ -51,13 +51,14 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 class Formula(str):
     """A formula as text, e.g. ``dram_rate / 1e9``."""
 
-    def value(self, row: Row) -> float | None:
-        """The number, in the formula's own unit."""
-        return _compiled(_parsed(self))(row)
+    @functools.cached_property
+    def value(self) -> Value:
+        """A launch's number, in the formula's own unit."""
+        return _compiled(_parsed(str(self)))
 
     def written(self, row: Row, names: Names) -> str:
         """The arithmetic in the tools' names, of the way that gives this launch's value."""
-        return _text(_parsed(self), row, names)[0]
+        return _text(_parsed(str(self)), row, names)[0]
 
 
 @functools.cache
