@@ -180,24 +180,48 @@ def test_what_a_log_says_of_a_failure(log: str, words: str) -> None:
     assert words in jit.explain(None, finished, log)[0]
 
 
-def test_a_cache_elsewhere_is_refused(tmp_path: Path) -> None:
-    """Before anything is compiled or loaded; the probe is started by path, by an interpreter without fiprof."""
-    for name, text in {
+TORCH = """
+from types import SimpleNamespace as Some
+device = Some(name="H200", major=9, minor=0, multi_processor_count=132, total_memory=1)
+cuda = Some(is_available=lambda: True, synchronize=lambda: None, current_device=lambda: 0,
+            get_device_properties=lambda _: device)
+version = Some(cuda="13.0")
+"""
+WORKLOAD = """
+from fiprof.workloads.rmsnorm import RMSNorm
+class Mine(RMSNorm):
+    name, inputs = "mine", ()
+    def setup(self): return lambda: ()
+"""
+
+
+def test_the_probe_times_calls_and_refuses_a_cache_elsewhere(tmp_path: Path) -> None:
+    """The probe is started by path, by an interpreter without fiprof; a cache elsewhere before anything is compiled."""
+    files = {
         "flashinfer/__init__.py": "",
         "flashinfer/jit/__init__.py": "",
-        "flashinfer/jit/env.py": 'FLASHINFER_WORKSPACE_DIR = "/users/own/.cache/flashinfer"\n',
-        "torch.py": "",
-    }.items():
+        "flashinfer/jit/env.py": "import os\nFLASHINFER_WORKSPACE_DIR = os.environ['CACHE']\n",
+        "flashinfer_jit_cache.py": "",
+        "torch.py": TORCH,
+        "mine.py": WORKLOAD,
+    }
+    for name, text in files.items():
         (tmp_path / "site" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "site" / name).write_text(text)
-    probe, out = REPOSITORY / "fiprof/flashinfer/jit/probe.py", tmp_path / "out.jsonl"
-    done = subprocess.run(
-        [sys.executable, str(probe), "rmsnorm", f"--cache={tmp_path}", f"--out={out}"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site")}, capture_output=True, check=False,
-    )  # fmt: skip
-    (failure,) = map(json.loads, out.read_text().splitlines())
-    words = f"caches in /users/own/.cache/flashinfer though FLASHINFER_WORKSPACE_BASE is {tmp_path}"
-    assert done.returncode == 1 and words in failure["message"]
+    probe, out, case = REPOSITORY / "fiprof/flashinfer/jit/probe.py", tmp_path / "out.jsonl", "site/mine.py:mine"
+    for cache, status in ((tmp_path / "cache", 0), (Path("/users/own"), 1)):
+        done = subprocess.run(
+            [sys.executable, str(probe), case, f"--cache={tmp_path}", f"--out={out}"], cwd=tmp_path, check=False,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "site"), "CACHE": str(cache)},
+        )  # fmt: skip
+        assert done.returncode == status
+        *facts, last = map(json.loads, out.read_text().splitlines())
+        if status:
+            words = f"caches in /users/own though FLASHINFER_WORKSPACE_BASE is {tmp_path}"
+            assert not facts and words in last["message"]
+        else:
+            assert (facts[0]["gpu"]["name"], facts[0]["compiled_ahead"]) == ("H200", ["flashinfer_jit_cache"])
+            assert (last["kind"], len(last["again_s"]), last["first_s"] >= 0) == ("call", 5, True)
 
 
 # The cache on disk
