@@ -11,6 +11,7 @@ from statistics import median
 
 from fiprof.analysis.case_names import Value, axis_name, is_number, label, short, short_pair
 from fiprof.analysis.choices import WORTH, Choice
+from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.study import COLUMNS, Pair, Study, absence, kernel_share, main_kernel, pairs, row, side
 from fiprof.analysis.thresholds import WAITING
@@ -410,9 +411,16 @@ def _beside(study: Study) -> Iterator[StudySection]:
         keys = ("workload", "case", "intensity", "tensor_pct", "dram_pct", "roof_pct", "bound")
         cases = [both[i][name] for i in sorted({0, len(both) - 1}) for name in LENGTHS]
         columns = [column for key in keys for column in COLUMNS if column.key == key]
-        table = markdown_table(columns, [[row(study, case)[key] for key in keys] for case in cases])
+        columns.append(Column("operation", "operation"))
+        rows = [[*(row(study, case)[key] for key in keys), _operation(case)] for case in cases]
+        table = markdown_table(columns, rows)
         body = paragraphs("Prefill beside decode, same batch and length, the least and the most work:", table)
         yield StudySection("analysis", "beside", "Prefill beside decode", body)
+
+
+def _operation(case: CaseResult) -> str:
+    """``1 query a head by 8,192 keys: vector x matrix``."""
+    return str(kernels()[case.workload]["operation"]).format(**case.params)
 
 
 # The developers' guide
