@@ -23,7 +23,6 @@ from alembic.script import ScriptDirectory
 import fiprof
 from fiprof.errors import FiprofError
 from fiprof.model.catalogue import schema, store
-from fiprof.model.keys import KEYS
 from fiprof.orchestrator import index
 from fiprof.orchestrator.archive import Archive
 from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
@@ -118,10 +117,6 @@ def test_wrong_words_are_said(shared: Path, words: tuple[str, ...], said: str) -
 
     error = CliRunner().invoke(cli, ["runs", "--artifacts", str(shared), *words]).exception
     assert isinstance(error, FiprofError) and error.exit_code == 2 and said in error.message
-
-
-def test_every_quantity_of_the_catalogue_is_a_key() -> None:
-    assert set(schema.VALUES) <= set(KEYS)
 
 
 @pytest.mark.usefixtures("url")

@@ -14,7 +14,7 @@ import pytest
 
 from fiprof.cli.main import cli
 from tests.conftest import Fiprof, python_path
-from tests.recorded_runs import RUNS, copied, invoke, parsed
+from tests.recorded_runs import RUNS, copied, parsed
 
 COMMANDS = cli.list_commands(click.Context(cli))
 
@@ -99,14 +99,6 @@ def test_wrong_use(fiprof: Fiprof, arguments: list[str], status: int, words: str
     assert done.stdout == ""
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("format_", ["csv", "md"])
-@pytest.mark.parametrize("command", ["stalls", "show"])
-def test_data_goes_to_stdout_alone(command: str, format_: str) -> None:
-    status, printed = invoke(command, str(parsed("all").path), "--format", format_)
-    assert (status, "\x1b" in printed, len(printed.splitlines()) > 5) == (0, False, True)
-    assert printed.startswith("launch,") or format_ == "md"
 
 
 @pytest.mark.fault("stdout is full", "one line, exit status 1")

@@ -385,12 +385,6 @@ def test_a_second_collect_on_the_same_gpu(fiprof: Fiprof, fakes: dict[str, str],
     assert len(list(tmp_path.glob("artifacts/*"))) == 1
 
 
-def test_without_tools_and_gpu(fiprof: Fiprof, fakes: dict[str, str]) -> None:
-    done = fiprof("collect", "--kernel", "prefill", env={**fakes, "FIPROF_NSYS": "/no/such/nsys"})
-    assert (done.returncode, done.stdout) == (1, "")
-    assert len(done.stderr.strip().splitlines()) == 2
-
-
 @pytest.fixture
 def own_file_system(tmp_path: Path) -> Iterator[Path]:
     """An empty file system of 2 MB."""
@@ -488,24 +482,6 @@ def test_a_damaged_run(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:
     assert "artifacts/run/tables/kernels.parquet\n" in done.stdout
     assert "run.json is damaged or not fiprof's" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_replay_of_a_run_without_a_raw_file_names_it(fiprof: Fiprof, collected: Path) -> None:
-    (collected / "ncu/raw.csv.zst").unlink()
-    done = fiprof("collect", "--replay", "latest")
-    assert done.returncode == 1
-    assert "has no ncu/raw.csv, which its run made" in done.stderr
-    assert "a replay needs all raw files" in done.stderr
-
-
-def test_a_changed_file_is_not_packed(fiprof: Fiprof, collected: Path) -> None:
-    shutil.rmtree(collected / "nsys")
-    with open(collected / "ncu/raw.csv", "a") as file:
-        file.write("changed")
-    done = fiprof("pack", "latest")
-    assert done.returncode == 1
-    assert "checksum in run.json differs" in done.stderr
-    assert (collected / "ncu/raw.csv").read_text().endswith("changed")
 
 
 @contextlib.contextmanager

@@ -8,16 +8,15 @@ import os
 import subprocess
 import sys
 import threading
-from datetime import datetime
+import time
 from pathlib import Path
 
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.files import clear, write_whole
+from fiprof.files import clear
 from fiprof.model.manifest import read_manifest
-from fiprof.orchestrator import archive as archives
-from fiprof.orchestrator.archive import UNFINISHED, Archive, Journal
+from fiprof.orchestrator.archive import Archive, Journal
 
 
 @pytest.fixture
@@ -30,12 +29,7 @@ def finished(archive: Archive, label: str) -> Path:
 
 
 def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Frozen(datetime):
-        @classmethod
-        def now(cls, tz: object = None) -> Frozen:
-            return cls(2026, 11, 21, 10, 15, 30).astimezone() if tz is None else cls(2026, 11, 21)
-
-    monkeypatch.setattr(archives, "datetime", Frozen)
+    monkeypatch.setenv("FIPROF_CLOCK", f"2026-11-21T10:15:30@{time.monotonic()}")
     names: list[str] = []
     threads = [threading.Thread(target=lambda: names.append(archive.create("prefill").name)) for _ in range(8)]
     for thread in threads:
@@ -44,15 +38,6 @@ def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monke
         thread.join()
     stem = "20261121-101530-prefill"
     assert sorted(names) == sorted([stem, *(f"{stem}-{n}" for n in range(2, 9))])
-
-
-def test_a_run_under_way_is_no_run(archive: Archive) -> None:
-    journal = Journal(archive.create("rope"))
-    journal.folder.save(journal.manifest)
-    assert archive.names() == []
-    assert [path.name for path in archive.unfinished()] == [f".partial-{journal.folder.name}"]
-    left_behind = read_manifest(journal.folder.path)
-    assert (left_behind.status, left_behind.reason) == ("interrupted", UNFINISHED)
 
 
 def test_runs_are_found_by_path_name_prefix_and_latest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,21 +72,6 @@ def test_a_prefix_of_several(archive: Archive) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("latest", "{root} holds no run"),
-        ("2031", "there is no run 2031 in {root}"),
-        (".", ". is not a run folder: it has no run.json"),
-    ],
-)
-def test_no_such_run(archive: Archive, text: str, message: str) -> None:
-    with pytest.raises(FiprofError) as caught:
-        archive.find(text)
-    assert caught.value.message == message.format(root=archive.root)
-    assert caught.value.exit_code == 2
-
-
 def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(archive.create("rope"))
     journal.folder.save(journal.manifest)
@@ -117,24 +87,6 @@ def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pyte
     folder = archive.root / journal.folder.name
     assert read_manifest(folder).status == "interrupted"
     assert sorted(os.listdir(folder)) == ["logs", "run.json", "tables"]
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_archive_without_write_permission(tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0o500)
-    with pytest.raises(FiprofError, match="no permission to write"):
-        Archive(tmp_path / "closed" / "artifacts").create("rope")
-
-
-def test_refusals_name_the_way_out(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object, **_kwargs: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", str(archive.root))
-
-    monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(FiprofError) as caught:
-        archive.create("rope")
-    assert caught.value.message == f"{archive.root}: no permission to write"
-    assert caught.value.remedy == "choose another archive with --artifacts DIR or FIPROF_ARTIFACTS"
 
 
 HOLD = """
@@ -162,13 +114,6 @@ def test_temporaries_of_a_killed_process_go_and_those_of_a_living_one_stay(tmp_p
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", "", ".d"]
     living.communicate()
     assert os.listdir(tmp_path) == ["file"]
-
-
-def test_write_whole_replaces(tmp_path: Path) -> None:
-    (tmp_path / "f").write_bytes(b"old")
-    write_whole(tmp_path / "f", b"new")
-    assert os.listdir(tmp_path) == ["f"]
-    assert (tmp_path / "f").read_bytes() == b"new"
 
 
 def test_a_study_is_no_run_and_says_which_runs_it_has(tmp_path: Path) -> None:

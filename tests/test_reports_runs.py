@@ -46,12 +46,6 @@ def test_runs_whole_failed_and_damaged(tmp_path: Path) -> None:
     assert damaged["reason"].startswith(f"{tmp_path}/20261121-120000-x/run.json is damaged")
 
 
-def test_the_driver_names_the_gpu_where_the_workload_did_not(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", environment={"gpu_state": {"before": {"name": "NVIDIA H100"}}})
-    (row,) = json.loads(render(listed(tmp_path), "json"))["rows"]
-    assert row["gpu"] == "NVIDIA H100"
-
-
 def test_no_runs(tmp_path: Path) -> None:
     assert render(listed(tmp_path / "none"), "table") == "no runs yet: fiprof collect makes one"
     assert not (tmp_path / "none").exists()
