@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiprof.analysis.trend import levels
-from fiprof.model import versioned
+from fiprof.model import json_file
 from fiprof.model.catalogue.summary import summarize
 from tests.recorded_runs import RUNS, invoke, parsed
 
@@ -28,7 +28,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     which everything took 20 % longer."""
     archive = tmp_path_factory.mktemp("trend")
     recorded = json.loads((RUNS["decode"] / "run.json").read_text())
-    summary = json.loads(versioned.encode(summarize(parsed("decode"))))
+    summary = json.loads(json_file.encode(summarize(parsed("decode"))))
     chance = random.Random(0)
     for day in range(24):
         began = datetime(2026, 10, 1, tzinfo=UTC) + timedelta(days=day)

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from fiprof.analysis.reasons import REASONS
 from fiprof.errors import FiprofError
 from fiprof.model import packs
-from fiprof.model.decode import in_words
+from fiprof.model.json_file import in_words
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_SHARE
 from fiprof.model.work import work_share
 

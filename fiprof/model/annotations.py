@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.files import write_whole
-from fiprof.model import versioned
+from fiprof.model import json_file
 from fiprof.model.layout import ANNOTATIONS
 
 SCHEMA_VERSION = 1
@@ -48,7 +48,7 @@ def read_annotations(folder: Path) -> Annotations:
     path = folder / ANNOTATIONS
     if not os.path.lexists(path):
         return Annotations()
-    return versioned.read(
+    return json_file.read(
         path,
         Annotations,
         newest=SCHEMA_VERSION,
@@ -69,7 +69,7 @@ def change(folder: Path, edit: Callable[[Annotations], Annotations]) -> Annotati
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         found = edit(read_annotations(folder))
-        write_whole(folder / ANNOTATIONS, versioned.encode(found), NOT_WRITABLE)
+        write_whole(folder / ANNOTATIONS, json_file.encode(found), NOT_WRITABLE)
     finally:
         os.close(descriptor)
     return found

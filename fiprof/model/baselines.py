@@ -11,7 +11,7 @@ from pathlib import Path
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors
-from fiprof.model import versioned
+from fiprof.model import json_file
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import FILE_NAME
 
@@ -97,7 +97,7 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
         path = None
     if path is None:
         raise _missing(root, name)
-    found = versioned.read(
+    found = json_file.read(
         path,
         NamedBaseline,
         newest=SCHEMA_VERSION,
@@ -116,7 +116,7 @@ def write_baseline(root: Path, baseline: NamedBaseline) -> Path:
     with file_errors(root / FOLDER):
         confined.make_folder(root, FOLDER)
         with confined.replacing(root, name) as file:
-            file.write(versioned.encode(baseline))
+            file.write(json_file.encode(baseline))
     return root / name
 
 

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.model import versioned
-from fiprof.model.decode import SCHEMA
+from fiprof.model import json_file
 from fiprof.model.environment import Environment
+from fiprof.model.json_file import SCHEMA
 from fiprof.model.settings import CollectSettings
 
 SCHEMA_VERSION = 1
@@ -167,7 +167,7 @@ class Manifest:
         return {entry.path: entry for action in self.actions for entry in action.files}
 
     def to_json(self) -> bytes:
-        return versioned.encode(self)
+        return json_file.encode(self)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -180,7 +180,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise FiprofError(
             f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
         )
-    return versioned.read(
+    return json_file.read(
         path,
         Manifest,
         newest=SCHEMA_VERSION,

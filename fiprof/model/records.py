@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.model.decode import MisfitError, convert, objects
 from fiprof.model.environment import Gpu
+from fiprof.model.json_file import MisfitError, convert, objects
 
 T = TypeVar("T")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.files import atomic_write
-from fiprof.model import versioned
-from fiprof.model.decode import SCHEMA
+from fiprof.model import json_file
 from fiprof.model.environment import Environment
+from fiprof.model.json_file import SCHEMA
 from fiprof.model.settings import StudySettings
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ class EnvironmentInfo:
 def write(path: Path, results: DataclassInstance) -> None:
     """Write a results file whole or not at all. Raises OSError."""
     with atomic_write(path) as partial:
-        partial.write_bytes(versioned.encode(results))
+        partial.write_bytes(json_file.encode(results))
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -230,7 +230,7 @@ def read(path: Path, kind: type[T]) -> T:
 
     Raises FiprofError where it is missing, damaged or of another schema.
     """
-    return versioned.read(
+    return json_file.read(
         path,
         kind,
         newest=kind.schema_version,  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from fiprof import clock, confined
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
-from fiprof.model.decode import MisfitError, decode
+from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE, TABLES
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import cache_folder, file_errors, write_whole
-from fiprof.model.decode import MisfitError, decode
+from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.layout import NSYS_REPORT
 from fiprof.orchestrator import nsys
 from fiprof.orchestrator.archive import Archive

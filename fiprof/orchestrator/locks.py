@@ -23,7 +23,7 @@ import psutil
 
 from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.decode import MisfitError, decode
+from fiprof.model.json_file import MisfitError, decode
 from fiprof.text import escape_control
 
 POLL_S = 0.2

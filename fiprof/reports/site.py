@@ -18,7 +18,7 @@ from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.analysis.trend import Trend
 from fiprof.errors import FiprofError
 from fiprof.files import clear, file_errors
-from fiprof.model import versioned
+from fiprof.model import json_file
 from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
 from fiprof.reports import measured_table, trend
@@ -73,9 +73,9 @@ def begin(folder: Path) -> dict[str, Published]:
         with file_errors(folder, ELSEWHERE):
             if folder.exists() and os.listdir(folder):
                 raise FiprofError(f"{folder} is no site of fiprof's, and not empty", ELSEWHERE, exit_code=2)
-        _write(folder, FILE_NAME, versioned.encode(Site()).decode())
+        _write(folder, FILE_NAME, json_file.encode(Site()).decode())
         return {}
-    read = versioned.read(
+    read = json_file.read(
         folder / FILE_NAME,
         Site,
         newest=SCHEMA_VERSION,
@@ -145,7 +145,7 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
     with contextlib.suppress(ImportError):
         _write(folder, LIBRARY, html.vega_js())
     _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(folder, archive, runs), library=LIBRARY))
-    _write(folder, FILE_NAME, versioned.encode(Site(list(runs))).decode())
+    _write(folder, FILE_NAME, json_file.encode(Site(list(runs))).decode())
     return folder / f"{INDEX}{html.SUFFIX}"
 
 

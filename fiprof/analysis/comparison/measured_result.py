@@ -9,9 +9,9 @@ from statistics import geometric_mean
 from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences
-from fiprof.model import versioned
-from fiprof.model.decode import SCHEMA
+from fiprof.model import json_file
 from fiprof.model.environment import Environment
+from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import COMPARISON
 
 SCHEMA_VERSION = 1
@@ -109,7 +109,7 @@ def compared(
 
 def read_comparison(folder: Path) -> MeasuredComparison:
     """The result of a comparison's run folder. Raises FiprofError where there is none."""
-    return versioned.read(
+    return json_file.read(
         folder / COMPARISON,
         MeasuredComparison,
         newest=SCHEMA_VERSION,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fiprof import confined
 from fiprof.files import write_whole
-from fiprof.model import tables, versioned
+from fiprof.model import json_file, tables
 from fiprof.model.arrays import PIECE_ROWS
 from fiprof.model.case_quantities import (
     MODEL_GB_PER_S,
@@ -28,7 +28,7 @@ from fiprof.model.case_quantities import (
     kernel_median,
     kernel_spread,
 )
-from fiprof.model.decode import MisfitError, decode
+from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.layout import SUMMARY
 from fiprof.model.quantities import QUANTITIES, Quantity
 from fiprof.model.run import Launch, Run
@@ -81,7 +81,7 @@ def summarize(run: Run) -> Summary:
 
 def write(run: Run, found: Summary) -> None:
     """Write the summary beside the tables. Raises FiprofError where that cannot be done."""
-    write_whole(run.tables_path / Path(SUMMARY).name, versioned.encode(found))
+    write_whole(run.tables_path / Path(SUMMARY).name, json_file.encode(found))
 
 
 def read(folder: Path) -> Summary | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.files import scratch, write_whole
-from fiprof.model import versioned
+from fiprof.model import json_file
 from fiprof.model.layout import COMPARISON
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.archive import Archive
@@ -82,7 +82,7 @@ def explain(
                 return result
             names.append(result.path.name)
     explained = dataclasses.replace(found, explained=(names[0], names[1]))
-    write_whole(folder / COMPARISON, versioned.encode(explained))
+    write_whole(folder / COMPARISON, json_file.encode(explained))
     return result
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from fiprof.analysis.comparison.measured_result import FailedCase, MeasuredComparison, Side, compared
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
-from fiprof.model import redaction, versioned
+from fiprof.model import json_file, redaction
 from fiprof.model.layout import COMPARISON, MEASUREMENTS
 from fiprof.model.records import read_jsonl
 from fiprof.model.settings import recorded
@@ -107,7 +107,7 @@ class Comparison(UnderWay):
         """Everything: the processes, their rounds, what they tell apart, ``result.json``."""
         with self.ending_in_order(), self.collecting():
             self.result = self._programs() if self.request.a.program else self._cases()
-            write_whole(self.session.path / COMPARISON, versioned.encode(self.result))
+            write_whole(self.session.path / COMPARISON, json_file.encode(self.result))
             self.note_gpu()
 
     def _cases(self) -> MeasuredComparison:

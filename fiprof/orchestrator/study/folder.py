@@ -14,8 +14,8 @@ import fiprof
 from fiprof import clock, confined, files
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model import packs, versioned
-from fiprof.model.decode import SCHEMA
+from fiprof.model import json_file, packs
+from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.settings import StudySettings
@@ -181,7 +181,7 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 def read_study(path: Path) -> StudyManifest:
     """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
-    return versioned.read(
+    return json_file.read(
         path / MANIFEST,
         StudyManifest,
         newest=SCHEMA_VERSION,
@@ -211,7 +211,7 @@ def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 def _write(path: Path, manifest: StudyManifest) -> None:
     with file_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    write_whole(path / MANIFEST, versioned.encode(manifest))
+    write_whole(path / MANIFEST, json_file.encode(manifest))
 
 
 def _free(path: Path) -> Path:

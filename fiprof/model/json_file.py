@@ -1,15 +1,23 @@
-"""The one door for JSON, which may be anybody's: bytes become what a schema declares, or one line names the field."""
+"""The one door for JSON, which may be anybody's: bytes become what a schema declares, or one line names the field.
+
+fiprof's own files are dataclasses with a ``schema_version``, written in full and read with clear errors.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from fiprof import confined
+from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
+D = TypeVar("D", bound="DataclassInstance")
 
 SCHEMA = "schema"
 """Key in a field's metadata: the dataclass that a dict must fit, which stays a dict with what else stands in it."""
@@ -50,11 +58,42 @@ def convert(value: object, kind: type[T], field: str = "", line: int = 0) -> T:
         raise MisfitError(in_words(str(error), field), line) from error
 
 
-def check_schemas(content: DataclassInstance) -> None:
-    """Hold the dicts of a dataclass against the schemas of their fields. Raises MisfitError."""
-    for field in fields(content):
-        if SCHEMA in field.metadata:
-            convert(getattr(content, field.name), field.metadata[SCHEMA], field.name)
+@dataclasses.dataclass(frozen=True)
+class _Version:
+    schema_version: int = 0
+
+
+def encode(content: DataclassInstance) -> bytes:
+    """A dataclass as indented JSON, a newline at its end."""
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(content)), indent=1) + b"\n"
+
+
+def read(path: Path, kind: type[D], *, newest: int, makes: str, damaged: str, remedy: str) -> D:
+    """The content of a file of fiprof's own as a dataclass.
+
+    newest: the schema version that this fiprof writes. makes: the command that makes such a file. damaged: what it
+    may be instead, to follow its path.
+    Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
+    """
+    try:
+        data = confined.read_bytes(path.parent, path.name)
+        version = decode(data, _Version).schema_version
+        if version > newest:
+            raise FiprofError(
+                f"{path} is of schema {version}; this fiprof reads up to {newest}",
+                "read it with the fiprof that wrote it, or a later one",
+            )
+        content = decode(data, kind)
+        for field in dataclasses.fields(content):
+            if SCHEMA in field.metadata:
+                convert(getattr(content, field.name), field.metadata[SCHEMA], field.name)
+        return content
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be read: {error.strerror}", makes) from error
+    except MisfitError as error:
+        raise FiprofError(f"{path} {damaged}: {error}", remedy) from error
 
 
 def objects(data: bytes) -> list[tuple[int, dict[str, Any]]]:
