@@ -50,8 +50,6 @@ def kernels() -> Mapping[str, KernelInfo]:
         workload: KernelInfo(
             title=table["title"],
             family=table["family"],
-            kind=table["kind"],
-            operation=table["operation"],
             algorithm=tuple(table["algorithm"]),
             parameters=table["parameters"],
             options={name: tuple(values) for name, values in table.get("options", {}).items()},

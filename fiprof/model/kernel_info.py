@@ -34,10 +34,6 @@ class KernelInfo:
     """Lines of a shell that make a profile tell more."""
     family: str = ""
     """What a title calls it together with its like, e.g. ``norms``."""
-    kind: str = ""
-    """Kind of operation, e.g. ``attention``."""
-    operation: str = ""
-    """What is computed, e.g. ``[{rows} x {hidden}], a sum of squares a row``, with the parameters of a case in it."""
     traffic: str = ""
     """The formula of the bytes that it moves beside those of the workloads that solve the same problem."""
 
