@@ -13,8 +13,7 @@ import pytest
 from fiprof.analysis.comparison.measured_result import MeasuredComparison, read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.manifest import Manifest, read_manifest
-from fiprof.orchestrator.compare.request import pairs_of
-from fiprof.orchestrator.compare.sides import parse_side
+from fiprof.orchestrator.compare.checkouts import pairs_of, parse_side
 from fiprof.workloads.case import make_cases
 from tests.conftest import Completed, Fiprof
 

@@ -16,7 +16,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.orchestrator.archive import Archive
-from fiprof.orchestrator.compare.sides import SideSpec
+from fiprof.orchestrator.compare.checkouts import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases

@@ -8,20 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import measuring, options
-from fiprof.cli.commands.collect import WORKLOAD_FLAG
+from fiprof import interrupts
+from fiprof.cli import options, output
+from fiprof.cli.commands.collect import WORKLOAD_FLAG, CollectCommand, choose_cases, conclude, print_commands
 from fiprof.cli.options import archive_option, format_option, open_run, run_names, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comparison.runs import ArchivedSide
+    from fiprof.analysis.comparison.measured_result import MeasuredComparison
+    from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
     from fiprof.model.run import Run
+    from fiprof.model.settings import Setting
     from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.compare.checkouts import CompareRequest
+    from fiprof.orchestrator.run_session import Result
+    from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
+    from fiprof.workloads.case import Case
+
+
+class CompareCommand(CollectCommand):
+    """The settings of a comparison, and the parameters of the workloads, as options."""
+
+    @property
+    def measurement(self) -> tuple[Setting, ...]:
+        from fiprof.model.settings import CompareSettings, settings_of
+
+        return settings_of(CompareSettings)
 
 
 @click.command(
-    cls=measuring.CompareCommand,
+    cls=CompareCommand,
     short_help="What changed between two runs, or between two sides measured now.",
     epilog="Example: fiprof compare latest:tensor_cores=false latest:tensor_cores=true",
 )
@@ -88,23 +105,12 @@ def command(
     if sides:
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
-        request = measuring.request_of(*sides, kernels, workloads, words)
-        if dry_run:
-            measuring.dry_run(request, archive)
-            return
-        if explain:
-            from fiprof.orchestrator.compare.explain import require_tools
-
-            require_tools(request)
-        result = measuring.measure(request, archive, wait=wait, quiet=quiet)
-        if explain and result.problem is None:
-            measuring.explain(request, result, archive, wait=wait, quiet=quiet)
-        measuring.show(result, format_, out)
+        _measure(archive, *sides, kernels, workloads, words, explain, dry_run, out, wait, quiet, format_)
         return
     if not a:
         raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
     if not b:
-        measuring.show_run(archive.find(a), format_, out)
+        _show_measured(archive.find(a), format_, out)
         return
     from fiprof.analysis.comparison.runs import compare
     from fiprof.reports.compare_report import document, page
@@ -112,7 +118,7 @@ def command(
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
         if out is not None:
-            measuring.write_page(page(found), out)
+            _write_page(page(found), out)
         options.show(document(found, every=every), format_)
 
 
@@ -144,3 +150,119 @@ def _imported(file: Path, ranges: tuple[str, ...], until_shown: contextlib.ExitS
     if result.problem is not None:
         raise result.problem
     return Run(result.path)
+
+
+# --measure, and what fiprof gate shares
+
+
+def settings_and_cases(
+    kernels: str | None, workloads: tuple[str, ...], words: dict[str, Any]
+) -> tuple[dict[str, Any], list[Case]]:
+    """The settings of a comparison by name, and the cases that are named. words: both, from the command line."""
+    from fiprof.model.settings import CompareSettings, settings_of
+
+    own = {each.name: words.pop(each.name) for each in settings_of(CompareSettings)}
+    names = [*options.split(kernels or ""), *workloads]
+    params = {name: word for name, word in words.items() if word is not None}
+    return own, choose_cases(names, params) if names or params else []
+
+
+def print_processes(request: CompareRequest, archive: Archive) -> None:
+    """Print the processes in the order of time; nothing is started."""
+    from fiprof.orchestrator.compare.checkouts import Commands
+
+    path = archive.root / f"DATE-{request.label}"
+    print_commands(Commands(request, path, Path("SCRATCH"), {"A": None, "B": None}).all())
+
+
+def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Result:
+    """Measure; the progress goes to standard error. Raises as ``orchestrator.compare.measure.compare``."""
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.compare.measure import compare
+
+    with supervised(quiet=quiet) as (progress, supervisor):
+        return compare(request, archive, progress, supervisor, wait=wait)
+
+
+def _measure(
+    archive: Archive,
+    a: str,
+    b: str,
+    kernels: str | None,
+    workloads: tuple[str, ...],
+    words: dict[str, Any],
+    explained: bool,
+    dry_run: bool,
+    out: Path | None,
+    wait: bool,
+    quiet: bool,
+    format_: Format,
+) -> None:
+    from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
+    from fiprof.orchestrator.compare.explain import explain, require_tools
+
+    sides = parse_side(a), parse_side(b)
+    own, cases = settings_and_cases(kernels, workloads, words)
+    request = CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **own)
+    if dry_run:
+        print_processes(request, archive)
+        return
+    if explained:
+        require_tools(request)
+    result = measure(request, archive, wait=wait, quiet=quiet)
+    if explained and result.problem is None:
+        with supervised(quiet=quiet) as (progress, supervisor):
+            profiled = explain(request, result.path, archive, progress, supervisor, wait=wait)
+        if profiled.problem is not None:
+            conclude(profiled, (), to_stderr=True)
+    interrupts.settle()
+    if result.problem is None:
+        _show_measured(result.path, format_, out)
+    conclude(result, ("fiprof compare",), to_stderr=True)
+
+
+def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
+    """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
+    from fiprof.analysis.comparison.measured_result import read_comparison
+    from fiprof.model.manifest import read_manifest
+    from fiprof.reports.compare_report import Explained
+    from fiprof.reports.measured_table import chart, document
+
+    manifest = read_manifest(folder)
+    if manifest.kind != "comparison":
+        raise FiprofError(
+            f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
+        )
+    found = read_comparison(folder)
+    drawn = chart(found, manifest.cases)
+    explained = Explained(found, document(found, manifest.cases), drawn, _explanation(found, folder))
+    if out is not None:
+        _write_page(explained.page(), out)
+    options.show(explained.document(), format_)
+
+
+def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | None:
+    """What the runs beside the comparison say that profiled each side; None without them."""
+    from fiprof.analysis.comparison.runs import ArchivedSide, compare
+    from fiprof.orchestrator.archive import Archive
+
+    if found.explained is None:
+        return None
+    archive = Archive(folder.parent)
+    if missing := [name for name in found.explained if name not in archive.names()]:
+        output.message(f"note: what explains it is not shown: {archive.root} has no run {', '.join(missing)}")
+        return None
+    a, b = (ArchivedSide(open_run(archive.root / name)[0]) for name in found.explained)
+    return compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
+
+
+def _write_page(made: Page, out: Path) -> None:
+    """Write a page, whole or not at all, and say where."""
+    from fiprof.cli.progress import working
+    from fiprof.files import write_whole
+    from fiprof.reports.pages import html
+
+    with working("page"):
+        write_whole(out, html.render(made).encode(), "--out names another")
+    output.message(str(out))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fiprof.analysis.thresholds import LEAST_CHANGE
-from fiprof.cli import measuring, options, output
+from fiprof.cli import options, output
 from fiprof.cli.commands.baseline import baseline_names
 from fiprof.cli.commands.collect import ENDED, WORKLOAD_FLAG
+from fiprof.cli.commands.compare import CompareCommand, measure, print_processes, settings_and_cases
 from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
@@ -19,7 +20,7 @@ from fiprof.files import file_errors, write_whole
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.gate import Gate, GatedCase
     from fiprof.orchestrator.archive import Archive
-    from fiprof.orchestrator.compare.request import CompareRequest
+    from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.reports.view import Document, Format
     from fiprof.workloads.case import Case
 
@@ -31,7 +32,7 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
-    cls=measuring.CompareCommand,
+    cls=CompareCommand,
     short_help="Fail where this tree is slower than a baseline.",
     epilog="Example: fiprof gate --against main --max-slowdown 3% --dry-run",
 )
@@ -96,11 +97,9 @@ def command(
     it, which is said. The run folder's path goes to standard error.
     """
     name = against or base or ""
-    request, others = _request(
-        archive, against, folder, base, now, measuring.settings_and_cases(kernels, workloads, words)
-    )
+    request, others = _request(archive, against, folder, base, now, settings_and_cases(kernels, workloads, words))
     if dry_run:
-        measuring.dry_run(request, archive)
+        print_processes(request, archive)
         return
     github = os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github
     for file, option in ((junit, "--junit"), (comment, "--comment")):
@@ -108,25 +107,31 @@ def command(
             # Before minutes of measuring.
             with file_errors(file.parent, ELSEWHERE.format(option)):
                 file.parent.mkdir(parents=True, exist_ok=True)
+    from fiprof.reports import gate_report
+
     try:
         path = _measured(request, archive, wait=wait, quiet=quiet)
     except FiprofError as error:
-        _tell_failure(name, error, junit, github=github)
+        if junit is not None:
+            write_whole(junit, gate_report.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+        if github:
+            output.message(gate_report.github_error(name, error.message))
         raise
     from fiprof.analysis.comparison.gate import gate
     from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.model.run import Run
-    from fiprof.reports.gate_report import document, why
 
     run = Run(path)
     found = gate(
         name, run.manifest, read_comparison(path), max_slowdown_pct=max_slowdown_pct, strict=strict, others=others
     )
-    shown = document(found, every=every)
+    shown = gate_report.document(found, every=every)
     options.show(shown, format_, run=run)
-    _tell(found, shown, junit, comment, github=github)
+    _publish(found, shown, junit, comment, github=github)
     if found.failed:
-        raise FiprofError(why(found), f"the times are in {path}", exit_code=SLOWER_EXIT if found.slower else 1)
+        raise FiprofError(
+            gate_report.why(found), f"the times are in {path}", exit_code=SLOWER_EXIT if found.slower else 1
+        )
 
 
 def _request(
@@ -140,8 +145,7 @@ def _request(
     """What is to be measured, and the cases that only one side has. asked: settings and cases."""
     from fiprof.model.baselines import read_baseline
     from fiprof.orchestrator.baselines import pairs_against
-    from fiprof.orchestrator.compare.request import CompareRequest, pairs_of
-    from fiprof.orchestrator.compare.sides import parse_side
+    from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
 
     settings, cases = asked
     baseline = read_baseline(archive.root, against) if against else None
@@ -164,7 +168,7 @@ def _request(
 
 def _measured(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Path:
     """The run folder. Raises FiprofError where it is not complete."""
-    result = measuring.measure(request, archive, wait=wait, quiet=quiet)
+    result = measure(request, archive, wait=wait, quiet=quiet)
     output.message(str(result.path))
     if result.problem is not None:
         ended = f"the run {ENDED[result.status]}: {result.problem.message}"
@@ -172,34 +176,18 @@ def _measured(request: CompareRequest, archive: Archive, *, wait: bool, quiet: b
     return result.path
 
 
-def _tell(found: Gate, shown: Document, junit: Path | None, comment: Path | None, *, github: bool) -> None:
+def _publish(found: Gate, shown: Document, junit: Path | None, comment: Path | None, *, github: bool) -> None:
     """Write what a CI system shows."""
-    from fiprof.reports import writers
+    from fiprof.reports import gate_report, writers
 
     markdown = writers.render(shown, "md") + "\n"
     if junit is not None:
-        from fiprof.reports import gate_report
-
         write_whole(junit, gate_report.junit(found), ELSEWHERE.format("--junit"))
     if comment is not None:
         write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
     if github:
-        from fiprof.reports import gate_report
-
         for each in gate_report.github_lines(found):
             output.message(each)
         if summary := os.environ.get(SUMMARY_VARIABLE):
             with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as file:
                 file.write(markdown)
-
-
-def _tell_failure(name: str, error: FiprofError, junit: Path | None, *, github: bool) -> None:
-    """Say that nothing was decided."""
-    if junit is not None:
-        from fiprof.reports import gate_report
-
-        write_whole(junit, gate_report.junit_error(name, error.message), ELSEWHERE.format("--junit"))
-    if github:
-        from fiprof.reports import gate_report
-
-        output.message(gate_report.github_error(name, error.message))

@@ -13,9 +13,7 @@ from fiprof.model import json_file
 from fiprof.model.layout import COMPARISON
 from fiprof.orchestrator import collect, profile
 from fiprof.orchestrator.archive import Archive
-from fiprof.orchestrator.compare.commands import Commands
-from fiprof.orchestrator.compare.request import CompareRequest
-from fiprof.orchestrator.compare.sides import check_out
+from fiprof.orchestrator.compare.checkouts import Commands, CompareRequest, check_out
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Supervisor
 from fiprof.orchestrator.program import program_facts
@@ -66,18 +64,30 @@ def explain(
     names = []
     gpu = visible_gpu(request.gpu)
     with gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping), scratch(archive.root) as files:
-        for letter, measured in (("A", [case.a for case in found.cases]), ("B", [case.b for case in found.cases])):
+        for letter in "AB":
             checkout = check_out(request.side(letter), files / letter)
             commands = Commands(request, folder, files, {"A": None, "B": None, letter: checkout})
             executor = InEnvironment(supervisor, commands.environment(letter))
-            under_way = (
-                _profiling(_program(request, letter), gpu, archive, progress, executor)
-                if request.a.program
-                else _collection(_cases(request, letter, commands, measured), gpu, archive, progress, executor)
-            )
-            if checkout:
-                under_way.session.journal.note_environment({"git": checkout.commit})
-            result = _measured(under_way)
+            git = {"git": checkout.commit} if checkout else {}
+            if request.a.program:
+                program = _program(request, letter)
+                tools = profile.find_tools(program)
+                journal = profile.new_run(program, tools, archive, gpu, program_facts(program.program))
+                journal.note_environment(git)
+                session = Session(journal.folder.path, executor, journal, progress)
+                # Nobody is shown the program's output.
+                profiling = profile.Profiling(program, session, tools, lambda _piece, _of_stderr: None)
+                profiling.measure()
+                assert profiling.result is not None
+                result = profiling.result
+            else:
+                both = {getattr(case, letter.lower()) for case in found.cases}
+                cases = zip(commands.cases(letter), request.cases(letter), strict=True)
+                wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
+                collection = collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
+                collection.session.journal.note_environment(git)
+                collection.measure()
+                result = collection.conclude()
             if result.problem is not None:
                 return result
             names.append(result.path.name)
@@ -86,41 +96,14 @@ def explain(
     return result
 
 
-def _measured(under_way: collect.Collection | profile.Profiling) -> Result:
-    under_way.measure()
-    if isinstance(under_way, collect.Collection):
-        return under_way.conclude()
-    assert under_way.result is not None
-    return under_way.result
-
-
-def _collection(
-    wanted: CollectRequest, gpu: str, archive: Archive, progress: Progress, executor: Executor
-) -> collect.Collection:
-    return collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
-
-
-def _profiling(
-    wanted: ProfileRequest, gpu: str, archive: Archive, progress: Progress, executor: Executor
-) -> profile.Profiling:
-    """Of a program whose output nobody is shown."""
-    tools = profile.find_tools(wanted)
-    journal = profile.new_run(wanted, tools, archive, gpu, program_facts(wanted.program))
-    session = Session(journal.folder.path, executor, journal, progress)
-    return profile.Profiling(wanted, session, tools, lambda _piece, _of_stderr: None)
-
-
 def _program(request: CompareRequest, letter: str) -> ProfileRequest:
     return ProfileRequest(program=request.side(letter).program, timeout_s=request.timeout_s)
 
 
-def _cases(
-    request: CompareRequest, letter: str = "A", commands: Commands | None = None, measured: Sequence[str] = ()
-) -> CollectRequest:
-    """measured: ids of the cases that both sides could run."""
-    cases = zip(commands.cases(letter) if commands else (), request.cases(letter), strict=False)
+def _cases(request: CompareRequest, letter: str = "A", cases: Sequence[str] = ()) -> CollectRequest:
+    """cases: those that both sides could run, as the runner takes them."""
     return CollectRequest(
-        cases=tuple(parse_case(text) for text, case in cases if case.id in measured),
+        cases=tuple(map(parse_case, cases)),
         iterations=request.iterations,
         warmup=request.warmup,
         seed=request.seed,
@@ -129,5 +112,5 @@ def _cases(
         gpu=request.gpu,
         gpu_metrics_hz=0,
         keep_going=True,
-        python=request.side(letter).python or request.python,
+        python=request.interpreter(letter),
     )

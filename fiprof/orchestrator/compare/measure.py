@@ -1,4 +1,4 @@
-"""A comparison: the processes of both sides are started, kept warm, measured in turns, and told apart."""
+"""A measured comparison: the processes of both sides are started, kept warm and measured in turns."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import math
 import os
 import random
 import statistics
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,15 +20,12 @@ from fiprof.analysis.comparison.measured_result import FailedCase, MeasuredCompa
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import json_file, redaction
-from fiprof.model.layout import COMPARISON, MEASUREMENTS
+from fiprof.model.layout import COMPARISON
 from fiprof.model.records import read_jsonl
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import collect, steps
 from fiprof.orchestrator.archive import Archive, Journal
-from fiprof.orchestrator.compare.commands import Commands
-from fiprof.orchestrator.compare.process import WarmProcess
-from fiprof.orchestrator.compare.request import CompareRequest
-from fiprof.orchestrator.compare.sides import check_out
+from fiprof.orchestrator.compare.checkouts import Commands, CompareRequest, check_out
 from fiprof.orchestrator.environment import run_environment
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Finished, Supervisor, end_orphans
@@ -41,12 +40,15 @@ MOST_REPEATED = 3
 """Rounds that are measured again because the clock was not back in one."""
 WALL = "wall"
 """The case that is a program's own time, from its start to its end."""
+POLL_S = 0.002
+"""Interval at which a file is read that a process writes while it measures: on one of the host's cores, which takes no
+part in that."""
 
 
 def compare(
     request: CompareRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool = True
 ) -> Result:
-    """Measure both sides beside each other on this machine, into a run folder with ``result.json``.
+    """Measure both sides in turns on this machine, into a run folder with ``result.json``.
 
     wait: wait for another fiprof on the same GPU to end, instead of failing.
     Raises FiprofError before anything is made for a side that is not there or a GPU that is taken; what goes wrong
@@ -75,22 +77,19 @@ def _begin(request: CompareRequest, archive: Archive, gpu: str) -> Journal:
     entries = collect.case_entries(CollectRequest(cases=cases))
     before = gpu_state(gpu)
     journal = Journal(archive.create(request.label))
+    sides = {letter.lower(): _masked(request, request.side(letter).text) for letter in "AB"}
     journal.set(
         kind="comparison",
         cases=entries,
-        settings={**recorded(request), **{letter.lower(): _spec(request, letter) for letter in "AB"}},
+        settings={**recorded(request), **sides},
         environment={**run_environment({}, facts), "gpu_state": {"before": before}},
     )
     journal.save()
     return journal
 
 
-def _spec(request: CompareRequest, letter: str) -> str:
-    """A side as typed, without the secrets that its variables hold."""
-    return _masked(request, request.side(letter).text)
-
-
 def _masked(request: CompareRequest, text: str) -> str:
+    """A text without the secrets that variables hold."""
     return redaction.mask(text, redaction.secrets({**os.environ, **dict(request.a.env), **dict(request.b.env)}))
 
 
@@ -101,13 +100,12 @@ class Comparison(UnderWay):
         super().__init__(session)
         self.request = request
         self.commands = commands
-        self.result: MeasuredComparison | None = None
 
     def measure(self) -> None:
-        """Everything: the processes, their rounds, what they tell apart, ``result.json``."""
+        """Everything: the processes, their rounds, what they decide, ``result.json``."""
         with self.ending_in_order(), self.collecting():
-            self.result = self._programs() if self.request.a.program else self._cases()
-            write_whole(self.session.path / COMPARISON, json_file.encode(self.result))
+            result = self._programs() if self.request.a.program else self._cases()
+            write_whole(self.session.path / COMPARISON, json_file.encode(result))
             self.note_gpu()
 
     def _cases(self) -> MeasuredComparison:
@@ -141,12 +139,11 @@ class Comparison(UnderWay):
         if not rounds.measured:
             first = next(iter(rounds.failed.values()))
             raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
-        first_of = {letter: environments[request.schedule.index(letter)] for letter in "AB"}
         names = [(a.id, b.id) for a, b in (request.pairs[case] for case in rounds.measured)]
         cases = compared(names, rounds.times("A"), rounds.times("B"))
         return MeasuredComparison(
-            a=self._side("A", first_of["A"]),
-            b=self._side("B", first_of["B"]),
+            a=self._side("A", environments[request.schedule.index("A")]),
+            b=self._side("B", environments[request.schedule.index("B")]),
             cases=tuple(
                 dataclasses.replace(case, slow_clock_rounds=rounds.slow(place))
                 for case, place in zip(cases, rounds.measured, strict=True)
@@ -159,7 +156,7 @@ class Comparison(UnderWay):
         )
 
     def _end(self, processes: Sequence[WarmProcess], rounds: Rounds) -> None:
-        """End the processes; the first of each side holds its cases against their references before."""
+        """End the processes; before, the first of each side compares its cases with their references."""
         checking = [processes[self.request.schedule.index(letter)] for letter in "AB"] if self.request.check else []
         for each in processes:
             if each not in checking:
@@ -171,20 +168,18 @@ class Comparison(UnderWay):
 
     def _programs(self) -> MeasuredComparison:
         """Each program from its start to its end, one after the other."""
-        session, request = self.session, self.request
         found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
-        for command in self.commands.first():
-            session.run(command, _check_program(command))
-        for command in self.commands.all():
-            session.run(command, _check_program(command))
-            found[command.step[0]].append(_ranges(session.path / MEASUREMENTS / f"{command.step}.jsonl"))
+        for command in (*self.commands.first(), *self.commands.all()):
+            self.session.run(command, _check_program(command))
+            if command.step not in ("A0", "B0"):
+                found[command.step[0]].append(_ranges(command.makes[0]))
         names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
         times = {letter: [[each[name] for name in names] for each in side] for letter, side in found.items()}
         return MeasuredComparison(
             a=self._side("A", {}),
             b=self._side("B", {}),
             cases=compared([(name, name) for name in names], times["A"], times["B"]),
-            schedule=request.schedule,
+            schedule=self.request.schedule,
             rounds=1,
             repeated_rounds=0,
             kept_warm=False,
@@ -192,18 +187,74 @@ class Comparison(UnderWay):
 
     def _side(self, letter: str, environment: Record) -> Side:
         checkout = self.commands.checkouts[letter]
-        told: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
-        return Side(_spec(self.request, letter), checkout.commit if checkout else None, told)
+        facts: dict[str, Any] = {key: environment[key] for key in ("packages", "gpu") if key in environment}
+        spec = _masked(self.request, self.request.side(letter).text)
+        return Side(spec, checkout.commit if checkout else None, facts)
 
 
-def _require_one(what: str, values: Iterable[str]) -> None:
-    """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
-    1%), or clocks (of the multiprocessors of the idle GPU)."""
-    if len(unique := list(dict.fromkeys(values))) > 1:
-        raise FiprofError(
-            f"the processes have different {what}: {', '.join(unique)}",
-            "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
-        )
+class WarmProcess:
+    """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
+
+    def __init__(self, session: Session, command: Command, orders: Path, threads: Executor) -> None:
+        """orders: the FIFO that the command reads. Raises FiprofError where it cannot be started."""
+        self.name = command.step
+        self._results = command.makes[0]
+        self._over = threading.Event()
+        self._read, self._tail = 0, b""
+        os.mkfifo(orders, 0o600)
+        # For reading too: it can be opened before the process does, which sees its end when fiprof ends.
+        self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+        started = session.executor.start(command)
+        check = _check_ended(command)
+        self.ended: Future[None] = threads.submit(session.finish, started, check, lambda _: self._over.is_set())
+
+    def ask(self, do: str, **order: object) -> list[Record]:
+        """What the process answers to an order. Raises FiprofError where it ends instead, Interrupted."""
+        line = json.dumps({"do": do, **order}).encode() + b"\n"
+        while line and not self.ended.done():
+            try:
+                line = line[os.write(self._orders, line) :]
+            except BlockingIOError:
+                # A longer line than a pipe holds, of thousands of cases.
+                time.sleep(POLL_S)
+        return self.answer()
+
+    def answer(self) -> list[Record]:
+        """The records up to the next ``done``."""
+        found: list[Record] = []
+        while True:
+            ended = self.ended.done()
+            for record in self._records():
+                if record["kind"] == "done":
+                    return found
+                found.append(record)
+            if ended:
+                self.ended.result()
+                raise FiprofError(f"{self.name} ended before it was asked to", f"see logs/{self.name}.log")
+            time.sleep(POLL_S)
+
+    def end(self) -> None:
+        """Have no more orders, and wait for its end. Raises FiprofError where it fails in that."""
+        self.close()
+        self.ended.result()
+
+    def close(self, *, now: bool = False) -> None:
+        """Have no more orders. now: end it in the middle of one."""
+        if now:
+            self._over.set()
+        if self._orders >= 0:
+            os.close(self._orders)
+            self._orders = -1
+
+    def _records(self) -> Iterable[Record]:
+        if not self._results.exists():
+            return
+        with open(self._results, "rb") as results:
+            results.seek(self._read)
+            new = results.read()
+        self._read += len(new)
+        *lines, self._tail = (self._tail + new).split(b"\n")
+        yield from map(json.loads, lines)
 
 
 class Rounds:
@@ -249,9 +300,8 @@ class Rounds:
     def _round(self, number: int, cases: Sequence[int], plan: Mapping[int, tuple[int, int]]) -> None:
         """One round, its cases in another order each time, the same in all processes; every second round backwards
         through these, so that a drift falls on both sides alike."""
-        order = [
-            (case, *plan[case]) for case in random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
-        ]
+        shuffled = random.Random(f"{self._request.seed} {number}").sample(cases, len(cases))
+        order = [(case, *plan[case]) for case in shuffled]
         again = " again" if number >= self._request.rounds else ""
         records: dict[int, dict[str, Record]] = defaultdict(dict)
         for process in self._processes[:: -1 if number % 2 else 1]:
@@ -266,18 +316,13 @@ class Rounds:
 
     def times(self, letter: str) -> list[list[float]]:
         """Each process of a side: its time of each measured case, µs, the geometric median of its rounds' medians."""
-        return [
-            [
-                math.exp(
-                    statistics.median(
-                        math.log(statistics.median(each[process.name]["gpu_us"])) for each in self._chosen(case)
-                    )
-                )
-                for case in self.measured
-            ]
-            for process in self._processes
-            if process.name[0] == letter
-        ]
+
+        def time_us(process: str, case: int) -> float:
+            rounds = (math.log(statistics.median(each[process]["gpu_us"])) for each in self._chosen(case))
+            return math.exp(statistics.median(rounds))
+
+        names = [process.name for process in self._processes if process.name[0] == letter]
+        return [[time_us(name, case) for case in self.measured] for name in names]
 
     def slow(self, case: int) -> int:
         """Process rounds of a case that count although the clock was not back."""
@@ -296,14 +341,32 @@ def _one(records: Sequence[Record], kind: str) -> Record:
     return next(record for record in records if record["kind"] == kind)
 
 
-def _check_program(command: Command) -> Callable[[Finished, str], None]:
-    """The check of a program: it ended well. Its time is written to its ranges'."""
+def _require_one(what: str, values: Iterable[str]) -> None:
+    """Raise FiprofError where the processes do not have this in common. what: gpu (boards of a kind differ by about
+    1%), or clocks (of the multiprocessors of the idle GPU)."""
+    if len(unique := list(dict.fromkeys(values))) > 1:
+        raise FiprofError(
+            f"the processes have different {what}: {', '.join(unique)}",
+            "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
+        )
+
+
+def _check_ended(command: Command) -> Callable[[Finished, str], None]:
+    """The check of a process: it ended well."""
 
     def check(finished: Finished, log: str) -> None:
         if finished.outcome != "ok":
             raise steps.workload_failure(f"process {command.step}", finished, log)
-        (results,) = command.makes
-        with file_errors(results), open(results, "a") as out:
+
+    return check
+
+
+def _check_program(command: Command) -> Callable[[Finished, str], None]:
+    """The same of a program, whose time is written to its ranges'."""
+
+    def check(finished: Finished, log: str) -> None:
+        _check_ended(command)(finished, log)
+        with file_errors(command.makes[0]), open(command.makes[0], "a") as out:
             out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
 
     return check
