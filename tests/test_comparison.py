@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,25 +223,17 @@ def test_cases_are_paired_by_their_parameters() -> None:
 
 
 def test_kernels_are_matched_whatever_their_template_arguments() -> None:
-    a = [
-        SideKernel("gemm", "void gemm<128, float>(int)", 1, 5),
-        SideKernel("elementwise", "void elementwise<4, AddFunctor<float>>()", 1, 1),
-        SideKernel("old", "old()", 1, 2),
-        SideKernel("small", "small()", 1, 1),
-    ]
-    b = [
-        SideKernel("gemm", "void gemm<256, half>(int)", 1, 6),
-        SideKernel("elementwise", "void elementwise<4, MulFunctor<float>>()", 1, 1),
-        SideKernel("small", "small()", 1, 1),
-    ]
-    found = {(x and x.kernel_full[:25], y and y.kernel_full[:25], match) for x, y, match in pair_kernels(a, b)}
+    names = ["gemm<128, float>(int)", "elementwise<4, AddFunctor<float>>()", "old()", "small()"]
+    others = ["gemm<256, half>(int)", "elementwise<4, MulFunctor<float>>()", "small()"]
+    a, b = (
+        [SideKernel(re.split(r"[<(]", name)[0], f"void {name}", 1, 9.0 - place) for place, name in enumerate(side)]
+        for side in (names, others)
+    )
+    found = {(x and x.kernel_full[5:], y and y.kernel_full[5:], match) for x, y, match in pair_kernels(a, b)}
     assert found == {
-        ("void gemm<128, float>(int", "void gemm<256, half>(int)", Match.RENAMED),
-        ("small()", "small()", Match.SAME),
-        ("void elementwise<4, AddFu", None, Match.GONE),
-        (None, "void elementwise<4, MulFu", Match.NEW),
-        ("old()", None, Match.GONE),
-    }
+        (names[0], others[0], Match.RENAMED), (names[3], others[2], Match.SAME), (names[1], None, Match.GONE),
+        (None, others[1], Match.NEW), (names[2], None, Match.GONE),
+    }  # fmt: skip
 
 
 # What differs

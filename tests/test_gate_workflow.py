@@ -271,20 +271,6 @@ def test_code_that_came_with_an_archive_is_not_run(machine: Machine) -> None:
     assert not (machine.checkout / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("", "against what?"),
-        ("--against nothing", "there is no baseline 'nothing'"),
-        ("--against main --max-slowdown 0.5%", "is not in the range x>=1"),
-        ("--against main --now nowhere", "'nowhere' is none of here"),
-    ],
-)
-def test_wrong_use(machine: Machine, arguments: str, said: str) -> None:
-    done = machine.gate(arguments)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-
-
 def test_the_example_of_the_help(machine: Machine) -> None:
     done = machine.gate(str(command.epilog).removeprefix("Example: fiprof gate "))
     assert (done.returncode, done.stdout.count("\n# ")) == (0, 9), done.stderr

@@ -22,45 +22,30 @@ class Weight(Worded):
     """It may be what is compared."""
 
 
-class Of(Worded):
-    """What differs, where it is no setting and no package."""
-
-    GPU = "gpu", "GPU"
-    BOARD = "board"
-    """The GPU's UUID."""
-    DRIVER = "driver"
-    CLOCK = "clock", "highest SM clock in MHz"
-    NSYS = "nsys"
-    NCU = "ncu"
-    COMMAND = "command"
-    """Command of a program."""
-    FILES = "files", "files of the command"
-    """With their checksums."""
-    GIT = "git", "git commit"
-
-
 class Absent(Worded):
-    """In place of a version."""
+    """In place of a version of a package."""
 
     NOT_INSTALLED = "not_installed", "not installed"
 
 
+BOARD = "board"
 COUNTERS = ("clock_control", "cache_control", "replay_mode")
 """Settings without which ncu measures another thing."""
 PACKAGES = ("torch", "flashinfer-python", "triton")
 """Packages whose versions are said."""
 
-_ENVIRONMENT: tuple[tuple[Of, tuple[str, ...], Weight], ...] = (
-    (Of.GPU, ("gpu", "name"), Weight.REFUSED),
-    (Of.BOARD, ("gpu", "uuid"), Weight.DOUBTFUL),
-    (Of.DRIVER, ("driver",), Weight.DOUBTFUL),
-    (Of.CLOCK, ("gpu_state", "before", "max_sm_clock_mhz"), Weight.DOUBTFUL),
-    (Of.NSYS, ("tools", "nsys"), Weight.DOUBTFUL),
-    (Of.NCU, ("tools", "ncu"), Weight.DOUBTFUL),
-    (Of.COMMAND, ("program", "command"), Weight.CHANGED),
-    (Of.FILES, ("program", "files"), Weight.CHANGED),
-    (Of.GIT, ("git",), Weight.CHANGED),
+_ENVIRONMENT: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
+    ("gpu", "GPU", ("gpu", "name"), Weight.REFUSED),
+    (BOARD, "board", ("gpu", "uuid"), Weight.DOUBTFUL),
+    ("driver", "driver", ("driver",), Weight.DOUBTFUL),
+    ("clock", "highest SM clock in MHz", ("gpu_state", "before", "max_sm_clock_mhz"), Weight.DOUBTFUL),
+    ("nsys", "nsys", ("tools", "nsys"), Weight.DOUBTFUL),
+    ("ncu", "ncu", ("tools", "ncu"), Weight.DOUBTFUL),
+    ("command", "command", ("program", "command"), Weight.CHANGED),
+    ("files", "files of the command", ("program", "files"), Weight.CHANGED),
+    ("git", "git commit", ("git",), Weight.CHANGED),
 )
+"""Id, words, where a run has it, and what a difference does."""
 
 
 def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
@@ -69,10 +54,10 @@ def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
 
 
 def _conditions(a: Run, b: Run) -> Iterator[Finding]:
-    for of, path, weight in _ENVIRONMENT:
+    for of, words, path, weight in _ENVIRONMENT:
         x, y = (run.environment(*path) for run in (a, b))
         if x != y and None not in (x, y):
-            yield _condition(weight, of, x, y)
+            yield _condition(weight, of, x, y, words=words)
     packages = [run.environment("packages") for run in (a, b)]
     for name in PACKAGES if all(packages) else ():
         x, y = (each.get(name) for each in packages)
@@ -86,9 +71,10 @@ def _conditions(a: Run, b: Run) -> Iterator[Finding]:
             yield _condition(Weight.COUNTERS if name in COUNTERS else Weight.DOUBTFUL, name, x, y, about.title)
 
 
-def _condition(weight: Weight, of: str, a: Any, b: Any, title: str = "") -> Finding:
-    """of: one of Of, or the name of a setting or a package. title: of a setting."""
-    return finding(weight, weight.words, of=of, what=title or of, a=_value(a), b=_value(b))
+def _condition(weight: Weight, of: str, a: Any, b: Any, title: str = "", words: str = "") -> Finding:
+    """of: an id of _ENVIRONMENT, or the name of a setting, with its title, or of a package."""
+    template = weight.words.replace("{what}", words or "{what}")
+    return finding(weight, template, of=of, what=title or of, a=_value(a), b=_value(b))
 
 
 def _value(value: Any) -> str:

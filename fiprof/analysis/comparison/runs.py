@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fiprof.analysis.comparison.changes import Change
-from fiprof.analysis.comparison.conditions import Of, Weight, conditions
+from fiprof.analysis.comparison.conditions import BOARD, Weight, conditions
 from fiprof.analysis.comparison.kernels import (
     KernelChange,
     explained,
@@ -121,7 +121,7 @@ class RunComparison:
             return finding("same_run", "Both sides are the same run.")
         drift = "Processes of the same code differ by up to {processes_pct:g}%"
         numbers = {"processes_pct": PROCESSES_DRIFT.value, "boards_pct": BOARDS_DIFFER.value}
-        if any(each.values["of"] is Of.BOARD for each in self.conditions):
+        if any(each.values["of"] == BOARD for each in self.conditions):
             words = (
                 f"Cannot tell: one process a side, on two boards. {drift}, boards of a kind by about {{boards_pct:g}}%."
             )
