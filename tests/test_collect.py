@@ -80,12 +80,6 @@ def test_the_tools_share_one_process_each(fiprof: Fiprof, fakes: dict[str, str],
     assert "--measure-iterations=1" in argv["ncu"]
 
 
-def test_ncu_measures_while_nsys_writes_its_report(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("collect", "--kernel", "rope", env={**fakes, "FAKE_NSYS": "slow"})
-    assert done.returncode == 0, done.stderr
-    assert only_run(tmp_path)[1]["status"] == "complete"
-
-
 def test_tool_and_set_choose_the_steps(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     done = fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=fakes)
     assert done.returncode == 0, done.stderr

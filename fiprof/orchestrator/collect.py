@@ -23,7 +23,6 @@ from fiprof.orchestrator.program import collect_facts
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.run_session import (
     Executor,
-    Gate,
     Progress,
     Replay,
     Result,
@@ -162,8 +161,7 @@ class Collection(UnderWay):
     def measure(self) -> None:
         """What needs the GPU: plain, then nsys, then ncu, one at a time.
 
-        ncu's workload imports while nsys measures, and measures as soon as nsys has left the GPU: nsys writes its
-        report, exports it, and its tables are made meanwhile.
+        ncu's workload imports while nsys measures; nsys's report is exported and its tables are made while ncu does.
         """
         session, request = self.session, self._commands.request
         with self.ending_in_order(), self.collecting():
@@ -176,7 +174,7 @@ class Collection(UnderWay):
                     profiling = session.executor.start(self._commands.profile(held.env))
                 if "nsys" in request.tools:
                     with self.collecting():
-                        _trace(session, self._commands, held)
+                        _trace(session, self._commands)
                         self._traced = self._pool.submit(self._trace_tables)
                 if profiling is not None:
                     held.open()
@@ -228,16 +226,10 @@ def _plain(session: Session, commands: steps.Commands) -> None:
         session.journal.note_environment(workload_environment(session.path / BASELINE))
 
 
-def _trace(session: Session, commands: steps.Commands, held: Gate) -> None:
-    """nsys; once more without the GPU metrics where they are refused. held: opened when nsys has left the GPU."""
+def _trace(session: Session, commands: steps.Commands) -> None:
+    """nsys; once more without the GPU metrics where they are refused."""
     replayed = session.journal.manifest.replayed_from is not None
-    check = steps.check_trace(session.path, replayed=replayed)
-
-    def watch(tail: str) -> None:
-        session.progress.detail("nsys", steps.watch_workload(tail))
-        if nsys.measured(tail):
-            held.open()
-
+    check, watch = steps.check_trace(session.path, replayed=replayed), _watch(session, "nsys")
     hz = commands.request.gpu_metrics_hz
     try:
         session.run(commands.trace(hz), check, watch)
@@ -245,7 +237,7 @@ def _trace(session: Session, commands: steps.Commands, held: Gate) -> None:
         raise
     except FiprofError:
         log = read_log(session.path / "logs/nsys.log")
-        if held.is_open or not hz or not nsys.gpu_metrics_refused(log):
+        if not hz or not nsys.gpu_metrics_refused(log):
             raise
         session.journal.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
         session.run(commands.trace(0), check, watch)

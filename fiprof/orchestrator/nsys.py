@@ -121,11 +121,6 @@ def export_argv(nsys: Path, report: Path, sqlite: Path, version: tuple[int, ...]
     )
 
 
-def measured(tail: str) -> bool:
-    """Whether nsys has left the GPU and only writes its report: by the end of its log while it runs."""
-    return re.search(r"^Generating '|\[\d+/\d+\] \[", tail, re.MULTILINE) is not None
-
-
 def gpu_metrics_refused(log: str) -> bool:
     """Whether nsys gave up because of the GPU metrics: not permitted, not supported, or in use."""
     return bool(re.search(r"gpu-metrics|GPU Metrics.*(?:permission|denied|not supported|in use)", log, re.IGNORECASE))

@@ -152,15 +152,10 @@ class Gate:
     def env(self) -> Mapping[str, str]:
         return {GATE_VARIABLE: str(self._path)}
 
-    @property
-    def is_open(self) -> bool:
-        return self._file.closed
-
     def open(self) -> None:
-        """Let the process through; further calls do nothing."""
-        if not self.is_open:
-            self._file.write(GATE_OPEN)
-            self.close()
+        """Let the process through."""
+        self._file.write(GATE_OPEN)
+        self.close()
 
     def close(self) -> None:
         """Give up the gate; a process still waiting at it ends with an error unless it was opened."""

@@ -1,7 +1,6 @@
 """Stands in for nsys where a test needs a trace with kernels in it, which takes a GPU; other tests use the real one.
 
-FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels where FAKE_NSYS is ``no-kernels``. Where
-it is ``slow``, the report is ready when ncu's workload has measured. As nsys does, it adds the environment to both.
+FAKE_RUN: the archived run whose SQLite file it gives out; without its kernels where FAKE_NSYS is ``no-kernels``. As nsys does, it adds the environment to both.
 """
 
 from __future__ import annotations
@@ -11,10 +10,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from fiprof.model.layout import NCU_CASES
 from tests.fakes.recorded import recorded_bytes
 
 
@@ -38,11 +35,6 @@ def main() -> int:
                 connection.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
         return 0
     status = subprocess.run(arguments, check=False).returncode
-    print("Generating '/tmp/nsys-report-13a5.qdstrm'", flush=True)
-    deadline = time.monotonic() + 60
-    while os.environ.get("FAKE_NSYS") == "slow" and not (Path(options["--output"]).parents[1] / NCU_CASES).exists():
-        assert time.monotonic() < deadline, "ncu's workload did not measure meanwhile"
-        time.sleep(0.02)
     environment = "\n".join(f"{name}={value}" for name, value in os.environ.items())
     Path(options["--output"]).write_bytes(b"a report that nsys alone reads\n" + environment.encode())
     # As a shell says it: 134 for an abort.
