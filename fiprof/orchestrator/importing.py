@@ -8,7 +8,7 @@ import io
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,7 @@ from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, trac
 
 COPY_BYTES = 1 << 22
 EXPORT_S = 4 * 3600.0
-"""That a tool may take to export a report: gigabytes take it many minutes."""
+"""Seconds that a tool may take to export a report: gigabytes take it many minutes."""
 NAMES: dict[FileKind, str] = {
     "nsys-rep": NSYS_REPORT,
     "nsys-sqlite": NSYS_SQLITE,
@@ -43,9 +43,7 @@ NAMES: dict[FileKind, str] = {
 }
 """Kind of a file -> its name in the run folder."""
 PACKED_BYTES = 1 << 28
-"""Most that is packed: it takes a second."""
-SAID = ("Warning", "Error")
-"""Severities of what nsys says that stands in the manifest."""
+"""The most that is packed: it takes a second."""
 
 
 @dataclass(frozen=True)
@@ -162,15 +160,17 @@ class _Importing(UnderWay):
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
         session, out = self.session, self.session.path / TABLES
         loading = self._pool.submit(parse.load_libraries)
-        recorded: Future[None] | None = None
+        records: list[Callable[[], None]] = []
         with self.collecting():
-            for each in incoming:
-                with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
-                    record = _bring(session, each, loading, link=link)
-                # The checksum of what was copied is made while tables are.
-                recorded = self._pool.submit(_in_turn, recorded, record)
-                if link or each.kind != "nsys-sqlite":
-                    recorded.result()
+            try:
+                for each in incoming:
+                    with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
+                        records.append(_bring(session, each, loading, link=link))
+            finally:
+                # Checksums of what was copied are made while tables are.
+                recorded = self._pool.submit(lambda: [record() for record in records])
+            if link or any(each.kind != "nsys-sqlite" for each in incoming):
+                recorded.result()
             commands = Commands(session.path, tools, EXPORT_S)
             for each in incoming:
                 report = each.source.absolute() if link else session.path / each.path
@@ -184,11 +184,12 @@ class _Importing(UnderWay):
                 with self.collecting():
                     environment |= _trace_tables(session)
             if parse.profiles(session.path) and not self.interrupted:
-                with self.collecting():
-                    environment = {**_profile_tables(session), **environment}
-            if recorded:
-                with self.collecting():
-                    recorded.result()
+                with self.collecting(), session.progress.step("ncu tables"):
+                    session.journal.note_missing(parse.parse_ncu(session.path, out).missing)
+                    if gpu := profiled_gpu(out):
+                        environment = {"gpu": gpu, **environment}
+            with self.collecting():
+                recorded.result()
             self.declare_cases()
             written = {each.tool_name: each.tool for each in session.journal.manifest.imported if each.tool}
             session.journal.note_environment({**environment, "tools": written})
@@ -198,11 +199,6 @@ class _Importing(UnderWay):
         """Leave large files plain: a trace takes as long to pack as to read. ``fiprof pack`` does it."""
         if sum(file.bytes for file in self.session.journal.manifest.files.values()) <= PACKED_BYTES:
             super()._pack()
-
-
-def _check_stop(session: Session) -> None:
-    if session.executor.stopping.is_set():
-        raise Interrupted
 
 
 def _bring(session: Session, each: Incoming, loading: Future[None], *, link: bool) -> Callable[[], None]:
@@ -244,12 +240,6 @@ def _bring(session: Session, each: Incoming, loading: Future[None], *, link: boo
     return record
 
 
-def _in_turn(before: Future[None] | None, record: Callable[[], None]) -> None:
-    if before:
-        before.result()
-    record()
-
-
 def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
     """Read a file, and copy it where it is to be: its bytes and checksum. One block is hashed while the next is copied.
 
@@ -260,7 +250,8 @@ def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[in
     with ThreadPoolExecutor(1) as hashing:
         hashed = hashing.submit(digest.update, b"")
         while read := source.readinto(block := next(blocks)):
-            _check_stop(session)
+            if session.executor.stopping.is_set():
+                raise Interrupted
             if out:
                 out.write(memoryview(block)[:read])
             hashed.result()
@@ -310,7 +301,9 @@ def _trace_tables(session: Session) -> dict[str, Any]:
     with session.progress.step("nsys tables"):
         summary = parse.parse_nsys(session.path, out)
         journal.note_missing(summary.missing)
-        for sentence in dict.fromkeys((*summary.warnings, *_said(out))):
+        told = tables.read(out, "diagnostics", ["severity", "text"]).to_pylist()
+        warned = (f"nsys: {row['text']}" for row in told if row["severity"] in ("Warning", "Error"))
+        for sentence in dict.fromkeys((*summary.warnings, *warned)):
             journal.warn(sentence)
         used = tables.read(out, "kernels", ["device"])["device"].unique().to_pylist()
         gpus: dict[int, dict[str, Any]] = {}
@@ -318,19 +311,4 @@ def _trace_tables(session: Session) -> dict[str, Any]:
             with packing.unpacked(session.path, numbered(NSYS_SQLITE, number)) as sqlite:
                 gpus |= traced_gpus(sqlite)
     gpu = used_gpu(gpus, used)
-    return {"gpu": gpu} if gpu else {}
-
-
-def _said(out: Path) -> Iterator[str]:
-    """What nsys warned of."""
-    for row in tables.read(out, "diagnostics", ["severity", "text"]).to_pylist():
-        if row["severity"] in SAID:
-            yield f"nsys: {row['text']}"
-
-
-def _profile_tables(session: Session) -> dict[str, Any]:
-    """The tables of ncu. Returns what they tell of the environment."""
-    with session.progress.step("ncu tables"):
-        session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
-        gpu = profiled_gpu(session.path / TABLES)
     return {"gpu": gpu} if gpu else {}
