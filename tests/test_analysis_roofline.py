@@ -149,7 +149,7 @@ def test_values_are_exactly_those_of_ncu_report(tmp_path: Path) -> None:
     report = tmp_path / "full.ncu-rep"
     report.write_bytes(lzma.decompress((DATA / "ncu/full.ncu-rep.xz").read_bytes()))
     run = record_run(tmp_path / "run", ncu_raw=None, trace=False)
-    ncu.parse_report(report, run.tables_path)
+    ncu.parse(None, run.tables_path, report=report)
     context = reader.load_report(str(report))
     actions = [context.range_by_idx(0).action_by_idx(index) for index in range(6)]
     for action, launch in zip(actions, roofline(run).launches, strict=True):

@@ -52,7 +52,7 @@ def from_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tables of the same report, from the report itself."""
     pytest.importorskip("ncu_report")
     folder = tmp_path_factory.mktemp("report")
-    summary = ncu.parse_report(unpack("full.ncu-rep", folder), folder)
+    summary = ncu.parse(None, folder, report=unpack("full.ncu-rep", folder))
     assert summary == ncu.NcuSummary(launches=6, metrics=2227, missing=())
     return folder
 
@@ -138,20 +138,6 @@ def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
     assert len(expected) == 13272
     assert found == expected
     assert found[0, "device__attribute_display_name"] == ("", None, "NVIDIA H200")
-
-
-def test_stall_ratios_and_samples_of_the_prefill(full: Path) -> None:
-    stalls = {row["reason"]: row for row in rows(full, "stalls") if row["launch"] == 0}
-    assert len(stalls) == 19
-    expected = {
-        "wait": (1.39, 7348, 2897), "selected": (1.0, 5270, 0), "long_scoreboard": (0.88, 4616, 2829),
-        "no_instruction": (0.11, 569, 293), "gmma": (0.03, 172, 50), "imc_miss": (0.01, 54, 50),
-        "sleeping": (0.0, 0, 0),
-    }  # fmt: skip
-    for reason, numbers in expected.items():
-        row = stalls[reason]
-        assert (row["warps_per_issue"], row["samples"], row["samples_not_issued"]) == numbers
-    assert stalls["wait"]["share"] == pytest.approx(1.39 / 5.98)
 
 
 def test_stalls_add_up(full: Path) -> None:

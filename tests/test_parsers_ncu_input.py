@@ -241,7 +241,7 @@ DETAILS_PAGE = [
 
 def test_a_details_page_alone_is_a_profile(tmp_path: Path) -> None:
     (tmp_path / "details.csv").write_text(text(DETAILS_PAGE)[:-1])
-    summary = ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+    summary = ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
     (launch,) = read(tmp_path, "launches")
     found = tuple(launch[name] for name in ("pid", "grid", "block", "cc", "duration_ns", "dram_read_bytes"))
     assert found == (5, "96x1x1", "256x1x1", "8.9", 6750.0, 2_330_000.0)
@@ -266,7 +266,7 @@ OUTPUT = '==PROF== Connected to process 5\nloss, 0.3\n"quoted"\n'
 )
 def test_a_details_page_with_output_of_the_program(page: str, tmp_path: Path) -> None:
     (tmp_path / "details.csv").write_bytes(page.encode())
-    ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+    ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
     assert len(read(tmp_path, "metrics")) == 4 and read(tmp_path, "launches")[0]["duration_ns"] == 6750.0
 
 
@@ -292,7 +292,7 @@ def test_a_raw_page_with_output_of_the_program(tmp_path: Path) -> None:
 def test_a_details_page_that_is_none(tmp_path: Path, page: str, problem: str) -> None:
     (tmp_path / "details.csv").write_text(page)
     with pytest.raises(FiprofError, match=problem):
-        ncu.parse_details(tmp_path / "details.csv", tmp_path / "tables")
+        ncu.parse(None, tmp_path / "tables", details=tmp_path / "details.csv")
     assert not (tmp_path / "tables").exists()
 
 
@@ -543,7 +543,7 @@ def test_an_instruction_at_no_address(tmp_path: Path, address: str) -> None:
 def test_without_the_package_the_remedy_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ncu_report", None)
     with pytest.raises(FiprofError) as caught:
-        ncu.parse_report(tmp_path / "profile.ncu-rep", tmp_path)
+        ncu.parse(None, tmp_path, report=tmp_path / "profile.ncu-rep")
     assert caught.value.message == "the package ncu-report is not installed"
     assert caught.value.remedy == "pip install 'fiprof[ncu-rep]'"
 
@@ -555,6 +555,6 @@ def test_a_report_that_is_none(tmp_path: Path, content: bytes) -> None:
     report = tmp_path / "profile.ncu-rep"
     report.write_bytes(content)
     with pytest.raises(FiprofError, match=re.escape(str(report))) as caught:
-        ncu.parse_report(report, tmp_path / "tables")
+        ncu.parse(None, tmp_path / "tables", report=report)
     assert "\n" not in caught.value.message
     assert not (tmp_path / "tables").exists()

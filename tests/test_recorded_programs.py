@@ -24,36 +24,6 @@ def rows(*arguments: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("program", "launches", "kernel", "count", "total_ms", "idle_pct"),
-    [
-        ("llama", 30, "nvjet_sm90_tst_64x8_64x16_4x1_v_bz_TNT", 768, 5.636, 97.6),
-        ("window", 3, "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 31, 10.59, 89.3),
-        ("vectors", 4, "polynomial", 50, 13.474, 27.4),
-        ("graph", 2, "nvjet_sm90_tst_64x8_64x16_1x2_h_bz_bias_TNT", 1338, 5.061, 95.2),
-        ("ranks", 1, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 31, 371.505, 73.7),
-        ("server", 0, "nvjet_sm90_hsh_64x32_64x16_2x1_v_bz_splitK_NNT", 704, 5.554, 98.2),
-        ("server again", 0, "nvjet_sm90_hsh_64x32_64x16_2x1_v_bz_splitK_NNT", 712, 5.620, 98.2),
-    ],
-)
-def test_programs(program: str, launches: int, kernel: str, count: int, total_ms: float, idle_pct: float) -> None:
-    """The longest kernel, the launches under ncu, and the idle time of the first GPU."""
-    run = profiled(program)
-    first = rows("top", str(run.path))[0]
-    idle = next(row for row in rows("top", str(run.path), "--table", "time") if row["what"] == "idle")
-    assert (len(run.launches), first["kernel"], first["count"]) == (launches, kernel, count)
-    assert (round(first["total_ms"], 3), round(100 * idle["share"], 1)) == (total_ms, idle_pct)
-
-
-def test_the_slow_rank() -> None:
-    """The program sleeps and loads a module in rank 1."""
-    run = str(profiled("ranks").path)
-    late = next(row for row in rows("comm", run, "--by", "rank") if row["rank"] == 1)
-    assert (late["late_collectives"], round(late["delay_us"], 1)) == (27, 367285.0)
-    cause = rows("comm", run, "--by", "cause")[0]
-    assert (cause["rank"], cause["doing"], cause["range"]) == (1, "host", "first use")
-
-
 def test_kernels_by_rank_and_range() -> None:
     """The all-reduce on the rank that waits and on the one that it waits for, in the range that launched it."""
     run = str(profiled("ranks").path)
@@ -102,12 +72,6 @@ def test_what_a_trace_lacks_comes_by_the_command_that_made_it() -> None:
             with pytest.raises(FiprofError) as caught:
                 read(profiled(program))
             assert again in caught.value.remedy and "; fiprof top shows" in caught.value.remedy
-
-
-@pytest.mark.parametrize("command", ["show", "stalls", "roofline", "verdict"])
-def test_launches_of_a_program_by_the_time_that_they_stand_for(command: str) -> None:
-    """Launch 29 takes 354.56 µs and 2% of the kernels' time, launch 13 10.85 µs and 10.5%."""
-    assert {row["launch"] for row in rows(command, str(profiled("llama").path), "--top", "3")} == {13, 16, 22}
 
 
 def test_a_kernel_in_two_ranges_of_which_one_was_profiled() -> None:

@@ -183,11 +183,9 @@ def _parse_ncu(folder: Path, number: int, out: Path) -> NcuSummary:
 
         with file_errors(folder / TABLES):
             details, source = file(NCU_PAGES["details"]), file(NCU_PAGES["source"])
-            if raw := file(NCU_PAGES["raw"]):
-                return ncu.parse(raw, out, details=details, source=source, declared=declared)
-            if (report := file(NCU_REPORT)) or not details:
-                return ncu.parse_report(report or folder / NCU_REPORT, out, declared=declared)
-            return ncu.parse_details(details, out, source=source, declared=declared)
+            raw = file(NCU_PAGES["raw"])
+            report = None if raw else file(NCU_REPORT) or (None if details else folder / NCU_REPORT)
+            return ncu.parse(raw, out, details=details, source=source, report=report, declared=declared)
 
 
 def parse_checks(folder: Path, out: Path) -> None:

@@ -38,33 +38,53 @@ class NcuSummary:
 
 
 def parse(
-    raw: Path,
+    raw: Path | None,
     out: Path,
     *,
     details: Path | None = None,
     source: Path | None = None,
+    report: Path | None = None,
     declared: Sequence[str] = (),
 ) -> NcuSummary:
-    """Read ncu's pages, exported as CSV, and write the five tables into the folder ``out``.
+    """Read ncu's pages, exported as CSV, or its report, and write the five tables into the folder ``out``.
 
-    raw: ``--page raw --print-units base``. details: ``--page details``. source: ``--page source --print-source sass``.
-    declared: NVTX ranges that are cases.
+    raw: ``--page raw --print-units base``. details: ``--page details``; without a raw page the metrics are those that
+    it shows, rounded. source: ``--page source --print-source sass``. report: the ``.ncu-rep`` itself, read by NVIDIA's
+    package ncu-report instead of all pages. declared: NVTX ranges that are cases.
     A page that is not given, or cannot be read, leaves its table empty and a sentence in ``missing``.
-    Raises FiprofError where the raw page cannot be read; then no table is written.
+    Raises FiprofError where what tells of the launches cannot be read, and where the package is not installed; then no
+    table is written.
     """
-    profile = read_raw(raw)
     missing: list[str] = []
-    rules = _page("rules", details, read_rules, profile, missing)
-    hotspots = _page("hotspots", source, read_hotspots, profile, missing)
-    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=missing, declared=declared)
+    if report is not None:
+        from fiprof.parsers.ncu_rep import read_report
 
-
-def parse_details(details: Path, out: Path, *, source: Path | None = None, declared: Sequence[str] = ()) -> NcuSummary:
-    """The same tables from a details page alone, the metrics as it shows them. Raises FiprofError as :func:`parse`."""
-    profile, rules = read_details(details)
-    missing = [f"launches: {ROUNDED}"]
-    hotspots = _page("hotspots", source, read_hotspots, profile, missing)
-    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=missing, declared=declared)
+        profile, rules, hotspots = read_report(report)
+    else:
+        if raw is None:
+            assert details is not None
+            profile, rules = read_details(details)
+            missing.append(f"launches: {ROUNDED}")
+        else:
+            profile = read_raw(raw)
+            rules = _page("rules", details, read_rules, profile, missing)
+        hotspots = _page("hotspots", source, read_hotspots, profile, missing)
+    stalls = stalls_table(profile)
+    out.mkdir(parents=True, exist_ok=True)
+    for name, table in (
+        ("launches", launches_table(profile, declared)),
+        ("metrics", metrics_table(profile)),
+        ("stalls", stalls),
+        ("rules", rules),
+        ("hotspots", hotspots),
+    ):
+        tables.write(out, name, table)
+    missing += [f"launches: {sentence}" for sentence in profile.left_out]
+    if not stalls.num_rows:
+        missing.append("stalls: neither ratios nor samples were collected (section WarpStateStats)")
+    if absent := [metric.name for metric in METRICS if metric.expected and _column(profile, metric) is None]:
+        missing.append(f"launches: not collected: {', '.join(absent)}")
+    return NcuSummary(launches=len(profile.launches["launch"]), metrics=len(profile.metrics), missing=tuple(missing))
 
 
 def _page(
@@ -78,40 +98,6 @@ def _page(
     except FiprofError as error:
         missing.append(f"{table}: {error.message}")
     return tables.empty(table)
-
-
-def parse_report(report: Path, out: Path, *, declared: Sequence[str] = ()) -> NcuSummary:
-    """The same tables from the ``.ncu-rep`` itself, read by NVIDIA's package ncu-report.
-
-    Raises FiprofError where the package is not installed or cannot read the file; then no table is written.
-    """
-    from fiprof.parsers.ncu_rep import read_report
-
-    profile, rules, hotspots = read_report(report)
-    return write_tables(profile, out, rules=rules, hotspots=hotspots, missing=[], declared=declared)
-
-
-def write_tables(
-    profile: Profile, out: Path, *, rules: pa.Table, hotspots: pa.Table, missing: list[str], declared: Sequence[str]
-) -> NcuSummary:
-    """Write all five tables. missing: sentences to put before those about the metrics."""
-    stalls = stalls_table(profile)
-    out.mkdir(parents=True, exist_ok=True)
-    for name, table in (
-        ("launches", launches_table(profile, declared)),
-        ("metrics", metrics_table(profile)),
-        ("stalls", stalls),
-        ("rules", rules),
-        ("hotspots", hotspots),
-    ):
-        tables.write(out, name, table)
-    missing = [*missing, *(f"launches: {sentence}" for sentence in profile.left_out)]
-    absent = [metric.name for metric in METRICS if metric.expected and _column(profile, metric) is None]
-    if not stalls.num_rows:
-        missing = [*missing, "stalls: neither ratios nor samples were collected (section WarpStateStats)"]
-    if absent:
-        missing = [*missing, f"launches: not collected: {', '.join(absent)}"]
-    return NcuSummary(launches=len(profile.launches["launch"]), metrics=len(profile.metrics), missing=tuple(missing))
 
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
