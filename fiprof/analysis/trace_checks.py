@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fiprof.analysis.check_rules import Check, CheckName, NotChecked, judge, unknown
-from fiprof.analysis.comm.clocks import trace_clocks
+from fiprof.analysis.comm.match import trace_clocks
 from fiprof.analysis.trace import pieces
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from fiprof.analysis.comm.model import Collective, Comm, Doing, RankChart, RankTrack
+from fiprof.analysis.comm.comm import Collective, Comm
+from fiprof.analysis.comm.meanwhile import Doing, RankChart, RankTrack
 from fiprof.reports.columns import Cells, attribute, filled
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, Record, View

@@ -1,58 +1,71 @@
-"""What a rank did in some stretches of time: its GPU's work, or the CUDA call and NVTX range of a thread."""
+"""What each rank did when: computing, communicating, waiting, and what kept the late one of a collective."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fiprof.analysis.comm.kernels import UNKNOWN, coded, threads
-from fiprof.analysis.comm.model import Doing, Spell
+import numpy as np
+
+from fiprof.analysis.comm.match import UNKNOWN, Kernels, Matched, texts_of, threads
+from fiprof.analysis.samples import covered, disjoint
+from fiprof.analysis.trace import NOTHING, Stretches, innermost
+from fiprof.model.arrays import numbers
 from fiprof.model.ranks import NCCL_DOMAIN, Ranks
 from fiprof.model.run import Run
-from fiprof.model.unions import union_by
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comm.kernels import Bools
-    from fiprof.model.unions import Ints
+    from fiprof.analysis.comm.match import Bools
+    from fiprof.analysis.samples import Floats
+    from fiprof.model.arrays import Ints
+
+
+class Doing(StrEnum):
+    """What keeps a rank, what comes first here where several do."""
+
+    KERNEL = "kernel"
+    """Its GPU runs a kernel of its own."""
+    COMMUNICATION = "communication"
+    """Its GPU is in another collective."""
+    COPY = "copy"
+    CALL = "call"
+    """Its thread is in a CUDA call, and the GPU has nothing to do."""
+    HOST = "host"
+    """Its thread is in no CUDA call, and the GPU has nothing to do."""
+
+
+@dataclass(frozen=True)
+class Spell:
+    """A part of a stretch."""
+
+    doing: Doing
+    name: str
+    """Of the kernel or call; empty for others."""
+    range: str
+    """NVTX range that the thread was in, the innermost; empty for none."""
+    us: float
 
 
 DOING = tuple(Doing)
 ON_THREAD = [DOING.index(Doing.CALL), DOING.index(Doing.HOST)]
 
 
-class Intervals:
-    """Intervals, and which of them holds when: the one that began last of those that hold."""
+class Ranges:
+    """The NVTX ranges of the run as columns. kept: the program's push/pop ranges that ended."""
 
-    def __init__(self, starts: Ints, ends: Ints, labels: Ints) -> None:
-        """Nested, as calls and ranges of a thread are."""
-        import numpy as np
-
-        whole = ends > starts
-        starts, ends, labels = starts[whole], ends[whole], labels[whole]
-        count = len(starts)
-        times = np.concatenate([ends, starts])
-        begins = np.repeat([0, 1], count)
-        # At one time ends before beginnings, of these the longest first.
-        order = np.lexsort((np.concatenate([starts, -ends]), begins, times))
-        self.times, begins = times[order], begins[order]
-        depth = np.cumsum(np.where(begins == 1, 1, -1))
-        # Of each depth the last beginning so far is the one that holds: depths one after the other, a running maximum.
-        place, width = np.arange(2 * count), 2 * count + 1
-        by_depth = np.argsort(depth, kind="stable")
-        latest = np.maximum.accumulate(depth[by_depth] * width + np.where(begins == 1, place + 1, 0)[by_depth])
-        began = np.empty(2 * count, np.int64)
-        began[by_depth] = latest % width - 1
-        holding = (depth > 0) & (began >= 0)
-        owner = np.append(labels, labels)[order]
-        self.labels = np.where(holding, owner[np.where(holding, began, 0)], UNKNOWN) if count else owner
-
-    def at(self, moments: Ints) -> Ints:
-        """The label of what holds from each moment on; UNKNOWN for nothing."""
-        import numpy as np
-
-        before = np.searchsorted(self.times, moments, side="right") - 1
-        found: Ints = np.where(before < 0, UNKNOWN, self.labels[before] if len(self.labels) else UNKNOWN)
-        return found
+    def __init__(self, run: Run) -> None:
+        table = run.table("ranges", ["domain", "name", "start_ns", "end_ns", "depth", "parent", "kind"])
+        self.thread = threads(run, "ranges")
+        self.start, self.end, self.depth, self.parent = (
+            numbers(table[column]) for column in ("start_ns", "end_ns", "depth", "parent")
+        )
+        self.texts, self.name = texts_of(table["name"])
+        (domains, domain), (kinds, kind) = texts_of(table["domain"]), texts_of(table["kind"])
+        self.kept = (np.array(domains) != NCCL_DOMAIN)[domain] & (np.array(kinds) == "push_pop")[kind]
+        self.kept &= self.end != UNKNOWN
 
 
 class Activity:
@@ -60,47 +73,34 @@ class Activity:
 
     def __init__(self, run: Run, ranks: Ranks, communication: Bools, added: Mapping[int, int]) -> None:
         """communication: which rows of the table ``kernels`` communicate. added: to the times of each rank, ns."""
-        import numpy as np
-
         self._added = added
         self._rank = {name: ranks.of(name) for name in ("kernels", "copies") if run.has(name)}
-        self._kernels = run.table("kernels", ["start_ns", "end_ns", "kernel"])
-        self._names, self._name = coded(self._kernels["kernel"])
+        self._names, self._name = texts_of(run.table("kernels", ["kernel"])["kernel"])
         self._communication = communication
         self._times = {
-            name: tuple(run.table(name, [f"{each}_ns"])[f"{each}_ns"].to_numpy() for each in ("start", "end"))
+            name: tuple(numbers(run.table(name, [column])[column]) for column in ("start_ns", "end_ns"))
             for name in self._rank
         }
         self._calls, self._call_names = None, [""]
         if run.has("api"):
             api = run.table("api", ["start_ns", "end_ns", "name"])
-            self._call_names, name = coded(api["name"])
-            self._calls = (threads(run, "api"), api["start_ns"].to_numpy(), api["end_ns"].to_numpy(), name)
+            self._call_names, name = texts_of(api["name"])
+            self._calls = threads(run, "api"), numbers(api["start_ns"]), numbers(api["end_ns"]), name
         self._ranges, self._range_names = None, [""]
         if run.has("ranges"):
-            ranges = run.table("ranges", ["start_ns", "end_ns", "name", "domain", "kind"])
-            self._range_names, name = coded(ranges["name"])
-            domains, domain = coded(ranges["domain"])
-            kinds, kind = coded(ranges["kind"])
-            kept = np.array([text != NCCL_DOMAIN for text in domains])[domain]
-            kept &= np.array([text == "push_pop" for text in kinds])[kind] & ranges["end_ns"].is_valid().to_numpy()
-            end = ranges["end_ns"].fill_null(0).to_numpy()
-            self._ranges = tuple(
-                each[kept] for each in (threads(run, "ranges"), ranges["start_ns"].to_numpy(), end, name)
-            )
+            ranges = Ranges(run)
+            self._range_names = ranges.texts
+            columns = ranges.thread, ranges.start, ranges.end, ranges.name
+            self._ranges = tuple(column[ranges.kept] for column in columns)
 
     def work(self, rank: int, *, communication: bool) -> tuple[Ints, Ints, Ints]:
         """Starts, ends and names (positions) of a rank's kernels, those that communicate or the others, by start."""
-        import numpy as np
-
         start, end = self._times["kernels"]
         mine = np.flatnonzero((self._rank["kernels"] == rank) & (self._communication == communication))
         mine = mine[np.argsort(start[mine], kind="stable")]
         return start[mine] + self._added[rank], end[mine] + self._added[rank], self._name[mine]
 
     def copies(self, rank: int) -> tuple[Ints, Ints]:
-        import numpy as np
-
         if "copies" not in self._times:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         mine = self._rank["copies"] == rank
@@ -109,14 +109,13 @@ class Activity:
 
     def spells(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[tuple[Spell, ...]]:
         """What a rank did in each stretch, the longest first. thread: whose calls and ranges count."""
-        import numpy as np
-
         start, end, name = self.work(rank, communication=False)
         computing, communicating = joined(start, end), joined(*self.work(rank, communication=True)[:2])
         copying = joined(*self.copies(rank))
         calls, ranges = self._of_thread(self._calls, rank, thread), self._of_thread(self._ranges, rank, thread)
-        gpu = (each for pair in (computing, communicating, copying) for each in pair)
-        bounds = np.sort(np.concatenate([*gpu, calls.times, ranges.times, start]))
+        held = (each for pair in (computing, communicating, copying) for each in pair)
+        on_thread = (each for of in (calls, ranges) for each in (of.starts, of.ends))
+        bounds = np.sort(np.concatenate([*held, *on_thread, start]))
         bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
         # Every stretch in pieces between two bounds.
         first, last = np.searchsorted(bounds, begins, side="right"), np.searchsorted(bounds, ends, side="left")
@@ -134,7 +133,7 @@ class Activity:
         doing = np.where(call != UNKNOWN, DOING.index(Doing.CALL), DOING.index(Doing.HOST))
         on_gpu = {Doing.COPY: copying, Doing.COMMUNICATION: communicating, Doing.KERNEL: computing}
         for each, union in on_gpu.items():
-            doing[_inside(union, left)] = DOING.index(each)
+            doing[Stretches(*union, np.zeros(len(union[0]), int)).at(left) != NOTHING] = DOING.index(each)
         what = np.where(doing == DOING.index(Doing.CALL), call, UNKNOWN)
         what = np.where(doing == DOING.index(Doing.KERNEL), kernel, what)
         scope = np.where(np.isin(doing, ON_THREAD), scope, UNKNOWN)
@@ -151,59 +150,136 @@ class Activity:
                 )
         return [tuple(sorted(spells, key=lambda spell: -spell.us)) for spells in found]
 
-    def _of_thread(self, source: Sequence[Ints] | None, rank: int, thread: int) -> Intervals:
-        import numpy as np
-
+    def _of_thread(self, source: Sequence[Ints] | None, rank: int, thread: int) -> Stretches:
         if source is None:
             none = np.empty(0, np.int64)
-            return Intervals(none, none, none)
+            return Stretches(none, none, none)
         of, start, end, name = source
         mine = of == thread
-        return Intervals(start[mine] + self._added[rank], end[mine] + self._added[rank], name[mine])
+        return innermost(start[mine] + self._added[rank], end[mine] + self._added[rank], name[mine])
 
 
 def joined(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """Disjoint, by start."""
-    import numpy as np
-
-    return union_by(np.zeros(len(starts), np.int64), starts, ends)[1:]
+    return disjoint(starts, ends, np.iinfo(np.int64).min)
 
 
-def _inside(union: tuple[Ints, Ints], moments: Ints) -> Bools:
-    """Whether each moment lies in one of the disjoint intervals."""
-    import numpy as np
-
-    starts, ends = union
-    if not len(starts):
-        return np.zeros(len(moments), bool)
-    at = np.searchsorted(starts, moments, side="right") - 1
-    found: Bools = (at >= 0) & (ends[np.maximum(at, 0)] > moments)
-    return found
-
-
-def within(union: tuple[Ints, Ints], begins: Ints, ends: Ints) -> Ints:
+def within(union: tuple[Ints, Ints], begins: Ints, ends: Ints) -> Floats:
     """How much of each stretch lies in disjoint intervals, ns."""
-    import numpy as np
-
-    starts, stops = union
-    if not len(starts):
-        return np.zeros(len(begins), np.int64)
-    before = np.append(0, np.cumsum(stops - starts))
-
-    def until(moments: Ints) -> Ints:
-        at = np.searchsorted(starts, moments, side="right")
-        open_ns = np.where(at > 0, np.minimum(moments, stops[at - 1]) - starts[at - 1], 0)
-        found: Ints = before[np.maximum(at - 1, 0)] + open_ns
-        return found
-
-    found: Ints = until(ends) - until(begins)
-    return found
+    return covered(*union, ends) - covered(*union, begins)
 
 
 def busiest_thread(run: Run, ranks: Ranks, rank: int) -> int:
     """The thread of a rank with most CUDA calls; UNKNOWN where none was traced."""
-    import numpy as np
-
     mine = threads(run, "api")[ranks.of("api") == rank] if run.has("api") else np.empty(0, np.int64)
     found, counts = np.unique(mine, return_counts=True)
     return int(found[counts.argmax()]) if len(found) else UNKNOWN
+
+
+# Steps: NVTX ranges that repeat
+
+REPEATED = 3
+"""A range whose name comes this often on a thread may be a step."""
+
+
+class Steps:
+    """The steps of the ranks' programs: of each thread the outermost ranges whose names repeat, numbers aside."""
+
+    def __init__(self, run: Run, kernels: Kernels, added: dict[int, int]) -> None:
+
+        size = len(kernels)
+        self.names = np.full(size, "", object)
+        self.lengths = np.full(size, UNKNOWN, np.int64)
+        self.step = np.full(size, UNKNOWN, np.int64)
+        self._rank = kernels.rank
+        if not run.has("ranges") or not size:
+            return
+        ranges = Ranges(run)
+        kept, thread, depth, parent, texts, name = (
+            ranges.kept, ranges.thread, ranges.depth, ranges.parent, ranges.texts, ranges.name
+        )  # fmt: skip
+        plain = {text: number for number, text in enumerate(dict.fromkeys(re.sub(r"\d+", "#", text) for text in texts))}
+        alike = np.array([plain[re.sub(r"\d+", "#", text)] for text in texts])[name]
+        _, place, counts = np.unique(np.column_stack([thread, alike]), axis=0, return_inverse=True, return_counts=True)
+        repeats = kept & (counts[place.ravel()] >= REPEATED)
+        within_step = np.zeros(len(parent), bool)
+        for level in range(1, int(depth.max(initial=0)) + 1):
+            here = np.flatnonzero((depth == level) & (parent != UNKNOWN))
+            within_step[here] = within_step[parent[here]] | repeats[parent[here]]
+        start, end = ranges.start, ranges.end
+        by = np.array([added[rank] for rank in kernels.rank.tolist()], np.int64)
+        called = kernels.called - by
+        for chosen in (kept & (depth == 0), repeats & ~within_step):
+            for each in np.unique(kernels.thread[kernels.thread != UNKNOWN]):
+                mine = np.flatnonzero(chosen & (thread == each))
+                mine = mine[np.argsort(start[mine], kind="stable")]
+                these = np.flatnonzero(kernels.thread == each)
+                at = np.searchsorted(start[mine], called[these], side="right") - 1
+                inside = (at >= 0) & (end[mine][np.maximum(at, 0)] >= called[these]) if len(mine) else at >= 0
+                these, rows = these[inside], mine[at[inside]]
+                self.names[these] = np.array(texts, object)[name[rows]]
+                if chosen[rows].all() and (repeats & ~within_step)[rows].all():
+                    self.step[these], self.lengths[these] = rows, end[rows] - start[rows]
+
+    def of_rank(self, rank: int) -> float | None:
+        """Length of the rank's steps with collectives, µs; None without."""
+        mine = (self._rank == rank) & (self.step != UNKNOWN)
+        _, first = np.unique(self.step[mine], return_index=True)
+        return float(self.lengths[mine][first].sum()) / 1e3 if len(first) else None
+
+
+# Shares of time
+
+
+@dataclass(frozen=True)
+class RankTrack:
+    """A rank's time in pieces of equal length: the share of each, 0 to 1."""
+
+    rank: int
+    compute: tuple[float, ...]
+    """Another kernel ran; communication beside it is hidden."""
+    transfer: tuple[float, ...]
+    """Only communication kernels ran, all ranks being there."""
+    wait: tuple[float, ...]
+    """Only communication kernels ran, and a rank had not begun."""
+
+
+@dataclass(frozen=True)
+class RankChart:
+    """The ranks on one axis of time."""
+
+    start_us: float
+    end_us: float
+    tracks: tuple[RankTrack, ...]
+    number: int | None = None
+    """Position of the collective that it shows; None for all."""
+
+
+class Shares:
+    """When each rank computes, communicates and waits."""
+
+    def __init__(self, activity: Activity, matched: Matched, ranks: Ranks) -> None:
+        self.start, self.end, self.last = _matrix(matched)
+        self.compute, self.communicate, self.wait = {}, {}, {}
+        for column, rank in enumerate(rank.rank for rank in ranks.all):
+            self.compute[rank] = joined(*activity.work(rank, communication=False)[:2])
+            self.communicate[rank] = joined(*activity.work(rank, communication=True)[:2])
+            there = matched.index[:, column] != UNKNOWN
+            begin = self.start[there, column]
+            until = np.minimum(self.last[there], self.end[there, column])
+            self.wait[rank] = joined(begin, np.maximum(until, begin))
+
+    def overlap_ns(self, rank: int, begins: Ints, ends: Ints) -> Ints:
+        """How much of each stretch the rank's GPU spent on kernels that do not communicate."""
+        return within(self.compute[rank], begins, ends)
+
+
+def _matrix(matched: Matched) -> tuple[Ints, Ints, Ints]:
+    """Start and end of each rank's kernel, and the last start, of every collective."""
+    there = matched.index != UNKNOWN
+    if not there.size:
+        none = np.empty((0, len(matched.ranks)), np.int64)
+        return none, none, np.empty(0, np.int64)
+    start = np.where(there, matched.kernels.start[matched.index], UNKNOWN)
+    end = np.where(there, matched.kernels.end[matched.index], UNKNOWN)
+    return start, end, np.where(there, start, np.iinfo(np.int64).min).max(axis=1)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fiprof.analysis.comm.comm import comm
-from fiprof.analysis.comm.model import RankChart, RankTrack
+from fiprof.analysis.comm.meanwhile import RankChart, RankTrack
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.reports import comm as comm_text
