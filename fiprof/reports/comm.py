@@ -7,10 +7,10 @@ from typing import Literal
 
 from fiprof.analysis.comm.comm import Collective, Comm
 from fiprof.analysis.comm.meanwhile import Doing, RankChart, RankTrack
+from fiprof.model.wording import say, worded
 from fiprof.reports.columns import Cells, attribute, filled
 from fiprof.reports.timeline_text import axis, bytes_words, time_words
 from fiprof.reports.view import Column, Document, Narrow, Record, View
-from fiprof.reports.words import phrase, worded
 from fiprof.text import short_kernel
 
 By = Literal["collective", "rank", "cause"]
@@ -19,6 +19,12 @@ MOST_COLLECTIVES, MOST_CAUSES, MOST_SPELLS = 10, 8, 3
 """That people are shown: those that cost most."""
 SMALLEST_SHARE = 0.01
 """Of a delay: what the late rank did for less of it is told of no single collective."""
+CAPTION = (
+    "What takes most of each piece of time, by nsys: a kernel that does not communicate, communication with every "
+    "rank there, or waiting for a rank that has not begun; nothing where the GPU idles. fiprof comm has every "
+    "collective."
+)
+"""Of the chart of the ranks in a report."""
 COMPUTE, TRANSFER, WAIT, IDLE = "█", "▒", "w", "·"
 TRACK_WORDS = len("rank 000  ")
 
@@ -31,8 +37,9 @@ def _us(title: str, key: str, *, of: str = "") -> tuple[Column, Callable[[object
 
 def _spell(doing: Doing, name: str, range_: str) -> str:
     """What a rank did, in words."""
-    key = doing.value if not range_ else f"{doing.value}_in"
-    return phrase(f"comm.{key}", name=short_kernel(name), range=range_)
+    words = {"kernel": "kernel {name}", "communication": "another collective", "copy": "copy", "call": "{name}"}
+    inside = " in {range}" if range_ and doing in (Doing.CALL, Doing.HOST) else ""
+    return say(words.get(doing.value, "host code") + inside, name=short_kernel(name), range=range_)
 
 
 def _meanwhile(item: Collective) -> str:
@@ -122,7 +129,7 @@ _WORST_SHOWN: Cells = (
     (Column("", "operation"), lambda item: worded(item.op)),
     (Column("", "size"), lambda item: None if item.bytes is None else bytes_words(item.bytes)),
     (Column("", "at"), lambda item: time_words(item.start_us)),
-    (Column("", "waits"), lambda item: phrase("comm.waits", one=item.waiting_rank, other=item.late_rank)),
+    (Column("", "waits"), lambda item: say("{one} for {other}", one=item.waiting_rank, other=item.late_rank)),
     _us("wait", "wait_us"),
     attribute("", "of step", spec=".1%", of="lost_share"),
     _us("transfer", "transfer_us"),
@@ -140,20 +147,37 @@ def document(what: Comm, *, by: By = "collective", most: int | None = MOST_COLLE
         return filled(_CAUSE, what.causes) if by == "cause" else filled(_COLLECTIVE, what.collectives)
 
     shown = list(_tables(what, most)) if what.collectives else []
-    return Document(programs, tuple(shown), warnings=what.warnings, notes=(phrase("comm.notes"),) if shown else ())
+    return Document(
+        programs,
+        tuple(shown),
+        warnings=what.warnings,
+        notes=(
+            "late: collectives that it was last to start. others wait: from the first rank's start to its own, in "
+            "these. waits: from its start to the last rank's. of steps: of NVTX ranges that repeat, or of the time "
+            "between collectives. comm.: time of communication kernels. transfer: from the last rank's start to the "
+            "end. hidden: share of communication beside other kernels. bus: GB/s as nccl-tests counts them, so that "
+            "any number of ranks compares with a link's peak. meanwhile: what the GPU did; while it had nothing to do, "
+            "the CUDA call (host code: none) and NVTX range of the thread that launches the collective. Charts: █ "
+            "computes, ▒ communicates, w waits for another rank, · idle; what takes most of a character's time.",
+        )
+        if shown
+        else (),
+    )
 
 
 def _tables(what: Comm, most: int | None) -> Iterator[View]:
-    yield filled(_RANKS_SHOWN, what.ranks, title=phrase("comm.ranks"), summary=(summary(what),))
+    yield filled(_RANKS_SHOWN, what.ranks, title="Ranks", summary=(summary(what),))
     causes = what.causes[: None if most is None else MOST_CAUSES]
-    yield filled(_CAUSES_SHOWN, causes, title=phrase("comm.causes"))
+    yield filled(_CAUSES_SHOWN, causes, title="What the late rank did while the others waited")
     worst = what.worst[:most]
     rest = len(what.collectives) - len(worst)
     yield filled(
         _WORST_SHOWN,
         worst,
-        title=phrase("comm.worst"),
-        notes=(phrase("comm.more", count=rest),) if rest else (),
+        title="Collectives with the longest waits",
+        notes=(say("{count:collective|collectives} left out: --top N or --all shows them.", count=rest),)
+        if rest
+        else (),
     )
     for chart in what.charts:
         yield _chart(chart, what)
@@ -163,10 +187,10 @@ def summary(what: Comm) -> str:
     """Which rank makes the others wait most, and what it does meanwhile."""
     latest = max(what.ranks, key=lambda rank: rank.delay_us)
     if not latest.delay_us:
-        return phrase("comm.together")
+        return "All ranks start every collective together."
     cause = next((each for each in what.causes if each.rank == latest.rank.rank), None)
-    first = phrase(
-        "comm.late",
+    first = say(
+        "Rank {rank} makes the others wait most: {delay} in {late} of {of} collectives.",
         rank=latest.rank.rank,
         delay=time_words(latest.delay_us),
         late=latest.late,
@@ -175,15 +199,29 @@ def summary(what: Comm) -> str:
     if cause is None:
         return first
     doing = _spell(cause.doing, cause.name, cause.range)
-    return first + phrase("comm.mostly", doing=doing, time=time_words(cause.us), share=cause.share)
+    return first + say(
+        " Longest meanwhile: {doing}, {time} ({share:.0%} of it).",
+        doing=doing,
+        time=time_words(cause.us),
+        share=cause.share,
+    )
 
 
 def _chart(chart: RankChart, what: Comm) -> View:
     length_us = chart.end_us - chart.start_us
-    title = phrase("comm.chart", length=time_words(length_us), start_ms=chart.start_us / 1e3)
+    title = say(
+        "From the first collective to the last: {length} from {start_ms:,.3f} ms",
+        length=time_words(length_us),
+        start_ms=chart.start_us / 1e3,
+    )
     if chart.number is not None:
         item = what.collectives[chart.number]
-        title = phrase("comm.chart_worst", op=item.op, number=item.number, start_ms=chart.start_us / 1e3)
+        title = say(
+            "The longest wait: {op} {number}, from {start_ms:,.3f} ms",
+            op=item.op,
+            number=item.number,
+            start_ms=chart.start_us / 1e3,
+        )
     return strips(chart, title)
 
 
@@ -192,7 +230,7 @@ def strips(chart: RankChart, title: str = "") -> View:
     header, ticks = axis(chart.end_us - chart.start_us, len(chart.tracks[0].compute))
     marks = (COMPUTE, TRANSFER, WAIT)
     rows = tuple(
-        (phrase("comm.rank", rank=track.rank), "".join(IDLE if kind is None else marks[kind] for kind in mostly(track)))
+        (say("rank {rank}", rank=track.rank), "".join(IDLE if kind is None else marks[kind] for kind in mostly(track)))
         for track in chart.tracks
     )
     return View((Column("", "time"), Column("", header, narrow=Narrow.KEEP)), (("", ticks), *rows), title=title)

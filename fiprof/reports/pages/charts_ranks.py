@@ -15,7 +15,6 @@ from fiprof.reports import comm as comm_text
 from fiprof.reports.pages import colours, plot, vega
 from fiprof.reports.pages.page import Chart
 from fiprof.reports.timeline_text import time_words
-from fiprof.reports.words import phrase
 from fiprof.reports.writers import render
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def ranks_chart(run: Run) -> Chart | None:
     text = comm_text.strips(replace(chart, tracks=tuple(map(_coarser, chart.tracks))))
     return Chart(
         anchor="chart-ranks",
-        title=phrase("comm.chart_title"),
+        title="Ranks over time",
         text=render(text, "table", width=plot.WIDTH),
         figure=lambda: _ranks(chart),
-        caption=" ".join((comm_text.summary(found), phrase("comm.chart_caption"))),
+        caption=" ".join((comm_text.summary(found), comm_text.CAPTION)),
     )
 
 
@@ -56,8 +55,10 @@ def _coarser(track: RankTrack) -> RankTrack:
 
 def _ranks(chart: RankChart) -> LayerChart:
     length_us = chart.end_us - chart.start_us
-    rows = [vega.Row(phrase("comm.rank", rank=track.rank), tuple(_bars(track, length_us))) for track in chart.tracks]
-    return vega.rows(rows, PALETTE, title=phrase("comm.chart_axis", length=time_words(length_us)), most=100.0)
+    rows = [vega.Row(f"rank {track.rank}", tuple(_bars(track, length_us))) for track in chart.tracks]
+    return vega.rows(
+        rows, PALETTE, title=f"time from the first collective's start, % of {time_words(length_us)}", most=100.0
+    )
 
 
 def _bars(track: RankTrack, length_us: float) -> Iterator[vega.Bar]:
