@@ -11,7 +11,6 @@ from fiprof.model.quantities import (
     GLOBAL_LOADS_SECTORS,
     LOCAL_REQUESTS,
     QUANTITIES,
-    SHARED_LOADS_CONFLICTS,
     SHARED_LOADS_PASSES,
 )
 from fiprof.model.run import Launch, Run
@@ -60,13 +59,13 @@ def test_sectors_and_the_widths_that_make_them_ideal(run: Run, rows: tuple[Launc
 
 def test_the_kernel_made_to_conflict_has_32_ways() -> None:
     (row,) = (row for row in parsed("single-purpose").launches if row.kernel == "bank_conflicts")
-    assert SHARED_LOADS_CONFLICTS.of(row) == pytest.approx(31 / 32, abs=0.001)
+    assert QUANTITIES["shared_loads_conflict_share"].of(row) == pytest.approx(31 / 32, abs=0.001)
     assert SHARED_LOADS_PASSES.of(row) == pytest.approx(32.0, abs=0.05)
 
 
 def test_what_was_not_collected_stays_unknown() -> None:
     run = parsed("prefill-decode-rope")
-    quantities = (SHARED_LOADS_CONFLICTS, SHARED_LOADS_PASSES, GLOBAL_LOADS_SECTORS, LOCAL_REQUESTS)
+    quantities = (QUANTITIES["shared_loads_conflict_share"], SHARED_LOADS_PASSES, GLOBAL_LOADS_SECTORS, LOCAL_REQUESTS)
     assert {quantity.of(run.launches[0]) for quantity in quantities} == {None}
     assert widths_by_launch(run) == {}
     assert GlobalWidths().ideal_loads is None
@@ -78,5 +77,5 @@ def test_nothing_moved_has_no_ratio_and_no_conflicts() -> None:
     )
     assert GLOBAL_LOADS_SECTORS.of(row) is None
     row["shared_load_bank_conflicts"] = 0.0
-    assert (SHARED_LOADS_CONFLICTS.of(row), SHARED_LOADS_PASSES.of(row)) == (0.0, None)
+    assert (QUANTITIES["shared_loads_conflict_share"].of(row), SHARED_LOADS_PASSES.of(row)) == (0.0, None)
     assert LOCAL_REQUESTS.of({"local_load_requests": 3.0, "local_store_requests": 4.0}) == 7
