@@ -240,7 +240,7 @@ def test_a_bound_is_confirmed_by_all_cases_and_depends_where_some_have_another()
     assert result("decode-memory-bound", *memory).verdict == "confirmed"
     found = result("decode-memory-bound", *latency, *memory)
     assert found.verdict == "depends"
-    assert found.where.startswith("batch 1: 1 below; batch 8: 1 below; batch 32: 1 holds")
+    assert found.where.startswith("batch 1: 1 below; batch 8: 1 below; batch 32: 1 hold")
     assert result("decode-memory-bound", *latency).verdict == "overstated"
 
 

@@ -417,7 +417,9 @@ class Result:
         params, parts = decided[0].params, []
         for key, group in best.items():
             words = (value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True))
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common()).replace(
+                "holds", "hold"
+            )
             parts.append(f"{', '.join(words)}: {outcomes}")
         return "; ".join(parts)
 

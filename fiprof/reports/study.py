@@ -268,7 +268,8 @@ class StudyTables:
         """Verdict -> the claims of which it is said."""
         found: dict[str, list[str]] = {}
         for item in self.claims:
-            found.setdefault(item.verdict.replace("_", " "), []).append(item.claim.words)
+            words = item.verdict.replace("_", " ").replace("depends", "depending on the case")
+            found.setdefault(words, []).append(item.claim.words)
         return sorted(found.items())
 
     @staticmethod
@@ -501,7 +502,8 @@ class StudyTables:
             )
             for item in fits
         ]
-        x = (axis_name(axis), kernel_info.of_parameter(axis).unit)
+        unit = kernel_info.of_parameter(axis).unit
+        x = (axis_name(axis), unit if unit == "tokens" else "")
         return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")).to_dict(validate=False))
 
     @property

@@ -23,6 +23,7 @@ MOST_TICKS = 12
 """Sizes that have a tick each; more have those of the logarithm."""
 NAMES_PX, KEY_PX = 290, 300
 """Most of the width that the lines' names have at the right, and, where it is narrow, in a key below."""
+SHAPES = ["circle", "square", "triangle-up", "diamond", "cross", "triangle-down"]
 CELL_PX = 44
 """Height of a cell of a heat map."""
 LOW, HIGH = "#dbe9f6", "#08519c"
@@ -99,17 +100,23 @@ def scaling_chart(
     keys = {label["name"]: f"{number} {label['name']}" for number, label in enumerate(labels, 1)}
     longest = max((len(label["name"]) for label in labels), default=0) * vega.CHAR_PX + 20
     names_px = f"({vega.NARROW} ? 24 : min({longest:.0f}, {NAMES_PX}, width * 0.4))"
-    ticks = sorted(set(xs)) if len(set(xs)) <= MOST_TICKS else []
+    ticks = sorted(set(xs)) if len(set(xs)) <= MOST_TICKS and all(map(float.is_integer, map(float, xs))) else []
     room = [0, {"expr": f"width - {names_px}"}]
     right_of = alt.X("x:Q", **vega.log_axis(_named(x), left, right, ticks, range=room))
     above = alt.Y("y:Q", **vega.log_axis(_named(y), bottom, top))
     inks = {keys[label["name"]]: palette.get(label["name"], colours.GREY) for label in labels}
-    color = vega.keyed("Color", inks, vega.legend(list(inks), symbol="stroke", column_px=KEY_PX, only=vega.NARROW))
+    key = vega.legend(list(inks), symbol="stroke", column_px=KEY_PX, only=vega.NARROW)
+    key.symbolStrokeWidth = {"expr": f"{vega.NARROW} ? 2 : 0"}
+    color = vega.keyed("Color", inks, key)
     drawn = vega.marks([{**point, "key": keys[point["key"]]} for point in points])
     named = vega.marks(labels)
     column, height = alt.value(alt.expr(f"width - {names_px} + 8")), alt.value(alt.expr("datum.at"))
     lines = drawn.transform_filter("datum.drawn != 'points'").mark_line(strokeWidth=2)
-    dots = drawn.transform_filter("datum.drawn != 'line'").mark_point(size=60, filled=True, opacity=1, tooltip=vega.TIP)
+    # Hollow marks of different shapes: where points coincide, each can be seen.
+    shape = alt.Shape("key:N", scale=alt.Scale(domain=list(inks), range=SHAPES), legend=None)
+    dots = drawn.transform_filter("datum.drawn != 'line'").mark_point(
+        size=90, filled=False, strokeWidth=2, tooltip=vega.TIP
+    )
     dashes = vega.marks([{"x": left, "x2": right, "y": value} for _, value in across])
     shown = {"expr": f"{vega.NARROW} ? datum.number : datum.name"}
     words = named.mark_text(align="left", baseline="middle", dx=4, limit={"expr": f"{names_px} - 8"}, text=shown)
@@ -117,7 +124,7 @@ def scaling_chart(
         dashes.mark_rule(color=colours.GREY, strokeWidth=1.5, strokeDash=[5, 4]).encode(right_of, above, x2="x2"),
         lines.encode(right_of, above, color),
         drawn.mark_rule(strokeWidth=1).encode(right_of, alt.Y("low:Q"), color, y2="high"),
-        dots.encode(right_of, above, color),
+        dots.encode(right_of, above, color, shape),
         named.mark_rule(strokeWidth=0.8, color=colours.GREY).encode(right_of, above, x2=column, y2=height),
         words.encode(x=column, y=height),
     ]
