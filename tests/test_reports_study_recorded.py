@@ -155,66 +155,6 @@ def test_the_bounds_of_the_claims(recorded: Study, name: str) -> None:
     assert Counter(kernel.verdict.kind for kernel in kernels if kernel and kernel.verdict) == BOUNDS[name]
 
 
-def judged(kind: str, roof_kind: str) -> Callable[[CaseResult], CaseResult]:
-    def change(case: CaseResult) -> CaseResult:
-        kernels = [dataclasses.replace(k, verdict=fixture.verdict(kind), roof_kind=roof_kind) for k in case.kernels]
-        return dataclasses.replace(case, kernels=kernels)
-
-    return change
-
-
-def timed(case: CaseResult, us: float) -> CaseResult:
-    return dataclasses.replace(case, plain=fixture.times(us, relative=0.001, seed=case.id))
-
-
-def by_power(axis: str, growth: float) -> Callable[[CaseResult], CaseResult]:
-    """The time grows by so much for four times the axis."""
-    exponent = np.log(growth) / np.log(4)
-    return lambda case: timed(case, float(case.params[axis]) ** exponent) if axis in case.params else case
-
-
-def where(name: str, value: object, factor: float) -> Callable[[CaseResult], CaseResult]:
-    """Cases with this value take so much longer than 100 µs, all others 100 µs."""
-    return lambda case: timed(case, 100 * factor if case.params.get(name) == value else 100)
-
-
-def traffic(factor: float) -> Callable[[CaseResult], CaseResult]:
-    """Each kernel of the fused workload moves so much of 100 MB, those of the two operations 50 MB."""
-
-    def change(case: CaseResult) -> CaseResult:
-        each = factor * 1e8 if case.workload == "fused_add_rmsnorm" else 5e7
-        return dataclasses.replace(case, kernels=[dataclasses.replace(k, dram_bytes=each) for k in case.kernels])
-
-    return change
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "verdict", "holds"),
-    [
-        ("prefill-compute-bound", judged("compute", "compute"), "confirmed", 48),
-        ("prefill-compute-bound", judged("memory", "memory"), "overstated", 0),
-        ("decode-memory-bound", judged("memory", "memory"), "confirmed", 108),
-        ("decode-memory-bound", judged("no_single_limit", "memory"), "not_testable", 0),
-        ("gqa-faster", where("kv_heads", 32, 1.5), "confirmed", 54),
-        ("gqa-faster", where("kv_heads", 32, 0.9), "overstated", 0),
-        ("gqa-faster", where("kv_heads", 32, 2.8), "understated", 0),
-        ("fusing-saves-traffic", traffic(0.6), "confirmed", 2),
-        ("fusing-saves-traffic", traffic(0.9), "overstated", 0),
-        ("cos-sin-cache-faster", where("variant", "inplace", 1.075), "confirmed", 4),
-        ("cos-sin-cache-faster", where("variant", "inplace", 1.0), "overstated", 0),
-        ("fa3-beats-fa2", where("backend", "fa2", 0.8), "overstated", 0),
-        ("fa3-beats-fa2", where("backend", "fa2", 1.0), "not_testable", 0),
-        ("four-times-the-kv", by_power("kv_len", 3.8), "confirmed", 72),
-        ("four-times-the-kv", by_power("kv_len", 2.0), "overstated", 0),
-    ],
-)
-def test_change_the_recorded_data_and_the_verdict_changes(
-    recorded: Study, name: str, change: Callable[[CaseResult], CaseResult], verdict: str, holds: int
-) -> None:
-    after = BY_NAME[name].result(changed(recorded, change))
-    assert (after.verdict, after.counted(Outcome.HOLDS)) == (verdict, holds)
-
-
 # Scaling
 
 

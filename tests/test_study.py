@@ -18,9 +18,8 @@ from fiprof.model.results import read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.study import runner
-from fiprof.orchestrator.study.definition import load
+from fiprof.orchestrator.study.definition import batches, label, load, make_plan
 from fiprof.orchestrator.study.folder import mixed, read_study
-from fiprof.orchestrator.study.plan import batches, label, make_plan
 from fiprof.orchestrator.study.runner import Where, entries, request_for, run_study
 from fiprof.workloads.case import make_cases, short_name
 from tests.conftest import REPOSITORY, Fiprof

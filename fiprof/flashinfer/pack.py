@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fiprof.analysis.claims import Claim
     from fiprof.model.kernel_info import KernelInfo, ParameterName
-    from fiprof.orchestrator.study.extras import Extra
+    from fiprof.orchestrator.study.definition import Extra
 
 
 def studies() -> Mapping[str, Mapping[str, Any]]:

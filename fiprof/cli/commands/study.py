@@ -91,8 +91,7 @@ def _write_documents(folder: Path) -> None:
 def _write_results(name: str, folder: Path) -> None:
     from fiprof.orchestrator.locks import folder_lock
     from fiprof.orchestrator.study import definition, runner
-    from fiprof.orchestrator.study.folder import StudyFolder, read_study
-    from fiprof.orchestrator.study.write import write_results
+    from fiprof.orchestrator.study.folder import StudyFolder, read_study, write_results
 
     manifest = read_study(folder)
     study = definition.load(name, quick=manifest.quick)
@@ -102,8 +101,8 @@ def _write_results(name: str, folder: Path) -> None:
 
 def _dry_run(study: Definition, folder: Path, only: list[str], where: Where) -> None:
     from fiprof.orchestrator.study import runner
+    from fiprof.orchestrator.study.definition import label
     from fiprof.orchestrator.study.folder import MANIFEST, open_folder
-    from fiprof.orchestrator.study.plan import label
     from fiprof.orchestrator.tools import visible_gpu
 
     done = open_folder(folder, study).done() if (folder / MANIFEST).exists() else {}

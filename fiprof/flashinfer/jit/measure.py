@@ -34,7 +34,7 @@ from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.study.extras import ExtraRequest
+    from fiprof.orchestrator.study.definition import ExtraRequest
 
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""

@@ -1,18 +1,25 @@
-"""A study's definition: a TOML file -> the cases of its matrix and how they are to be measured."""
+"""A study as declared: a TOML file -> the cases of its matrix, in batches, and what packs measure beyond them."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import packs
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.settings import StudySettings, settings_of
-from fiprof.workloads.case import Case
+from fiprof.workloads.base import format_value
+from fiprof.workloads.case import Case, make_cases, parse_case, short_name
+
+if TYPE_CHECKING:
+    from fiprof.orchestrator.process import Supervisor
+    from fiprof.orchestrator.run_session import Progress
 
 EXAMPLE = "docs/study.md says what stands in one"
 KEYS = ("name", "title", "extras", "settings", "quick", "cases")
@@ -41,8 +48,6 @@ class Definition:
 
     def only(self, words: Sequence[str]) -> tuple[Case, ...]:
         """The cases of the named workloads; all without names. Raises FiprofError (exit status 2) for one unknown."""
-        from fiprof.workloads.case import short_name
-
         names = [*(short_name(workload) for workload in self.workloads), *self.extras]
         if unknown := [word for word in words if word not in names]:
             raise FiprofError(
@@ -95,22 +100,27 @@ def _definition(data: Mapping[str, Any], source: str, *, quick: bool) -> Definit
         raise FiprofError("it has no [[cases]]")
     settings = {**_table(data, "settings"), **(_table(data, "quick") if quick else {})}
     _settings(_table(data, "quick"), "quick")
+    by_workload: dict[str, dict[Case, None]] = {}
+    for number, block in enumerate(blocks, 1):
+        for case in _cases(block, number):
+            by_workload.setdefault(case.workload, {})[case] = None
     return Definition(
         name=name,
         title=title,
         source=source,
-        cases=_ordered(case for number, block in enumerate(blocks, 1) for case in _cases(block, number)),
+        cases=tuple(case for group in by_workload.values() for case in sorted(group, key=_values)),
         settings=_settings(settings, "settings"),
         quick=quick,
         extras=_extras(_table(data, "extras")),
     )
 
 
+def _values(case: Case) -> list[Any]:
+    return [value for _, value in case.params]
+
+
 def _cases(block: Any, number: int) -> list[Case]:
     """Every combination of a block's lists."""
-    from fiprof.workloads.base import format_value
-    from fiprof.workloads.case import make_cases
-
     where = f"[[cases]] {number}"
     if not isinstance(block, dict) or not isinstance(block.get("workload"), str):
         raise FiprofError(f"{where} has no workload")
@@ -128,20 +138,7 @@ def _cases(block: Any, number: int) -> list[Case]:
         raise FiprofError(f"{where}: {error.message}", error.remedy, exit_code=2) from error
 
 
-def _ordered(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Each case once; workloads in the order of their first case, a workload's cases in that of their values."""
-    by_workload: dict[str, dict[Case, None]] = {}
-    for case in cases:
-        by_workload.setdefault(case.workload, {})[case] = None
-    return tuple(
-        case for group in by_workload.values() for case in sorted(group, key=lambda case: [v for _, v in case.params])
-    )
-
-
 def _extras(table: Mapping[str, Any]) -> dict[str, tuple[Case, ...]]:
-    from fiprof.orchestrator.study.extras import extras
-    from fiprof.workloads.case import parse_case
-
     if table:
         _known(table, list(extras()), "extras")
     for name, texts in table.items():
@@ -178,3 +175,134 @@ def _table(data: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _known(data: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
     if unknown := [key for key in data if key not in keys]:
         raise FiprofError(f"{where} has no {', '.join(unknown)}; it has {', '.join(keys)}")
+
+
+# Batches
+
+FIXED_BYTES = 2 << 30
+"""CUDA's context, the kernels' code, a library's workspaces of 128 MiB, fragments."""
+
+CHECK_COPIES = 7
+"""Times that an output takes while it is compared: itself, the float32 reference and its parts, their difference."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A session."""
+
+    batches: tuple[tuple[Case, ...], ...]
+    skipped: Mapping[str, str]
+    """Case id -> why it is not measured on this GPU."""
+    done: Mapping[str, str]
+    """Case id -> the run that holds it, or why it failed."""
+
+    @property
+    def cases(self) -> int:
+        """Still to be measured."""
+        return sum(map(len, self.batches))
+
+
+def make_plan(
+    cases: Sequence[Case],
+    entries: Mapping[str, CaseEntry],
+    *,
+    done: Mapping[str, str],
+    free_bytes: int | None,
+    batch_cases: int,
+) -> Plan:
+    """entries: case id -> its cost. free_bytes: of the GPU's memory; None where the driver does not say."""
+    skipped = {}
+    for case in cases:
+        needed = needed_bytes(entries[case.id])
+        if case.id not in done and free_bytes is not None and needed > free_bytes:
+            skipped[case.id] = (
+                f"does not fit: it needs some {needed / 2**30:.1f} GiB of device memory, "
+                f"{free_bytes / 2**30:.1f} GiB are free"
+            )
+    left = [case for case in cases if case.id not in done and case.id not in skipped]
+    return Plan(
+        tuple(batches(left, batch_cases)),
+        skipped,
+        {case.id: done[case.id] for case in cases if case.id in done},
+    )
+
+
+def needed_bytes(entry: CaseEntry) -> int:
+    """Device memory that a case takes, roughly: inputs, outputs, the comparison with the reference, FIXED_BYTES."""
+    return entry.bytes_read + CHECK_COPIES * entry.bytes_written + FIXED_BYTES
+
+
+def batches(cases: Iterable[Case], size: int) -> list[tuple[Case, ...]]:
+    """The cases in groups that share processes, each of at most ``size``, in their order.
+
+    A workload's cases stay together where they fit, and are split evenly where not; small workloads share a group up
+    to half of that number.
+    """
+    by_workload: dict[str, list[Case]] = {}
+    for case in cases:
+        by_workload.setdefault(case.workload, []).append(case)
+    found: list[tuple[Case, ...]] = []
+    for group in by_workload.values():
+        parts = -(-len(group) // size)
+        for part in range(parts):
+            piece = tuple(group[part * len(group) // parts : (part + 1) * len(group) // parts])
+            if found and len(found[-1]) + len(piece) <= size // 2:
+                found[-1] += piece
+            else:
+                found.append(piece)
+    return found
+
+
+def label(batch: Sequence[Case]) -> str:
+    """``prefill (64)``; of several workloads ``rmsnorm (10), rope (12)``."""
+    counts = Counter(short_name(case.workload) for case in batch)
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())
+
+
+# Beyond the cases
+
+
+@dataclass(frozen=True)
+class ExtraRequest:
+    """What a pack is to measure for a study."""
+
+    study: str
+    cases: tuple[Case, ...]
+    """As the study's table ``extras`` names them."""
+    results: Path
+    """The folder for its results file; it may not exist yet."""
+    python: str
+    """The workloads' interpreter."""
+    gpu: int | None
+    """As nvidia-smi counts; None for the first that is visible."""
+    wait: bool
+    """Wait while another fiprof profiles on the GPU."""
+    progress: Progress
+    supervisor: Supervisor
+
+
+Extra = Callable[[ExtraRequest], None]
+"""Measures, and writes its results file; does nothing where that is there."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A session's end: the results are written."""
+
+    study: str
+    results: Path
+    """The folder of the results."""
+    kernels: tuple[str, ...]
+    """Full names of the kernels that ran, those of earlier sessions too."""
+    python: str
+    progress: Progress
+
+
+def extras() -> dict[str, Extra]:
+    """Name -> what measures it, of all packs."""
+    return packs.merged("extras")
+
+
+def after_measuring(measured: Measured) -> None:
+    """Let every pack do its part."""
+    packs.parts("after_measuring", measured)

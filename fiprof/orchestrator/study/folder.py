@@ -1,10 +1,11 @@
-"""A study's folder: its run folders, its results, its documents, and ``study.json``, which says how it came about."""
+"""A study's folder: its runs, its results, which can be made again, and ``study.json``: how it came about."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +15,17 @@ import fiprof
 from fiprof import clock, confined, files
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
-from fiprof.model import json_file, packs
+from fiprof.model import json_file, packs, results
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import STUDY_FILE
-from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
+from fiprof.model.manifest import FILE_NAME, CaseEntry, Manifest, read_manifest
+from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
+from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings
 from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import recover
 from fiprof.orchestrator.study.definition import Definition
+from fiprof.workloads.case import short_name
 
 MANIFEST = STUDY_FILE
 SET_ASIDE = "set-aside"
@@ -221,3 +225,60 @@ def _free(path: Path) -> Path:
         number += 1
         path = path.with_name(f"{path.name.partition('~')[0]}~{number}")
     return path
+
+
+# Results
+
+
+def write_results(definition: Definition, folder: StudyFolder, entries: Mapping[str, CaseEntry]) -> EnvironmentInfo:
+    """Write ``<workload>.json`` of each workload with a case that was measured, skipped or failed, and
+    ``environment_info.json``, which is returned.
+
+    entries: case id -> the case with its cost, of the whole matrix.
+    Raises FiprofError for a run whose tables cannot be read, or files that cannot be written.
+    """
+    from fiprof.analysis.case_results import case_results, unmeasured
+    from fiprof.orchestrator.parse import parse_all, whole
+
+    manifest, runs = folder.manifest, folder.runs()
+    why = {**manifest.skipped, **{case: f"failed: {text}" for case, text in manifest.failed.items()}}
+    cases = {case: unmeasured(entries[case], text) for case, text in why.items() if case in entries}
+    for name in runs:
+        if not whole(folder.path / name):
+            parse_all(folder.path / name)
+        cases |= {case.id: case for case in case_results(Run(folder.path / name)) if case.id in entries}
+    missing = Counter(short_name(case.workload) for case in definition.cases if case.id not in cases)
+    skipped = sum(bool(case.skipped) for case in cases.values())
+    info = EnvironmentInfo(
+        study=definition.name,
+        title=definition.title,
+        started=manifest.sessions[0].started if manifest.sessions else "",
+        duration_s=round(sum(session.duration_s - session.extras_s for session in manifest.sessions), 1),
+        status="incomplete" if missing else "complete",
+        missing=dict(missing),
+        cases=len(cases) - skipped,
+        skipped=skipped,
+        workloads=list(dict.fromkeys(short_name(case.workload) for case in definition.cases if case.id in cases)),
+        runs=list(runs),
+        settings={"quick": manifest.quick, **manifest.settings},
+        environment=next((run.environment for run in runs.values()), {}),
+        mixed=mixed(run.environment for run in runs.values()),
+        run_warnings={name: list(run.warnings) for name, run in runs.items() if run.warnings},
+        fiprof=fiprof.__version__,
+    )
+    with file_errors(folder.path):
+        confined.make_folder(folder.path, RESULTS)
+        for workload in definition.workloads:
+            found = [cases[case.id] for case in definition.cases if case.workload == workload and case.id in cases]
+            if found:
+                content = KernelResults(short_name(workload), definition.name, found, fiprof.__version__)
+                results.write(folder.path / RESULTS / f"{content.workload}.json", content)
+        results.write(folder.path / RESULTS / ENVIRONMENT, info)
+    return info
+
+
+def profiled_kernels(definition: Definition, folder: StudyFolder) -> list[str]:
+    """Full names of the kernels in the results."""
+    files = [folder.path / RESULTS / f"{short_name(workload)}.json" for workload in definition.workloads]
+    found = [results.read(file, KernelResults) for file in files if file.exists()]
+    return sorted({kernel.kernel_full for each in found for case in each.cases for kernel in case.kernels})

@@ -22,11 +22,17 @@ from fiprof.orchestrator.locks import folder_lock, gpu_lock
 from fiprof.orchestrator.process import Supervisor, describe_exit
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.run_session import Progress
-from fiprof.orchestrator.study.definition import Definition
-from fiprof.orchestrator.study.extras import ExtraRequest, Measured, after_measuring, extras
-from fiprof.orchestrator.study.folder import BatchTimes, StudyFolder, open_folder
-from fiprof.orchestrator.study.plan import Plan, label, make_plan
-from fiprof.orchestrator.study.write import profiled_kernels, write_results
+from fiprof.orchestrator.study.definition import (
+    Definition,
+    ExtraRequest,
+    Measured,
+    Plan,
+    after_measuring,
+    extras,
+    label,
+    make_plan,
+)
+from fiprof.orchestrator.study.folder import BatchTimes, StudyFolder, open_folder, profiled_kernels, write_results
 from fiprof.orchestrator.tools import Tool, gpu_state, visible_gpu
 from fiprof.workloads.case import Case
 
