@@ -46,7 +46,13 @@ def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: 
     address = os.fsencode(f"\0fiprof-gpu-{gpu}")[:LONGEST_ADDRESS]
     with socket.socket(socket.AF_UNIX) as held:
         told = False
-        while not _bind(held, address, gpu):
+        while True:
+            try:
+                held.bind(address)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
             if not wait:
                 raise FiprofError(
                     f"GPU {gpu} is being profiled by {_listener(address)}",
@@ -59,16 +65,6 @@ def gpu_lock(gpu: str, *, wait: bool, waiting: Callable[[str], None], stopping: 
                 raise Interrupted
         held.listen()
         yield
-
-
-def _bind(held: socket.socket, address: bytes, gpu: str) -> bool:
-    try:
-        held.bind(address)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise FiprofError(f"GPU {gpu} cannot be locked: {error.strerror}") from error
-        return False
-    return True
 
 
 def _listener(address: bytes) -> str:

@@ -216,7 +216,10 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
     if profiles(folder):
         sources.append(parse_ncu)
     if not has_raw_files(folder):
-        if gone := _pruned(folder):
+        gone: list[PrunedFile] = []
+        with contextlib.suppress(FiprofError):
+            gone = read_manifest(folder).pruned
+        if gone:
             raise FiprofError(
                 f"the raw files of {folder} were pruned on {gone[0].when[:10]}",
                 "its tables stay as they are, and every command reads them",
@@ -241,13 +244,6 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
         except FiprofError as error:
             problems.append(error)
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
-
-
-def _pruned(folder: Path) -> list[PrunedFile]:
-    """The raw files that ``fiprof prune`` removed; none where the manifest cannot be read."""
-    with contextlib.suppress(FiprofError):
-        return read_manifest(folder).pruned
-    return []
 
 
 def _changed(folder: Path) -> Iterator[str]:

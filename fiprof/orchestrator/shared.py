@@ -45,7 +45,9 @@ def base(folder: Path) -> Path:
     with file_errors(root, ELSEWHERE):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (root.parent, root):
-            _require_own(each)
+            status = each.lstat()
+            if each.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                raise FiprofError(f"{each} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
         key = state(folder)
         while True:
             own = confined.make_folder(root, key)
@@ -65,12 +67,6 @@ def base(folder: Path) -> Path:
 def _writable(folder: Path) -> bool:
     there = folder / TABLES
     return os.access(folder, os.W_OK) and (not there.exists() or os.access(there, os.W_OK))
-
-
-def _require_own(folder: Path) -> None:
-    status = folder.lstat()
-    if folder.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise FiprofError(f"{folder} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
 
 
 def state(folder: Path) -> str:

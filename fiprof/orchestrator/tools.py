@@ -78,6 +78,8 @@ def parse_version(text: str) -> tuple[int, ...]:
 def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_STATUS) -> bool | None:
     """Whether this process may read the GPU's performance counters; None where the driver does not say.
 
+    status: the process's ``/proc/…/status``, which has its capabilities in effect.
+
     The driver reserves them for CAP_SYS_ADMIN (``RmProfilingAdminOnly: 1``), which root in a container may lack.
     """
     try:
@@ -86,13 +88,8 @@ def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_
         return None
     if found is None:
         return None
-    return found.group(1) == "0" or _capable(status)
-
-
-def _capable(status: Path) -> bool:
-    """Whether a process has CAP_SYS_ADMIN in effect. status: its ``/proc/…/status``."""
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
-    return bool(found and int(found.group(1), 16) >> CAP_SYS_ADMIN & 1)
+    capable = re.search(r"^CapEff:\s*([0-9a-f]+)", status.read_text(), re.MULTILINE)
+    return found.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
 def _newest(patterns: tuple[str, ...]) -> str | None:

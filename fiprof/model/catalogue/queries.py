@@ -88,6 +88,8 @@ class _Finder:
         self.question = question
         self.archive = archive
         self.environments = {row.id: row for row in connection.execute(sa.select(environments))}
+        self.packages: dict[int, dict[str, str]] = {}
+        self.roots = {row.id: row.path for row in connection.execute(sa.select(archives))}
         quantities = [each for each in question.where if each.name in VALUES]
         asked = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
@@ -151,7 +153,7 @@ class _Finder:
     def _kernel(self, words: str) -> sa.ColumnElement[bool]:
         """Subjects that ``--kernel`` means, as other commands take it, and the cases that they are of."""
         fitting = subjects.alias()
-        part = _part(words)
+        part = f"%{_escaped(words)}%"
         like = sa.or_(fitting.c.kernel.ilike(part, escape="\\"), fitting.c.case.ilike(part, escape="\\"))
         if "=" in words or not self.connection.execute(sa.select(fitting.c.id).where(like).limit(1)).first():
             found = self.connection.execute(sa.select(subjects.c.id, subjects.c.kernel, subjects.c.case))
@@ -259,17 +261,9 @@ class _Finder:
     def _facts(self, row: Any) -> Row:
         """Facts of a run, with those of its environment."""
         environment = self.environments[row.environment]._asdict()
-        packages = self._packages.setdefault(row.environment, json.loads(environment["packages"]))
-        path = f"{self._roots[row.archive]}/{row.name}"
+        packages = self.packages.setdefault(row.environment, json.loads(environment["packages"]))
+        path = f"{self.roots[row.archive]}/{row.name}"
         return {**environment, **row._asdict(), "tags": tuple(json.loads(row.tags)), "packages": packages, "path": path}
-
-    @cached_property
-    def _packages(self) -> dict[int, dict[str, str]]:
-        return {}
-
-    @cached_property
-    def _roots(self) -> dict[int, str]:
-        return {row.id: row.path for row in self.connection.execute(sa.select(archives))}
 
 
 def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:
@@ -280,7 +274,3 @@ def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:
 def _escaped(text: str) -> str:
     """A text as LIKE takes it literally."""
     return re.sub(r"([\\%_])", r"\\\1", text)
-
-
-def _part(text: str) -> str:
-    return f"%{_escaped(text)}%"

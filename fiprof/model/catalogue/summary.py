@@ -76,7 +76,11 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """The key quantities of a run, of what it has. Raises FiprofError where a table cannot be read."""
-    return Summary([*_cases(run), *_kernels(run)])
+    cases = dict.fromkeys(case.id for case in run.cases)
+    of_cases = (
+        Result(case, None, _finite((each.key, each.of(run, case)) for each in CASE_QUANTITIES)) for case in cases
+    )
+    return Summary([*of_cases, *_kernels(run)])
 
 
 def write(run: Run, found: Summary) -> None:
@@ -95,11 +99,6 @@ def read(folder: Path) -> Summary | None:
 
 def _finite(values: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     return {key: float(value) for key, value in values if value is not None and math.isfinite(value)}
-
-
-def _cases(run: Run) -> Iterator[Result]:
-    for case in dict.fromkeys(case.id for case in run.cases):
-        yield Result(case, None, _finite((each.key, each.of(run, case)) for each in CASE_QUANTITIES))
 
 
 def _kernels(run: Run) -> Iterator[Result]:
