@@ -1,7 +1,7 @@
 """A quantity over the runs of an archive: where it changed, by how much, and how sure that is.
 
 A line is of one case or kernel, on one GPU under one driver and, for ncu's figures, under one way of measuring: what
-differs in these is never held against each other. PELT (ruptures) proposes where the level of a line changed; each
+differs in these is never compared. PELT (ruptures) proposes where the level of a line changed; each
 change is then tested against the chance that the runs around it came in this order by accident.
 """
 
@@ -28,7 +28,7 @@ SHORTEST = 2
 PENALTY = 3.0
 """Times log(runs), in variances of the noise: the cost of a change; the BIC takes 2 (Killick et al. 2012)."""
 ORDERS = 999
-"""Random orders that a change is held against."""
+"""Random orders that a change is compared with."""
 ALPHA = 0.01
 """A change is marked where at most this part of the orders shows one as large."""
 SMALLEST = 0.01

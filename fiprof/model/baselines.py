@@ -1,4 +1,4 @@
-"""Baselines: runs of an archive that later trees are held against, ``baselines/NAME.json`` each."""
+"""Baselines: runs of an archive that later trees are compared with, ``baselines/NAME.json`` each."""
 
 from __future__ import annotations
 

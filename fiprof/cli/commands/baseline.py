@@ -1,4 +1,4 @@
-"""``fiprof baseline``: name runs that later trees are held against."""
+"""``fiprof baseline``: name runs that later trees are compared with."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def baseline_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> l
 
 
 @click.group(
-    short_help="Name runs that later trees are held against.", epilog="Example: fiprof baseline set main latest"
+    short_help="Name runs that later trees are compared with.", epilog="Example: fiprof baseline set main latest"
 )
 def command() -> None:
-    """Name runs that later trees are held against: fiprof gate measures their cases again."""
+    """Name runs that later trees are compared with: fiprof gate measures their cases again."""
 
 
 @command.command("set", cls=Command, epilog="Example: fiprof baseline set main latest")

@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Show a quantity of each case or kernel over time, and where its level changed, with commit and packages.
 
-    GPUs, drivers and ways of measuring are never held against each other: each has a line of its own.
+    GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
     """
     from fiprof.cli.progress import working
     from fiprof.model.catalogue.question import question
