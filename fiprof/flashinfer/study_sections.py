@@ -90,6 +90,11 @@ def _sources(study: Study) -> SourceResults | None:
     return read(path, SourceResults) if path.is_file() else None
 
 
+def _absent(place: str, title: str, why: str) -> StudySection:
+    """A section of the final report about which nothing can be said."""
+    return StudySection("final-report", place, title, Markdown(""), absent=why)
+
+
 # Serving
 
 
@@ -100,7 +105,7 @@ def _throughput(study: Study) -> StudySection:
     if len({case.params["batch"] for case in cases}) < 2:
         why = "only one batch was measured" if cases else "its cases do not say how many tokens they process"
         why = why if study.of("decode") else worded(absence(study, "decode"))
-        return StudySection("final-report", "serving", title, Markdown(""), absent=why)
+        return _absent("serving", title, why)
     lengths: dict[object, list[CaseResult]] = {}
     for case in cases:
         lengths.setdefault(case.params.get("kv_len"), []).append(case)
@@ -144,7 +149,7 @@ def _waiting(study: Study) -> Iterator[StudySection]:
     if not cases:
         recorded = "how long the GPU waits was not recorded"
         why = recorded if study.of("decode") else worded(absence(study, "decode"))
-        yield StudySection("final-report", "serving", title, Markdown(""), absent=why)
+        yield _absent("serving", title, why)
         return
     waiting = [case for case in cases if (case.waiting_pct or 0) >= WAITING.value]
     twins = [
@@ -230,7 +235,7 @@ def _first_calls(study: Study) -> Iterator[StudySection]:
     calls = sorted((call for call in results.calls if call.cold_s), key=lambda call: -(call.cold_s or 0))
     if not calls:
         why = "no call with an empty cache completed"
-        yield StudySection("final-report", "serving", "First calls", Markdown(""), absent=why)
+        yield _absent("serving", "First calls", why)
         return
     learned = (
         f"The first call of a kernel waits up to {duration((calls[0].cold_s or 0) * 1e6)} for the compiler, "
@@ -308,7 +313,7 @@ def _merge(study: Study) -> Iterator[StudySection]:
     names = join_words(attention)
     if not seen:
         why = f"ncu saw no case of {names}"
-        yield StudySection("final-report", "kernels", title, Markdown(""), absent=why)
+        yield _absent("kernels", title, why)
         return
     merged = [(case, share) for case in seen if (share := kernel_share(case, MERGE)) > 0]
     merged.sort(key=lambda item: -item[1])

@@ -51,7 +51,7 @@ from fiprof.reports.markdown_html import (
 )
 from fiprof.reports.study_method import Method
 from fiprof.reports.view import Value
-from fiprof.text import byte_words, csv_cell, duration, join_words, number, short_kernel, spread
+from fiprof.text import byte_words, csv_cell, join_words, number, spread
 
 CASES = "cases.csv"
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
@@ -132,15 +132,10 @@ class StudyTables:
     number = staticmethod(number)
     grid = staticmethod(grid)
     anchor = staticmethod(slug)
-    duration = staticmethod(duration)
-    spread = staticmethod(spread)
     bytes = staticmethod(byte_words)
-    state = staticmethod(state)
     title = staticmethod(case_names.title)
-    axis_name = staticmethod(axis_name)
     worded = staticmethod(worded)
     knowledge = staticmethod(kernel_info.of_workload)
-    short_kernel = staticmethod(short_kernel)
     rows_: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     # Cases
