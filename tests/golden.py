@@ -124,18 +124,20 @@ def wrong_uses() -> Answer:
     return found
 
 
-def report_numbers(path: Path) -> Answer:
-    """Where each traced number of a run's report comes from -> its value."""
+def report_numbers(name: str, path: Path) -> Answer:
+    """Where each traced number of a run's report comes from -> its value, of those that the net holds."""
     from fiprof.model.run import Run
-    from fiprof.reports.pages.traced import of_page
-    from fiprof.reports.report import report
+    from fiprof.reports.report import traced_numbers
 
-    return {str(found.fact.source): found.fact.value for found in of_page(report([Run(path)]))}
+    held = read().get(f"report {name}", {})
+    return {source: value for source, value in traced_numbers(Run(path)).items() if source in held or not held}
 
 
 def questions() -> dict[str, Callable[[], Answer]]:
     """Name -> what gives the answer."""
-    reports = {f"report {name}": lambda path=path: report_numbers(path) for name, path in run_paths().items()}
+    reports = {
+        f"report {name}": lambda name=name, path=path: report_numbers(name, path) for name, path in run_paths().items()
+    }
     return {
         **dict(reading()), **reports, **dict(keeping()), "study results": study_results, "wrong uses": wrong_uses
     }  # fmt: skip

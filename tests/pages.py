@@ -1,13 +1,10 @@
-"""Pages to write: one with every kind of block and hostile names, one of many launches."""
+"""A page to write, with every kind of block and hostile names."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, MemoryRoof, Rooflines, Work
-from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport
-from fiprof.model.run import Launch
-from fiprof.reports.pages import charts, charts_scaling, charts_time
+from fiprof.reports.pages import charts_scaling
 from fiprof.reports.pages.page import (
     Bullets,
     Caution,
@@ -77,9 +74,6 @@ DRAWING = Diagram(
 
 def demo() -> Page:
     """Every kind of block."""
-    names = ("RMSNormKernel", *HOSTILE)
-    kernels = [charts_time.KernelTime(name, 1, 10.0 * (i + 1), 1 / len(names)) for i, name in enumerate(names)]
-    chart = charts_time.gpu_time_chart(charts_time.GpuTime(tuple(kernels), "nsys", measured=True))
     series = [
         charts_scaling.Series(
             f"batch {batch}",
@@ -130,7 +124,7 @@ def demo() -> Page:
             Section(
                 "story",
                 "Execution story",
-                (Table(LAUNCHES, anchor="table-launches"), chart, scaling, Table(wide()), DRAWING),
+                (Table(LAUNCHES, anchor="table-launches"), scaling, Table(wide()), DRAWING),
                 (Section("story-hostile", "Hostile names", (Table(hostile),)),),
             ),
             Section(
@@ -167,54 +161,6 @@ def many(rows: int, title: str = "Every launch") -> View:
             for i in range(rows)
         ),
         title=title,
-    )
-
-
-def thousand() -> Page:
-    """A report of 1,000 launches: three tables of them in full, one folded, and two charts."""
-    tables = tuple(
-        Table(many(1000, title), anchor=f"table-{i}")
-        for i, title in enumerate(("Time and roofs", "Occupancy and caches", "Roofline"))
-    )
-    return Page(
-        "1,000 launches",
-        (
-            Section("summary", "Summary", (Text(("Of 1,000 launches " * 40,)), Caution("A long one. " * 60)) * 4),
-            Section("launches", "Launches", tables),
-            Section("charts", "Charts", (charts.roofline_chart(rooflines(1000)), charts.stalls_chart(stalls(1000)))),
-            Section("appendix", "Appendix", (Table(many(1000, "All again"), anchor="table-again", appendix=True),)),
-        ),
-    )
-
-
-def _launch(i: int, duration_us: float) -> Launch:
-    row = {"launch": i, "case": f"case[{i % 7}]", "iteration": i // 13, "kernel": f"kernel_{i % 13}"}
-    row |= {"kernel_full": "", "grid": "", "block": "", "duration_ns": 1000 * duration_us}
-    return Launch({name: [value] for name, value in row.items()}, 0, f"case {i % 7}", str)
-
-
-def rooflines(count: int) -> Rooflines:
-    def launch(i: int) -> LaunchRoofline:
-        ops = 1e12 * (1 + i % 400)
-        memories = tuple(
-            MemoryRoof(Level(level), ops / (2 + i % 90) / factor, peak, (2 + i % 90) * factor, 6e14 / peak)
-            for level, factor, peak in (("DRAM", 1.0, 4.8e12), ("L2", 0.5, 1.0e13), ("L1", 0.2, 3.3e13))
-        )
-        work = Work("tensor fp16", ops * 1e-4, ops, 9.3e14)
-        return LaunchRoofline(_launch(i, 100.0), Basis.COUNTED, work, (work,), memories, 12.0, True)
-
-    return Rooflines("many", tuple(map(launch, range(count))), ())
-
-
-def stalls(count: int) -> StallReport:
-    reasons = ("long_scoreboard", "wait", "barrier", "selected", "not_selected", "math_pipe_throttle", "drain")
-    parts = tuple(
-        Stall(reason, share, share * 5, 100, 90, share)
-        for reason, share in zip(reasons, (0.3, 0.2, 0.15, 0.15, 0.1, 0.06, 0.04), strict=True)
-    )
-    return StallReport(
-        "many",
-        tuple(LaunchStalls(_launch(i, 100.0 + i), parts) for i in range(count)),
     )
 
 

@@ -21,7 +21,7 @@ from statistics import mean, median
 from typing import Any
 
 PHASES = ("setup", "warmup", "measure")
-METRIC = re.compile(r"[a-z]\w*__[\w.]+")
+METRIC = re.compile(r"[a-z]\w*__[\w.]+|\bmemory_l[12]\w+")
 PATTERN = re.compile(r"sum\(([\w.*]+\*[\w.]*)\)")
 LEVELS = {
     "sms_active": "SMs Active",

@@ -14,9 +14,8 @@ import pytest
 from fiprof.analysis.comm.comm import Collective, Comm, comm
 from fiprof.analysis.comm.meanwhile import Doing
 from fiprof.model.run import Run
-from fiprof.reports.pages.charts_ranks import ranks_chart
 from tests.nsys_exports import TWO_RANKS, altered
-from tests.recorded_runs import invoke, parsed, two_ranks
+from tests.recorded_runs import invoke, two_ranks
 from tests.reports_fixture import add, write_manifest
 
 MS = 1_000_000
@@ -332,13 +331,3 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     quiet.kernel(1, 0, 10, "gemm")
     assert [each.kind for each in one.found(tmp_path / "one").warnings] == ["one_rank"]
     assert [each.kind for each in quiet.found(tmp_path / "quiet").warnings] == ["no_communication"]
-
-
-def test_the_chart_of_the_report() -> None:
-    chart = ranks_chart(two_ranks())
-    assert chart is not None
-    # Rank 0 waits for 154.6 of 284.0 ms, 54 %.
-    waits = [(line.count("w"), len(line.split("  ", 1)[1])) for line in chart.text.splitlines()[2:]]
-    assert waits == [(49, 90), (1, 90)]
-    assert chart.caption.startswith("Rank 1 makes the others wait most: 154.573 ms in 16 of 31 collectives.")
-    assert ranks_chart(parsed("decode")) is None

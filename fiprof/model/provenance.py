@@ -1,7 +1,7 @@
 """Numbers that know where they come from: one cell of a raw file, or a documented formula over such cells.
 
 A :class:`TracedNumber` is a number with its source; :func:`sentence` puts such numbers into a sentence that keeps
-them; ``pages/traced.py`` puts them into tables and finds them in a page again, so that anybody can compute them
+them; a report writes them down with it (``reports/run_report/ink.py``), so that anybody can compute them
 (``tests/test_reports_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
 """
 

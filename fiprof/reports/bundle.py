@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import time
 import zipfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from fiprof import confined
 from fiprof.files import atomic_write, file_errors, write_whole
@@ -17,9 +18,10 @@ from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
 from fiprof.reports.export import write_csv
+from fiprof.text import escape_control
 
 if TYPE_CHECKING:
-    from fiprof.reports.pages.page import Page
+    from fiprof.reports.report import Report
 
 RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
 """What ncu-ui and nsys-ui open."""
@@ -29,7 +31,7 @@ COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out DIR"
 
 
-def write_report(made: Page, folder: Path, suffixes: Sequence[str]) -> list[Path]:
+def write_report(made: Report, folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """Write report.md and report.html into a folder; each appears whole or not at all. Returns their paths.
 
     suffixes: md, html or both. Raises FiprofError where the folder cannot be written.
@@ -42,20 +44,18 @@ def write_report(made: Page, folder: Path, suffixes: Sequence[str]) -> list[Path
     return [folder / name for name in texts]
 
 
-def render(made: Page, suffixes: Sequence[str]) -> dict[str, str]:
+def render(made: Report, suffixes: Sequence[str]) -> dict[str, str]:
     """File name -> the page as text. suffixes: md, html or both."""
-    from fiprof.reports.pages import html, markdown
-
     texts = {}
     if "md" in suffixes:
-        texts["report.md"] = markdown.render(made, whole="report.html" if "html" in suffixes else "")
+        texts["report.md"] = made.markdown("report.html" if "html" in suffixes else "")
     if "html" in suffixes:
-        texts["report.html"] = html.render(made)
+        texts["report.html"] = made.html()
     return texts
 
 
 def write_bundle(
-    made: Page, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
+    made: Report, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
 ) -> Path:
     """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
 
@@ -116,48 +116,31 @@ def _add(bundle: zipfile.ZipFile, file: BinaryIO, name: str, compression: int = 
         shutil.copyfileobj(file, out, COPY_BYTES)
 
 
-def _numbers(made: Page) -> str:
+def _numbers(made: Report) -> str:
     """Every number of the report whose source is known, as CSV."""
     from fiprof.reports import view, writers
-    from fiprof.reports.pages.traced import of_page
 
     columns = tuple(view.Column(key) for key in ("section", "text", "value", "source"))
-    rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in of_page(made))
+    rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in made.numbers)
     return writers.render(view.View(columns, rows), "csv") + "\n"
 
 
-def _guide(made: Page, folder: str, private: Collection[str]) -> str:
+def _guide(made: Report, folder: str, private: Collection[str]) -> str:
     """What the bundle holds and how to open it, then the reproduction guides.
 
     folder: a run's in it. private: the raw reports that were left out.
     """
-    import dataclasses
-    import shlex
+    from fiprof.reports.report import environment
 
-    from fiprof.reports.pages import markdown
-    from fiprof.reports.pages.page import Bullets, Code, Section, Text
-    from fiprof.reports.words import phrase
-    from fiprof.text import escape_control
-
-    where, name = shlex.quote(f"./{escape_control(folder)}"), escape_control(folder)
-    held = [phrase(f"bundle.{key}", folder=folder) for key in ("pages", "numbers", "tables", "raw", "left_out")]
-    held += [phrase("bundle.private", files=sorted(map(escape_control, private)))] if private else []
-    opening = Section(
-        "bundle",
-        phrase("bundle.title"),
-        (
-            Bullets(tuple(Text((text,)) for text in held)),
-            Text((phrase("bundle.open"),)),
-            Code(f"fiprof show {where}\nfiprof report {where} --out new"),
-            Code(f"import pandas\nprint(pandas.read_parquet({f'{name}/tables/launches.parquet'!r}))", "python"),
-        ),
+    return (
+        environment()
+        .get_template("guide.md.j2")
+        .render(
+            report=made,
+            sections=[section for section in made.sections if section.anchor == "reproduce"],
+            folder=escape_control(folder),
+            where=shlex.quote(f"./{escape_control(folder)}"),
+            private=sorted(map(escape_control, private)),
+        )
+        + "\n"
     )
-
-    def guides(sections: Sequence[Any]) -> Iterator[Any]:
-        for section in sections:
-            if section.anchor.endswith("reproduce"):
-                yield section
-            else:
-                yield from guides(section.sections)
-
-    return markdown.render(dataclasses.replace(made, sections=(opening, *guides(made.sections))))

@@ -93,7 +93,10 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
         raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
     made = _comparison(run) if manifest.kind == "comparison" else report([run])
     back = PageLink(phrase("site.all"), f"../{INDEX}")
-    text = html.render(dataclasses.replace(made, links=(back, *made.links)), library=f"../{LIBRARY}")
+    if isinstance(made, Page):
+        text = html.render(dataclasses.replace(made, links=(back,)), library=f"../{LIBRARY}")
+    else:
+        text = made.html([back])
     commit = run.environment("program", "git") or run.environment("git")
     gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
     published = Published(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from fiprof.analysis.frames import Column, Frame, Narrow
 from fiprof.model.finding import Finding
+from fiprof.model.provenance import TracedNumber
 from fiprof.reports.words import worded
 from fiprof.text import escape_control
 
@@ -25,7 +26,7 @@ FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
 Record = dict[str, Any]
 """What has fields of its own: for programs only, in no table for people."""
 
-Value = str | int | float | bool | Finding | Record | tuple[str | Finding | Record, ...] | None
+Value = str | int | float | bool | Finding | TracedNumber | Record | tuple[str | Finding | Record, ...] | None
 """A cell. None is what was not measured; an enum or a finding is shown in words."""
 
 
@@ -109,6 +110,8 @@ class About:
 
 def word(value: Value, spec: str = "") -> str:
     """A cell as people read it."""
+    if isinstance(value, TracedNumber):
+        return word(value.value, spec or value.spec)
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "–"
     if isinstance(value, bool):
@@ -129,4 +132,4 @@ def shown_columns(view: View, *, bars: bool) -> list[tuple[Column, list[Value]]]
 
 def is_number(column: Column, values: Sequence[Value]) -> bool:
     """Whether a column holds numbers, which stand to the right."""
-    return bool(column.spec) or any(isinstance(value, int | float) for value in values)
+    return bool(column.spec) or any(isinstance(value, int | float | TracedNumber) for value in values)

@@ -59,7 +59,7 @@ def command(
     """
     from fiprof.cli.progress import working
     from fiprof.reports.bundle import write_bundle, write_report
-    from fiprof.reports.report import report, warnings
+    from fiprof.reports.report import report
 
     folders = [archive.find(run) for run in runs]
     if len({each.resolve() for each in folders}) < len(folders):
@@ -69,7 +69,7 @@ def command(
     suffixes = (format_,) if format_ in ("md", "html") else ("md", "html")
     with working("report"):
         made = report(opened)
-    for text in warnings(made):
+    for text in made.warnings:
         output.message(f"warning: {text}")
     with working("pages"):
         written = write_report(made, folder, suffixes)

@@ -54,22 +54,15 @@ FAMILIES = (
     ("attention", "attention|fmha|flash", "#ff5500"),
     ("matmul", "gemm|gemv|matmul|nvjet|wgrad", "#009933"),
     ("elementwise", "elementwise|fill|copy|catarray|distribution", "#777744"),
-    ("sort", "radixsort|scan|reduce|randperm", "#885588"),
+    ("sort", "radixsort|randperm|mergesort", "#885588"),
+    ("reduction", "scan|reduce|reduction|softmax|argmax", "#c48464"),
+    ("lookup", "index|gather|scatter|embedding", "#bb3355"),
 )
 """Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
 OPTIONS = ("#ff5500", "#999900", "#9841aa", "#ff3d9e", "#009933", "#c48464")
 """Of the ways to do something, on the blue cells of a heat map."""
 _OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
 """Of kernels without a family."""
-
-UNITS = {
-    "compute": "#5d3dff",
-    "issue slots": "#999900",
-    "L2": "#ff3d9e",
-    "DRAM": "#c48464",
-    "tensor": "#bb3355",
-}
-"""Of the GPU's units: none has a colour of FlashInfer's families, beside which they stand in the timeline."""
 
 
 def stall(reason: str) -> str:

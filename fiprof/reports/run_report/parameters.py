@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Difference
@@ -13,14 +14,18 @@ from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import TracedNumber
-from fiprof.reports.columns import attribute
-from fiprof.reports.pages.page import Block, Section, Table, Text
-from fiprof.reports.pages.traced import TracedColumns, listed
-from fiprof.reports.view import Column
+from fiprof.reports.columns import Cells, attribute, filled
+from fiprof.reports.pages.page import Section, Text
+from fiprof.reports.run_report.ink import HeatMap, significant
+from fiprof.reports.view import Column, View
 from fiprof.reports.words import phrase
 
 MOST_ROWS = 16
 """Of a table: the largest differences."""
+FEWEST_CASES = 4
+"""Of a workload, for which a map says more than a list."""
+MOST_MAPS = 4
+"""Of a workload: one for each combination of the parameters that are no axis and no option."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ def section(measured: Analyses) -> Section:
         of_key += [(_size if of_key is sizes else _option)(measured, key, members) for members in groups]
     options.sort(key=lambda pair: (pair.certain is None, -pair.factor.value))
     sizes.sort(key=lambda pair: -pair.factor.value)
-    blocks: list[Block] = []
+    blocks: list[Any] = [*maps(measured)]
     for name, pairs in (("options", options), ("sizes", sizes)):
         if pairs:
             blocks.append(_table(name, pairs[:MOST_ROWS]))
@@ -63,9 +68,9 @@ def section(measured: Analyses) -> Section:
     return Section("parameters", phrase("parameters.title"), tuple(blocks))
 
 
-def _table(name: str, pairs: Sequence[_Pair]) -> Table:
+def _table(name: str, pairs: Sequence[_Pair]) -> View:
     ends = (Column("low", phrase(f"parameters.{name}_low")), Column("high", phrase(f"parameters.{name}_high")))
-    columns: TracedColumns = (
+    columns: Cells = (
         (Column("parameter", phrase("parameters.parameter")), lambda pair: f"{pair.workload} {pair.key}"),
         (Column("where", phrase("parameters.where")), lambda pair: pair.where or None),
         (ends[0], lambda pair: pair.low),
@@ -77,7 +82,7 @@ def _table(name: str, pairs: Sequence[_Pair]) -> Table:
         else attribute("work", phrase("parameters.work"), "", ".3g"),
     )
     title, notes = phrase(f"parameters.{name}"), (phrase(f"parameters.{name}_note"),)
-    return listed(columns, pairs, anchor=f"parameters-{name}", title=title, notes=notes)
+    return filled(columns, pairs, title=title, notes=notes)
 
 
 def _sure(pair: _Pair) -> str:
@@ -148,3 +153,93 @@ def _where(measured: Analyses, members: Sequence[CaseEntry], key: str) -> str:
     cases = [case for case in measured.run.manifest.cases if case.workload == members[0].workload]
     names = [name for name in members[0].params if name != key and len({str(c.params.get(name)) for c in cases}) > 1]
     return ", ".join(f"{name} {format_switch(members[0].params[name])}" for name in names)
+
+
+# Two parameters as a map
+
+
+def maps(measured: Analyses) -> Iterator[HeatMap]:
+    """The maps of a run. Raises FiprofError for a table that cannot be read."""
+    workloads: dict[str, list[CaseEntry]] = defaultdict(list)
+    for case in measured.run.cases:
+        if KERNEL_TIME.of(measured.run, case.id):
+            workloads[case.workload].append(case)
+    for workload, cases in workloads.items():
+        axes = _axes(workload, cases)
+        if axes is not None and len(cases) >= FEWEST_CASES:
+            yield from _maps(measured, workload, cases, *axes)
+
+
+def _axes(workload: str, cases: Sequence[CaseEntry]) -> tuple[str, str] | None:
+    """The parameters of most values, those that define the problem first; None where only one differs."""
+    known = kernel_info.of_workload(workload)
+    values = {name: {str(case.params.get(name)) for case in cases} for name in cases[0].params}
+    differing = [name for name in values if len(values[name]) > 1]
+    options = known.options if known else {}
+    first = sorted(differing, key=lambda name: (name in options, -len(values[name])))
+    return (first[0], first[1]) if len(first) > 1 else None
+
+
+def _maps(measured: Analyses, workload: str, cases: Sequence[CaseEntry], x: str, y: str) -> Iterable[HeatMap]:
+    known = kernel_info.of_workload(workload)
+    options = [name for name in (known.options if known else {}) if name not in (x, y)]
+    fixed: dict[tuple[tuple[str, str], ...], list[CaseEntry]] = defaultdict(list)
+    for case in cases:
+        rest = {name: format_switch(value) for name, value in case.params.items() if name not in (x, y, *options)}
+        fixed[tuple(rest.items())].append(case)
+    differing = {name for one in fixed for name, value in one if any((name, value) not in other for other in fixed)}
+    for others, members in list(fixed.items())[:MOST_MAPS]:
+        where = "".join(f", {name} {value}" for name, value in others if name in differing)
+        best = [name for name in options if len({str(case.params.get(name)) for case in members}) > 1]
+        found = {
+            (cell[0], cell[1]): cell[2:]
+            for of_cell in _by_cell(members, x, y)
+            for cell in [_cell(measured, of_cell, x, y, best)]
+        }
+        columns, rows = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
+        yield HeatMap(
+            phrase("sweep.title", workload=workload, x=_axis(x), y=_axis(y), where=where),
+            _axis(x), _axis(y), columns, rows,
+            [[list(found[column, row]) if (column, row) in found else None for column in columns] for row in rows],
+            phrase(f"sweep.caption{'_best' * bool(best)}", options=tuple(best)),
+        )  # fmt: skip
+
+
+def _by_cell(cases: Sequence[CaseEntry], x: str, y: str) -> Iterable[Sequence[CaseEntry]]:
+    found: dict[tuple[object, object], list[CaseEntry]] = defaultdict(list)
+    for case in sorted(cases, key=lambda case: (_order(case.params, x), _order(case.params, y))):
+        found[case.params.get(x), case.params.get(y)].append(case)
+    return found.values()
+
+
+def _order(params: Mapping[str, object], name: str) -> tuple[float, str]:
+    value = params.get(name)
+    return (float(value) if isinstance(value, int | float) else 0.0, str(value))
+
+
+def _cell(
+    measured: Analyses, cases: Sequence[CaseEntry], x: str, y: str, options: Sequence[str]
+) -> tuple[str, str, str, float | None, str]:
+    """The fastest of the cases: its place, words, share of the roof, and what the pointer shows."""
+    times = {case.id: KERNEL_TIME.of(measured.run, case.id) or 0.0 for case in cases}
+    best = min(cases, key=lambda case: times[case.id])
+    main = next((group for group in measured.longest if group.case == best.id), None)
+    roofline = measured.rooflines.get(main.launch) if main else None
+    chosen = [_chosen(name, best.params.get(name)) for name in options]
+    said = ", ".join(filter(None, (*chosen, phrase("sweep.time", time=times[best.id]))))
+    share = roofline.share if roofline else None
+    at = "" if share is None or roofline is None else f", {share:.0%} of the {roofline.roof} roof"
+    place = (format_switch(best.params.get(x)), format_switch(best.params.get(y)))
+    return *place, said, None if share is None else significant(share), f"{measured.run.labels(best.id)}{at}"
+
+
+def _axis(name: str) -> str:
+    return kernel_info.of_parameter(name).axis or name
+
+
+def _chosen(name: str, value: object) -> str:
+    """An option's value in words."""
+    if isinstance(value, bool):
+        known = kernel_info.of_parameter(name)
+        return (known.on if value else known.off) or f"{name} {format_switch(value)}"
+    return format_switch(value)

@@ -28,11 +28,11 @@ def write(document: Document) -> str:
     blocks = _warnings(document.warnings)
     for view in document.shown:
         if not view.folded:
-            blocks += _view(view)
+            blocks += view_blocks(view)
             continue
         if view.title:
             blocks += [f"<details>\n<summary>{markdown_text(escape_control(view.title))}</summary>", _END]
-        blocks[-1:] = [*_view(replace(view, title="")), _END]
+        blocks[-1:] = [*view_blocks(replace(view, title="")), _END]
     return "\n\n".join(blocks + _said(document.notes))
 
 
@@ -44,7 +44,8 @@ def _warnings(texts: Iterable[Sayable]) -> list[str]:
     return [f"> **Warning:** {text}" for text in _said(texts)]
 
 
-def _view(view: View) -> list[str]:
+def view_blocks(view: View) -> list[str]:
+    """A table with its title and sentences, as paragraphs."""
     blocks = [f"### {markdown_text(shorten(escape_control(view.title), LONGEST_TEXT * 2))}"] if view.title else []
     blocks += _warnings(view.warnings) + _said(view.summary)
     shown = shown_columns(view, bars=False)

@@ -1,8 +1,7 @@
-"""What was done, and how to do it again: the command that collects a run, the commands by hand, the files."""
+"""How to measure a run again: the command that collects it, the commands by hand, and what opens its files."""
 
 from __future__ import annotations
 
-import itertools
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,10 +9,7 @@ from fiprof.analysis.reproduce import reproduce
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, Manifest
 from fiprof.model.run import Run
-from fiprof.reports.columns import attribute
-from fiprof.reports.pages.page import Block, Caution, Code, Section, Text
-from fiprof.reports.pages.traced import TracedColumns, listed
-from fiprof.reports.view import Column
+from fiprof.reports.pages.page import Block, Code, Section, Text
 from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
@@ -27,51 +23,6 @@ BY_HAND_STEPS = ("nsys", "nsys-export", "ncu", "ncu-raw")
 VIEWERS: Mapping[str, str] = {"ncu-ui": NCU_REPORT, "nsys-ui": NSYS_REPORT}
 """Viewer -> the raw report that it opens."""
 
-# What was done
-
-
-def actions(runs: Sequence[Run]) -> Section:
-    """Every command of the runs with duration, exit status and what it made; and the raw files with their checksums."""
-    blocks: list[Block] = []
-    for run in runs:
-        manifest = run.manifest
-        if not manifest.actions:
-            why = manifest.reason or phrase("actions.none_in_json")
-            blocks.append(Caution(phrase("actions.none", why=why)))
-        for when, gone in itertools.groupby(manifest.pruned, lambda each: each.when[:10]):
-            blocks.append(Caution(phrase("actions.pruned", when=when, files=[each.path for each in gone])))
-        blocks += [
-            Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
-            for each in manifest.actions
-            if each.message
-        ]
-    columns: TracedColumns = (
-        (Column("run", phrase("actions.run")), lambda pair: pair[0]),
-        (Column("step", phrase("actions.step")), lambda pair: pair[1].step),
-        (Column("started", phrase("actions.started")), lambda pair: pair[1].started[11:19]),
-        (Column("duration_s", phrase("actions.took"), "s", ",.1f"), lambda pair: pair[1].duration_s),
-        (Column("exit", phrase("actions.exit"), spec="d"), lambda pair: pair[1].exit_status),
-        (Column("outcome", phrase("actions.outcome")), lambda pair: pair[1].outcome),
-        (
-            Column("made", phrase("actions.made")),
-            lambda pair: ", ".join(file.path for file in pair[1].files) or None,
-        ),
-    )
-    done = [(run.manifest.name, action) for run in runs for action in run.manifest.actions]
-    if done:
-        shown = columns if len(runs) > 1 else columns[1:]
-        blocks.append(listed(shown, done, anchor="actions-log", notes=(phrase("actions.note"),)))
-    files = [file for _, action in done for file in action.files]
-    if files:
-        of_files: TracedColumns = (
-            attribute("path", phrase("actions.file")),
-            attribute("bytes", phrase("actions.bytes"), "", ",d"),
-            attribute("sha256", "sha256", least=64),
-        )
-        texts = {"title": phrase("actions.files"), "notes": (phrase("actions.files_note"),)}
-        blocks.append(listed(of_files, files, anchor="actions-files", appendix=True, **texts))
-    return Section("actions", phrase("actions.title"), tuple(blocks), folded=True)
-
 
 def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str]) -> list[str]:
     """Quoted words with the workload's replaced by the variable that holds them. argv: the same before quoting."""
@@ -79,9 +30,6 @@ def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str
     if start is not None:
         words[start : start + len(workload)] = ['"${workload[@]}"']
     return words
-
-
-# How to see it again
 
 
 def section(runs: Sequence[Run]) -> Section:

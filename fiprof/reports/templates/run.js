@@ -1,0 +1,792 @@
+// The page's data is unpacked once; tables and panes are made from it when they are asked for.
+const get = (id) => document.getElementById(id);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+function el(name, attributes = {}, ...children) {
+  const svg = name === "svg" || name.startsWith("svg:") || el.svg.has(name);
+  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", "")) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+el.svg = new Set(["line", "path", "circle", "text"]);
+
+const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
+const grouped = (value) => Number(value).toLocaleString("en-US", { maximumFractionDigits: 6 });
+
+function duration(us) {
+  if (us >= 1e6) return `${(us / 1e6).toPrecision(4)} s`;
+  return us >= 1e3 ? `${(us / 1e3).toPrecision(4)} ms` : `${us.toPrecision(3)} µs`;
+}
+
+async function unpack() {
+  const bytes = Uint8Array.from(atob(get("data").textContent.trim()), (char) => char.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+let data;
+try {
+  if (!("DecompressionStream" in window)) throw new Error("it has no DecompressionStream");
+  data = await unpack();
+} catch (error) {
+  get("problem").textContent = `This browser cannot unpack the page's data (${error.message}). Use a newer one, or read report.md.`;
+  get("problem").hidden = false;
+  throw error;
+}
+
+// Every row of every run, and what is selected.
+const rows = data.runs.flatMap((run, place) => run.rows.map((row, index) => ({ ...row, run, number: place + 1, index })));
+const launches = new Map(data.runs.flatMap((run) => Object.entries(run.details.launches).map(([launch, found]) => [`launch=${run.prefix}${launch}`, { ...found, run, launch: Number(launch) }])));
+const several = data.runs.length > 1;
+const state = { row: null, launch: null, pane: "why", family: "", words: "", run: 0, sort: ["", 1], heat: "", open: new Map(), counters: "" };
+
+// Sentences, and numbers that say where they come from
+
+function sentence(said) {
+  if (typeof said === "string" || said === null || said === undefined) return [said ?? ""];
+  return said.map((piece) => {
+    if (typeof piece === "string") return piece;
+    const [text, source, href] = piece;
+    if (source < 0) return el("a", { href }, text);
+    return el("span", { class: "fact", tabindex: 0, "data-tip": data.sources[source] }, text);
+  });
+}
+
+// A long name breaks at its words.
+const breakable = (name) => name.split(/(?<=[_:,<>])(?=\S)|(?<=[a-z\d])(?=[A-Z])/).flatMap((word) => [word, el("wbr")]);
+const plain = (said) => (typeof said === "string" ? said : (said ?? []).map((piece) => (typeof piece === "string" ? piece : piece[0])).join(""));
+
+function cell(value, column) {
+  const made = el("td", { class: column.n ? "n" : null });
+  if (value === null) made.append("–");
+  else if (typeof value === "string") made.append(value);
+  else if (value.p) made.append(...sentence(value.p));
+  else if ("b" in value) made.append(el("span", { class: "track" }, el("span", { style: `width:${100 * value.b}%` })));
+  else {
+    made.append(value.t);
+    if ("s" in value) Object.assign(made.dataset, { tip: data.sources[value.s] }), (made.tabIndex = 0);
+    if ("o" in value) made.dataset.o = value.o;
+  }
+  return made;
+}
+
+function table(view) {
+  const made = [];
+  if (view.title) made.push(el("h3", {}, view.title));
+  made.push(...view.before.map((said) => el("p", {}, ...sentence(said))));
+  if (view.rows.length) {
+    const heads = view.columns.map((column, index) => {
+      const head = el("th", { scope: "col", class: column.n ? "n" : null, title: column.m || null });
+      const words = [column.t, column.u ? el("span", { class: "unit" }, column.u) : ""];
+      if (view.rows.length < 2 || !column.t) head.append(...words.filter(Boolean));
+      else head.append(el("button", { type: "button", onclick: () => sortBody(head, index) }, words));
+      return head;
+    });
+    const body = view.rows.map((row) => el("tr", {}, row.map((value, index) => cell(value, view.columns[index]))));
+    const grid = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
+    made.push(el("div", { class: `scroll${view.rows.length > 25 ? " long" : ""}`, tabindex: 0, role: "group", "aria-label": view.title || "Table" }, grid));
+  }
+  made.push(...view.notes.map((said) => el("p", { class: "note" }, ...sentence(said))));
+  return made;
+}
+
+// Sorting: numbers by their full value, what was not measured last.
+function sortBody(head, index) {
+  const body = head.closest("table").tBodies[0];
+  const down = head.ariaSort === "ascending";
+  const key = (row) => row.cells[index].dataset.o ?? row.cells[index].textContent;
+  const numeric = head.matches(".n");
+  const value = (row) => (numeric && (key(row) === "–" || key(row) === "") ? null : numeric ? Number(String(key(row)).replaceAll(",", "")) : key(row));
+  const sorted = [...body.rows].map((row) => [value(row), row]);
+  sorted.sort(([a], [b]) => (a === null || b === null ? (a === null) - (b === null) : (down ? -1 : 1) * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }))));
+  for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+  head.ariaSort = down ? "descending" : "ascending";
+  body.append(...sorted.map(([, row]) => row));
+}
+
+// The table of what takes the time
+
+const COLUMNS = [
+  ["run", "run", true],
+  ["name", "what", false],
+  ["share", "share", true],
+  ["count", "runs", true],
+  ["time", "time", true],
+  ["limit", "limited by", false],
+  ["roof", "of roof", true],
+  ["saving", "gain", true],
+];
+const HINTS = {
+  share: "Of the time of an iteration of every case; of a program, of its GPUs' wall time.",
+  count: "Executions in an iteration; of a program in all.",
+  time: "Of one execution: the median under nsys; where nsys has none, of ncu's launches.",
+  roof: "Of what the lowest roof allows: of a memory's, bytes a second of its peak. The busy time of its unit, under «limited by», is more: it counts what is no data.",
+  limit: "What limits it, how far that is from its limit, and how sure that is.",
+  saving: "What the first step saves, measured, or at most. Sorted by the share of the run's time.",
+};
+
+const sortKey = (row, key) => {
+  if (key === "time") return row.time?.o ?? null;
+  if (key === "roof") return row.roof?.[0] ?? null;
+  return key === "run" ? row.number : row[key];
+};
+
+function shownRows() {
+  const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = rows.filter((row) => {
+    const text = `${row.name} ${row.label} ${row.full} ${row.limit} ${row.family}`.toLowerCase();
+    return (!state.family || row.family === state.family) && (!state.run || row.number === state.run) && words.every((word) => text.includes(word));
+  });
+  const [key, sign] = state.sort;
+  if (!key) return several ? found.sort((a, b) => a.number - b.number || a.index - b.index) : found;
+  return found.sort((a, b) => {
+    const [x, y] = [sortKey(a, key), sortKey(b, key)];
+    if (x === null || y === null) return (x === null) - (y === null);
+    return sign * (typeof x === "number" ? x - y : String(x).localeCompare(String(y)));
+  });
+}
+
+function marks(row, about) {
+  return row.marks.filter(([, , where]) => where === about).map(([text, design]) => el("span", { class: `mark${design ? " design" : ""}`, tabindex: 0, "data-tip": (design ? "By design, or the cost model: " : "In doubt: ") + text }, design ? "model" : "!"));
+}
+
+function drawRows() {
+  const shown = shownRows();
+  const columns = COLUMNS.filter(([key]) => (key !== "run" || several) && (key === "name" || shown.some((row) => (key === "count" ? row.count > 1 : key === "limit" ? row.limit : key === "saving" ? plain(row.gain) || row.kind === "idle" : row[key]))));
+  const heads = columns.map(([key, title, number]) => {
+    const sort = () => ((state.sort = state.sort[0] === key ? (state.sort[1] === (number ? -1 : 1) ? [key, number ? 1 : -1] : ["", 1]) : [key, number ? -1 : 1]), drawRows(), mark());
+    const order = state.sort[0] === key ? (state.sort[1] > 0 ? "ascending" : "descending") : null;
+    return el("th", { scope: "col", class: number ? "n" : null, title: HINTS[key], "aria-sort": order }, el("button", { type: "button", onclick: sort }, title));
+  });
+  const most = Math.max(...rows.map((row) => row.share), 1e-9);
+  const body = shown.map((row) => {
+    const cells = {
+      run: () => el("td", { class: "n" }, String(row.number)),
+      name: () => el("td", { class: "name" }, el("span", { class: "swatch", style: `background:${row.colour}`, title: row.family }), el("a", { href: `#${row.id}` }, breakable(row.name)), row.label ? el("span", { class: "label" }, row.label) : ""),
+      share: () => el("td", { class: "n share" }, percent(row.share, 1), el("span", { class: "track" }, el("span", { style: `width:${(100 * row.share) / most}%;background:${row.colour}` }))),
+      count: () => el("td", { class: "n" }, row.count ? grouped(Number(row.count.toPrecision(6))) : ""),
+      time: () => { const made = cell(row.time ?? "", { n: true }); made.append(...marks(row, "time")); return made; },
+      limit: () => el("td", {}, row.limit, ...marks(row, "limit"), plain(row.distance) ? el("span", { class: "far" }, ...sentence(row.distance)) : "", row.confidence ? el("span", { class: "far" }, `${row.confidence} confidence`) : ""),
+      roof: () => el("td", { class: "n", title: row.roof ? `of the ${row.roof[1]} roof` : null }, row.roof ? percent(row.roof[0]) : ""),
+      saving: () => el("td", { class: "n", title: plain(row.step) || null }, ...(row.kind === "idle" ? ["≤ ", percent(row.share)] : shortGain(row.gain))),
+    };
+    const made = el("tr", {}, columns.map(([key]) => cells[key]()));
+    made.dataset.id = row.id;
+    made.onclick = (event) => event.target.closest("a, .fact, .mark") || choose(row.id);
+    return made;
+  });
+  get("rows").replaceChildren(el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
+  const shares = shown.reduce((sum, row) => sum + row.share, 0) / (several && !state.run ? data.runs.length : 1);
+  const hidden = data.runs.reduce((sum, run) => sum + run.left_out, 0);
+  get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "") + ` ${data.runs.map((run) => run.checked).join(" ")}`;
+}
+
+const shortGain = (gain) => {
+  const text = plain(gain);
+  if (!text || text === "no bound" || text === "bounded" || text.startsWith("ncu")) return [text];
+  return sentence(typeof gain === "string" ? gain : gain.map((piece) => (typeof piece === "string" ? piece.replace("saves at most ", "≤ ").replace("x faster, measured", "x measured") : piece)));
+};
+
+function drawChips() {
+  const families = new Map(rows.map((row) => [row.family, row.colour]));
+  const press = (pressed, onclick, ...words) => el("button", { type: "button", "aria-pressed": String(pressed), onclick }, words);
+  const again = () => (drawChips(), drawRows(), mark());
+  const search = el("input", { type: "search", id: "search", placeholder: "Filter ( / )", "aria-label": "Filter the rows", value: state.words });
+  search.oninput = () => ((state.words = search.value), drawRows(), mark());
+  const kinds = [...families].slice(0, 12).map(([name, colour]) => press(state.family === name, () => ((state.family = state.family === name ? "" : name), again()), el("span", { class: "swatch", style: `background:${colour}` }), name));
+  const runs = several ? data.runs.map((run, place) => press(state.run === place + 1, () => ((state.run = state.run === place + 1 ? 0 : place + 1), again()), `run ${place + 1}: ${run.name}`)) : [];
+  get("chips").replaceChildren(search, ...(families.size > 1 ? kinds : []), ...runs);
+}
+
+function drawWall() {
+  for (const run of data.runs) {
+    if (!run.wall.length) continue;
+    const parts = run.wall.filter(([, share]) => share > 0.0005);
+    const title = `${several ? `${run.name}: ` : ""}wall time of the GPU, ${duration(run.window_us)}`;
+    const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share > 0.09 ? `${name} ${percent(share)}` : ""));
+    const legend = parts.map(([name, share, colour]) => el("li", {}, el("span", { class: "swatch", style: `background:${colour}` }), `${name} ${percent(share, share < 0.01 ? 1 : 0)}`));
+    get("wall").append(el("p", { class: "note" }, title), el("div", { class: "wall" }, bar), el("ul", { class: "legend" }, legend));
+  }
+}
+
+function ink(colour) {
+  const light = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * light[0] + 0.7152 * light[1] + 0.0722 * light[2] > 0.179 ? "#000000" : "#ffffff";
+}
+
+// The selection: in the address, moved by keys
+
+const find = (id) => rows.find((row) => row.id === id) ?? rows.find((row) => row.others.some(([other]) => other === id));
+
+function choose(id, { quiet = false } = {}) {
+  const row = find(id);
+  if (!row) return;
+  state.row = row;
+  state.launch = launches.get(id) ?? launches.get(row.id) ?? null;
+  if (!quiet && location.hash !== `#${id}`) history.replaceState(null, "", `#${id}`);
+  drawPane();
+  mark();
+  drawTimeline();
+}
+
+function mark() {
+  for (const line of all("#rows tbody tr")) {
+    const chosen = line.dataset.id === state.row?.id;
+    line.classList.toggle("chosen", chosen);
+    line.querySelector("a")?.toggleAttribute("aria-current", chosen);
+    if (chosen) line.querySelector("a").ariaCurrent = "true";
+  }
+}
+
+function step(by) {
+  const shown = all("#rows tbody tr");
+  const at = shown.findIndex((line) => line.dataset.id === state.row?.id);
+  const next = shown[Math.min(Math.max(at + by, 0), shown.length - 1)];
+  if (!next) return;
+  choose(next.dataset.id);
+  next.scrollIntoView({ block: "nearest" });
+}
+
+addEventListener("hashchange", () => choose(decodeURIComponent(location.hash.slice(1))));
+addEventListener("keydown", (event) => {
+  if (event.target.matches("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) {
+    if (event.key === "Escape" && event.target.matches("input")) event.target.blur();
+    return;
+  }
+  const tab = PANES.findIndex(([key]) => key === state.pane);
+  const act = {
+    "/": () => get("search").focus(),
+    j: () => step(1),
+    k: () => step(-1),
+    n: () => state.pane === "source" && nextHot(1),
+    p: () => state.pane === "source" && nextHot(-1),
+    Escape: () => hideTip(),
+  };
+  if (!event.target.closest("canvas, .source, .scroll") || event.target.closest("#rows, .work > div > .scroll")) Object.assign(act, { ArrowDown: () => step(1), ArrowUp: () => step(-1) });
+  for (let place = 0; place < PANES.length; place++) act[String(place + 1)] = () => showPane(PANES[place][0]);
+  if (event.target.matches("[role=tab]")) {
+    act.ArrowRight = () => showPane(PANES[(tab + 1) % PANES.length][0], true);
+    act.ArrowLeft = () => showPane(PANES[(tab + PANES.length - 1) % PANES.length][0], true);
+  }
+  if (!act[event.key]) return;
+  act[event.key]();
+  event.preventDefault();
+});
+
+// Panes
+
+const PANES = [["why", "Why"], ["source", "Source"], ["roofline", "Roofline"], ["stalls", "Stalls"], ["occupancy", "Occupancy"], ["counters", "Counters"]];
+
+function showPane(key, focus = false) {
+  state.pane = key;
+  drawPane();
+  if (focus) get(`tab-${key}`).focus();
+}
+
+function drawPane() {
+  const { row, launch } = state;
+  const pane = launch ? state.pane : "why";
+  const facts = [];
+  if (launch) {
+    facts.push(["launch", launch.launch], ["grid", launch.grid], ["block", launch.block]);
+    if (launch.launches.length > 1) facts.push(["alike", launch.launches.length]);
+    if (launch.case && launch.case !== row.label && launch.case !== row.name && launch.case !== "–") facts.push(["case", launch.case]);
+  }
+  if (row.spread) facts.push(["spread", row.spread.t]);
+  const tabs = PANES.filter(([key]) => launch || key === "why").map(([key, title], place) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(pane === key), "aria-controls": "panel", tabindex: pane === key ? 0 : -1, title: `Key ${place + 1}`, onclick: () => showPane(key) }, title));
+  const others = row.others.length ? el("label", { class: "note" }, "Launch shape ", shapes(row)) : "";
+  const make = { why: paneWhy, source: paneSource, roofline: paneRoofline, stalls: paneStalls, occupancy: paneOccupancy, counters: paneCounters }[pane];
+  const full = launch?.name ?? row.full;
+  get("pane").replaceChildren(
+    el("h2", {}, row.name, row.label ? ` · ${row.label}` : ""),
+    full && full !== row.name ? el("p", { class: "full", tabindex: 0 }, full) : "",
+    el("p", { class: "facts" }, facts.map(([name, value]) => el("span", {}, `${name} `, el("b", {}, String(value))))),
+    others,
+    el("div", { role: "tablist", "aria-label": "What is shown of it" }, tabs),
+    el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${pane}` }, make(row, launch).flat()),
+  );
+  get("pane").dataset.id = state.row.id;
+  if (pane === "source") settleSource();
+}
+
+function shapes(row) {
+  const options = [[row.id, launches.get(row.id) ? `${launches.get(row.id).grid} x ${launches.get(row.id).block}` : ""], ...row.others].filter(([id]) => launches.has(id));
+  const made = el("select", {}, options.map(([id, text]) => el("option", { value: id, selected: launches.get(id)?.launch === state.launch?.launch }, text)));
+  made.onchange = () => choose(made.value);
+  return made;
+}
+
+const nothing = (what) => [el("p", { class: "note" }, `${what} was not collected for this row.`)];
+
+function paneWhy(row, launch) {
+  const made = [];
+  const why = launch?.why;
+  if (row.uses.length) made.push(el("div", { class: "uses" }, row.uses.map(([name, said, value]) => el("span", { class: "use" }, `${name} `, el("span", {}, ...sentence(said)), el("span", { class: "track" }, el("span", { style: `width:${Math.min(value, 100)}%` }))))));
+  made.push(...row.about.map((said) => el("p", {}, ...sentence(said))));
+  if (why) {
+    made.push(el("p", {}, el("b", {}, why.limit[0]), plain(why.limit[1]) ? [" · ", ...sentence(why.limit[1])] : ""));
+    made.push(...why.said.map((said) => el("p", {}, ...sentence(said))));
+    if (why.steps.length) made.push(el("h3", {}, "What to do next"), el("ol", { class: "steps" }, why.steps.map(([whole, gain]) => el("li", {}, ...sentence(whole), el("span", { class: "note" }, " → ", ...sentence(gain))))));
+    made.push(el("p", {}, el("b", {}, "Confidence "), ...sentence(why.confidence)));
+  } else if (!row.about.length) made.push(...nothing("Evidence"));
+  if (row.marks.length) made.push(el("h3", {}, "In doubt"), ...row.marks.map(([text, design]) => el("p", { class: design ? "note" : "caution" }, (design ? "By design, or the cost model: " : "") + text)));
+  if (why) {
+    made.push(el("h3", {}, "Evidence"), ...table(why.evidence));
+    if (why.notes.length) made.push(...why.notes.map((said) => el("p", { class: "note" }, ...sentence(said))));
+    if (why.factor) made.push(el("p", { class: "note" }, "Counted work over what the algorithm needs: ", ...sentence(why.factor)));
+    if (why.rules.length) made.push(el("details", {}, el("summary", {}, `What ncu's rules say (${why.rules.length})`), ...why.rules.map((said) => el("p", { class: "note" }, ...sentence(said)))));
+  }
+  return made;
+}
+
+// Source: the whole listing, folded around what is hot
+
+const HOT = 0.005;
+const AROUND = 3;
+
+function heatOf(source) {
+  const place = source.reasons.indexOf(state.heat) + 1;
+  return place ? source.samples.map((count, at) => (source.reason[at] === place ? count : 0)) : source.samples;
+}
+
+function offset(code, place) {
+  return `0x${(Array.isArray(code.offsets) ? code.offsets[place] : place * code.offsets).toString(16)}`;
+}
+
+function paneSource(row, launch) {
+  const source = launch?.source;
+  if (!source) return nothing("The SASS with samples (ncu --set full)");
+  const code = launch.run.details.code[source.code];
+  const lines = code.lines.split("\n");
+  const heat = heatOf(source);
+  const total = source.total || 1;
+  const hottest = Math.max(...heat, 1);
+  const hot = heat.map((count, place) => place).filter((place) => heat[place] >= Math.max(HOT * total, 1));
+  const open = state.open.get(launch) ?? new Set();
+  state.open.set(launch, open);
+  const visible = new Set(open);
+  for (const place of hot) for (let at = place - AROUND; at <= place + AROUND; at++) if (at >= 0 && at < lines.length) visible.add(at);
+  if (!hot.length) for (let at = 0; at < Math.min(lines.length, 60); at++) visible.add(at);
+  const jump = (at, text) => el("a", { href: `#${state.row.id}`, onclick: (event) => (event.preventDefault(), reveal(launch, at)) }, text);
+  const columns = ["samples", "offset", "instruction", "stall", "waits for", "executed", "sectors", ...(source.files.length ? ["source"] : [])];
+  const body = [];
+  for (let place = 0; place < lines.length; place++) {
+    if (!visible.has(place)) {
+      let stop = place;
+      while (stop < lines.length && !visible.has(stop)) stop++;
+      const [from, to] = [place, stop];
+      const unfold = () => { for (let at = from; at < to; at++) open.add(at); drawPane(); reveal(launch, from); };
+      body.push(el("tr", { class: "fold" }, el("td", { colspan: columns.length }, el("button", { type: "button", onclick: unfold }, `… ${to - from} instructions, ${percent(heat.slice(from, to).reduce((sum, count) => sum + count, 0) / total, 1)} of the samples`))));
+      place = stop - 1;
+      continue;
+    }
+    const share = heat[place] / total;
+    const target = code.jumps[place];
+    const cause = source.waits[place];
+    const cells = [
+      el("td", { class: "heat", style: `--w:${(100 * heat[place]) / hottest}%` }, heat[place] ? percent(share, 1) : ""),
+      el("td", {}, offset(code, place)),
+      el("td", { class: "sass" }, lines[place], target !== undefined ? jump(target, target > place ? " ↓" : " ↑") : ""),
+      el("td", {}, source.reason[place] ? source.reasons[source.reason[place] - 1] : ""),
+      el("td", {}, cause !== undefined ? jump(cause, `${offset(code, cause)} ${source.causes[cause] ?? ""}`) : ""),
+      el("td", { class: "n" }, source.executed[place] ? grouped(source.executed[place]) : ""),
+      el("td", { class: "n" }, source.sectors[place] ? grouped(source.sectors[place]) : ""),
+    ];
+    if (source.files.length) cells.push(el("td", {}, source.lines[place][0] >= 0 ? `${source.files[source.lines[place][0]]}:${source.lines[place][1]}` : ""));
+    body.push(el("tr", { id: `sass-${place}`, class: hot.includes(place) ? "hot" : null }, cells));
+  }
+  const choices = el("select", { "aria-label": "Heat by" }, ["", ...source.reasons].map((reason) => el("option", { value: reason, selected: reason === state.heat }, reason || "all samples")));
+  choices.onchange = () => ((state.heat = choices.value), drawPane());
+  const bar = el("p", { class: "chips" },
+    el("button", { type: "button", onclick: () => nextHot(-1), title: "Key p" }, "← hotter one"),
+    el("button", { type: "button", onclick: () => nextHot(1), title: "Key n" }, "next hot spot →"),
+    el("label", {}, "heat by ", choices),
+    el("span", { class: "note" }, `${grouped(lines.length)} instructions, ${grouped(source.total)} samples`));
+  const head = el("thead", {}, el("tr", {}, columns.map((title) => el("th", { scope: "col" }, title))));
+  return [bar, el("div", { class: "source", tabindex: 0, role: "group", "aria-label": "SASS" }, el("table", {}, head, el("tbody", {}, body)))];
+}
+
+function settleSource() {
+  if (state.launch?.source && state.hotAt?.launch !== state.launch) {
+    state.hotAt = { launch: state.launch, place: -1 };
+    nextHot(1, true);
+  }
+}
+
+// The hot spots in the order of their heat.
+function nextHot(by, quiet = false) {
+  const source = state.launch?.source;
+  if (!source) return;
+  const heat = heatOf(source);
+  const order = heat.map((_, place) => place).filter((place) => heat[place] >= Math.max(HOT * source.total, 1)).sort((a, b) => heat[b] - heat[a]);
+  if (!order.length) return;
+  const at = state.hotAt?.launch === state.launch ? state.hotAt.place : -1;
+  const place = (at + by + order.length) % order.length;
+  state.hotAt = { launch: state.launch, place };
+  reveal(state.launch, order[place], quiet);
+}
+
+function reveal(launch, place) {
+  if (!get(`sass-${place}`)) {
+    const open = state.open.get(launch);
+    for (let at = Math.max(place - AROUND, 0); at <= place + AROUND; at++) open.add(at);
+    drawPane();
+  }
+  const line = get(`sass-${place}`);
+  if (!line) return;
+  all(".source tr.here").forEach((other) => other.classList.remove("here"));
+  line.classList.add("here");
+  const box = line.closest(".source");
+  box.scrollTop = line.offsetTop - box.clientHeight / 2;
+}
+
+// Roofline: both axes logarithmic, the chosen launch's roofs, every launch a point
+
+function paneRoofline(row, launch) {
+  const roof = launch?.roof;
+  if (!roof || !roof.memories.length) return nothing("A place on the roofs");
+  const [wide, high, left, bottom] = [560, 330, 62, 46];
+  const points = rows.filter((each) => each.run === row.run && launches.has(each.id)).map((each) => {
+    const found = launches.get(each.id).roof;
+    const memory = found?.memories.find(([level]) => level === "DRAM") ?? found?.memories[0];
+    return found?.work && memory?.[3] ? { row: each, x: memory[3], y: found.work[1] } : null;
+  }).filter(Boolean);
+  const peaks = roof.memories.map(([level, , peak]) => [level, peak]);
+  const top = roof.work?.[2] ?? Math.max(...points.map((point) => point.y), 1e12);
+  const xs = [...points.map((point) => point.x), ...peaks.map(([, peak]) => top / peak), ...roof.memories.map((memory) => memory[3]).filter(Boolean)];
+  const [x0, x1] = [10 ** Math.floor(Math.log10(Math.min(...xs) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...xs) * 1.5))];
+  const ys = [...points.map((point) => point.y), top];
+  const [y0, y1] = [10 ** Math.floor(Math.log10(Math.min(...ys) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.3))];
+  const x = (value) => left + ((Math.log10(value) - Math.log10(x0)) / Math.log10(x1 / x0)) * (wide - left - 12);
+  const y = (value) => high - bottom - ((Math.log10(value) - Math.log10(y0)) / Math.log10(y1 / y0)) * (high - bottom - 12);
+  const parts = [];
+  const decades = (from, to) => Array.from({ length: Math.round(Math.log10(to / from)) + 1 }, (_, step) => from * 10 ** step);
+  for (const value of decades(x0, x1)) parts.push(el("line", { class: "grid", x1: x(value), x2: x(value), y1: 12, y2: high - bottom }), el("text", { x: x(value), y: high - bottom + 16, "text-anchor": "middle" }, Number(value.toPrecision(1)).toString()));
+  for (const value of decades(y0, y1)) parts.push(el("line", { class: "grid", x1: left, x2: wide - 12, y1: y(value), y2: y(value) }), el("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, Number((value / 1e12).toPrecision(1)).toString()));
+  parts.push(el("text", { x: (left + wide) / 2, y: high - 8, "text-anchor": "middle" }, "FLOP per byte"), el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, "TFLOP/s"));
+  const names = new Map();
+  for (const [level, peak] of peaks) {
+    const from = Math.max(x0, y0 / peak);
+    const to = Math.min(top / peak, x1);
+    if (from >= to) continue;
+    parts.push(el("path", { class: `roof${roof.roof === level ? " binds" : ""}`, d: `M${x(from)},${y(from * peak)} L${x(to)},${y(to * peak)}` }));
+    const at = from * (to / from) ** (0.25 + 0.22 * names.size);
+    names.set(level, el("text", { x: x(at) - 5, y: y(at * peak) - 5, "text-anchor": "end" }, level));
+  }
+  if (roof.work?.[2]) {
+    parts.push(el("path", { class: `roof${peaks.some(([level]) => level === roof.roof) ? "" : " binds"}`, d: `M${x(Math.min(...peaks.map(([, peak]) => top / peak)))},${y(top)} L${wide - 12},${y(top)}` }));
+    names.set("work", el("text", { x: wide - 14, y: y(top) - 5, "text-anchor": "end" }, `${roof.work[0]} ${Number((top / 1e12).toPrecision(3))} TFLOP/s`));
+  }
+  for (const point of points.sort((a, b) => (a.row === row) - (b.row === row))) {
+    const chosen = point.row.id === row.id;
+    const words = `${point.row.name}${point.row.label ? ` (${point.row.label})` : ""}: ${Number((point.y / 1e12).toPrecision(3))} TFLOP/s at ${Number(point.x.toPrecision(3))} FLOP/byte`;
+    parts.push(el("svg:a", { href: `#${point.row.id}`, "aria-label": words, "data-tip": words }, el("circle", { cx: x(point.x), cy: y(point.y), r: chosen ? 8 : 5, fill: point.row.colour, opacity: chosen ? 1 : 0.55, style: chosen ? "stroke:var(--ink);stroke-width:2" : null })));
+  }
+  const lines = roof.memories.map(([level, rate, peak, intensity]) => [level, `${grouped(Number((rate / 1e9).toPrecision(4)))} GB/s`, `${grouped(Number((peak / 1e9).toPrecision(4)))} GB/s`, percent(rate / peak), intensity ? Number(intensity.toPrecision(4)).toString() : "–"]);
+  const view = { title: "", before: [], notes: [], columns: ["memory", "achieved", "roof", "share", "FLOP/byte"].map((t, place) => ({ t, n: place > 0 })), rows: lines };
+  const verdict = roof.share === null ? "" : `${percent(roof.share)} of what the ${roof.roof} roof allows${roof.basis === "model" ? ", by the cost model's operations" : ""}.`;
+  return [
+    el("p", {}, verdict),
+    el("svg", { viewBox: `0 0 ${wide} ${high}`, role: "group", "aria-label": "Roofline" }, parts, ...names.values()),
+    el("p", { class: "note" }, "Places by DRAM traffic; the orange line is the roof that binds the chosen launch."),
+    ...table(view),
+    ...roof.said.map((said) => el("p", { class: "note" }, ...sentence(said))),
+  ];
+}
+
+function paneStalls(row, launch) {
+  if (!launch?.stalls.length) return nothing("The stall mix");
+  const { reasons, medians } = launch.run.details;
+  const most = Math.max(...launch.stalls.map(([, weight]) => weight), 0.01);
+  const shown = launch.stalls.filter(([reason, weight, , , sampled]) => weight >= 0.002 || (sampled ?? 0) >= 0.002 || (medians[reason] ?? 0) >= 0.01);
+  const body = shown.map(([reason, weight, source, warps, sampled]) => {
+    const median = medians[reason] ?? 0;
+    const bar = el("span", { class: "track" }, el("span", { style: `width:${(100 * weight) / most}%` }), el("i", { style: `left:${Math.min((100 * median) / most, 99.5)}%` }));
+    return el("tr", {}, el("td", { title: reasons[reason]?.[0] }, reason, el("span", { class: "note" }, ` ${reasons[reason]?.[1] ?? ""}`)), el("td", { class: "long" }, bar), el("td", { class: "n", tabindex: source >= 0 ? 0 : null, "data-tip": source >= 0 ? data.sources[source] : null }, percent(weight, 1)), el("td", { class: "n" }, percent(median, 1)), el("td", { class: "n" }, warps === null ? "–" : warps.toFixed(2)), el("td", { class: "n" }, sampled === null ? "–" : percent(sampled, 1)));
+  });
+  const heads = ["reason", "share of the warps' time", "share", "run's median", "warps/issue", "sampled"].map((title, place) => el("th", { scope: "col", class: place > 1 ? "n" : null }, title));
+  return [
+    ...launch.stall_texts.map((said) => el("p", {}, ...sentence(said))),
+    el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Stalls" }, el("table", { class: "stalls" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body))),
+    el("p", { class: "note" }, "The line in a bar is the median over the run's launches."),
+  ];
+}
+
+function paneOccupancy(row, launch) {
+  const found = launch?.occupancy;
+  if (!found?.achieved) return nothing("Occupancy");
+  const number = (value) => el("span", { class: "fact", tabindex: 0, "data-tip": data.sources[value[1]] }, `${value[0].toFixed(0)}%`);
+  return [
+    el("p", {}, "Achieved ", number(found.achieved), found.possible ? [" of a possible ", number(found.possible)] : "", "."),
+    el("span", { class: "track", style: "height:.8rem" }, el("span", { style: `width:${found.achieved[0]}%` }), found.possible ? el("i", { style: `left:${Math.min(found.possible[0], 99.5)}%` }) : ""),
+    ...found.said.map((said) => el("p", {}, ...sentence(said))),
+    found.waves ? el("p", {}, found.waves) : "",
+    ...table(found.limits),
+  ];
+}
+
+const MOST_COUNTERS = 300;
+
+function paneCounters(row, launch) {
+  if (!launch) return nothing("A counter");
+  const { keys, raw } = launch.run.details;
+  const every = [
+    ...launch.counters.map(([key, value, text, formula]) => [keys[key][0], text, value, `ncu, launch ${launch.launch}: ${formula}`, keys[key][3]]),
+    ...launch.raw.map(([key, value]) => [raw[key][0], typeof value === "number" ? grouped(value) : value, value, `ncu, launch ${launch.launch}`, raw[key][1]]),
+  ];
+  const search = el("input", { type: "search", placeholder: `Filter ${every.length} counters`, "aria-label": "Filter the counters", value: state.counters });
+  const body = el("tbody");
+  const note = el("p", { class: "note" });
+  const fill = () => {
+    state.counters = search.value;
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = every.filter(([name, , , , meaning]) => words.every((word) => `${name} ${meaning}`.toLowerCase().includes(word)));
+    body.replaceChildren(...found.slice(0, MOST_COUNTERS).map(([name, text, , tip, meaning]) => el("tr", {}, el("td", { class: "key" }, breakable(name)), el("td", { class: "n", tabindex: 0, "data-tip": tip }, text), el("td", { class: "meaning" }, meaning))));
+    note.textContent = found.length > MOST_COUNTERS ? `The first ${MOST_COUNTERS} of ${found.length}: type to find others.` : `${found.length} counters.`;
+  };
+  search.oninput = fill;
+  fill();
+  const heads = ["counter", "value", "meaning or unit"].map((title, place) => el("th", { scope: "col", class: place === 1 ? "n" : null }, title));
+  return [el("p", { class: "chips" }, search), note, el("div", { class: "scroll long", tabindex: 0, role: "group", "aria-label": "Counters" }, el("table", {}, el("thead", {}, el("tr", {}, heads)), body))];
+}
+
+// Timeline: a canvas of pieces; a click selects, the selection lights up
+
+const time = { run: 0, window: 0, from: 0, to: 1, hover: null, tracks: [] };
+const TRACK = 22;
+const NAMES_PX = 150;
+
+function makeTimeline() {
+  const there = data.runs.map((run, place) => place).filter((place) => data.runs[place].timeline.windows.length);
+  if (!there.length) return;
+  time.run = there[0];
+  const section = get("timeline");
+  section.hidden = false;
+  const windows = el("select", { "aria-label": "Part of the trace" }, there.flatMap((run) => data.runs[run].timeline.windows.map((window, place) => el("option", { value: `${run} ${place}` }, `${several ? `${data.runs[run].name}: ` : ""}${window.name}, ${duration(window.length_us)}`))));
+  windows.onchange = () => { [time.run, time.window] = windows.value.split(" ").map(Number); zoom(0, 1); };
+  const by = (factor, shift = 0) => () => {
+    const [middle, half] = [(time.from + time.to) / 2 + shift * (time.to - time.from), ((time.to - time.from) / 2) * factor];
+    zoom(middle - half, middle + half);
+  };
+  const button = (text, name, onclick) => el("button", { type: "button", "aria-label": name, title: name, onclick }, text);
+  const perfetto = el("code", {}, data.runs[there[0]].perfetto);
+  const canvas = el("canvas", { tabindex: 0, role: "img", "aria-label": "Timeline: streams, ranges and calls over time. Plus and minus zoom, arrows move." });
+  section.append(el("p", { class: "chips" }, windows, button("+", "Zoom in", by(0.5)), button("−", "Zoom out", by(2)), button("←", "Earlier", by(1, -0.4)), button("→", "Later", by(1, 0.4)), button("all", "All of it", () => zoom(0, 1)), el("span", { class: "note" }, "all pieces: open in Perfetto what ", perfetto, " writes")), el("div", { class: "timeline" }, canvas), ...data.runs.flatMap((run) => run.timeline.notes.map((text) => el("p", { class: "note" }, text))));
+  canvas.onkeydown = (event) => {
+    const act = { "+": by(0.5), "-": by(2), ArrowLeft: by(1, -0.2), ArrowRight: by(1, 0.2), Home: () => zoom(0, 1) }[event.key];
+    if (act) act(), event.preventDefault(), event.stopPropagation();
+  };
+  canvas.onwheel = (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    const at = time.from + ((event.offsetX - NAMES_PX) / (canvas.clientWidth - NAMES_PX)) * (time.to - time.from);
+    const factor = event.deltaY > 0 ? 1.3 : 0.77;
+    zoom(at - (at - time.from) * factor, at + (time.to - at) * factor);
+  };
+  canvas.onpointermove = (event) => { const hit = hitOf(event); showTip(hit ? hit.words : "", event.clientX, event.clientY); };
+  canvas.onpointerleave = hideTip;
+  canvas.onclick = (event) => { const hit = hitOf(event); if (hit?.row) choose(hit.row.id), all("tr.chosen")[0]?.scrollIntoView({ block: "nearest" }); };
+  new ResizeObserver(drawTimeline).observe(canvas.parentElement);
+}
+
+function zoom(from, to) {
+  const span = Math.min(Math.max(to - from, 1e-4), 1);
+  time.from = Math.min(Math.max(from, 0), 1 - span);
+  time.to = time.from + span;
+  drawTimeline();
+}
+
+function unpacked(track) {
+  if (track.pieces) return track.pieces;
+  track.pieces = [];
+  for (let at = 0, start = 0; at < (track.iv ?? []).length; at += 4) {
+    start += track.iv[at];
+    track.pieces.push([start / 1e5, (start + track.iv[at + 1]) / 1e5, track.iv[at + 2], track.iv[at + 3]]);
+  }
+  return track.pieces;
+}
+
+function drawTimeline() {
+  const canvas = document.querySelector("#timeline canvas");
+  const run = data.runs[time.run];
+  const window_ = run?.timeline.windows[time.window];
+  if (!canvas || !window_) return;
+  const [wide, high] = [canvas.parentElement.clientWidth, (window_.tracks.length + 1) * TRACK + 6];
+  const scale = devicePixelRatio || 1;
+  canvas.style.height = `${high}px`;
+  [canvas.width, canvas.height] = [wide * scale, high * scale];
+  const ctx = canvas.getContext("2d");
+  ctx.scale(scale, scale);
+  const style = getComputedStyle(document.body);
+  const colour = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
+  const [inkColour, muted, line, accent] = [style.color, colour("muted"), colour("line"), colour("accent")];
+  ctx.font = `12px ${style.fontFamily}`;
+  ctx.textBaseline = "middle";
+  const names = Math.min(NAMES_PX, wide * 0.3);
+  const x = (at) => names + ((at - time.from) / (time.to - time.from)) * (wide - names);
+  const span = (time.to - time.from) * window_.length_us;
+  const raw = span / Math.max((wide - names) / 110, 1);
+  const [unit, unitName] = span >= 2e6 ? [1e6, "s"] : span >= 2e3 ? [1e3, "ms"] : [1, "µs"];
+  const tick = [1, 2, 5, 10].map((step) => step * 10 ** Math.floor(Math.log10(raw))).find((step) => step >= raw);
+  for (let at = Math.ceil((time.from * window_.length_us) / tick) * tick; at <= time.to * window_.length_us; at += tick) {
+    const place = x(at / window_.length_us);
+    ctx.fillStyle = line;
+    ctx.fillRect(place, TRACK, 1, high);
+    ctx.fillStyle = muted;
+    const words = at > tick / 2 ? `${Number((at / unit).toPrecision(6))} ${unitName}` : "0";
+    if (place + ctx.measureText(words).width < wide) ctx.fillText(words, place + 3, TRACK / 2);
+  }
+  const chosen = state.row?.run === run ? state.row.index : null;
+  const any = window_.tracks.some((track) => track.kind === "kernel" && unpacked(track).some((piece) => piece[2] === chosen));
+  window_.tracks.forEach((track, index) => {
+    const top = (index + 1) * TRACK + 3;
+    ctx.fillStyle = muted;
+    ctx.fillText(shortened(ctx, track.name, names - 8), 4, top + TRACK / 2 - 2);
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(names, top, wide - names, TRACK);
+    ctx.clip();
+    if (track.levels) {
+      const width = (wide - names) / (track.levels.length * (time.to - time.from));
+      ctx.fillStyle = accent;
+      track.levels.forEach((level, bin) => level > 0 && ctx.fillRect(x(bin / track.levels.length), top + (TRACK - 3) * (1 - level / 100), width + 0.5, (TRACK - 3) * (level / 100)));
+      ctx.fillStyle = muted;
+      ctx.fillText(track.full, wide - ctx.measureText(track.full).width - 3, top + 6);
+    } else if (track.cut) ctx.fillText("too much for the page", names + 6, top + TRACK / 2);
+    for (const [from, to, who, level] of unpacked(track)) {
+      if (to < time.from || from > time.to) continue;
+      const [a, b] = [x(from), Math.max(x(to), x(from) + 1)];
+      const kernel = track.kind === "kernel";
+      const lit = who === chosen;
+      ctx.globalAlpha = (kernel && any && !lit ? 0.3 : 1) * (0.35 + 0.65 * (level / 8));
+      ctx.fillStyle = lit ? inkColour : kernel ? (who >= 0 ? run.rows[who].colour : "#7f8790") : track.kind === "copy" ? "#0099cc" : track.kind === "range" ? "#5b8c5a" : "#9a7fb8";
+      if (lit) { ctx.globalAlpha = 1; ctx.fillRect(a, top - 1, b - a, TRACK - 1); ctx.fillStyle = run.rows[who].colour; }
+      ctx.fillRect(a, top + 1, b - a, TRACK - 5);
+      if (b - a > 46 && !lit && track.kind !== "kernel" || (b - a > 46 && kernel)) {
+        ctx.globalAlpha = 1;
+        ctx.fillStyle = kernel && who >= 0 ? ink(run.rows[who].colour) : "#000000";
+        ctx.fillText(shortened(ctx, nameOf(run, who), b - Math.max(a, names) - 6), Math.max(a, names) + 3, top + TRACK / 2 - 1);
+      }
+    }
+    ctx.restore();
+  });
+  time.tracks = window_.tracks;
+  canvas.dataset.lit = any ? state.row.id : "";
+}
+
+const nameOf = (run, who) => (who >= 0 ? run.rows[who].name + (run.rows[who].label ? ` ${run.rows[who].label}` : "") : (run.timeline.names[-1 - who] ?? ""));
+
+function shortened(ctx, text, room) {
+  if (ctx.measureText(text).width <= room) return text;
+  let kept = Math.floor((text.length * room) / ctx.measureText(text).width) - 1;
+  while (kept > 0 && ctx.measureText(`${text.slice(0, kept)}…`).width > room) kept--;
+  return kept > 1 ? `${text.slice(0, kept)}…` : "";
+}
+
+function hitOf(event) {
+  const canvas = event.currentTarget;
+  const run = data.runs[time.run];
+  const window_ = run.timeline.windows[time.window];
+  const track = window_.tracks[Math.floor((event.offsetY - 3) / TRACK) - 1];
+  const names = Math.min(NAMES_PX, canvas.clientWidth * 0.3);
+  const at = time.from + ((event.offsetX - names) / (canvas.clientWidth - names)) * (time.to - time.from);
+  if (!track || event.offsetX < names) return null;
+  if (track.levels) {
+    const level = track.levels[Math.floor(at * track.levels.length)];
+    return level === undefined || level < 0 ? null : { words: `${track.name}: ${level}% of ${track.full}` };
+  }
+  const slack = (2 * (time.to - time.from)) / canvas.clientWidth;
+  const piece = unpacked(track).findLast(([from, to]) => from - slack <= at && to + slack >= at);
+  if (!piece) return null;
+  const [from, to, who, level] = piece;
+  const words = `${nameOf(run, who)}: ${duration((to - from) * window_.length_us)} at ${duration(from * window_.length_us + 1e-9)}${level < 8 ? `, busy ${Math.round(level * 12.5)}% of it` : ""}`;
+  return { words, row: who >= 0 ? { id: run.rows[who].id } : null };
+}
+
+// Parts below, and the appendix
+
+function block(found) {
+  if (found.k === "table") return table(found);
+  if (found.k === "code") return [el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, found.t)), el("button", { type: "button", onclick: copy }, "Copy"))];
+  if (found.k === "heat") return heatMap(found);
+  return [el("p", { class: found.k === "caution" ? "caution" : null, role: found.k === "caution" ? "note" : null }, ...sentence(found.t))];
+}
+
+function heatMap(found) {
+  const cells = found.cells.map((line, index) => el("tr", {}, el("th", { scope: "row" }, found.rows[index]), line.map((value) => {
+    if (value === null) return el("td", {}, "–");
+    const share = Math.min(value[1] ?? 0, 1);
+    return el("td", { "data-tip": value[2], tabindex: 0, style: `background:color-mix(in srgb, #2994ff ${Math.round(70 * share)}%, var(--paper))` }, value[0]);
+  })));
+  const head = el("tr", {}, el("th", { scope: "col" }, `${found.y} \\ ${found.x}`), found.columns.map((name) => el("th", { scope: "col" }, name)));
+  return [el("h3", {}, found.title), el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": found.title }, el("table", { class: "heat" }, el("thead", {}, head), el("tbody", {}, cells))), el("p", { class: "note" }, found.caption)];
+}
+
+async function copy(event) {
+  const button = event.currentTarget;
+  await navigator.clipboard.writeText(button.previousElementSibling.textContent.trimEnd());
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+}
+
+function drawParts() {
+  for (const section of data.sections) {
+    const blocks = () => section.blocks.flatMap(block);
+    if (!section.folded) {
+      get("parts").append(el("section", { class: "part", id: section.anchor }, el("h2", {}, section.title), ...blocks()));
+      continue;
+    }
+    const folded = el("details", { id: section.anchor }, el("summary", {}, el("h2", {}, section.title)));
+    const fill = () => folded.childElementCount < 2 && folded.append(...blocks());
+    folded.addEventListener("toggle", () => folded.open && fill());
+    folded.fill = fill;
+    get("appendix").append(folded);
+  }
+}
+
+addEventListener("beforeprint", () => all("#appendix > details").forEach((folded) => (folded.fill(), (folded.open = true))));
+
+// What the pointer, the keyboard or a finger rests on says where it comes from
+
+function showTip(text, x, y) {
+  const tip = get("tip");
+  tip.hidden = !text;
+  if (!text) return;
+  tip.textContent = text;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(Math.min(x + 8, innerWidth - box.width - 8), 4)}px`;
+  tip.style.top = `${y + 18 + box.height > innerHeight ? Math.max(y - box.height - 10, 4) : y + 18}px`;
+}
+
+const hideTip = () => (get("tip").hidden = true);
+const tipped = (event) => event.target instanceof Element && event.target.closest("[data-tip]");
+addEventListener("pointerover", (event) => { const at = tipped(event); if (at) showTip(at.dataset.tip, event.clientX, event.clientY); else if (!event.target.matches?.("canvas")) hideTip(); });
+addEventListener("focusin", (event) => { const at = tipped(event); if (!at) return; const box = at.getBoundingClientRect(); showTip(at.dataset.tip, box.left, box.bottom - 14); at.setAttribute("aria-describedby", "tip"); });
+addEventListener("focusout", hideTip);
+
+// Colour scheme: the system's, or the reader's choice, kept where the browser allows it
+
+const scheme = get("scheme");
+const paint = (value) => { if (value) document.documentElement.dataset.scheme = value; else delete document.documentElement.dataset.scheme; drawTimeline(); };
+const probe = document.body.appendChild(el("span", { hidden: true }));
+try { scheme.value = localStorage.getItem("fiprof-scheme") ?? ""; } catch {}
+scheme.addEventListener("change", () => { paint(scheme.value); try { localStorage.setItem("fiprof-scheme", scheme.value); } catch {} });
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawTimeline());
+
+get("headline").replaceChildren(...sentence(data.headline));
+drawWall();
+drawChips();
+drawRows();
+makeTimeline();
+drawParts();
+paint(scheme.value);
+if (rows.length) {
+  choose(find(decodeURIComponent(location.hash.slice(1))) ? decodeURIComponent(location.hash.slice(1)) : rows[0].id, { quiet: true });
+} else document.querySelector(".work").hidden = true;
+performance.mark("ready");
+document.documentElement.dataset.ready = "";

@@ -1,0 +1,273 @@
+"""The page of a run in a real browser: a choice moves every pane, keys, search, sources, schemes, a phone, print, axe.
+
+Needs chromium: FIPROF_TEST_CHROMIUM names it, else /usr/bin/chromium.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fiprof.reports.report import report
+from tests.browser import CHROMIUM, launched
+from tests.recorded_runs import parsed, profiled
+from tests.reports_fixture import case, execution, make_run
+from tests.test_reports_report import HOSTILE
+
+expect: Any = pytest.importorskip("playwright.sync_api").expect
+
+PHONE = {"width": 390, "height": 844}
+DESKTOP = {"width": 1280, "height": 800}
+PAGES = ("all", "llama", "ranks", "decode", "several")
+
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one"
+)
+
+Show = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    mine = f"mine[rows={HOSTILE}]"
+    ran = execution(0, 10_000, HOSTILE, case=mine)
+    hostile = make_run(
+        folder / "run", launches=[{**ran, "launch": 0, "duration_ns": 1e4}], kernels=[ran], cases=[case(mine)]
+    )
+    runs = {
+        "all": [parsed("all")], "llama": [profiled("llama")], "ranks": [profiled("ranks")], "decode": [parsed("decode")],
+        "several": [parsed("all"), parsed("prefill-decode-rope")], "hostile": [hostile],
+    }  # fmt: skip
+    for name, of in runs.items():
+        (folder / f"{name}.html").write_text(report(of).html(), encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in runs}
+
+
+@pytest.fixture
+def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
+    contexts: list[Any] = []
+
+    def show(name: str, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP, at: str = "") -> Any:
+        context = browser.new_context(
+            viewport=viewport, color_scheme=scheme, has_touch=viewport is PHONE, is_mobile=viewport is PHONE
+        )
+        page = context.new_page()
+        page.problems = []
+        address = files[name].as_uri()
+        page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.on("request", lambda r: None if r.url.partition("#")[0] == address else page.problems.append(r.url))
+        contexts.append((context, page))
+        page.goto(address + at)
+        page.wait_for_selector("html[data-ready]", state="attached")
+        return page
+
+    yield show
+    for context, page in contexts:
+        problems = page.problems
+        context.close()
+        assert problems == []
+
+
+def chosen(page: Any) -> str:
+    return str(page.locator("#rows tr.chosen").get_attribute("data-id"))
+
+
+def test_a_choice_moves_every_pane_the_address_and_the_timeline(show: Show) -> None:
+    page = show("all")
+    assert chosen(page) == "launch=3"
+    page.locator("#rows tr", has_text="RMSNormKernel").first.click()
+    first = chosen(page)
+    assert page.url.endswith(f"#{first}")
+    canvas = page.locator("#timeline canvas")
+    seen: dict[str, list[str]] = {}
+    for launch in ("launch=0", "launch=5"):
+        page.evaluate(f"location.hash = '#{launch}'")
+        expect(page.locator("#pane")).to_have_attribute("data-id", launch)
+        assert chosen(page) == launch
+        seen[launch] = []
+        for key in "123456":
+            page.keyboard.press(key)
+            seen[launch].append(page.locator("#panel").inner_text())
+    assert all(one != other for one, other in zip(*seen.values(), strict=True))
+    assert "compute-bound (issue slots)" in seen["launch=0"][0] and "memory-bound (DRAM)" in seen["launch=5"][0]
+    page.evaluate("location.hash = '#launch=0'")
+    page.get_by_label("Part of the trace").select_option(index=0)
+    expect(canvas).to_have_attribute("data-lit", "launch=0")
+
+
+def test_keys_move_the_choice_and_the_panes(show: Show) -> None:
+    page = show("all")
+    for key, launch in (("ArrowDown", "launch=5"), ("j", "launch=0"), ("k", "launch=5")):
+        page.keyboard.press(key)
+        assert chosen(page) == launch
+    page.locator("#tab-why").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#tab-source")).to_be_focused()
+    expect(page.locator("#tab-source")).to_have_attribute("aria-selected", "true")
+
+
+def test_an_address_opens_on_its_launch_and_a_program_on_its_biggest_loss(show: Show) -> None:
+    assert chosen(show("all", at="#launch=4")) == "launch=4"
+    page = show("llama")
+    assert page.locator("#headline").inner_text() == "GPU idle 98% of the time: host work in decode 61%."
+    assert page.locator("#pane h2").inner_text() == "idle: host work · decode"
+    page.get_by_role("button", name="matmul").click()
+    page.locator("#rows tbody tr").first.click()
+    assert chosen(page).startswith("launch=") and page.locator("[role=tab]").count() == 6
+
+
+def test_the_source_is_folded_around_what_is_hot_and_unfolds(show: Show) -> None:
+    page = show("all", at="#launch=3")
+    page.keyboard.press("2")
+    here = page.locator(".source tr.here .heat")
+    first = here.inner_text()
+    page.keyboard.press("n")
+    assert float(here.inner_text()[:-1]) <= float(first[:-1])
+    shown = page.locator(".source tbody tr").count()
+    page.locator(".source tr.fold button").first.click()
+    assert page.locator(".source tbody tr").count() > shown
+    page.get_by_label("Heat by").select_option("barrier")
+    assert page.locator(".source tr.hot").count() > 0
+
+
+def test_rows_are_filtered_sorted_and_their_shares_said(show: Show) -> None:
+    page = show("llama")
+    page.keyboard.press("/")
+    page.keyboard.type("attention")
+    rows = page.locator("#rows tbody tr")
+    assert 0 < rows.count() < 20
+    page.locator("#search").fill("")
+    expect(page.locator("#rows-note")).to_contain_text("100.0% of the time")
+    page.locator("#rows th", has_text="runs").get_by_role("button").click()
+    counts = [int(text.replace(",", "")) for text in page.locator("#rows td:nth-child(3)").all_inner_texts() if text]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_every_counter_is_found_by_typing_and_names_its_source(show: Show) -> None:
+    page = show("all", at="#launch=3")
+    page.keyboard.press("6")
+    page.get_by_label("Filter the counters").fill("duration_us")
+    row = page.locator("#panel tbody tr").first
+    expect(row).to_contain_text("307.87")
+    row.locator("td.n").hover()
+    expect(page.locator("#tip")).to_have_text("ncu, launch 3: gpu__time_duration.sum / 1000")
+    page.get_by_label("Filter the counters").fill("sm__warps_active.avg.pct")
+    assert page.locator("#panel tbody tr").count() >= 1
+
+
+def test_a_click_in_the_timeline_chooses_and_it_is_zoomed(show: Show) -> None:
+    page = show("all", at="#launch=3")
+    canvas = page.locator("#timeline canvas")
+    canvas.scroll_into_view_if_needed()
+    canvas.click(position={"x": 160, "y": 34})
+    assert chosen(page) == "launch=0"
+    before = canvas.evaluate("canvas => canvas.toDataURL()")
+    page.get_by_role("button", name="Zoom in").click()
+    assert canvas.evaluate("canvas => canvas.toDataURL()") != before
+
+
+def test_several_runs_are_one_table_with_a_column_and_a_chip_each(show: Show) -> None:
+    page = show("several")
+    assert {*page.locator("#rows td:first-child").all_inner_texts()} == {"1", "2"}
+    page.get_by_role("button", name="run 2: ").click()
+    assert {*page.locator("#rows td:first-child").all_inner_texts()} == {"2"}
+    expect(page.locator("#compared")).to_contain_text("the runs differ in ncu set")
+
+
+def test_the_appendix_unfolds_and_a_command_is_copied(show: Show) -> None:
+    page = show("all")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for anchor in ("sure", "asked", "environment", "actions", "reproduce"):
+        page.locator(f"#{anchor} summary").click()
+    expect(page.locator("#environment")).to_contain_text("NVIDIA H200")
+    page.get_by_role("button", name="Copy").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()").startswith(
+        page.locator("#reproduce pre").first.inner_text()[:40]
+    )
+
+
+def test_names_of_the_program_are_text(show: Show) -> None:
+    page = show("hostile")
+    assert '<script>alert("1")</scrip…' in page.locator("#pane h2").inner_text()
+    assert page.locator("main a[href^=http]").count() == 0
+
+
+OVERLAPS = """() => {
+  const seen = [...document.querySelectorAll("h1, .headline, .chips > *, #rows td, #rows th, [role=tab], #panel p, #panel li, .legend li")]
+    .filter((part) => part.checkVisibility() && part.getBoundingClientRect().width);
+  const found = [];
+  const boxes = seen.map((part) => [part, part.getBoundingClientRect()]);
+  for (const [a, one] of boxes) for (const [b, other] of boxes) {
+    if (a === b || a.contains(b) || b.contains(a) || a.matches("th") !== b.matches("th")) continue;
+    if (a.closest(".scroll") !== b.closest(".scroll") || a.closest("#pane") !== b.closest("#pane")) continue;
+    if (Math.min(one.right, other.right) - Math.max(one.left, other.left) > 2 && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 2)
+      found.push(`${a.textContent.slice(0, 30)} | ${b.textContent.slice(0, 30)}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_lies_on_anything_and_the_page_is_as_wide_as_the_screen(
+    show: Show, name: str, viewport: dict[str, int]
+) -> None:
+    page = show(name, viewport=viewport)
+    for key in "123456":
+        page.keyboard.press(key)
+        assert page.evaluate(OVERLAPS) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+@pytest.mark.parametrize(
+    ("name", "viewport", "scheme"),
+    [
+        ("all", DESKTOP, "light"), ("all", PHONE, "dark"), ("llama", DESKTOP, "dark"), ("ranks", PHONE, "light"),
+        ("decode", DESKTOP, "light"), ("several", DESKTOP, "dark"),
+    ],
+)  # fmt: skip
+def test_axe_core_finds_nothing(show: Show, name: str, viewport: dict[str, int], scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = show(name, scheme=scheme, viewport=viewport)
+    for key in ("1", "2", "3", "4", "6") if name == "all" else ("1",):
+        page.keyboard.press(key)
+        found = axe.Axe().run(page)
+        assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
+
+
+def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Show) -> None:
+    page = show("all", scheme="dark")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(20, 24, 30)"
+    page.get_by_label("Colour scheme").select_option("light")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+
+
+def test_printed_it_is_dark_on_white_with_its_appendix(show: Show) -> None:
+    page = show("all", scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("#environment table").is_visible() and not page.locator("#chips").is_visible()
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_without_decompression_it_says_what_to_do(browser: Any, files: dict[str, Path]) -> None:
+    page = browser.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(files["all"].as_uri())
+    expect(page.locator("#problem")).to_contain_text("read report.md")
+    assert page.locator("#headline").inner_text().startswith("Start with PrefillWithKVCacheKernel")
+    page.close()
