@@ -7,7 +7,6 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +16,13 @@ from fiprof.analysis.trace import NOTHING, Kinds, database, innermost, insert, p
 from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model import schemas
 from fiprof.model.arrays import MISSING, coded, numbers
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Row
 from fiprof.model.quantities import metric
 from fiprof.model.ranks import ranks_of, rows_by_rank
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
+from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
     from fiprof.analysis.samples import Floats, Samples
@@ -41,37 +41,13 @@ FULL_PCT = 75.0
 """SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
 
 
-class TimelineWarning(StrEnum):
-    """What is missing of a timeline, and what is doubtful."""
-
-    NO_TRACE = "no_trace"
-    NO_KERNELS = "no_kernels"
-    NO_RANGES = "no_ranges"
-    OTHER_RANGES = "other_ranges"
-    UNMARKED = "unmarked"
-    RANGES_UNREADABLE = "ranges_unreadable"
-    NO_CASES = "no_cases"
-    NOTHING_IN_PHASE = "nothing_in_phase"
-    NO_LEVELS = "no_levels"
-    TENSOR_DIFFERS = "tensor_differs"
-    SMS_DIFFER = "sms_differ"
-
-
-class NoLevels(StrEnum):
-    """Why nsys sampled nothing."""
-
-    NOT_ASKED = "not_asked"
-    WARNED = "warned"
-    NO_SAMPLES = "no_samples"
-
-
-class TrackName(StrEnum):
+class TrackName(Worded):
     """What a track shows."""
 
-    KERNELS = "kernels"
-    SMS = "sms_active"
-    TENSOR = "tensor_active"
-    DRAM = "dram"
+    KERNELS = "kernels", "kernels"
+    SMS = "sms_active", "SMs"
+    TENSOR = "tensor_active", "tensor"
+    DRAM = "dram", "DRAM"
 
 
 @dataclass(frozen=True)
@@ -158,9 +134,7 @@ class Timeline:
     @property
     def levels_are_shares(self) -> bool:
         """Whether nothing speaks against reading nsys's levels as shares of the whole GPU."""
-        return not any(
-            each.kind in (TimelineWarning.TENSOR_DIFFERS, TimelineWarning.SMS_DIFFER) for each in self.warnings
-        )
+        return not any(each.kind in ("tensor_differs", "sms_differ") for each in self.warnings)
 
     @property
     def measured(self) -> Timeline:
@@ -583,36 +557,54 @@ def _missing(
 ) -> Iterable[Finding]:
     """kernels: whether there are any; phased: whether some belong to a phase; found: some to the phase asked for."""
     if not run.has("kernels"):
-        yield Finding(TimelineWarning.NO_TRACE, {"why": run.missing("nsys")})
+        yield finding("no_trace", "no timeline: {why}", why=run.missing("nsys"))
         return
     if not kernels:
-        yield Finding(TimelineWarning.NO_KERNELS)
+        yield finding(
+            "no_kernels", "no timeline: nsys ran and saw no kernel. The program used no GPU, or ended before it did"
+        )
         return
     # A program of the user's has no cases, and needs no ranges for them.
     if (run.cases or run.imported) and not phased:
-        yield Finding(_why_no_phases(run), {"domain": FIPROF_DOMAIN})
+        yield _no_phases(run)
     if not found:
-        yield Finding(TimelineWarning.NOTHING_IN_PHASE, {"phase": phase})
+        yield finding(
+            "nothing_in_phase", "no kernel was launched in phase {phase}; --phase all shows every kernel", phase=phase
+        )
     if not sampled:
-        yield Finding(TimelineWarning.NO_LEVELS, {"why": _why_not_sampled(run)})
+        yield finding("no_levels", "no levels of SMs, tensor cores and DRAM: {why}", why=_why_not_sampled(run))
 
 
-def _why_no_phases(run: Run) -> TimelineWarning:
+def _no_phases(run: Run) -> Finding:
+    said = run.rows("diagnostics", ("text",))
     if run.rows("ranges", ("domain",)):
-        return TimelineWarning.NO_CASES if run.imported else TimelineWarning.OTHER_RANGES
-    if any(schemas.NVTX_INCOMPATIBLE in (row["text"] or "") for row in run.rows("diagnostics", ("text",))):
-        return TimelineWarning.RANGES_UNREADABLE
-    return TimelineWarning.UNMARKED if run.imported else TimelineWarning.NO_RANGES
+        kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
+        if run.imported:
+            kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
+    elif any(schemas.NVTX_INCOMPATIBLE in (row["text"] or "") for row in said):
+        kind = "ranges_unreadable"
+        why = (
+            "this nsys could not read the program's NVTX ranges. nsys from 2024.4 on can, or the Python package "
+            "nvtx 0.2.11"
+        )
+    elif run.imported:
+        kind, why = "unmarked", "the trace has no NVTX ranges"
+    else:
+        kind, why = "no_ranges", "the trace has no NVTX ranges at all. Is the Python package nvtx there?"
+    return finding(kind, f"no phases, cases and iterations: {why}", domain=FIPROF_DOMAIN)
 
 
 def _why_not_sampled(run: Run) -> Finding:
     if run.settings.gpu_metrics_hz == 0:
-        return Finding(NoLevels.NOT_ASKED)
+        return finding("not_asked", "GPU metrics were not asked for (--gpu-metrics-hz 0)")
     if run.manifest.warnings and not run.imported:
-        return Finding(NoLevels.WARNED, {"warnings": tuple(run.manifest.warnings)})
+        return finding("warned", "{warnings}", warnings=tuple(run.manifest.warnings))
     if not run.has("gpu_metrics"):
         return run.missing("nsys")
-    return Finding(NoLevels.NO_SAMPLES)
+    return finding(
+        "no_samples",
+        "the trace has no samples of GPU metrics; nsys takes them with --gpu-metrics-devices and counter permission",
+    )
 
 
 def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
@@ -625,9 +617,14 @@ def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) 
     for span in spans:
         there, level = counted.get((span.case, span.kernel)), span.levels.tensor_active
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
-            yield Finding(
-                TimelineWarning.TENSOR_DIFFERS,
-                {"kernel": span.kernel, "sampled_tensor_active_pct": level, "tensor_active_pct": median(there)},
+            yield finding(
+                "tensor_differs",
+                "the sampled levels of SMs and tensor cores are not shares of this GPU: {kernel} has Tensor "
+                "Active {sampled_tensor_active_pct:.1f} here and {tensor_active_pct:.1f} by ncu's counters. "
+                "Compare them within the run only",
+                kernel=span.kernel,
+                sampled_tensor_active_pct=level,
+                tensor_active_pct=median(there),
             )
             return
     multiprocessors = run.environment("gpu", "multiprocessors")
@@ -636,13 +633,14 @@ def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) 
         largest = sampled[span.device or 0].largest.get("sms_active", 100.0)
         full = multiprocessors and blocks >= multiprocessors
         if full and span.levels.sms_active is not None and largest < FULL_PCT:
-            yield Finding(
-                TimelineWarning.SMS_DIFFER,
-                {
-                    "kernel": span.kernel,
-                    "blocks": blocks,
-                    "multiprocessors": multiprocessors,
-                    "largest_sms_active_pct": largest,
-                },
+            yield finding(
+                "sms_differ",
+                "the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more "
+                "than {largest_sms_active_pct:.0f}, also while the {blocks} blocks of {kernel} ran on "
+                "{multiprocessors} SMs. Compare them within the run only",
+                kernel=span.kernel,
+                blocks=blocks,
+                multiprocessors=multiprocessors,
+                largest_sms_active_pct=largest,
             )
             return

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from fiprof.analysis import samples
 from fiprof.analysis.timeline import CasePhase, Timeline, Totals, Track
 from fiprof.model.labels import NO_CASE
+from fiprof.model.wording import say, say_known, worded
 from fiprof.reports.columns import Cell, Cells, attribute, filled
 from fiprof.reports.view import Column, Document, Narrow, Value, View
-from fiprof.reports.words import known, phrase, worded
 from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
@@ -21,6 +21,17 @@ CHART_CELLS = (20, 80)
 PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
 LONGEST_CALLS = 3
+
+TIMES = (
+    "time: median. spread: (p90 - p10) / median. gap: from a kernel's end to the start of the GPU's next one, "
+    "median; negative where they overlap. call: the CUDA call that launched it. calls: by the threads that marked "
+    "the phase."
+)
+LEVELS = (
+    "Levels are nsys's samples, % as it gives them; for a kernel's own figures see fiprof show. A full block is "
+    "the run's largest sample, named on the right; DRAM: read and write together; · nothing, ? not sampled. A "
+    "sample counts for a kernel that took 80% of its time."
+)
 
 _SPANS: Cells = (
     *map(attribute, ("phase", "case", "label", "device", "kernel", "kernel_full", "grid", "block")),
@@ -62,23 +73,23 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
     kept = [part for part in what.phases if part in longest]
     shown = [view for part in kept for view in (strips(part), _kernels(part, MOST_KERNELS if most else None))]
-    notes = [phrase(f"timeline.{key}") for key in ("times", "levels")[: 1 + (what.period_us is not None)]]
+    notes = [TIMES, LEVELS][: 1 + (what.period_us is not None)]
     if rest := len(what.phases) - len(kept):
-        notes.insert(0, phrase("timeline.more_phases", count=rest))
+        notes.insert(0, say("{count:case|cases} left out: --kernel, --top N or --all shows them.", count=rest))
     return Document(programs=data, shown=tuple(shown), warnings=what.warnings, notes=tuple(notes) if shown else ())
 
 
 def strips(part: CasePhase) -> View:
     """When a case's kernels ran, and what the hardware did meanwhile, as characters."""
     length_us = part.end_us - part.start_us
-    title = phrase(
-        "timeline.title",
+    title = say(
+        "{what}{place} · {length} from {start_ms:,.3f} ms · GPU busy {busy:.1%}{turns}",
         what=what(part),
         place=place(part),
         length=time_words(length_us),
         start_ms=part.start_us / 1e3,
         busy=part.busy,
-        turns=phrase("timeline.turns", turns=part.turns) if part.turns > 1 else "",
+        turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
     )
     header, ticks = axis(length_us, len(part.tracks[0].cells))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
@@ -88,15 +99,15 @@ def strips(part: CasePhase) -> View:
 def what(part: CasePhase) -> str:
     """The case and its phase; of kernels that belong to none, that they are of the program."""
     if part.phase is None and part.label == NO_CASE:
-        return phrase("timeline.program")
-    return phrase("timeline.case", label=part.label, phase=part.phase or phrase("timeline.no_phase"))
+        return "kernels of the program"
+    return say("{label} · {phase}", label=part.label, phase=part.phase or "outside the phases")
 
 
 def place(part: CasePhase) -> str:
     """Which of several ranks, or of several GPUs, it ran on; empty where there is one."""
     if part.rank is not None:
-        return phrase("timeline.rank", rank=part.rank, device=part.device)
-    return phrase("timeline.place", device=part.device) if part.several_devices else ""
+        return say(" · rank {rank}, GPU {device}", rank=part.rank, device=part.device)
+    return say(" · GPU {device}", device=part.device) if part.several_devices else ""
 
 
 def _level(key: str, title: str) -> Cell:
@@ -127,12 +138,14 @@ def _kernels(part: CasePhase, most: int | None) -> View:
     longest = sorted(part.spans, key=lambda span: -span.median_us * span.count)
     kept = [span for span in part.spans if span in longest[:most]]
     sampled = any(span.levels.samples for span in kept)
-    notes = [phrase("timeline.more_kernels", count=len(rest))] if (rest := longest[len(kept) :]) else []
+    notes: list[str] = []
+    if rest := longest[len(kept) :]:
+        notes.append(say("{count:kernel|kernels} left out: --kernel, --top N or --all shows them.", count=len(rest)))
     beside = {"copies": part.copies, "calls": part.calls}
-    notes += [phrase(f"timeline.{key}", totals=totals(items)) for key, items in beside.items() if items]
+    notes += [f"{key}: {totals(items)}." for key, items in beside.items() if items]
     memory = [span.memory_bytes for span in part.spans if span.memory_bytes is not None]
     if memory:
-        notes.append(phrase("timeline.memory", bytes=bytes_words(max(memory))))
+        notes.append(say("device memory: {bytes}.", bytes=bytes_words(max(memory))))
     return filled([*_KERNELS, *(_LEVELS if sampled else ())], kept, notes=tuple(notes))
 
 
@@ -147,10 +160,13 @@ def totals(items: Sequence[Totals]) -> str:
     for item in items[:LONGEST_CALLS]:
         values = {"name": short_kernel(item.name), "count": item.count, "time": time_words(item.total_us)}
         moved = None if item.bytes is None else bytes_words(item.bytes)
-        words.append(known("timeline.total_bytes", bytes=moved, **values) or phrase("timeline.total", **values))
+        words.append(
+            say_known("{name} x {count}, {bytes}, {time} in all", bytes=moved, **values)
+            or say("{name} x {count}, {time} in all", **values)
+        )
     if rest := items[LONGEST_CALLS:]:
         count, total_us = sum(item.count for item in rest), sum(item.total_us for item in rest)
-        words.append(phrase("timeline.others", count=count, time=time_words(total_us)))
+        words.append(say("{count} others, {time}", count=count, time=time_words(total_us)))
     return "; ".join(words)
 
 
