@@ -229,8 +229,8 @@ class _Host:
         import numpy as np
 
         self.phases, self.calls = phases(run), calls(run)
-        self.threads = {number: key for key, number in self.calls.threads.items()}
         self.in_calls = self.calls.stretches()
+        self.threads = {number: key for key, number in self.calls.threads.items()}
         self.kinds = [
             (cause, None if cause is Cause.LAUNCH else name)
             for name in self.calls.names

@@ -8,7 +8,8 @@ was in) goes over sorted arrays, which takes a third of the time of DuckDB's joi
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ LIBRARIES = ("NCCL", "CCCL", "cuBLAS", "cuDNN", "cuSPARSE", "cuSOLVER", "cuFFT",
 """NVTX domains of libraries: their ranges are not the program's phases."""
 SEPARATOR = " > "
 """Between the names of nested ranges."""
-MEMORY = "1GB"
+MEMORY = "800MB"
 """What DuckDB takes before it writes to a temporary folder."""
 
 
@@ -232,39 +233,77 @@ class Calls:
     """The CUDA calls of a run, by their row in ``api``."""
 
     def __init__(self, run: Run) -> None:
-        import numpy as np
-
         self._run = run
-        count = rows_of(run, "api")
-        self.starts, self.ends = np.empty(count, np.int64), np.empty(count, np.int64)
-        """ns since the trace began."""
-        self.thread, self.name = np.empty(count, np.int16), np.empty(count, np.int16)
+        self.count = rows_of(run, "api")
         self.threads: dict[int, int] = {}
         """:func:`thread_keys` -> the number of the thread in ``thread``."""
-        names: dict[str, int] = {}
-        at = 0
-        for piece in pieces(run, "api", ("start_ns", "end_ns", "pid", "tid", "name")):
-            rows = slice(at, at := at + piece.num_rows)
-            self.starts[rows], self.ends[rows] = numbers(piece["start_ns"]), numbers(piece["end_ns"])
-            keys, thread = coded(arrow(thread_keys(numbers(piece["pid"]), numbers(piece["tid"]))))
-            texts, name = coded(piece["name"])
-            self.thread[rows] = np.array([self.threads.setdefault(key, len(self.threads)) for key in keys[:-1]])[thread]
-            self.name[rows] = np.array([names.setdefault(text or "", len(names)) for text in texts])[name]
-        self.names = tuple(names)
+        self._names: dict[str, int] = {}
+
+    @functools.cached_property
+    def starts(self) -> Ints:
+        """ns since the trace began."""
+        return self._column(("start_ns",), numbers, "int64")
+
+    @functools.cached_property
+    def ends(self) -> Ints:
+        """ns since the trace began."""
+        return self._column(("end_ns",), numbers, "int64")
+
+    @functools.cached_property
+    def thread(self) -> Ints:
+        """The number of each call's thread."""
+
+        def numbered(pids: pa.ChunkedArray, tids: pa.ChunkedArray) -> Ints:
+            import numpy as np
+
+            keys, thread = coded(arrow(thread_keys(numbers(pids), numbers(tids))))
+            known: Ints = np.array([self.threads.setdefault(key, len(self.threads)) for key in keys[:-1]])
+            return known[thread]
+
+        return self._column(("pid", "tid"), numbered, "int16")
+
+    @functools.cached_property
+    def name(self) -> Ints:
+        """The number of each call's name."""
+
+        def numbered(column: pa.ChunkedArray) -> Ints:
+            import numpy as np
+
+            texts, name = coded(column)
+            known: Ints = np.array([self._names.setdefault(text or "", len(self._names)) for text in texts])
+            return known[name]
+
+        return self._column(("name",), numbered, "int16")
+
+    @property
+    def names(self) -> tuple[str, ...]:
         """What the numbers in ``name`` stand for."""
+        assert self.name is not None
+        return tuple(self._names)
+
+    def _column(self, columns: Sequence[str], make: Callable[..., Ints], kind: str) -> Ints:
+        import numpy as np
+
+        found, at = np.empty(self.count, kind), 0
+        for piece in pieces(self._run, "api", columns):
+            found[at : at + piece.num_rows] = make(*piece.columns)
+            at += piece.num_rows
+        return found
 
     def stretches(self) -> dict[int, Stretches]:
         """Thread (its number) -> what it was in when."""
-        return by_thread(self.thread, self.starts, self.ends, self.name) if len(self.starts) else {}
+        return by_thread(self.thread, self.starts, self.ends, self.name) if self.count else {}
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""
         import numpy as np
 
         found = np.full(rows_of(self._run, table), NOTHING, np.int32)
-        if not len(self.starts):
+        if not self.count:
             return found
-        calls = np.concatenate([piece for _, piece in self._identities("api")])
+        calls = np.empty(self.count, np.int64)
+        for at, piece in self._identities("api"):
+            calls[at : at + len(piece)] = piece
         order = None if (calls[1:] > calls[:-1]).all() else np.argsort(calls, kind="stable").astype(np.int32)
         for at, work in self._identities(table):
             place = np.minimum(np.searchsorted(calls, work, sorter=order), len(calls) - 1).astype(np.int32)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.timeline import TimelineWarning
 from fiprof.analysis.trace import pieces, rows_of
 from fiprof.model.arrays import coded, numbers
 from fiprof.model.missing import RUN_WARNINGS
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.int64]
 
-SAID = (*RUN_WARNINGS, TimelineWarning.NO_TRACE, TimelineWarning.NO_RANGES, TimelineWarning.OTHER_RANGES)
+SAID = (*RUN_WARNINGS, "no_trace", "no_ranges", "other_ranges")
 """What a report says at its beginning."""
 BINS = 1_000
 """Of a track that has more than MOST_EXACT pieces."""
