@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fiprof.reports.pages.page import (
-    Answer,
-    AnswerRow,
     Block,
     Bullets,
     Caution,
@@ -28,11 +26,10 @@ from fiprof.reports.pages.page import (
     Section,
     Table,
     Text,
-    Use,
     target,
 )
-from fiprof.reports.view import Column, View, shown_columns
-from fiprof.reports.words import phrase, worded
+from fiprof.reports.view import View, shown_columns
+from fiprof.reports.words import worded
 from fiprof.reports.writers.markdown import markdown_text
 from fiprof.reports.writers.terminal import table_lines
 from fiprof.text import cell_width, escape_control, shorten
@@ -93,8 +90,6 @@ class _Writer:
                 return [_fenced(_code_lines(block), block.language)]
             case Observation():
                 return _finding(block)
-            case Answer():
-                return _answer(block)
 
     def table(self, table: Table, level: int) -> list[str]:
         view = table.view
@@ -140,40 +135,6 @@ def _finding(finding: Observation) -> list[str]:
         blocks.append("\n".join(_wrapped(_words(text), "- ", "  ") for text in finding.evidence))
     blocks.append(_paragraph(f"→ {_words(finding.implication)}"))
     return blocks + ([_paragraph(f"How sure: {_words(finding.sure)}")] if finding.sure else [])
-
-
-def _answer(answer: Answer) -> list[str]:
-    """Each kernel on a few lines: what it is, what limits it, its bars, what to do."""
-    blocks = [_paragraph(_joined(answer.first))] if answer.first else []
-    lines = [line for row in answer.rows for line in ["", *_answer_lines(row)]]
-    blocks.append(_fenced(lines[1:]))
-    if answer.more:
-        titles = (answer.more_words, phrase("answer.time"), phrase("answer.limit"), "")
-        columns = tuple(Column(f"{i}", title or " ") for i, title in enumerate(titles))
-        rows = tuple((_answer_name(row, WIDTH // 2), row.time, row.limit, row.distance) for row in answer.more)
-        blocks += [_fenced(lines) for lines in table_lines(View(columns, rows), width=WIDTH)]
-    return [*_anchor(answer.anchor), *blocks]
-
-
-def _answer_name(row: AnswerRow, cells: int) -> str:
-    names = dict.fromkeys(filter(None, (escape_control(row.kernel), escape_control(row.case))))
-    return shorten(" · ".join(names), cells)
-
-
-def _answer_lines(row: AnswerRow) -> Iterable[str]:
-    name = _answer_name(row, WIDTH - 30)
-    yield f"{name}{row.time.rjust(WIDTH - cell_width(name))}"
-    limit = ", ".join(filter(None, (row.limit, row.distance)))
-    confidence = phrase("answer.sure", confidence=row.confidence) if row.confidence else ""
-    step = " → ".join(filter(None, ("", ", ".join(filter(None, (row.step, row.gain))))))
-    bars = [f"{use.name} {_small_bar(use)} {str(use.number or '–').rjust(4)}" for use in row.uses]
-    told = (limit + confidence, "   ".join(bars), step.strip())
-    yield from (f"  {line}" for text in filter(None, told) for line in _lines(text.split(" "), WIDTH - 2))
-
-
-def _small_bar(use: Use) -> str:
-    filled = round((use.number.value if use.number else 0.0) / 100 * BAR_CELLS)
-    return "█" * min(filled, BAR_CELLS) + "·" * (BAR_CELLS - filled)
 
 
 def _links(view: View) -> Iterable[Link]:

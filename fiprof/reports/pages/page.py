@@ -156,58 +156,12 @@ class Observation:
     """How sure it is, and why."""
 
 
-@dataclass(frozen=True)
-class Use:
-    """How much of something a kernel uses, as a small bar."""
-
-    name: str
-    number: TracedNumber | None
-    """Percent of its peak; None where it was not collected."""
-
-
-@dataclass(frozen=True)
-class AnswerRow:
-    """A kernel, what limits it, and what to do about it; every number in it is a traced one."""
-
-    kernel: str
-    """A :class:`Link` to its part of the page where it has one."""
-    case: str
-    time: str
-    limit: str
-    distance: str
-    """How far it is from that limit."""
-    step: str
-    gain: str
-    """What the step saved or can save at the most."""
-    confidence: str
-    uses: tuple[Use, ...]
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """What may have numbers in it, in the order of reading."""
-        return (self.time, self.limit, self.distance, self.step, self.gain, self.confidence)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What limits each kernel, the biggest first: what a reader sees before anything else."""
-
-    anchor: str
-    rows: tuple[AnswerRow, ...]
-    more: tuple[AnswerRow, ...] = ()
-    """Of less time: HTML folds them."""
-    more_words: str = ""
-    """How many these are."""
-    first: Text | None = None
-    """What to do first."""
-
-
 def bullets(lines: Iterable[str]) -> Bullets:
     """A list of sentences without links."""
     return Bullets(tuple(Text((line,)) for line in lines))
 
 
-Block = Text | Bullets | Caution | Table | Chart | Diagram | Code | Observation | Answer
+Block = Text | Bullets | Caution | Table | Chart | Diagram | Code | Observation
 
 
 @dataclass(frozen=True)
