@@ -275,4 +275,4 @@ def _fence(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
     height = int(spec.get("height", 300)) + AROUND_PX
     plot = f'<div class="plot" data-title="{escape(title)}" style="min-height: {height}px"></div>'
     caption = f"<figcaption>{escape(title)}</figcaption>"
-    return f'<figure>{caption}{plot}<script type="application/json">{text}</script></figure>\n'
+    return f'<figure id="chart-{slug(title)}">{caption}{plot}<script type="application/json">{text}</script></figure>\n'

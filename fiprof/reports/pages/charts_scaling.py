@@ -90,9 +90,9 @@ def scaling_chart(
         {
             "x": point.x, "y": point.y, "low": point.low or point.y, "high": point.high or point.y,
             "key": vega.text(item.name),
-            "drawn": str(item.drawn), "tip": _scaled(item, point, x, y),
+            "drawn": str(item.drawn), "shape": SHAPES[number % len(SHAPES)], "tip": _scaled(item, point, x, y),
         }
-        for item in series for point in item.points
+        for number, item in enumerate(series) for point in item.points
     ]  # fmt: skip
     ends = [(item.name, item.points[-1].x, item.points[-1].y) for item in series]
     ends += [(f"{name} {value:,.4g} {y[1]}", right, value) for name, value in across]
@@ -113,7 +113,7 @@ def scaling_chart(
     column, height = alt.value(alt.expr(f"width - {names_px} + 8")), alt.value(alt.expr("datum.at"))
     lines = drawn.transform_filter("datum.drawn != 'points'").mark_line(strokeWidth=2)
     # Hollow marks of different shapes: where points coincide, each can be seen.
-    shape = alt.Shape("key:N", scale=alt.Scale(domain=list(inks), range=SHAPES), legend=None)
+    shape = alt.Shape("shape:N", scale=None)
     dots = drawn.transform_filter("datum.drawn != 'line'").mark_point(
         size=90, filled=False, strokeWidth=2, tooltip=vega.TIP
     )
