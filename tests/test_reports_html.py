@@ -143,7 +143,6 @@ def test_a_number_names_its_source_and_each_source_is_there_once() -> None:
 def test_without_the_charts_library_each_chart_stands_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "altair", None)
     text = html.render(pages.demo())
-    assert text.count('<details class="characters" open>') == 1
     assert text.count("pip install &#39;fiprof[report]&#39;") == 1
 
 
