@@ -157,7 +157,7 @@ def test_no_label_of_a_chart_lies_on_another_or_outside(show: Open, name: str, v
     opened = show(name, viewport=viewport)
     opened.draw_all()
     labels = opened.page.evaluate(LABELS)
-    assert len(labels) > 20
+    assert len(labels) > 10
     charts = [list(group) for _, group in itertools.groupby(labels, key=lambda label: label[0])]
     pairs = [pair for chart in charts for pair in itertools.combinations(chart, 2)]
     assert [(a[:2], b[1]) for a, b in pairs if (a[1] or b[1]) and overlap(a[2], b[2])] == []
@@ -295,7 +295,7 @@ def test_without_javascript_tables_and_charts_in_characters_are_there(show: Open
 
 
 def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
-    """From a disk, without a network: filtered, followed to a report, its charts drawn by the library beside it."""
+    """From a disk, without a network: filtered, followed to a report, trends drawn by the library beside them."""
     hostile = "20261122-<img src=x onerror=alert(1)>&#%41"
     for name, run in (("cases", parsed("prefill-decode-rope")), (hostile, profiled("graph"))):
         shutil.copytree(run.path, tmp_path / "archive" / name)
@@ -315,9 +315,7 @@ def test_a_published_archive(browser: Any, tmp_path: Path) -> None:
     expect(rows.filter(visible=True)).to_have_count(2)
     page.get_by_role("link", name=hostile).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("graph.py 200 on NVIDIA H200")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    expect(page.locator(".plot:not([data-drawn])")).to_have_count(0)
-    assert page.locator(".plot svg").count() > 1
+    expect(page.locator("#timeline canvas")).to_be_visible()
     page.get_by_role("link", name="All runs").click()
     expect(rows).to_have_count(2)
     page.get_by_role("link", name="Trends of kernels").click()

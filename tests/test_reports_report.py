@@ -276,3 +276,20 @@ def test_runs_with_nothing_in_common(tmp_path: Path) -> None:
     one = make_run(tmp_path / "one", gpu_us={"mine[rows=8]": [1.0] * 3})
     two = make_run(tmp_path / "two", cases=[case("other[rows=8]")])
     assert "nothing to compare" in report([one, two]).markdown()
+
+
+def test_levels_of_the_hardware_are_its_samples() -> None:
+    import pyarrow.compute as pc
+
+    run = parsed("all")
+    sampled = run.table("gpu_metrics", ["time_ns", "metric", "value"])
+    mine = pc.starts_with(pc.cast(sampled["metric"], "string"), "SMs Active")
+    sampled = sampled.filter(mine)
+    for window in report([run]).data["runs"][0]["timeline"]["windows"][:3]:
+        (levels,) = [track["levels"] for track in window["tracks"] if track["name"] == "GPU 0 SMs active"]
+        start, end = window["start_us"] * 1e3, (window["start_us"] + window["length_us"]) * 1e3
+        inside = sampled.filter(pc.and_(pc.greater_equal(sampled["time_ns"], start), pc.less(sampled["time_ns"], end)))[
+            "value"
+        ].to_pylist()
+        assert max(levels) > 0
+        assert {level for level in levels if level >= 0} == {round(value) for value in inside}

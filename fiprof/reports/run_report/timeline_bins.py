@@ -105,9 +105,8 @@ def _tracks(run: Run, rows: Sequence[Row], start: int, end: int, names: dict[str
         found = _gathered(run, table, keys, "name", start, end)
         longest = sorted(found, key=lambda key: -found[key].total)[:6]
         for key in sorted(longest):
-            title = f"{'ranges' if kind == 'range' else 'CUDA calls'} of thread {key[1]}" + (
-                f", depth {key[2]}" if kind == "range" and key[2] else ""
-            )
+            depth = f" {key[2] + 1}" if kind == "range" and key[2] else ""
+            title = f"thread {key[1]} {'ranges' if kind == 'range' else 'calls'}{depth}"
             yield {"name": title, "kind": kind, "iv": found[key].pieces(names)}
     yield from _levels(run, start, end)
 
@@ -280,7 +279,10 @@ SAMPLED: Mapping[str, str] = {
 
 
 def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
-    """What the hardware did, and the device memory that was allocated: a value a bin, 0 to 100."""
+    """What the hardware did, and the device memory that was allocated: a value a bin, 0 to 100, or -1 for unknown.
+
+    A sample of the hardware is of the time since the one before it: it fills the bins back to that.
+    """
     import numpy as np
 
     width = (end - start) / (BINS // 4)
@@ -289,7 +291,7 @@ def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
         for piece in pieces(run, "gpu_metrics", ("time_ns", "device", "metric", "value")):
             times = numbers(piece["time_ns"])
             texts, codes = coded(piece["metric"])
-            devices, values = numbers(piece["device"]), numbers(piece["value"])
+            devices, values = numbers(piece["device"]), np.nan_to_num(piece["value"].to_numpy())
             inside = (times >= start) & (times < end)
             for code, text in enumerate(texts):
                 title = next((shown for raw, shown in SAMPLED.items() if text and text.startswith(raw)), None)
@@ -301,7 +303,12 @@ def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
                     sums[device, title][0] += np.bincount(at, values[mine], BINS // 4)
                     sums[device, title][1] += np.bincount(at, minlength=BINS // 4)
         for (device, title), (total, count) in sorted(sums.items()):
-            mean = np.divide(total, count, out=np.full(BINS // 4, -1.0), where=count > 0)
+            sampled = np.flatnonzero(count)
+            spacing = np.diff(sampled).max(initial=1) if len(sampled) < 3 else 2 * np.median(np.diff(sampled))
+            bins = np.arange(BINS // 4)
+            following = sampled[np.minimum(np.searchsorted(sampled, bins), len(sampled) - 1)]
+            held = (following >= bins) & (following - bins < spacing)
+            mean = np.where(held, (total / np.maximum(count, 1))[following], -1.0)
             yield {
                 "name": f"GPU {device} {title}",
                 "kind": "level",
@@ -314,11 +321,13 @@ def _levels(run: Run, start: int, end: int) -> Iterator[dict[str, Any]]:
         order = np.argsort(times, kind="stable")
         edges = start + width * np.arange(1, BINS // 4 + 1)
         largest = max(int(totals.max()), 1) if len(totals) else 1
-        for device, pid in np.unique(np.stack([devices, pids], 1), axis=0).tolist():
+        holders = np.unique(np.stack([devices, pids], 1), axis=0).tolist()
+        for device, pid in holders:
             mine = order[((devices == device) & (pids == pid))[order]]
             at = np.searchsorted(times[mine], edges, side="right") - 1
             held = np.where(at >= 0, totals[mine][np.maximum(at, 0)], 0)
             yield {
-                "name": f"GPU {device} memory", "kind": "level", "full": f"{largest / 1e9:,.2f} GB",
+                "name": f"GPU {device} memory" + (f" of {pid}" if sum(one == device for one, _ in holders) > 1 else ""),
+                "kind": "level", "full": f"{largest / 1e9:,.2f} GB",
                 "levels": np.round(100 * held / largest).astype(int).tolist(),
             }  # fmt: skip

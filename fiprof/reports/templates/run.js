@@ -171,9 +171,9 @@ function drawRows() {
       share: () => el("td", { class: "n share" }, percent(row.share, 1), el("span", { class: "track" }, el("span", { style: `width:${(100 * row.share) / most}%;background:${row.colour}` }))),
       count: () => el("td", { class: "n" }, row.count ? grouped(Number(row.count.toPrecision(6))) : ""),
       time: () => { const made = cell(row.time ?? "", { n: true }); made.append(...marks(row, "time")); return made; },
-      limit: () => el("td", {}, row.limit, ...marks(row, "limit"), plain(row.distance) ? el("span", { class: "far" }, ...sentence(row.distance)) : "", row.confidence ? el("span", { class: "far" }, `${row.confidence} confidence`) : ""),
+      limit: () => el("td", { class: "limit" }, row.limit, ...marks(row, "limit"), plain(row.distance) ? el("span", { class: "far" }, ...sentence(left(row.distance))) : "", row.confidence ? el("span", { class: "far" }, `${row.confidence} confidence`) : ""),
       roof: () => el("td", { class: "n", title: row.roof ? `of the ${row.roof[1]} roof` : null }, row.roof ? percent(row.roof[0]) : ""),
-      saving: () => el("td", { class: "n", title: plain(row.step) || null }, ...(row.kind === "idle" ? ["≤ ", percent(row.share)] : shortGain(row.gain))),
+      saving: () => el("td", { class: "n gain", title: plain(row.step) || null }, ...(row.kind === "idle" ? ["≤ ", percent(row.share)] : shortGain(row.gain))),
     };
     const made = el("tr", {}, columns.map(([key]) => cells[key]()));
     made.dataset.id = row.id;
@@ -183,7 +183,7 @@ function drawRows() {
   get("rows").replaceChildren(el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
   const shares = shown.reduce((sum, row) => sum + row.share, 0) / (several && !state.run ? data.runs.length : 1);
   const hidden = data.runs.reduce((sum, run) => sum + run.left_out, 0);
-  get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "") + ` ${data.runs.map((run) => run.checked).join(" ")}`;
+  get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "");
 }
 
 const shortGain = (gain) => {
@@ -191,6 +191,8 @@ const shortGain = (gain) => {
   if (!text || text === "no bound" || text === "bounded" || text.startsWith("ncu")) return [text];
   return sentence(typeof gain === "string" ? gain : gain.map((piece) => (typeof piece === "string" ? piece.replace("saves at most ", "≤ ").replace("x faster, measured", "x measured") : piece)));
 };
+// «47% (tensor cores at 53%)» after «latency-bound» reads as 47% latency-bound.
+const left = (distance) => (typeof distance === "string" ? distance : distance.map((piece) => (typeof piece === "string" ? piece.replace(/^ \(/, " left (") : piece)));
 
 function drawChips() {
   const families = new Map(rows.map((row) => [row.family, row.colour]));
@@ -208,7 +210,7 @@ function drawWall() {
     if (!run.wall.length) continue;
     const parts = run.wall.filter(([, share]) => share > 0.0005);
     const title = `${several ? `${run.name}: ` : ""}wall time of the GPU, ${duration(run.window_us)}`;
-    const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share > 0.09 ? `${name} ${percent(share)}` : ""));
+    const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share * get("wall").clientWidth > 6.6 * name.length + 50 ? `${name} ${percent(share)}` : ""));
     const legend = parts.map(([name, share, colour]) => el("li", {}, el("span", { class: "swatch", style: `background:${colour}` }), `${name} ${percent(share, share < 0.01 ? 1 : 0)}`));
     get("wall").append(el("p", { class: "note" }, title), el("div", { class: "wall" }, bar), el("ul", { class: "legend" }, legend));
   }
@@ -329,9 +331,9 @@ function paneWhy(row, launch) {
   if (row.uses.length) made.push(el("div", { class: "uses" }, row.uses.map(([name, said, value]) => el("span", { class: "use" }, `${name} `, el("span", {}, ...sentence(said)), el("span", { class: "track" }, el("span", { style: `width:${Math.min(value, 100)}%` }))))));
   made.push(...row.about.map((said) => el("p", {}, ...sentence(said))));
   if (why) {
-    made.push(el("p", {}, el("b", {}, why.limit[0]), plain(why.limit[1]) ? [" · ", ...sentence(why.limit[1])] : ""));
+    made.push(el("p", {}, el("b", {}, why.limit[0]), plain(why.limit[1]) ? [" · ", ...sentence(left(why.limit[1]))] : ""));
     made.push(...why.said.map((said) => el("p", {}, ...sentence(said))));
-    if (why.steps.length) made.push(el("h3", {}, "What to do next"), el("ol", { class: "steps" }, why.steps.map(([whole, gain]) => el("li", {}, ...sentence(whole), el("span", { class: "note" }, " → ", ...sentence(gain))))));
+    if (why.steps.length) made.push(el("h3", {}, "What to do next"), el("ol", { class: "steps" }, why.steps.map(([whole]) => el("li", {}, ...sentence(whole)))));
     made.push(el("p", {}, el("b", {}, "Confidence "), ...sentence(why.confidence)));
   } else if (!row.about.length) made.push(...nothing("Evidence"));
   if (row.marks.length) made.push(el("h3", {}, "In doubt"), ...row.marks.map(([text, design]) => el("p", { class: design ? "note" : "caution" }, (design ? "By design, or the cost model: " : "") + text)));
@@ -373,7 +375,7 @@ function paneSource(row, launch) {
   for (const place of hot) for (let at = place - AROUND; at <= place + AROUND; at++) if (at >= 0 && at < lines.length) visible.add(at);
   if (!hot.length) for (let at = 0; at < Math.min(lines.length, 60); at++) visible.add(at);
   const jump = (at, text) => el("a", { href: `#${state.row.id}`, onclick: (event) => (event.preventDefault(), reveal(launch, at)) }, text);
-  const columns = ["samples", "offset", "instruction", "stall", "waits for", "executed", "sectors", ...(source.files.length ? ["source"] : [])];
+  const columns = ["samples", "stall", "offset", "instruction", "waits for", "executed", "sectors", ...(source.files.length ? ["source"] : [])];
   const body = [];
   for (let place = 0; place < lines.length; place++) {
     if (!visible.has(place)) {
@@ -389,10 +391,10 @@ function paneSource(row, launch) {
     const target = code.jumps[place];
     const cause = source.waits[place];
     const cells = [
-      el("td", { class: "heat", style: `--w:${(100 * heat[place]) / hottest}%` }, heat[place] ? percent(share, 1) : ""),
-      el("td", {}, offset(code, place)),
-      el("td", { class: "sass" }, lines[place], target !== undefined ? jump(target, target > place ? " ↓" : " ↑") : ""),
+      el("td", { class: "heat", style: `--w:${(100 * heat[place]) / hottest}%` }, !heat[place] ? "" : share < 0.0005 ? "<0.1%" : percent(share, 1)),
       el("td", {}, source.reason[place] ? source.reasons[source.reason[place] - 1] : ""),
+      el("td", {}, offset(code, place)),
+      el("td", { class: "sass" }, lines[place], ...(target === undefined ? [] : [" ", jump(target, target > place ? "↓" : "↑")])),
       el("td", {}, cause !== undefined ? jump(cause, `${offset(code, cause)} ${source.causes[cause] ?? ""}`) : ""),
       el("td", { class: "n" }, source.executed[place] ? grouped(source.executed[place]) : ""),
       el("td", { class: "n" }, source.sectors[place] ? grouped(source.sectors[place]) : ""),
@@ -450,7 +452,7 @@ function reveal(launch, place) {
 function paneRoofline(row, launch) {
   const roof = launch?.roof;
   if (!roof || !roof.memories.length) return nothing("A place on the roofs");
-  const [wide, high, left, bottom] = [560, 330, 62, 46];
+  const [wide, high, start, bottom, right] = [560, 330, 62, 46, 24];
   const points = rows.filter((each) => each.run === row.run && launches.has(each.id)).map((each) => {
     const found = launches.get(each.id).roof;
     const memory = found?.memories.find(([level]) => level === "DRAM") ?? found?.memories[0];
@@ -462,13 +464,13 @@ function paneRoofline(row, launch) {
   const [x0, x1] = [10 ** Math.floor(Math.log10(Math.min(...xs) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...xs) * 1.5))];
   const ys = [...points.map((point) => point.y), top];
   const [y0, y1] = [10 ** Math.floor(Math.log10(Math.min(...ys) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.3))];
-  const x = (value) => left + ((Math.log10(value) - Math.log10(x0)) / Math.log10(x1 / x0)) * (wide - left - 12);
+  const x = (value) => start + ((Math.log10(value) - Math.log10(x0)) / Math.log10(x1 / x0)) * (wide - start - right);
   const y = (value) => high - bottom - ((Math.log10(value) - Math.log10(y0)) / Math.log10(y1 / y0)) * (high - bottom - 12);
   const parts = [];
   const decades = (from, to) => Array.from({ length: Math.round(Math.log10(to / from)) + 1 }, (_, step) => from * 10 ** step);
   for (const value of decades(x0, x1)) parts.push(el("line", { class: "grid", x1: x(value), x2: x(value), y1: 12, y2: high - bottom }), el("text", { x: x(value), y: high - bottom + 16, "text-anchor": "middle" }, Number(value.toPrecision(1)).toString()));
-  for (const value of decades(y0, y1)) parts.push(el("line", { class: "grid", x1: left, x2: wide - 12, y1: y(value), y2: y(value) }), el("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, Number((value / 1e12).toPrecision(1)).toString()));
-  parts.push(el("text", { x: (left + wide) / 2, y: high - 8, "text-anchor": "middle" }, "FLOP per byte"), el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, "TFLOP/s"));
+  for (const value of decades(y0, y1)) parts.push(el("line", { class: "grid", x1: start, x2: wide - right, y1: y(value), y2: y(value) }), el("text", { x: start - 6, y: y(value) + 4, "text-anchor": "end" }, Number((value / 1e12).toPrecision(1)).toString()));
+  parts.push(el("text", { x: (start + wide) / 2, y: high - 8, "text-anchor": "middle" }, "FLOP per byte"), el("text", { x: 14, y: (high - bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(high - bottom) / 2})` }, "TFLOP/s"));
   const names = new Map();
   for (const [level, peak] of peaks) {
     const from = Math.max(x0, y0 / peak);
@@ -479,8 +481,8 @@ function paneRoofline(row, launch) {
     names.set(level, el("text", { x: x(at) - 5, y: y(at * peak) - 5, "text-anchor": "end" }, level));
   }
   if (roof.work?.[2]) {
-    parts.push(el("path", { class: `roof${peaks.some(([level]) => level === roof.roof) ? "" : " binds"}`, d: `M${x(Math.min(...peaks.map(([, peak]) => top / peak)))},${y(top)} L${wide - 12},${y(top)}` }));
-    names.set("work", el("text", { x: wide - 14, y: y(top) - 5, "text-anchor": "end" }, `${roof.work[0]} ${Number((top / 1e12).toPrecision(3))} TFLOP/s`));
+    parts.push(el("path", { class: `roof${peaks.some(([level]) => level === roof.roof) ? "" : " binds"}`, d: `M${x(Math.min(...peaks.map(([, peak]) => top / peak)))},${y(top)} L${wide - right},${y(top)}` }));
+    names.set("work", el("text", { x: wide - right - 2, y: y(top) - 5, "text-anchor": "end" }, `${roof.work[0]} ${Number((top / 1e12).toPrecision(3))} TFLOP/s`));
   }
   for (const point of points.sort((a, b) => (a.row === row) - (b.row === row))) {
     const chosen = point.row.id === row.id;
@@ -624,7 +626,7 @@ function drawTimeline() {
   ctx.scale(scale, scale);
   const style = getComputedStyle(document.body);
   const colour = (name) => { probe.style.color = `var(--${name})`; return getComputedStyle(probe).color; };
-  const [inkColour, muted, line, accent] = [style.color, colour("muted"), colour("line"), colour("accent")];
+  const [inkColour, muted, line, bar, paper] = [style.color, ...["muted", "line", "bar", "paper"].map(colour)];
   ctx.font = `12px ${style.fontFamily}`;
   ctx.textBaseline = "middle";
   const names = Math.min(NAMES_PX, wide * 0.3);
@@ -653,10 +655,13 @@ function drawTimeline() {
     ctx.clip();
     if (track.levels) {
       const width = (wide - names) / (track.levels.length * (time.to - time.from));
-      ctx.fillStyle = accent;
+      ctx.fillStyle = bar;
       track.levels.forEach((level, bin) => level > 0 && ctx.fillRect(x(bin / track.levels.length), top + (TRACK - 3) * (1 - level / 100), width + 0.5, (TRACK - 3) * (level / 100)));
+      const room = ctx.measureText(track.full).width;
+      ctx.fillStyle = paper;
+      ctx.fillRect(wide - room - 6, top, room + 6, 13);
       ctx.fillStyle = muted;
-      ctx.fillText(track.full, wide - ctx.measureText(track.full).width - 3, top + 6);
+      ctx.fillText(track.full, wide - room - 3, top + 7);
     } else if (track.cut) ctx.fillText("too much for the page", names + 6, top + TRACK / 2);
     for (const [from, to, who, level] of unpacked(track)) {
       if (to < time.from || from > time.to) continue;
@@ -695,7 +700,8 @@ function hitOf(event) {
   const track = window_.tracks[Math.floor((event.offsetY - 3) / TRACK) - 1];
   const names = Math.min(NAMES_PX, canvas.clientWidth * 0.3);
   const at = time.from + ((event.offsetX - names) / (canvas.clientWidth - names)) * (time.to - time.from);
-  if (!track || event.offsetX < names) return null;
+  if (!track) return null;
+  if (event.offsetX < names) return { words: track.name };
   if (track.levels) {
     const level = track.levels[Math.floor(at * track.levels.length)];
     return level === undefined || level < 0 ? null : { words: `${track.name}: ${level}% of ${track.full}` };
@@ -741,7 +747,7 @@ function drawParts() {
       get("parts").append(el("section", { class: "part", id: section.anchor }, el("h2", {}, section.title), ...blocks()));
       continue;
     }
-    const folded = el("details", { id: section.anchor }, el("summary", {}, el("h2", {}, section.title)));
+    const folded = el("details", { id: section.anchor }, el("summary", {}, el("h2", {}, section.title), section.anchor === "sure" ? el("span", { class: "note" }, ` ${data.runs.map((run) => run.checked).join(" ")}`) : ""));
     const fill = () => folded.childElementCount < 2 && folded.append(...blocks());
     folded.addEventListener("toggle", () => folded.open && fill());
     folded.fill = fill;
