@@ -147,7 +147,7 @@ def test_importing_a_report_imports_nothing_heavy() -> None:
     assert "stalls" in modules
     code = (
         f"import sys; from fiprof.analysis import {', '.join(modules)}; "
-        "print([name for name in ('pandas', 'numpy', 'pyarrow', 'rich', 'msgspec', 'torch') if name in sys.modules])"
+        "print([name for name in ('pandas', 'numpy', 'pyarrow', 'rich', 'duckdb', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
