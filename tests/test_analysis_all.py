@@ -20,12 +20,12 @@ from fiprof.errors import FiprofError
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
+from fiprof.model.wording import worded
 from fiprof.reports import hotspots as hotspots_report
 from fiprof.reports import roofline_tables, timeline_text, verdict_tables
 from fiprof.reports import show as show_tables
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.view import FORMATS
-from fiprof.reports.words import worded
 from fiprof.reports.writers import render
 from fiprof.text import cell_width
 from tests.reports_fixture import add, ended, execution, make_run

@@ -15,7 +15,7 @@ from fiprof.analysis.check_rules import CASE_CHECKS, LAUNCH_CHECKS, RUN_CHECKS, 
 from fiprof.model import tables
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
-from fiprof.reports.words import worded
+from fiprof.model.wording import worded
 from tests.reports_fixture import GPU_STATE, case, execution, make_run
 
 ID = "mine[rows=8]"

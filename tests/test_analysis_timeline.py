@@ -13,8 +13,8 @@ from fiprof.analysis.samples import Samples, covered, disjoint
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
+from fiprof.model.wording import worded
 from fiprof.reports import timeline_text
-from fiprof.reports.words import worded
 from fiprof.reports.writers import render
 from fiprof.text import cell_width
 from tests.conftest import Fiprof

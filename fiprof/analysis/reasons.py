@@ -22,14 +22,16 @@ class WarpState(str):
     """A state's name, e.g. ``long_scoreboard``, with what is known of it."""
 
     kind: ReasonKind
+    short: str
+    """What they wait for, in two or three words."""
     meaning: str
     """What the warps do, after «warps»."""
     helps: str
     """What usually makes it less."""
 
-    def __new__(cls, name: str, kind: ReasonKind, meaning: str, helps: str) -> Self:
+    def __new__(cls, name: str, kind: ReasonKind, short: str, meaning: str, helps: str) -> Self:
         state = super().__new__(cls, name)
-        state.kind, state.meaning, state.helps = kind, meaning, helps
+        state.kind, state.short, state.meaning, state.helps = kind, short, meaning, helps
         return state
 
 
@@ -37,7 +39,8 @@ def _read() -> dict[str, WarpState]:
     text = Path(__file__).with_name("warp_states.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
     return {
-        row["state"]: WarpState(row["state"], ReasonKind(row["kind"]), row["meaning"], row["helps"]) for row in rows
+        row["state"]: WarpState(row["state"], ReasonKind(row["kind"]), row["short"], row["meaning"], row["helps"])
+        for row in rows
     }
 
 
@@ -48,7 +51,7 @@ REASONS = _read()
 def state(name: str) -> WarpState:
     """What is known of a state; one that only a later ncu has is a stall."""
     unknown = "are in a state that this fiprof does not know"
-    return REASONS.get(name) or WarpState(name, ReasonKind.STALL, unknown, "unknown")
+    return REASONS.get(name) or WarpState(name, ReasonKind.STALL, "unknown", unknown, "unknown")
 
 
 def kind_of(name: str) -> ReasonKind:

@@ -9,7 +9,6 @@ there are. Nothing reads a sentence back.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Self
 
@@ -19,11 +18,6 @@ from fiprof.text import join_words
 
 MOST_VALUES = 8
 """Values that a sentence names before it counts the rest."""
-
-fallback: Callable[[Finding | StrEnum], str] | None = None
-"""Words what has none of its own."""
-entry_of: Callable[[str, str], str] | None = None
-"""``{reason:@table}``: what a table says of a value."""
 
 
 class Worded(StrEnum):
@@ -65,9 +59,7 @@ def worded(what: Finding | StrEnum | str) -> str:
         return say(words, **what.values)
     if isinstance(what, Worded | Phrase):
         return what.words
-    if isinstance(what, Finding | StrEnum):
-        assert fallback is not None, f"{what!r} has no words"
-        return fallback(what)
+    assert not isinstance(what, Finding), f"{what!r} has no words"
     return what
 
 
@@ -96,9 +88,6 @@ class _Formatter(string.Formatter):
         if isinstance(value, bool):
             value = str(value).lower()
         self.numbers += numbers_of(value)
-        if format_spec.startswith("@"):
-            assert entry_of is not None
-            return entry_of(format_spec[1:], str(value))
         if "|" in format_spec:
             one, many = format_spec.split("|")
             count = value.value if isinstance(value, TracedNumber) else value

@@ -21,6 +21,7 @@ from fiprof.analysis.comparison.measured_result import MeasuredComparison
 from fiprof.analysis.comparison.programs import WAITING, PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import ArchivedSide, CaseChange, RunComparison
 from fiprof.analysis.comparison.statistics import Outcome
+from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding
@@ -379,7 +380,7 @@ def _factors(factors: Sequence[Change]) -> View:
 
 
 def _factor(of: Change) -> str:
-    return say(of.detail.words, reason=of.item)
+    return say(of.detail.words, reason=state(of.item))
 
 
 def _count(value: float) -> float | str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fiprof.analysis.expected import TOLERANCE_POINTS, Expected, deviation_text
+from fiprof.model.wording import say
 from fiprof.reports import verdict_words
 from fiprof.reports.headings import heading
 from fiprof.reports.view import Column, Document, View, view_of
-from fiprof.reports.words import phrase
 
 SHOWN = (
     Column("what", "what", least=26),
@@ -64,7 +64,7 @@ def document(report: Expected, *, most: int | None = None) -> Document:
         ),
         warnings=report.warnings,
         notes=(
-            *([phrase("show.more_cases", count=hidden)] if hidden > 0 else []),
+            *([say("{count:case|cases} left out: --all shows them.", count=hidden)] if hidden > 0 else []),
             *([HOW_TO_READ] if report.cases else []),
             *(
                 f"Expectations of {each.gpu} (compute capability {each.compute_capability}): {each.title}"

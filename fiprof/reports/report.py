@@ -20,6 +20,7 @@ from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.wording import worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages.page import Link, Section, target
@@ -28,7 +29,6 @@ from fiprof.reports.run_report.ink import Ink, LocatedNumber, significant
 from fiprof.reports.run_report.rows import Row, Rows, failed_of_run, gain, headline, rows_of, short, titled
 from fiprof.reports.run_report.timeline_bins import timeline
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import worded
 from fiprof.text import escape_control, join_words, short_kernel, shorten
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from fiprof.files import clear, file_errors
 from fiprof.model import json_file
 from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
+from fiprof.model.wording import say
 from fiprof.reports import measured_table, trend
 from fiprof.reports.pages import html
 from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
 from fiprof.reports.report import report
 from fiprof.reports.view import Column, Value, View
-from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 SCHEMA_VERSION = 1
@@ -92,7 +92,7 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
     if not name.isprintable():
         raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
     made = _comparison(run) if manifest.kind == "comparison" else report([run])
-    back = PageLink(phrase("site.all"), f"../{INDEX}")
+    back = PageLink("All runs", f"../{INDEX}")
     if isinstance(made, Page):
         text = html.render(dataclasses.replace(made, links=(back,)), library=f"../{LIBRARY}")
     else:
@@ -124,13 +124,13 @@ def _comparison(run: Run) -> Page:
         for number, view in enumerate(found.shown)
     )
     sides = {side: escape_control(str(run.manifest.settings.get(side))) for side in "ab"}
-    return Page(phrase("site.comparison", **sides), tuple(sections), subtitle=escape_control(run.manifest.name))
+    return Page(say("{a} against {b}", **sides), tuple(sections), subtitle=escape_control(run.manifest.name))
 
 
 def publish_trend(folder: Path, name: str, found: Trend, command: str) -> None:
     """Write a page of TRENDS; remove it where there is no line. command: that asks for it."""
     if found.lines:
-        page = dataclasses.replace(trend.page(found, command), links=(PageLink(phrase("site.all"), INDEX),))
+        page = dataclasses.replace(trend.page(found, command), links=(PageLink("All runs", INDEX),))
         _write(folder, f"{name}{html.SUFFIX}", html.render(page, library=LIBRARY))
     else:
         with contextlib.suppress(FileNotFoundError):
@@ -154,13 +154,13 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
 
 def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> Page:
     columns = (
-        Column("run", phrase("site.run")),
-        Column("what", phrase("site.what"), wrap=True),
+        Column("run", "run"),
+        Column("what", "what", wrap=True),
         Column("gpu", "GPU"),
-        Column("commit", phrase("site.commit")),
-        Column("tags", phrase("site.tags")),
-        Column("status", phrase("site.status")),
-        Column("took", phrase("site.took"), "s", ",.1f"),
+        Column("commit", "commit"),
+        Column("tags", "tags"),
+        Column("status", "status"),
+        Column("took", "took", "s", ",.1f"),
     )
     rows: tuple[tuple[Value, ...], ...] = tuple(
         (
@@ -174,11 +174,18 @@ def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> Page:
         )
         for run in runs
     )
-    blocks: tuple[Block, ...] = (Table(View(columns, rows, notes=(phrase("site.filter"),)), "all-runs"),)
-    title = phrase("site.title", count=len(runs))
+    blocks: tuple[Block, ...] = (
+        Table(
+            View(
+                columns, rows, notes=("Search ( / ) leaves the runs that have every word; a click on a heading sorts.",)
+            ),
+            "all-runs",
+        ),
+    )
+    title = say("{count:profiled run|profiled runs}", count=len(runs))
     there = [name for name in TRENDS if (folder / f"{name}{html.SUFFIX}").exists()]
-    links = tuple(PageLink(phrase(f"site.{name.replace('-', '_')}"), name) for name in there)
-    return Page(title, (Section("runs", phrase("site.runs"), blocks),), links=links)
+    links = tuple(PageLink(f"Trends of {name.removeprefix('trend-')}", name) for name in there)
+    return Page(title, (Section("runs", "Runs", blocks),), links=links)
 
 
 def _tags(run: Path) -> tuple[str, ...]:

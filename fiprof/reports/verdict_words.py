@@ -7,8 +7,7 @@ from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
-from fiprof.model.wording import say
-from fiprof.reports.words import worded
+from fiprof.model.wording import say, worded
 
 EVIDENCE = {
     "use": "use of {of}",

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fiprof.analysis.frames import Column, Frame, Narrow
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber
-from fiprof.reports.words import worded
+from fiprof.model.wording import worded
 from fiprof.text import escape_control
 
 __all__ = ["Column", "Document", "Frame", "Narrow", "View", "view_of"]

@@ -13,6 +13,7 @@ from fiprof.analysis.comparison.kernels import KernelChange
 from fiprof.analysis.comparison.pairing import CasePair, Match, written
 from fiprof.analysis.comparison.programs import LITTLE_IN_COMMON, PartKind, ProgramComparison
 from fiprof.analysis.comparison.runs import CaseChange, RunComparison
+from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import named
 from fiprof.model.case_quantities import NCU, NSYS, PLAIN
@@ -102,7 +103,7 @@ def reasons(case: CaseChange) -> Iterator[str]:
 
 _FACTORS = {
     FactorKind.INSTRUCTIONS: "{pct:.0f}% {more} instructions",
-    FactorKind.STALL: "{reason:@stall_short} ({reason}): {a:.2f} → {b:.2f} cycles an instruction",
+    FactorKind.STALL: "{reason.short} ({reason}): {a:.2f} → {b:.2f} cycles an instruction",
     FactorKind.WARPS: "{a:.1f} → {b:.1f} warps in flight a scheduler",
     FactorKind.ACTIVE: "multiprocessors busy {a:.0%} → {b:.0%} of the launch",
     FactorKind.CLOCK: "clock {a:.2f} → {b:.2f} GHz",
@@ -118,7 +119,7 @@ def _launch_reasons(kernel: KernelChange) -> Iterator[str]:
         if factor and factor.detail is not FactorKind.REST:
             pct = 100 * abs(factor.b / factor.a - 1) if factor.detail is FactorKind.INSTRUCTIONS else 0.0
             more = "more" if factor.us > 0 else "fewer"
-            yield say(_FACTORS[factor.detail], reason=factor.item, a=factor.a, b=factor.b, pct=pct, more=more)
+            yield say(_FACTORS[factor.detail], reason=state(factor.item), a=factor.a, b=factor.b, pct=pct, more=more)
     a, b = (each and named(each.kind, each.part) for each in kernel.verdicts)
     if a and b and a != b:
         yield say("was {a}, is {b}", a=a, b=b)

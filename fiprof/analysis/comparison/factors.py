@@ -28,7 +28,7 @@ class FactorKind(Worded):
 
     INSTRUCTIONS = "instructions", "instructions a scheduler"
     """More of them take more time."""
-    STALL = "stall", "cycles an instruction: {reason} ({reason:@stall_short})"
+    STALL = "stall", "cycles an instruction: {reason} ({reason.short})"
     """Cycles that a warp spends in a stall reason for each instruction."""
     WARPS = "warps", "warps in flight a scheduler"
     """Warps that a scheduler has while it has any: the more, the more of their cycles overlap."""

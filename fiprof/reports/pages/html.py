@@ -18,9 +18,9 @@ import jinja2
 from markupsafe import Markup
 
 from fiprof.model.provenance import TracedNumber, numbers_of
+from fiprof.model.wording import say, worded
 from fiprof.reports.pages.page import Chart, Link, Page, Quoted, Section, Table, target
 from fiprof.reports.view import Column, Value, is_number, shown_columns, word
-from fiprof.reports.words import phrase, worded
 from fiprof.text import escape_control, escape_lines, shorten
 
 SUFFIX = ".html"
@@ -200,7 +200,10 @@ def _figures(page: Page) -> tuple[dict[str, tuple[Markup, float]], str]:
             vega_js()
         made = {chart.anchor: chart.figure().to_dict(validate=False) for chart in charts}
     except ImportError as error:
-        return {}, phrase("chart.missing", library=error.name or "altair")
+        return {}, say(
+            "The charts stand in characters: {library} is not installed. pip install 'fiprof[report]' draws them.",
+            library=error.name or "altair",
+        )
     written = {anchor: json.dumps(each, separators=(",", ":")) for anchor, each in made.items()}
     return {anchor: (_script_json(text), made[anchor]["height"] + AROUND_PX) for anchor, text in written.items()}, ""
 

@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 
+from fiprof.model.wording import worded
 from fiprof.reports.pages.page import (
     Block,
     Bullets,
@@ -29,7 +30,6 @@ from fiprof.reports.pages.page import (
     target,
 )
 from fiprof.reports.view import View, shown_columns
-from fiprof.reports.words import worded
 from fiprof.reports.writers.markdown import markdown_text
 from fiprof.reports.writers.terminal import table_lines
 from fiprof.text import cell_width, escape_control, shorten

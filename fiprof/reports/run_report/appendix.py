@@ -22,7 +22,7 @@ from fiprof.model.provenance import Provenance, TracedNumber, numbers_of
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
-from fiprof.model.wording import say
+from fiprof.model.wording import say, worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import top as top_report
 from fiprof.reports.columns import Cells, attribute, filled
@@ -30,7 +30,6 @@ from fiprof.reports.pages.page import Caution, Section, Text
 from fiprof.reports.run_report.parameters import format_switch
 from fiprof.reports.run_report.rows import Row, Rows, short, titled
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import phrase, templates_of, worded
 from fiprof.text import escape_control, shorten
 
 LONGEST_VALUE = 160
@@ -426,6 +425,18 @@ def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
     return filled(cells, cases[:MOST_CASES], title="The least that each case has to do", notes=tuple(notes))
 
 
+SETTING_MEANS = {
+    "gpu_metrics_hz=0": "no hardware samples",
+    "ncu_set=quick": "no hot spots, sampled stalls and operations outside the tensor cores",
+    "clock_control=none": "ncu's times compare with the others; each roof is at the measured clock",
+    "clock_control=base": "longer, steadier times under ncu; roofs are at the locked clock",
+    "clock_control=boost": "times under ncu may differ; roofs are at the locked clock",
+    "cache_control=all": "ncu flushes caches first: rates and hit rates are of the cold case",
+    "cache_control=none": "ncu keeps the caches: hit rates are of the warm case",
+}
+"""What a setting means for a run's numbers, by its name and value."""
+
+
 def _settings(run: Run) -> Iterator[tuple[str, str]]:
     """Name, and value with what it means for the numbers."""
     settings = run.manifest.settings
@@ -437,8 +448,7 @@ def _settings(run: Run) -> Iterator[tuple[str, str]]:
         if each.name == "tools" and not run.of_program:
             value = ["plain run", *value]
         shown = ", ".join(map(str, value)) if each.several else f"{value:,}" if about.unit else format_switch(value)
-        key = f"setting.{each.name}_{format_switch(value)}"
-        meaning = phrase(key) if key in templates_of("setting") else ""
+        meaning = SETTING_MEANS.get(f"{each.name}={format_switch(value)}", "")
         if not meaning and each.name == "gpu_metrics_hz" and isinstance(value, int | float):
             meaning = f"a sample every {1e6 / value:,.0f} µs"
         yield about.title, ": ".join(filter(None, (" ".join(filter(None, (shown, about.unit))), meaning)))
@@ -453,37 +463,60 @@ def actions(runs: Sequence[Run]) -> Section:
     for run in runs:
         manifest = run.manifest
         if not manifest.actions:
-            why = manifest.reason or phrase("actions.none_in_json")
-            blocks.append(Caution(phrase("actions.none", why=why)))
+            why = manifest.reason or "run.json has none"
+            blocks.append(Caution(say("no command was started: {why}", why=why)))
         for when, gone in itertools.groupby(manifest.pruned, lambda each: each.when[:10]):
-            blocks.append(Caution(phrase("actions.pruned", when=when, files=[each.path for each in gone])))
+            blocks.append(
+                Caution(
+                    say(
+                        "pruned on {when}: {files}; what was made of them stays, and cannot be made again",
+                        when=when,
+                        files=[each.path for each in gone],
+                    )
+                )
+            )
         blocks += [
-            Caution(phrase(f"actions.{'remedy' if each.remedy else 'message'}", **vars(each)))
+            Caution(f"{each.step}: {each.message}" + (f" ({each.remedy})" if each.remedy else ""))
             for each in manifest.actions
             if each.message
         ]
     cells: Cells = (
-        (Column("run", phrase("actions.run")), lambda pair: pair[0]),
-        attribute("step", phrase("actions.step"), of="step"),
-        (Column("started", phrase("actions.started")), lambda pair: pair[1].started[11:19]),
-        (Column("duration_s", phrase("actions.took"), "s", ",.1f"), lambda pair: pair[1].duration_s),
-        (Column("exit", phrase("actions.exit"), spec="d"), lambda pair: pair[1].exit_status),
-        (Column("outcome", phrase("actions.outcome")), lambda pair: pair[1].outcome),
+        (Column("run", "run"), lambda pair: pair[0]),
+        attribute("step", "step", of="step"),
+        (Column("started", "started"), lambda pair: pair[1].started[11:19]),
+        (Column("duration_s", "took", "s", ",.1f"), lambda pair: pair[1].duration_s),
+        (Column("exit", "exit", spec="d"), lambda pair: pair[1].exit_status),
+        (Column("outcome", "outcome"), lambda pair: pair[1].outcome),
         (
-            Column("made", phrase("actions.made"), wrap=True),
+            Column("made", "made", wrap=True),
             lambda pair: ", ".join(file.path for file in pair[1].files) or None,
         ),
     )
     cells = (cells[0], (cells[1][0], lambda pair: pair[1].step), *cells[2:])
     done = [(run.manifest.name, action) for run in runs for action in run.manifest.actions]
     if done:
-        blocks.append(filled(cells[int(len(runs) == 1) :], done, notes=(phrase("actions.note"),)))
+        blocks.append(
+            filled(
+                cells[int(len(runs) == 1) :],
+                done,
+                notes=(
+                    say("run.json has every command in full. ncu imports while nsys has the GPU: durations overlap."),
+                ),
+            )
+        )
     files = [file for _, action in done for file in action.files]
     if files:
         of_files: Cells = (
-            attribute("path", phrase("actions.file")),
-            attribute("bytes", phrase("actions.bytes"), "", ",d"),
+            attribute("path", "file"),
+            attribute("bytes", "bytes", "", ",d"),
             attribute("sha256", "sha256", least=64),
         )
-        blocks.append(filled(of_files, files, title=phrase("actions.files"), notes=(phrase("actions.files_note"),)))
-    return Section("actions", phrase("actions.title"), tuple(blocks), folded=True)
+        blocks.append(
+            filled(
+                of_files,
+                files,
+                title="Raw files",
+                notes=("As the tools wrote them; a packed one (.zst, .xz) has this sum when it is unpacked.",),
+            )
+        )
+    return Section("actions", "Actions and files", tuple(blocks), folded=True)

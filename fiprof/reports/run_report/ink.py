@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiprof.model.provenance import TracedNumber, numbers_of
+from fiprof.model.wording import worded
 from fiprof.reports.pages.page import Caution, Code, Link, Section, Text
 from fiprof.reports.view import Column, View, is_number, word
-from fiprof.reports.words import worded
 from fiprof.text import escape_control, escape_lines
 
 

@@ -13,6 +13,7 @@ from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.instructions import Listing
 from fiprof.analysis.occupancy import findings as occupancy_findings
 from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.reasons import state
 from fiprof.analysis.roofline import Basis, LaunchRoofline
 from fiprof.analysis.sass import brief, parse
 from fiprof.analysis.stalls import LaunchStalls, disagreements
@@ -22,12 +23,12 @@ from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import work_factor
 from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
+from fiprof.model.wording import worded
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
 from fiprof.reports.run_report.ink import Ink, significant, texts
 from fiprof.reports.run_report.rows import gain
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import entry, worded
 from fiprof.text import escape_control
 
 MOST_SOURCES, MOST_INSTRUCTIONS = 24, 60_000
@@ -61,7 +62,7 @@ def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, 
     medians = _medians(list(measured.stall_mixes.values()))
     found = {str(group.launch): _details(measured, group, ink, quantities, sources, raw) for group in groups}
     reasons = sorted({reason for launch in found.values() for reason, *_ in launch["stalls"]})
-    meanings = {reason: [f"warps {entry('stall_meaning', reason)}", entry("stall_short", reason)] for reason in reasons}
+    meanings = {reason: [f"warps {state(reason).meaning}", state(reason).short] for reason in reasons}
     return {
         "launches": found,
         "keys": [[each.key, each.unit, each.spec, each.meaning] for each in quantities],

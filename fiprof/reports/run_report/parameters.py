@@ -14,11 +14,11 @@ from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import TracedNumber
+from fiprof.model.wording import say
 from fiprof.reports.columns import Cells, attribute, filled
 from fiprof.reports.pages.page import Section, Text
 from fiprof.reports.run_report.ink import HeatMap, significant
 from fiprof.reports.view import Column, View
-from fiprof.reports.words import phrase
 
 MOST_ROWS = 16
 """Of a table: the largest differences."""
@@ -64,32 +64,53 @@ def section(measured: Analyses) -> Section:
         if pairs:
             blocks.append(_table(name, pairs[:MOST_ROWS]))
         if len(pairs) > MOST_ROWS:
-            blocks.append(Text((phrase("parameters.most", shown=MOST_ROWS, all=len(pairs)),)))
-    return Section("parameters", phrase("parameters.title"), tuple(blocks))
+            blocks.append(
+                Text((say("The {shown} largest of {all} differences are shown.", shown=MOST_ROWS, all=len(pairs)),))
+            )
+    return Section("parameters", "What parameters do", tuple(blocks))
+
+
+_WORDS = {
+    "options": {
+        "title": "Options of the same problem",
+        "low": "slower",
+        "high": "faster",
+        "factor": "x faster",
+        "note": "Times without a profiler where all cases have one, else of the kernels.",
+    },
+    "sizes": {
+        "title": "Sizes",
+        "low": "from",
+        "high": "to",
+        "factor": "time, times",
+        "note": "work: the least bytes that the cost model gives, or operations where it moves none. Less time than "
+        "work: the small case does not fill the GPU.",
+    },
+}
+_CAPTION = "Kernel time of an iteration; colour: its main kernel's share of its roof."
+_BEST = "Kernel time of an iteration of the fastest {options}; colour: its main kernel's share of its roof."
 
 
 def _table(name: str, pairs: Sequence[_Pair]) -> View:
-    ends = (Column("low", phrase(f"parameters.{name}_low")), Column("high", phrase(f"parameters.{name}_high")))
+    words = _WORDS[name]
     columns: Cells = (
-        (Column("parameter", phrase("parameters.parameter")), lambda pair: f"{pair.workload} {pair.key}"),
-        (Column("where", phrase("parameters.where")), lambda pair: pair.where or None),
-        (ends[0], lambda pair: pair.low),
-        (ends[1], lambda pair: pair.high),
-        attribute("time", phrase("parameters.time"), "µs", ",.1f"),
-        (Column("factor", phrase(f"parameters.{name}_factor"), spec=".2f"), lambda pair: pair.factor),
-        (Column("certain", phrase("parameters.certain")), _sure)
-        if name == "options"
-        else attribute("work", phrase("parameters.work"), "", ".3g"),
+        (Column("parameter", "parameter"), lambda pair: f"{pair.workload} {pair.key}"),
+        (Column("where", "at"), lambda pair: pair.where or None),
+        (Column("low", words["low"]), lambda pair: pair.low),
+        (Column("high", words["high"]), lambda pair: pair.high),
+        attribute("time", "time", "µs", ",.1f"),
+        (Column("factor", words["factor"], spec=".2f"), lambda pair: pair.factor),
+        (Column("certain", "certain"), _sure) if name == "options" else attribute("work", "work, times", "", ".3g"),
     )
-    title, notes = phrase(f"parameters.{name}"), (phrase(f"parameters.{name}_note"),)
-    return filled(columns, pairs, title=title, notes=notes)
+    return filled(columns, pairs, title=words["title"], notes=(words["note"],))
 
 
 def _sure(pair: _Pair) -> str:
     found = pair.certain
     if found is None:
-        return phrase("parameters.uncertain")
-    return phrase(f"parameters.{found.observed}", count=found.count, low=found.factor.low, high=found.factor.high)
+        return "no: within noise"
+    over = say(found.observed.words, count=found.count)
+    return f"yes: {found.factor.low:.2f} to {found.factor.high:.2f} {over}"
 
 
 def _groups(measured: Analyses) -> dict[tuple[str, str], list[list[CaseEntry]]]:
@@ -198,10 +219,10 @@ def _maps(measured: Analyses, workload: str, cases: Sequence[CaseEntry], x: str,
         }
         columns, rows = (list(dict.fromkeys(key[place] for key in found)) for place in (0, 1))
         yield HeatMap(
-            phrase("sweep.title", workload=workload, x=_axis(x), y=_axis(y), where=where),
+            say("{workload} over {x} and {y}{where}", workload=workload, x=_axis(x), y=_axis(y), where=where),
             _axis(x), _axis(y), columns, rows,
             [[list(found[column, row]) if (column, row) in found else None for column in columns] for row in rows],
-            phrase(f"sweep.caption{'_best' * bool(best)}", options=tuple(best)),
+            say(_BEST if best else _CAPTION, options=tuple(best)),
         )  # fmt: skip
 
 
@@ -226,7 +247,7 @@ def _cell(
     main = next((group for group in measured.longest if group.case == best.id), None)
     roofline = measured.rooflines.get(main.launch) if main else None
     chosen = [_chosen(name, best.params.get(name)) for name in options]
-    said = ", ".join(filter(None, (*chosen, phrase("sweep.time", time=times[best.id]))))
+    said = ", ".join(filter(None, (*chosen, say("{time:,.3g} µs", time=times[best.id]))))
     share = roofline.share if roofline else None
     at = "" if share is None or roofline is None else f", {share:.0%} of the {roofline.roof} roof"
     place = (format_switch(best.params.get(x)), format_switch(best.params.get(y)))

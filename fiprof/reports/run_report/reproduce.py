@@ -9,8 +9,8 @@ from fiprof.analysis.reproduce import reproduce
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE
 from fiprof.model.manifest import Action, Manifest
 from fiprof.model.run import Run
+from fiprof.model.wording import say
 from fiprof.reports.pages.page import Block, Code, Section, Text
-from fiprof.reports.words import phrase
 from fiprof.text import escape_control
 
 CODE_WIDTH = 96
@@ -35,37 +35,40 @@ def _with_variable(words: list[str], argv: Sequence[str], workload: Sequence[str
 def section(runs: Sequence[Run]) -> Section:
     """What to copy, paste and run."""
     blocks = [block for run in runs for block in _of_run(run, named=len(runs) > 1)]
-    return Section("reproduce", phrase("guide.title"), tuple(blocks), folded=True)
+    return Section("reproduce", "How to do it again", tuple(blocks), folded=True)
 
 
 def _of_run(run: Run, *, named: bool) -> Iterable[Block]:
     manifest = run.manifest
     if named:
-        yield _text("guide.run", name=escape_control(manifest.name))
+        yield _text("Run {name}:", name=escape_control(manifest.name))
     if (commands := reproduce(run)) and not manifest.imported:
         version = f"fiprof {manifest.fiprof}" if manifest.fiprof else "fiprof"
         kernels = () if run.of_program else (f"{name} {version}" for name, version in _libraries(manifest))
-        yield _text("guide.with", what=" and ".join(filter(None, (version, ", ".join(kernels)))))
+        yield _text("With {what}:", what=" and ".join(filter(None, (version, ", ".join(kernels)))))
         yield Code("\n".join(shell(list(map(shlex.quote, shlex.split(command)))) for command in commands))
         if run.settings.rounds != 1 and not run.of_program:
-            yield _text("guide.rounds", rounds=run.settings.rounds)
+            yield _text(
+                "This run is part of a study and took its cases in {rounds} rounds, as fiprof study does.",
+                rounds=run.settings.rounds,
+            )
     name = shlex.quote(escape_control(manifest.name))
     made = manifest.files.keys() - {each.path for each in manifest.pruned}
     if manifest.imported:
-        yield _text("guide.imported")
+        yield _text("From the same files, whose checksums run.json has:")
         yield Code("\n".join(shell(list(map(shlex.quote, shlex.split(command)))) for command in commands))
     elif made & {NCU_PAGES["raw"], NSYS_SQLITE} and not run.of_program:
-        yield _text("guide.replay")
+        yield _text("Without a GPU, from the raw files in this run's folder:")
         yield Code(f"fiprof collect --replay {name}\nfiprof report latest")
     if by_hand := _by_hand(manifest):
-        yield _text("guide.by_hand")
+        yield _text("By hand, in bash:")
         yield Code(by_hand, "bash")
     if opened := tuple(f"{viewer} {report}" for viewer, report in VIEWERS.items() if report in made):
-        yield _text("guide.viewers", opened=opened)
+        yield _text("The raw reports open in {opened}; fiprof pack RUN --undo unpacks them.", opened=opened)
 
 
-def _text(key: str, **values: object) -> Text:
-    return Text((phrase(key, **values),))
+def _text(words: str, **values: object) -> Text:
+    return Text((say(words, **values),))
 
 
 def _libraries(manifest: Manifest) -> Iterable[tuple[str, str]]:

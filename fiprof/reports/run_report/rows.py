@@ -22,11 +22,10 @@ from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, sentence
 from fiprof.model.quantities import DURATION
-from fiprof.model.wording import say
+from fiprof.model.wording import say, worded
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages import colours
 from fiprof.reports.top import together
-from fiprof.reports.words import worded
 from fiprof.text import kernel_identity, short_kernel, shorten
 
 MOST_ROWS = 300

@@ -14,8 +14,8 @@ from fiprof.model.arrays import coded, numbers
 from fiprof.model.missing import RUN_WARNINGS
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
+from fiprof.model.wording import worded
 from fiprof.reports.run_report.rows import Row
-from fiprof.reports.words import worded
 from fiprof.text import escape_control, short_kernel
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fiprof.model.wording import worded
 from fiprof.reports.view import Document, Sayable, View, is_number, shown_columns, word
-from fiprof.reports.words import worded
 from fiprof.text import escape_control, shorten
 
 LONGEST_TEXT, LONGEST_CELL = 80, 400

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
+from fiprof.model.wording import worded
 from fiprof.reports.view import Column, Document, Narrow, Sayable, Value, View, is_number, shown_columns, word
-from fiprof.reports.words import worded
 from fiprof.text import INDENT, cell_width, escape_control, shorten, wrap
 
 NARROWEST = 20
