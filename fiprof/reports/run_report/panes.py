@@ -47,7 +47,7 @@ _EVIDENCE = (
 _LIMITS = (
     Column("resource", "resource"),
     Column("blocks", "blocks it allows", spec=".3g", meaning="Blocks of a multiprocessor by it alone."),
-    Column("most", "at most", spec=".3g", meaning="The same with as much shared memory as can be set up."),
+    Column("most", "at most", spec=".3g"),
     Column("occupancy_pct", "occupancy", "%", ".0f"),
     Column("binds", "limits"),
 )  # fmt: skip
