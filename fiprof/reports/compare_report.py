@@ -380,7 +380,7 @@ def _factors(factors: Sequence[Change]) -> View:
 
 
 def _factor(of: Change) -> str:
-    return say(of.detail.words, reason=state(of.item))
+    return say(of.detail.words, reason=state(of.item or ""))
 
 
 def _count(value: float) -> float | str:
