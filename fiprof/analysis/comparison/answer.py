@@ -119,7 +119,9 @@ def _launch_reasons(kernel: KernelChange) -> Iterator[str]:
         if factor and factor.detail is not FactorKind.REST:
             pct = 100 * abs(factor.b / factor.a - 1) if factor.detail is FactorKind.INSTRUCTIONS else 0.0
             more = "more" if factor.us > 0 else "fewer"
-            yield say(_FACTORS[factor.detail], reason=state(factor.item or ""), a=factor.a, b=factor.b, pct=pct, more=more)
+            yield say(
+                _FACTORS[factor.detail], reason=state(factor.item or ""), a=factor.a, b=factor.b, pct=pct, more=more
+            )
     a, b = (each and named(each.kind, each.part) for each in kernel.verdicts)
     if a and b and a != b:
         yield say("was {a}, is {b}", a=a, b=b)
