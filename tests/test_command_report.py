@@ -90,7 +90,7 @@ def test_the_bundle(fiprof: Fiprof, run: Path, tmp_path: Path) -> None:
             "source": "ncu, launch 3: gpu__time_duration.sum / 1000",
         } in numbers
         guide = bundle.read("guide.md").decode()
-        assert guide.count("fiprof collect --kernel") == 1
+        assert guide.count(f"fiprof collect --replay {run.name}") == 1 and "-m fiprof.workloads run --case" in guide
         bundle.extractall(tmp_path / "unpacked")
     # What the guide says of the bundle holds.
     assert f"```sh\nfiprof show ./{run.name}\nfiprof report ./{run.name} --out new\n```" in guide

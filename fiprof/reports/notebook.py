@@ -48,6 +48,10 @@ class Figure(dict[str, Any]):
         shown = {VEGALITE: dict(self), "image/svg+xml": picture, "text/plain": self.text}
         return shown, {"image/svg+xml": {"needs_background": "light"}}
 
+    def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
+        """IPython's own printer of dictionaries would win over the text."""
+        printer.text(self.text)
+
 
 class OpenedRun(Run):
     """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the report shows.

@@ -511,7 +511,7 @@ function paneStalls(row, launch) {
     const bar = el("span", { class: "track" }, el("span", { style: `width:${(100 * weight) / most}%` }), el("i", { style: `left:${Math.min((100 * median) / most, 99.5)}%` }));
     return el("tr", {}, el("td", { title: reasons[reason]?.[0] }, reason, el("span", { class: "note" }, ` ${reasons[reason]?.[1] ?? ""}`)), el("td", { class: "long" }, bar), el("td", { class: "n", tabindex: source >= 0 ? 0 : null, "data-tip": source >= 0 ? data.sources[source] : null }, percent(weight, 1)), el("td", { class: "n" }, percent(median, 1)), el("td", { class: "n" }, warps === null ? "–" : warps.toFixed(2)), el("td", { class: "n" }, sampled === null ? "–" : percent(sampled, 1)));
   });
-  const heads = ["reason", "share of the warps' time", "share", "run's median", "warps/issue", "sampled"].map((title, place) => el("th", { scope: "col", class: place > 1 ? "n" : null }, title));
+  const heads = ["reason", "of the warps' time", "share", "run's median", "warps an issue", "sampled"].map((title, place) => el("th", { scope: "col", class: place > 1 ? "n" : null }, title));
   return [
     ...launch.stall_texts.map((said) => el("p", {}, ...sentence(said))),
     el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Stalls" }, el("table", { class: "stalls" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body))),
