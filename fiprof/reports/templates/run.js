@@ -210,7 +210,7 @@ function drawWall() {
     if (!run.wall.length) continue;
     const parts = run.wall.filter(([, share]) => share > 0.0005);
     const title = `${several ? `${run.name}: ` : ""}wall time of the GPU, ${duration(run.window_us)}`;
-    const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share * get("wall").clientWidth > 6.6 * name.length + 50 ? `${name} ${percent(share)}` : ""));
+    const bar = parts.map(([name, share, colour]) => el("span", { style: `width:${100 * share}%;background:${colour};color:${ink(colour)}`, title: `${name} ${percent(share, 1)}`, "aria-hidden": "true" }, share * get("wall").clientWidth > 6.2 * name.length + 38 ? `${name} ${percent(share)}` : ""));
     const legend = parts.map(([name, share, colour]) => el("li", {}, el("span", { class: "swatch", style: `background:${colour}` }), `${name} ${percent(share, share < 0.01 ? 1 : 0)}`));
     get("wall").append(el("p", { class: "note" }, title), el("div", { class: "wall" }, bar), el("ul", { class: "legend" }, legend));
   }
@@ -240,8 +240,7 @@ function mark() {
   for (const line of all("#rows tbody tr")) {
     const chosen = line.dataset.id === state.row?.id;
     line.classList.toggle("chosen", chosen);
-    line.querySelector("a")?.toggleAttribute("aria-current", chosen);
-    if (chosen) line.querySelector("a").ariaCurrent = "true";
+    line.querySelector("a").ariaCurrent = chosen ? "true" : null;
   }
 }
 
@@ -559,7 +558,7 @@ function paneCounters(row, launch) {
 
 // Timeline: a canvas of pieces; a click selects, the selection lights up
 
-const time = { run: 0, window: 0, from: 0, to: 1, hover: null, tracks: [] };
+const time = { run: 0, window: 0, from: 0, to: 1 };
 const TRACK = 22;
 const NAMES_PX = 150;
 
@@ -680,7 +679,6 @@ function drawTimeline() {
     }
     ctx.restore();
   });
-  time.tracks = window_.tracks;
   canvas.dataset.lit = any ? state.row.id : "";
 }
 
