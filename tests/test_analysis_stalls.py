@@ -143,10 +143,9 @@ def test_samples_alone(tmp_path: Path) -> None:
 
 
 def test_importing_a_report_imports_nothing_heavy() -> None:
-    modules = [path.stem for path in (Path(__file__).parents[1] / "fiprof/analysis").glob("[!_]*.py")]
-    assert "stalls" in modules
+    modules = ["show", "stalls", "hotspots", "roofline", "checks", "expected", "verdict.verdict"]
     code = (
-        f"import sys; from fiprof.analysis import {', '.join(modules)}; "
+        f"import sys; import {', '.join(f'fiprof.analysis.{name}' for name in modules)}; "
         "print([name for name in ('pandas', 'numpy', 'pyarrow', 'rich', 'duckdb', 'torch') if name in sys.modules])"
     )
     done = subprocess.run(

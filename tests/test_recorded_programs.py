@@ -40,12 +40,12 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
     for program, title, again in (
         (
             "vectors",
-            "# vectors 50 on NVIDIA H200: polynomial, reduce and add",
+            "# vectors 50 on NVIDIA H200",
             "fiprof profile --set full -- ./vectors 50",
         ),
         (
             "ranks",
-            "# ranks.py 30 on NVIDIA H200: nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+            "# ranks.py 30 on NVIDIA H200",
             "fiprof profile -- python3 -m torch.distributed.run --standalone --nproc-per-node 2 ranks.py 30",
         ),
         ("server", None, "fiprof capture NAME --duration 0.4"),

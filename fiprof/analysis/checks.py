@@ -21,7 +21,6 @@ from fiprof.analysis.check_rules import (
     Operations,
     Timed,
 )
-from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
 from fiprof.errors import FiprofError
 from fiprof.model import schemas
 from fiprof.model.finding import Finding, Value, plain
@@ -72,6 +71,8 @@ def compute(run: Run) -> pa.Table:
 
 def evaluate(run: Run) -> list[Check]:
     """Every check: those about the run, then about each case, then about each launch."""
+    from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
+
     return [
         *(check(run) for check in (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))),
         *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fiprof.model import tables
-from fiprof.model.arrays import PIECE_ROWS, arrow, coded, numbers
+from fiprof.model.arrays import arrow, coded, numbers
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
@@ -67,12 +66,12 @@ def insert(connection: DuckDBPyConnection, table: str, **columns: Ints) -> None:
 def pieces(run: Run, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
     """A table in pieces; none where the run does not have it. Raises FiprofError where it cannot be read."""
     if run.has(table):
-        yield from tables.Reader(run.tables_path, table).pieces(columns, PIECE_ROWS)
+        yield from run.pieces(table, columns)
 
 
 def rows_of(run: Run, table: str) -> int:
     """The rows of a table, 0 without it."""
-    return tables.Reader(run.tables_path, table).rows if run.has(table) else 0
+    return run.row_count(table)
 
 
 def sums(kernels: pa.Table, keys: Sequence[str]) -> pa.Table:

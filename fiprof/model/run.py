@@ -144,6 +144,14 @@ class Run:
         """A table, or some of its columns, as Arrow. Raises FiprofError where it is missing or damaged."""
         return self._reader(name).read(columns)
 
+    def pieces(self, name: str, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
+        """Columns of a table so many rows at a time, which are not kept. Raises FiprofError as ``table``."""
+        yield from self._reader(name).pieces(columns, rows)
+
+    def row_count(self, name: str) -> int:
+        """Rows of a table; 0 where the run has no such table."""
+        return self._reader(name).rows if self.has(name) else 0
+
     def columns(self, table: str) -> frozenset[str]:
         """The columns that a table has; none where the run has no such table."""
         return self._reader(table).columns if self.has(table) else frozenset()
