@@ -77,6 +77,7 @@ TIMES = st.one_of(st.none(), st.integers(-(2**62), 2**62), st.integers(0, 9))
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(TIMES, st.one_of(st.none(), st.integers(0, 300))), max_size=300))
+@example([*[(None, None)] * 17, (0, None), (None, None)])
 def test_rows_in_any_order_come_in_the_order_of_sqlite(rows: list[tuple[int | None, int | None]]) -> None:
     fields = (nsys_export.column("time", "start"), nsys_export.column("other"))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as changed:

@@ -281,6 +281,9 @@ class Export:
                     for group, (first, last) in zip(plain.groups, stretches, strict=True)
                     if first <= number <= last
                 ]
+                if not here:
+                    # Before an edge that is the earliest time of all there is nothing.
+                    continue
                 found = []
                 for values in plain.read(here, reals):
                     which = np.flatnonzero(np.searchsorted(edges, _times(values[key]), side="right") == number)
