@@ -6,7 +6,8 @@ import functools
 import math
 import re
 from collections.abc import Iterable, Sequence
-from statistics import median
+from enum import StrEnum
+from typing import Self
 
 LONGEST_KERNEL = 60
 """Cells of a kernel's name in running text."""
@@ -164,7 +165,21 @@ def spread(values: Sequence[float], spec: str = "") -> str:
 
     spec: of format(); without one, three figures.
     """
+    from statistics import median
+
     low, middle, high = (
         format(value, spec) if spec else number(value) for value in (min(values), median(values), max(values))
     )
     return low if low == high else f"{low} to {high}, median {middle}"
+
+
+class Worded(StrEnum):
+    """An enum whose members have their words beside them: ``DRAM = "dram", "DRAM"``."""
+
+    words: str
+
+    def __new__(cls, value: str, words: str | None = None) -> Self:
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.words = value if words is None else words
+        return member

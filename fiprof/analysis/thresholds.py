@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.model.wording import Worded
+from fiprof.text import Worded
 
 
 class ThresholdOrigin(Worded):

@@ -14,22 +14,11 @@ from typing import Any, Self
 
 from fiprof.model.finding import Finding
 from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
+from fiprof.text import Worded as Worded
 from fiprof.text import join_words
 
 MOST_VALUES = 8
 """Values that a sentence names before it counts the rest."""
-
-
-class Worded(StrEnum):
-    """An enum whose members have their words beside them: ``DRAM = "dram", "DRAM"``."""
-
-    words: str
-
-    def __new__(cls, value: str, words: str | None = None) -> Self:
-        member = str.__new__(cls, value)
-        member._value_ = value
-        member.words = value if words is None else words
-        return member
 
 
 class Phrase(str):
