@@ -10,7 +10,7 @@ import pytest
 
 from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.model import CaseBound, Kind
-from fiprof.analysis.verdict.verdict import cases, verdicts
+from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model.busy import busy_times
 from fiprof.model.run import Run
 from fiprof.parsers import nsys
@@ -71,14 +71,6 @@ def test_work_side_by_side_counts_once(tmp_path: Path) -> None:
     # From the first kernel's start to the last one's end: of 40 µs all but 10.
     (part,) = timeline(run).phases
     assert (part.length_us, part.busy) == (40.0, 0.75)
-
-
-def test_a_case_of_copies_alone_has_a_busy_time(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[])
-    add(run, "copies", [copy(0, 61_000)])
-    wall(run, MINE, 64.0)
-    (only,) = cases(run)
-    assert (only.kernels, only.busy_time and only.busy_time.value, only.bound) == (None, 61.0, CaseBound.KERNELS)
 
 
 def test_the_launch_of_such_a_case_is_judged_by_its_counters(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fiprof.analysis.claims import Limits, Outcome, Result, Tested, results
+from fiprof.analysis.claims import Limits, Outcome, Result, Tested
 from fiprof.analysis.ratio import by_rounds, ratio
-from fiprof.analysis.study import Study, load
+from fiprof.analysis.study import Study
 from fiprof.flashinfer.claims import CLAIMS
 from fiprof.model.results import CaseResult, KernelResults, Times
 from tests import study_fixture as fixture
@@ -40,11 +40,6 @@ def decode(kv_heads: int = 8, kv_len: int = 2048, batch: int = 32) -> CaseResult
     return fixture.decode(batch, kv_len, kv_heads, tensor_cores=False, cuda_graph=False)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    return load(fixture.write_study(tmp_path_factory.mktemp("study") / "study"))
-
-
 # Ratios
 
 
@@ -65,14 +60,6 @@ def test_a_ratio_and_its_inverse_say_the_same(one_us: float, other_us: float, on
     assert there.low * back.high == pytest.approx(1)
     if 1 not in (there.low, there.high):
         assert {there.direction, back.direction} in ({"more", "less"}, {"same"})
-
-
-def test_a_single_measurement_never_shows_a_difference() -> None:
-    found = ratio(Times(200, 200, 200, 0.0, 1, 1, [200.0]), Times(100, 100, 100, 0.0, 1, 1, [100.0]))
-    assert found is not None
-    assert found.direction == "same"
-    alone = by_rounds(Times(200, 200, 200, 0.0, 1, 1, [200.0]), Times(100, 100, 100, 0.0, 1, 1, [100.0]))
-    assert alone is not None and not alone.sure
 
 
 @pytest.mark.parametrize("comparisons", [1, 54])
@@ -175,29 +162,6 @@ def test_what_a_claim_depends_on_is_found_in_the_parameters() -> None:
     assert dataclasses.replace(found, tested=tuple(checkered)).where == ""
 
 
-def test_the_case_that_a_claim_was_said_of_stands_by_itself() -> None:
-    """«4x the sequence, 3.8x the time» was said of 512 to 2,048 tokens."""
-    times_us = {512: 100, 2048: 210, 8192: 800}
-    found = result("four-times-the-kv", *(timed(decode(kv_len=kv_len), us) for kv_len, us in times_us.items()))
-    assert found.at_source is not None and found.at_source.count == 1
-    assert found.at_source.median == pytest.approx(2.1, rel=0.01)
-
-
-def test_cases_that_differ_in_more_than_the_claim_are_no_pair() -> None:
-    assert result("gqa-faster", decode(32, kv_len=512), decode(8, kv_len=2048)).verdict == "not_testable"
-
-
-def test_no_difference_is_seen_where_the_intervals_overlap() -> None:
-    cases = {
-        (batch, backend): timed(fixture.prefill(batch, 2048, 8, backend), us)
-        for batch, us in ((4, 100.2), (8, 150))
-        for backend, us in (("fa2", us), ("fa3", 100))
-    }
-    assert result("fa3-beats-fa2", cases[4, "fa2"], cases[4, "fa3"]).verdict == "not_testable"
-    both = result("fa3-beats-fa2", *cases.values())
-    assert (both.counted(Outcome.HOLDS), both.counted(Outcome.UNCLEAR)) == (1, 1)
-
-
 # Claims about traffic and bounds
 
 
@@ -216,11 +180,6 @@ def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> 
     if not 0.349 < saving < 0.351 and not 0.449 < saving < 0.451:
         assert found.verdict == ("overstated" if saving < 0.35 else "understated" if saving > 0.45 else "confirmed")
     assert [item.saving for item in found.tested] == [pytest.approx(saving)]
-
-
-def test_traffic_that_was_not_counted_is_not_measured() -> None:
-    found = result("fusing-saves-traffic", counted("fused_add_rmsnorm", None), counted("add_then_rmsnorm", 1e8))
-    assert found.absence is not None and (found.absence.kind, found.absence.values["count"]) == ("dram_bytes", 1)
 
 
 def test_traffic_of_data_that_fits_in_l2_decides_nothing() -> None:
@@ -252,32 +211,3 @@ def test_a_verdict_without_one_limit_says_nothing_of_a_bound(kind: str) -> None:
     assert found.effect is not None and found.effect.interval == (0.75, 1.0)
     alone = result("decode-memory-bound", judged(decode(), kind))
     assert alone.absence is not None and (alone.verdict, alone.absence.kind) == ("not_testable", "too_wide")
-
-
-def test_cases_below_the_claimed_size_are_not_asked() -> None:
-    small = judged(fixture.prefill(4, 512, 8, "fa3"), "latency")
-    large = judged(fixture.prefill(4, 1024, 8, "fa3"), "compute")
-    assert result("prefill-compute-bound", small, large).verdict == "confirmed"
-
-
-def test_a_case_without_a_verdict_is_not_asked() -> None:
-    assert result("decode-memory-bound", judged(decode(), "")).verdict == "not_testable"
-
-
-# The whole
-
-
-def test_a_claim_needs_its_workloads(whole: Study) -> None:
-    def names(*left_out: str) -> set[str]:
-        left = tuple(item for item in whole.results if item.workload not in left_out)
-        return {item.claim.name for item in results(dataclasses.replace(whole, results=left))}
-
-    assert names() - names("rope") == {"cos-sin-cache-faster"}
-    assert names() - names("add_then_rmsnorm") == {"fusing-saves-traffic"}
-    assert names("prefill", "decode", "rope", "add_then_rmsnorm") == set()
-
-
-def test_a_skipped_side_says_why() -> None:
-    found = result("gqa-faster", decode(8), fixture.skipped(decode(32), "needs 34 GB, 30 GB were free")).absence
-    assert found is not None and found.kind == "skipped"
-    assert (found.values["count"], found.values["reason"]) == (1, "needs 34 GB, 30 GB were free")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from fiprof.analysis.concurrency import overlap_shares
 from fiprof.model.unions import union_by
-from tests.recorded_runs import parsed
 from tests.reports_fixture import execution, make_run
 
 
@@ -35,12 +34,6 @@ def test_kernels_side_by_side(tmp_path: Path) -> None:
         (measured, "A"): 0.2, (measured, "B"): 1.0, (measured, "C"): 1.0, (measured, "D"): 20 / 110,
         (measured, "E"): 0.0, (measured, "F"): 0.0, (None, "H"): 0.5, (None, "I"): 1.0,
     }  # fmt: skip
-
-
-def test_recorded_kernels_of_one_stream_never_are(tmp_path: Path) -> None:
-    assert set(overlap_shares(parsed("all")).values()) == {0.0}
-    assert overlap_shares(make_run(tmp_path / "none")) == {}
-    assert overlap_shares(make_run(tmp_path / "empty", kernels=[])) == {}
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)), max_size=20))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
-import lzma
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,84 +15,7 @@ from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.run import Run
 from fiprof.reports.hotspots import document
 from fiprof.reports.writers import render
-from tests.conftest import Fiprof
-from tests.recorded_runs import RUNS, parsed
 from tests.reports_fixture import add, make_run
-
-
-@pytest.fixture(scope="module")
-def recorded() -> Run:
-    return parsed("all")
-
-
-# The recorded run. The literal rows were read from ncu's own source page.
-
-
-def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
-    """Each listing of ncu's source page, without fiprof: kernel, offset -> instruction, samples, not issued."""
-    listings: list[tuple[str, dict[str, tuple[str, int, int]]]] = []
-    header: list[str] = []
-    with lzma.open(RUNS["all"] / "ncu/source.csv.xz", "rt", newline="") as file:
-        for row in csv.reader(file):
-            if row[:1] == ["Kernel Name"]:
-                listings.append((row[1], {}))
-                first = -1
-            elif row[:2] == ["Address", "Source"]:
-                header = row
-            elif listings and len(row) == len(header):
-                cells = dict(zip(header, row, strict=True))
-                address = int(cells["Address"], 16)
-                first = address if first < 0 else first
-                listings[-1][1][hex(address - first)] = (
-                    cells["Source"].strip(),
-                    int(cells["# Samples"]),
-                    int(cells["Warp Stall Sampling (Not-issued Samples)"]),
-                )
-    return listings
-
-
-def test_every_row_is_in_the_source_page_and_no_hotter_one_is_missing(recorded: Run) -> None:
-    page = source_page()
-    rows = json.loads(render(document(hotspots(recorded, top=20)), "json"))["rows"]
-    assert len(rows) == 6 * 20
-    for launch in range(6):
-        mine = [row for row in rows if row["launch"] == launch]
-        listing = next(found for kernel, found in page if f"::{mine[0]['kernel']}<" in kernel)
-        assert {row["offset"]: (row["sass"], row["samples"], row["samples_not_issued"]) for row in mine} == {
-            row["offset"]: listing[row["offset"]] for row in mine
-        }
-        assert [row["samples"] for row in mine] == sorted((cells[1] for cells in listing.values()), reverse=True)[:20]
-        assert [row["sample_share"] for row in mine] == [
-            pytest.approx(row["samples"] / sum(cells[1] for cells in listing.values())) for row in mine
-        ]
-
-
-def test_no_instruction_is_printed_twice(recorded: Run) -> None:
-    for launch in hotspots(recorded, top=50, context=6).launches:
-        offsets = [line.offset for block in launch.blocks for line in block]
-        assert offsets == sorted(set(offsets))
-        for block in launch.blocks:
-            assert [line.offset - block[0].offset for line in block] == [16 * i for i in range(len(block))]
-        assert len(launch.hotspots) == 50
-
-
-# The command
-
-
-def test_a_quick_run_has_none(fiprof: Fiprof) -> None:
-    quick = parsed("prefill-decode-rope")
-    done = fiprof("hotspots", str(quick.path))
-    assert (done.returncode, done.stdout) == (1, "")
-    assert (
-        f"fiprof: {quick.path.name} has no samples by instruction: it was collected with --set quick, which leaves out ncu's "
-        "source page\n  fiprof collect --set full collects that" in done.stderr
-    )
-
-
-@pytest.mark.parametrize("arguments", [["--top", "0"], ["--context", "-1"], ["--top", "x"]])
-def test_wrong_use(fiprof: Fiprof, recorded: Run, arguments: list[str]) -> None:
-    assert fiprof("hotspots", str(recorded.path), *arguments).returncode == 2
-
 
 # Made-up runs
 
@@ -132,34 +52,11 @@ def test_neighbours_are_merged(tmp_path: Path) -> None:
     assert shape(hotspots(run, top=1, context=0)) == [[(5, 1)]]
 
 
-def test_few_samples_are_said(tmp_path: Path) -> None:
-    (few,) = hotspots(made(tmp_path / "few", [("NOP", 100, None)])).launches
-    assert [finding.fields() for finding in few.summary] == [
-        {"id": "hottest", "count": 1, "instructions": 1, "samples": 100, "sample_share": 1.0},
-        {"id": "few_samples", "samples": 100, "points": 10.0},
-    ]
-    (enough,) = hotspots(made(tmp_path / "enough", [("NOP", 200, None)])).launches
-    assert [finding.kind for finding in enough.summary] == ["hottest"]
-
-
 @pytest.mark.parametrize("samples", [0, None])
 def test_a_launch_without_samples_says_so(tmp_path: Path, samples: int | None) -> None:
     report = hotspots(made(tmp_path / "run", [{"sass": "EXIT", "samples": samples}]))
     assert document(report).data.rows == ()
     assert "None of its 1 instructions has a sample" in render(document(report), "table")
-
-
-def test_source_lines_where_the_build_has_them(tmp_path: Path) -> None:
-    line = {"sass": "NOP", "samples": 7, "source_file": "/home/me/kernels/norm.cuh", "source_line": 42}
-    report = document(hotspots(made(tmp_path / "run", [line])))
-    assert render(report, "table").splitlines()[4].split() == ["1", "0x0", "7", "100.0%", "NOP", "norm.cuh:42"]
-    (row,) = json.loads(render(report, "json"))["rows"]
-    assert (row["source_file"], row["source_line"]) == ("/home/me/kernels/norm.cuh", 42)
-
-
-def test_rows_in_any_order(tmp_path: Path) -> None:
-    lines = [{"sass": f"NOP {i}", "samples": i, "address": 16 * i} for i in (3, 1, 0, 2)]
-    assert shape(hotspots(made(tmp_path / "run", lines), top=1, context=1)) == [[(2, None), (3, 1)]]
 
 
 # SASS
@@ -199,10 +96,6 @@ def test_registers(line: str, reads: str, writes: str) -> None:
     assert (set(found.reads), set(found.writes)) == (set(reads.split()), set(writes.split()))
 
 
-def test_a_matrix_instruction_writes_its_whole_tile() -> None:
-    assert parse("HGMMA.64x96x16.F32 R24, gdesc[UR20], R24, gsb0").writes == {f"R{i}" for i in range(24, 24 + 48)}
-
-
 FRAGMENTS = st.sampled_from(
     ["LDG", "BRA", "HGMMA", "F2F", "I2F.U32", ".E", ".128", ".64x", "64x999999x16", "R12", "R999", "UR", "P0", "PT", "[", "]",
      ",", " ", "@!", "0x", "7f", "-", "|", "!", "desc[UR4][R2.64]", "\n", "٣", "R" + "9" * 5000]
@@ -229,19 +122,6 @@ def test_any_listing_is_read(lines: list[str]) -> None:
         for reason in ("long_scoreboard", "short_scoreboard", "barrier", "wait", None):
             cause = code.waits_for(place, reason)
             assert cause is None or cause < place
-
-
-@pytest.mark.parametrize(
-    ("line", "short"),
-    [
-        ("@!P1  LDG.E.128 R12, desc[UR6][R12.64]", "LDG.E.128 R12"),
-        ("SHFL.IDX PT, R0, R0, RZ, 0x1f", "SHFL.IDX R0"),
-        ("BAR.SYNC.DEFER_BLOCKING 0x0", "BAR.SYNC 0x0"),
-        ("???", "???"),
-    ],
-)
-def test_brief(line: str, short: str) -> None:
-    assert brief(line) == short
 
 
 def listing(*lines: str) -> Code:
@@ -295,13 +175,6 @@ def test_nothing_is_said_where_targets_are_unknown() -> None:
     assert listing(LOAD, USE, "BRX R4 -0x10", "EXIT").waits_for(1, "long_scoreboard") is None
     # If the last branch leads to itself, the other one leads out of the kernel.
     assert listing(LOAD, USE, "@P0 BRA 0x9990", "BRA 0x7030").waits_for(1, "long_scoreboard") is None
-
-
-def test_targets_are_shown_as_offsets_where_the_base_is_known() -> None:
-    code = listing("@!P0  BRA 0x7f0020", "NOP", "EXIT", "BRA 0x7f0030", "NOP")
-    assert code.base == 0x7F0000
-    assert code.shown(0) == "@!P0 BRA 0x20"
-    assert listing("@!P0  BRA 0x7f0020", "EXIT").shown(0) == "@!P0 BRA 0x7f0020"
 
 
 def test_barriers_and_asynchronous_copies() -> None:

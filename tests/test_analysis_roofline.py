@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import csv
-import lzma
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fiprof.analysis.roofline import Basis, LaunchRoofline, Level, Rooflines, roofline
+from fiprof.analysis.roofline import Basis, LaunchRoofline, Rooflines, roofline
 from fiprof.model.run import Run
-from fiprof.parsers import ncu
 from fiprof.reports.roofline_chart import chart
 from fiprof.reports.roofline_tables import document
 from fiprof.reports.writers import render
 from tests.recorded_runs import parsed
-from tests.reports_fixture import DATA, RAW, case, make_run, record_run
+from tests.reports_fixture import RAW, case, make_run
 
 Metric = Callable[[str], float]
 
@@ -43,151 +40,6 @@ def cells(launch: int) -> Metric:
 
 
 # The charts of SpeedOfLight_RooflineChart and SpeedOfLight_Hierarchical…RooflineChart, as the recorded report defines
-# them: work a second, traffic a second, peak work, peak traffic.
-
-INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
-ROOFS_OF_WORK = {
-    "fp32": ("fadd", 1, "fmul", 1, "ffma", 2),
-    "fp16": ("hadd", 2, "hmul", 2, "hfma", 4),
-    "fp64": ("dadd", 1, "dmul", 1, "dfma", 2),
-}
-MEMORIES = {
-    Level.DRAM: ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
-    Level.L2: ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
-    Level.L1: ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
-}
-
-
-def chart_work(cell: Metric, kind: str) -> float:
-    if kind == "tensor fp16":
-        return cell("sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed") * cell("sm__cycles_elapsed.avg.per_second")
-    add, a, mul, m, fma, f = ROOFS_OF_WORK[kind]
-    per_cycle = sum(int(n) * cell(INSTRUCTIONS.format(op)) for op, n in ((add, a), (mul, m), (fma, f)))
-    return per_cycle * cell("smsp__cycles_elapsed.avg.per_second")
-
-
-def chart_peak(cell: Metric, kind: str) -> float:
-    if kind == "tensor fp16":
-        per_cycle = cell("sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.peak_sustained")
-    else:
-        fma, lanes = str(ROOFS_OF_WORK[kind][4]), ROOFS_OF_WORK[kind][5]
-        per_cycle = cell(f"derived__sm__sass_thread_inst_executed_op_{fma}_pred_on_x{lanes}")
-    return per_cycle * cell("sm__cycles_elapsed.avg.per_second")
-
-
-@pytest.mark.parametrize("index", range(6))
-def test_work_and_compute_roofs_are_those_of_ncu_s_charts(found: Rooflines, index: int) -> None:
-    cell, launch = cells(index), found.launches[index]
-    works = {work.kind: work for work in launch.works}
-    assert set(works) >= {"fp32"}
-    for kind, work in works.items():
-        assert work.ops_per_second == pytest.approx(chart_work(cell, kind), rel=1e-4), kind
-        assert work.peak_ops_per_second == pytest.approx(chart_peak(cell, kind), rel=1e-9), kind
-
-
-@pytest.mark.parametrize("level", MEMORIES)
-@pytest.mark.parametrize("index", range(6))
-def test_traffic_memory_roofs_intensity_and_ridge_are_those_of_ncu_s_charts(
-    found: Rooflines, index: int, level: Level
-) -> None:
-    cell, launch = cells(index), found.launches[index]
-    memory = launch.memory(level)
-    assert memory and launch.work
-    bytes_, clock = MEMORIES[level]
-    traffic, peak = cell(f"{bytes_}.per_second"), cell(f"{bytes_}.peak_sustained") * cell(clock)
-    kind = launch.work.kind
-    assert memory.bytes_per_second == traffic
-    assert memory.peak_bytes_per_second == pytest.approx(peak, rel=1e-12)
-    assert memory.flop_per_byte == pytest.approx(chart_work(cell, kind) / traffic, rel=1e-4)
-    assert memory.ridge_flop_per_byte == pytest.approx(chart_peak(cell, kind) / peak, rel=1e-9)
-
-
-@pytest.mark.parametrize("index", range(6))
-def test_the_binding_roof_is_the_lowest_at_the_charts_intensities(found: Rooflines, index: int) -> None:
-    cell, launch = cells(index), found.launches[index]
-    assert launch.work
-    kind = launch.work.kind
-    roofs = {kind: chart_peak(cell, kind)}
-    for level, (bytes_, clock) in MEMORIES.items():
-        intensity = chart_work(cell, kind) / cell(f"{bytes_}.per_second")
-        roofs[level] = intensity * cell(f"{bytes_}.peak_sustained") * cell(clock)
-    lowest = min(roofs, key=roofs.__getitem__)
-    assert launch.roof == lowest
-    assert launch.attainable_ops_per_second == pytest.approx(roofs[lowest], rel=1e-4)
-    assert launch.share == pytest.approx(chart_work(cell, kind) / roofs[lowest], rel=1e-4)
-
-
-def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(found: Rooflines) -> None:
-    page = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
-    said = re.findall(
-        r"achieved (\d+)%\s+of this device's FP32 peak performance and\s+(?:close to )?(\d+)%",
-        re.sub(r"\s+", " ", page),
-    )
-    assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
-    for launch, shares in zip(found.launches, said, strict=True):
-        works = {work.kind: work.share or 0.0 for work in launch.works}
-        assert (round(100 * works["fp32"]), round(100 * works.get("fp64", 0.0))) == tuple(map(int, shares))
-
-
-@pytest.mark.parametrize("index", range(6))
-def test_memory_shares_are_the_utilization_that_ncu_measured_apart(found: Rooflines, index: int) -> None:
-    """The use of each memory's peak has counters of its own."""
-    cell, launch = cells(index), found.launches[index]
-    dram, l2, l1 = (launch.memory(level) for level in Level)
-    assert dram and l2 and l1
-    assert 100 * dram.share == pytest.approx(cell("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), abs=0.01)
-    assert 100 * l2.share == pytest.approx(
-        cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2
-    )
-    assert 100 * l1.share == pytest.approx(
-        cell("l1tex__lsu_writeback_active_mem_lgds.sum.pct_of_peak_sustained_elapsed"), rel=1e-2, abs=0.005
-    )
-
-
-def test_values_are_exactly_those_of_ncu_report(tmp_path: Path) -> None:
-    reader: Any = pytest.importorskip("ncu_report")
-    report = tmp_path / "full.ncu-rep"
-    report.write_bytes(lzma.decompress((DATA / "ncu/full.ncu-rep.xz").read_bytes()))
-    run = record_run(tmp_path / "run", ncu_raw=None, trace=False)
-    ncu.parse(None, run.tables_path, report=report)
-    context = reader.load_report(str(report))
-    actions = [context.range_by_idx(0).action_by_idx(index) for index in range(6)]
-    for action, launch in zip(actions, roofline(run).launches, strict=True):
-
-        def value(name: str, action: Any = action) -> float:
-            return float(action.metric_by_name(name).as_double())
-
-        clock = value("sm__cycles_elapsed.avg.per_second")
-        for level, (bytes_, memory_clock) in MEMORIES.items():
-            memory = launch.memory(level)
-            assert memory
-            assert memory.bytes_per_second == value(f"{bytes_}.per_second")
-            assert memory.peak_bytes_per_second == value(f"{bytes_}.peak_sustained") * value(memory_clock)
-        works = {work.kind: work for work in launch.works}
-        fma = "derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2"
-        assert works["fp32"].peak_ops_per_second == value(fma) * clock
-        # One more rounding: count = rate x cycles, and that over the time.
-        assert works["fp32"].ops_per_second == pytest.approx(chart_work(value, "fp32"), rel=1e-12)
-        if launch.launch == 0:
-            tensor = works["tensor fp16"]
-            assert tensor.ops == value("sm__ops_path_tensor_src_fp16.sum") == 150592290816
-            assert tensor.ops_per_second == pytest.approx(
-                value("sm__ops_path_tensor_src_fp16.sum.per_second"), rel=1e-12
-            )
-            assert tensor.peak_ops_per_second == chart_peak(value, "tensor fp16")
-
-
-# The recorded launches in literal numbers
-
-
-def test_conversions_do_not_make_half_precision_the_main_work(found: Rooflines) -> None:
-    rmsnorm = found.launches[3]
-    works = {work.kind: work for work in rmsnorm.works}
-    # HADD alone is 1,193 of the 1,246 half instructions a cycle: conversions of the input.
-    assert works["fp16"].ops > works["fp32"].ops
-    assert rmsnorm.work == works["fp32"]
-
-
 # Instructions of a warp, and what is not counted
 
 
@@ -277,18 +129,6 @@ def test_a_launch_of_which_nothing_was_collected(tmp_path: Path) -> None:
 
 
 # As text
-
-
-def test_the_chart_of_launches_without_compute_roofs_has_the_memories_alone(quick: Rooflines) -> None:
-    rope = Rooflines(quick.run, quick.launches[4:5], ())
-    text = chart(rope)
-    assert "tensor" not in text
-    plot = [line[8:] for line in text.splitlines() if line[7:8] in ("│", "┤")]
-    for label in ("DRAM", "L2", "L1"):
-        # Right of its line.
-        (line,) = [line for line in plot if re.search(rf"\b{label}\b", line)]
-        assert re.search(rf"[.\-']+ +{label}\b", line), line
-    assert sum("4" in line for line in plot) == 1
 
 
 def test_a_case_without_a_cost_model(tmp_path: Path) -> None:

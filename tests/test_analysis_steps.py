@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,30 +13,12 @@ from fiprof.analysis.thresholds import DOMINANT_STALL
 from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict, compare
 from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.steps import Situation, Step, steps, steps_of
-from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.finding import plain
 from fiprof.model.formula import Row
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import STALL_SHARE
 from fiprof.reports import verdict_words
-from tests.recorded_runs import parsed
 from tests.test_analysis_verdict import BASE, NAMES, waiting_case, waits
-
-# The recorded runs
-
-
-@functools.cache
-def by_label(name: str) -> dict[str, LaunchVerdict]:
-    """A recorded run's launches by the case, without decode's merge kernels."""
-    return {item.label: item for item in verdicts(parsed(name)).launches if "Merge" not in item.kernel}
-
-
-def test_wgmma_is_offered_for_every_main_launch_of_fa2_on_hopper() -> None:
-    (item,) = (item for label, item in by_label("prefill-decode-rope").items() if "fa2" in label)
-    (step,) = (step for step in item.steps if step.id == "use_wgmma")
-    # FA3, measured, saves 34.7 %.
-    assert step.bound_pct == pytest.approx(66.7, abs=0.1)
-
 
 # Made-up launches
 
@@ -138,21 +119,6 @@ def test_wgmma_is_not_offered(row: dict[str, Any]) -> None:
     assert "use_wgmma" not in {step.id for step in advice_for(row)}
 
 
-def test_what_is_bounded_comes_before_what_is_not() -> None:
-    found = advice_for({"dram_throughput_pct": 70}, excess_bytes=1.0)
-    assert [(step.id, step.bound_pct) for step in found] == [
-        ("more_loads", pytest.approx(30)),
-        ("need_fewer_bytes", None),
-    ]
-    assert found[1].basis.kind == "bytes_moved"
-
-
-def test_a_start_and_an_end_are_named_where_they_are_what_is_left() -> None:
-    row = {"dram_throughput_pct": 90, "sm_cycles": 10_800}
-    assert advice_for(row)[0].id == "shorter_ramp"
-    assert advice_for({**row, "sm_cycles": 10_050})[0].id == "need_fewer_bytes"
-
-
 def test_a_launch_bound_graph_is_not_told_to_use_a_graph() -> None:
     found = steps(Situation(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
     # Kernels that are fused save more than the waiting.
@@ -212,22 +178,6 @@ def test_a_chain_of_loads_is_not_told_to_load_more_at_once() -> None:
 )
 def test_nothing_is_advised_that_the_kernel_does(row: dict[str, float], lines: Sequence[str], never: str) -> None:
     assert never not in {step.id for step in advice_for(row, *lines)}
-
-
-def test_fewer_instructions_names_those_that_are_executed() -> None:
-    row = {"issue_slot_busy_pct": 85}
-    assert advice_for(row)[0].fields()["ways"] == ["wider_loads", "packed", "addresses_once", "unrolled"]
-    (step, *_) = advice_for(row, LOAD16, "HADD2.F32 R8, -RZ, R4.H0_H0", "BRA 0x0", "IADD3 R2, R2, 0x1, RZ")
-    assert step.fields()["ways"] == ["fewer_conversions", "packed", "addresses_once", "unrolled", "kept"]
-    (step, *_) = advice_for(row, "HFMA2 R4, R5, R6, R7", "HFMA2 R4, R5, R6, R7")
-    assert step.fields()["ways"] == ["kept"]
-
-
-def test_a_busy_alu_is_answered_by_what_it_does() -> None:
-    row = {"alu_pct": 90}
-    logic = ("LOP3.LUT R4, R5, R6, R7, 0x96, !PT", "SHF.L.U32 R4, R5, 0xd, RZ")
-    assert advice_for(row, *logic)[0].fields()["ways"] == ["merged_logic", "kept"]
-    assert advice_for(row, "LEA R4, R5, R6, 0x2")[0].fields()["ways"] == ["addresses_once", "kept"]
 
 
 # Causes
@@ -290,13 +240,3 @@ def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
     found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.ATOMICS, ()),)})
     ids = [step.id for step in steps(Situation(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
     assert ids == ["aggregate_atomics", "spread_atomics", "fewer_shared_passes"]
-
-
-# Instructions
-
-
-def test_a_table_of_an_earlier_version_has_no_executed_instructions() -> None:
-    table = pa.table({"launch": [0], "address": [0], "sass": [LOAD], "samples": [3], "top_reason": ["wait"]})
-    ((_, found),) = listings(table)
-    hot = found.hottest()
-    assert (found.executed_share(), hot and hot.sass, found.most_scattered()) == (None, "LDG.E R4", None)

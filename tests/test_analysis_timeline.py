@@ -10,7 +10,6 @@ import pytest
 
 from fiprof.analysis import samples, timeline
 from fiprof.analysis.samples import Samples, covered, disjoint
-from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.model.wording import worded
@@ -53,25 +52,6 @@ def test_the_story_of_a_case(run: Run) -> None:
     ]
 
 
-def test_the_levels_agree_with_what_ncu_counted(run: Run) -> None:
-    told = timeline.timeline(run)
-    assert told.warnings == ()
-    figures = {
-        span.kernel: (span.count, span.levels.samples, round(span.levels.tensor_active or 0, 1))
-        for part in told.phases
-        for span in part.spans
-    }
-    # ncu: 52.75 % tensor active for prefill, 0.0 to 0.6 % for the others.
-    assert figures == {
-        "BatchDecodeWithPagedKVCacheKernel": (20, 17, 1.0),
-        "PersistentVariableLengthMergeStatesKernel": (20, 0, 0.0),
-        "FusedAddRMSNormKernel": (20, 6, 1.0),
-        "PrefillWithKVCacheKernel": (20, 60, 52.3),
-        "RMSNormKernel": (20, 4, 1.0),
-        "BatchQKApplyRotaryKernel": (20, 19, 1.0),
-    }
-
-
 def test_a_sample_is_of_the_time_after_it(run: Run, five_kernels: Run) -> None:
     """What the join stands on: where kernels fill a part of a window, SMs Active is that part, and only so."""
 
@@ -93,16 +73,6 @@ def test_a_sample_is_of_the_time_after_it(run: Run, five_kernels: Run) -> None:
     assert correlations(five_kernels, PREFILL) == (0.887, 0.332)
 
 
-def test_half_levels_are_not_given_as_shares(five_kernels: Run) -> None:
-    told = timeline.timeline(five_kernels)
-    (warning,) = told.warnings
-    assert not told.levels_are_shares
-    assert warning.kind == "tensor_differs"
-    assert warning.values["kernel"] == PREFILL
-    assert warning.values["sampled_tensor_active_pct"] == pytest.approx(26.6, abs=0.05)
-    assert warning.values["tensor_active_pct"] == pytest.approx(52.5, abs=0.05)
-
-
 def test_half_levels_are_seen_without_ncu_too(tmp_path: Path) -> None:
     alone = record_run(tmp_path / "alone", ncu_raw=None)
     # The made-up manifest does not say how many SMs there are.
@@ -122,41 +92,6 @@ def test_nothing_is_wider_than_the_terminal(run: Run, width: int) -> None:
     strips = [line for line in lines if line.startswith("kernels ")]
     assert len(strips) == 15
     assert not any("…" in line for line in strips)
-
-
-@pytest.mark.parametrize(("phase", "kernels"), [("measure", 120), ("setup", 43), ("warmup", 21), ("all", 184)])
-def test_every_kernel_of_a_phase_is_told_once(run: Run, phase: str, kernels: int) -> None:
-    told = timeline.timeline(run, phase=phase)
-    assert sum(span.count for part in told.phases for span in part.spans) == kernels
-    starts = [part.start_us for part in told.phases]
-    assert starts == sorted(starts)
-
-
-def test_copies_and_calls_of_a_phase(run: Run) -> None:
-    [part] = timeline.timeline(run, phase="setup", wanted=Selection("decode")).phases
-    assert [(item.name, item.count, item.bytes) for item in part.copies] == [
-        ("Memset", 6, 12304),
-        ("Device-to-Host", 2, 260),
-        ("Host-to-Device", 2, 1812),
-    ]
-    assert [(item.name, item.count, round(item.total_us, 3)) for item in part.calls[:2]] == [
-        ("cuLibraryLoadData", 7, 22874.567),
-        ("cudaLaunchKernel", 17, 16865.699),
-    ]
-
-
-def test_a_kernel_that_is_not_there(run: Run) -> None:
-    with pytest.raises(FiprofError, match="has no launch with kernel 'nosuch'") as caught:
-        timeline.timeline(run, wanted=Selection("nosuch"))
-    assert "RMSNormKernel" in caught.value.remedy
-
-
-def test_a_kernel_alone_keeps_its_place_among_the_others(run: Run) -> None:
-    [part] = timeline.timeline(run).phases[:1]
-    [alone] = timeline.timeline(run, wanted=Selection("MergeStates")).phases
-    assert alone.spans == part.spans[1:]
-    assert alone.tracks == part.tracks
-    assert alone.spans[0].gap_us == -0.128
 
 
 def test_what_is_missing_and_why(tmp_path: Path) -> None:
@@ -201,22 +136,6 @@ def test_without_samples_the_kernels_are_told(tmp_path: Path) -> None:
     ]
 
 
-def test_several_gpus_are_told_apart(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=[execution(0, 1000), execution(10, 500, device=1)])
-    sample = {"metric": "SMs Active [Throughput %]"}
-    add(
-        run,
-        "gpu_metrics",
-        [{**sample, "device": d, "time_ns": t, "value": 10.0 + d} for d in (0, 1) for t in (0, 400, 800)],
-    )
-    told = timeline.timeline(run)
-    assert [(c.device, c.spans[0].levels.samples, c.spans[0].levels.sms_active) for c in told.phases] == [
-        (0, 2, 10.0),
-        (1, 1, 11.0),
-    ]
-    assert "· GPU 1 ·" in text(run)
-
-
 def sampled(values: list[float], *, period_ns: int = 100) -> Samples:
     times = np.arange(len(values), dtype=np.float64) * period_ns
     return Samples({"sms_active": (times, np.asarray(values))})
@@ -237,26 +156,6 @@ def test_means_over_cells_and_what_was_not_sampled() -> None:
     assert np.isnan(means[[0, 4]]).all()
     assert means[1:4] == pytest.approx([10 / 3, 10.0, 20.0])
     assert np.isnan(sampled([1.0, 1.0]).means("dram", np.array([0.0, 100.0]))).all()
-
-
-def test_kernels_at_the_same_time_are_counted_once() -> None:
-    ran = disjoint(*np.array([(0, 100), (50, 150), (200, 300), (60, 70)]).T)
-    assert covered(*ran, np.array([0, 60, 175, 300])).tolist() == [0, 60, 150, 250]
-
-
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("Tensor Active / FP16 Active [Throughput %]", "tensor_active"),
-        ("DRAM Read Throughput [Throughput %]", "dram_read"),
-        ("Compute Warps in Flight [Avg Warps per Cycle]", None),
-        ("Compute Warps In Flight [Throughput %]", "warps"),
-        ("SM Issue [Throughput %]", "sm_issue"),
-        ("PCIe RX Throughput [Throughput %]", None),
-    ],
-)
-def test_names_of_metrics(name: str, key: str | None) -> None:
-    assert samples.key_of(name) == key
 
 
 def test_damaged_samples(tmp_path: Path) -> None:

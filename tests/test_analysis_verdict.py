@@ -126,15 +126,6 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
     assert (copying.bound, copying.copying and round(copying.copying.value)) == (CaseBound.COPIES, 98)
 
 
-def test_a_graph_is_not_launch_bound_because_its_one_call_is_long() -> None:
-    found = judged("prefill-decode-rope")
-    graph = next(case for case in found.cases if case.graph)
-    assert (graph.label, graph.bound) == ("decode", CaseBound.KERNELS)
-    assert graph.waiting and graph.waiting.value == pytest.approx(1.17, abs=0.005)
-    decode = {name_of(item) for item in found.launches if item.label == "decode"}
-    assert decode == {"compute issue_slots", "latency"}
-
-
 @pytest.mark.parametrize("run", RUNS)
 def test_evidence_holds_and_is_the_cells_that_it_names_and_steps_are_in_order(run: str) -> None:
     cells = {(row["launch"], row["metric"]): row["value"] for row in parsed(run).table("metrics").to_pylist()}
@@ -253,13 +244,6 @@ def test_without_a_side_there_is_not_enough_evidence(missing: tuple[str, ...]) -
     assert (found.kind, found.part, found.runner_up) == (Kind.UNKNOWN, None, None)
     assert set(found.missing) & set(missing) or "sm_throughput_pct" in missing
     assert steps(Situation({}, NAMES, found)) == ()
-
-
-def test_a_saturated_unit_needs_no_other_side() -> None:
-    only = judge({"dram_throughput_pct": 91.0})
-    assert name_of(only) == "memory dram"
-    assert "issue_slot_busy_pct" in only.missing
-    assert judge({"dram_throughput_pct": 79.0}).kind is Kind.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -383,12 +367,6 @@ def test_a_graph_s_call_counts_once(tmp_path: Path) -> None:
     only = verdicts(run).cases[0]
     assert (only.graph, only.launch_us, only.bound) == (True, 30.0, CaseBound.KERNELS)
     assert only.waiting and only.waiting.value == pytest.approx(100 / 9)
-
-
-def test_without_a_plain_time_nothing_is_known_of_the_host(tmp_path: Path) -> None:
-    found = verdicts(make_run(tmp_path / "run", launches=[LAUNCH], kernels=executions(8)))
-    assert found.launches[0].kind is Kind.LATENCY
-    assert found.cases[0].bound is CaseBound.NO_PLAIN_TIME
 
 
 def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:

@@ -1,0 +1,235 @@
+"""What commands print of recorded launches is what ncu itself says: its charts, its pages of text and source, its rules."""
+
+from __future__ import annotations
+
+import csv
+import json
+import lzma
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fiprof.model.run import Run
+from tests.recorded_runs import RUNS, invoke, parsed
+from tests.reports_fixture import DATA, RAW
+
+Rows = list[dict[str, Any]]
+LAUNCHES = pytest.mark.parametrize("index", range(6))
+DETAILS = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
+"""ncu's text page of the recorded report."""
+
+
+def rows(command: str, run: Run, *words: str) -> Rows:
+    """What programs get."""
+    status, printed = invoke(command, str(run.path), *words, "--format", "json")
+    assert status == 0
+    found: Rows = json.loads(printed)["rows"]
+    return found
+
+
+# The charts of SpeedOfLight_RooflineChart and SpeedOfLight_Hierarchical…RooflineChart, as the recorded report defines
+# them: work a second, traffic a second, peak work, peak traffic.
+
+INSTRUCTIONS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+ROOFS_OF_WORK = {
+    "fp32": ("fadd", 1, "fmul", 1, "ffma", 2),
+    "fp16": ("hadd", 2, "hmul", 2, "hfma", 4),
+    "fp64": ("dadd", 1, "dmul", 1, "dfma", 2),
+}
+MEMORIES = {
+    "dram": ("dram__bytes.sum", "dram__cycles_elapsed.avg.per_second"),
+    "l2": ("derived__lts__lts2xbar_bytes.sum", "lts__cycles_elapsed.avg.per_second"),
+    "l1": ("derived__l1tex__lsu_writeback_bytes_mem_lgds.sum", "l1tex__cycles_elapsed.avg.per_second"),
+}
+
+
+def cells(launch: int) -> Callable[[str], float]:
+    """The raw page's numbers of a launch, read here alone."""
+    with RAW.open(newline="") as file:
+        header, _, *lines = csv.reader(file)
+    row = dict(zip(header, lines[launch], strict=True))
+    return lambda name: float(row[name].replace(",", ""))
+
+
+def chart_work(cell: Callable[[str], float], kind: str) -> float:
+    if kind == "tensor":
+        return cell("sm__ops_path_tensor_src_fp16.sum.per_cycle_elapsed") * cell("sm__cycles_elapsed.avg.per_second")
+    add, a, mul, m, fma, f = ROOFS_OF_WORK[kind]
+    per_cycle = sum(int(n) * cell(INSTRUCTIONS.format(op)) for op, n in ((add, a), (mul, m), (fma, f)))
+    return per_cycle * cell("smsp__cycles_elapsed.avg.per_second")
+
+
+def chart_peak(cell: Callable[[str], float], kind: str) -> float:
+    if kind == "tensor":
+        per_cycle = cell("sm__ops_path_tensor_op_hgmma_src_fp16_sparsity_off.sum.peak_sustained")
+    else:
+        fma, lanes = str(ROOFS_OF_WORK[kind][4]), ROOFS_OF_WORK[kind][5]
+        per_cycle = cell(f"derived__sm__sass_thread_inst_executed_op_{fma}_pred_on_x{lanes}")
+    return per_cycle * cell("sm__cycles_elapsed.avg.per_second")
+
+
+@LAUNCHES
+def test_the_roofline_is_that_of_ncu_s_charts(five_kernels: Run, index: int) -> None:
+    cell, row = cells(index), rows("roofline", five_kernels)[index]
+    for kind in ("tensor", "fp32", "fp16", "fp64"):
+        assert kind != "fp32" or row["fp32_tflops"]
+        if row[f"{kind}_tflops"]:
+            assert row[f"{kind}_tflops"] * 1e12 == pytest.approx(chart_work(cell, kind), rel=1e-4), kind
+            assert row[f"{kind}_roof_tflops"] * 1e12 == pytest.approx(chart_peak(cell, kind), rel=1e-9), kind
+    # HADD alone is 1,193 of RMSNorm's 1,246 half instructions a cycle: conversions, which are not its main work.
+    kind = "tensor" if row["work"] == "tensor fp16" else "fp32"
+    assert row["work"] in ("tensor fp16", "fp32")
+    roofs = {row["work"]: chart_peak(cell, kind)}
+    for level, (bytes_, clock) in MEMORIES.items():
+        traffic, peak = cell(f"{bytes_}.per_second"), cell(f"{bytes_}.peak_sustained") * cell(clock)
+        assert row[f"{level}_gb_per_s"] * 1e9 == pytest.approx(traffic, rel=1e-12)
+        assert row[f"{level}_roof_gb_per_s"] * 1e9 == pytest.approx(peak, rel=1e-12)
+        assert row[f"{level}_flop_per_byte"] == pytest.approx(chart_work(cell, kind) / traffic, rel=1e-4)
+        assert row[f"{level}_ridge_flop_per_byte"] == pytest.approx(chart_peak(cell, kind) / peak, rel=1e-9)
+        roofs[level.upper()] = chart_work(cell, kind) / traffic * peak
+    assert row["roof"] == min(roofs, key=roofs.__getitem__)
+    assert row["attainable_tflops"] * 1e12 == pytest.approx(min(roofs.values()), rel=1e-4)
+    assert row["roof_share"] == pytest.approx(chart_work(cell, kind) / min(roofs.values()), rel=1e-4)
+    # The use of each memory's peak has counters of its own.
+    dram, l2, l1 = (100 * row[f"{level}_gb_per_s"] / row[f"{level}_roof_gb_per_s"] for level in MEMORIES)
+    assert dram == pytest.approx(cell("gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"), abs=0.01)
+    assert l2 == pytest.approx(cell("lts__lts2xbar_cycles_active.avg.pct_of_peak_sustained_elapsed"), rel=1e-2)
+    active = cell("l1tex__lsu_writeback_active_mem_lgds.sum.pct_of_peak_sustained_elapsed")
+    assert l1 == pytest.approx(active, rel=1e-2, abs=0.005)
+
+
+def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> None:
+    said = re.findall(
+        r"achieved (\d+)%\s+of this device's FP32 peak performance and\s+(?:close to )?(\d+)%",
+        re.sub(r"\s+", " ", DETAILS),
+    )
+    assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
+    for row, shares in zip(rows("roofline", five_kernels), said, strict=True):
+        found = [
+            100 * (row[f"{kind}_tflops"] or 0) / (row[f"{kind}_roof_tflops"] or 1)  # no fp64 at all has no roof
+            for kind in ("fp32", "fp64")
+        ]
+        assert [*map(round, found)] == [*map(int, shares)]
+
+
+# The text page
+
+
+def details() -> list[dict[str, tuple[str, str]]]:
+    """Of each launch, the name of a metric -> its unit and value as ncu prints them; the first section's count."""
+    pages: list[dict[str, tuple[str, str]]] = []
+    for line in DETAILS.splitlines():
+        if re.match(r"  \S.*, Context \d+, Stream", line):
+            pages.append({})
+        elif found := re.fullmatch(r"    (\S.*?)(?:  +(\S+))??  +(\S+) *", line):
+            name, unit, value = found.groups()
+            pages[-1].setdefault(name, (unit or "", value))
+    return pages
+
+
+SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3, "ns": 1e-3}
+
+
+@LAUNCHES
+def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> None:
+    row, page = rows("show", five_kernels)[index], details()[index]
+    for key, name in (
+        ("duration_us", "Duration"),
+        ("dram_throughput_pct", "DRAM Throughput"),
+        ("theoretical_occupancy_pct", "Theoretical Occupancy"),
+        ("achieved_occupancy_pct", "Achieved Occupancy"),
+        ("waves_per_sm", "Waves Per SM"),
+        ("registers_per_thread", "Registers Per Thread"),
+        ("l1_hit_pct", "L1/TEX Hit Rate"),
+        ("l2_hit_pct", "L2 Hit Rate"),
+    ):
+        unit, text = page[name]
+        decimals = len(text.partition(".")[2])
+        assert f"{row[key] / SCALES.get(unit, 1.0):.{decimals}f}" == text.replace(",", ""), name
+    part = DETAILS.split(", Context 1, Stream 7")[index + 1]
+    found = re.search(r"Memory Throughput +(\wbyte/s) +(\S+)", part)
+    assert found and f"{row['dram_gb_per_s'] / SCALES[found[1]]:.2f}" == found[2]
+    sizes = re.findall(r"(?:Dynamic|Static) Shared Memory Per Block +(K?)byte/block +(\S+)", part)
+    shared_kb = sum(float(size.replace(",", "")) * (1 if kilo else 1e-3) for kilo, size in sizes)
+    assert len(sizes) == 2 and row["shared_kb_per_block"] == pytest.approx(shared_kb, abs=0.005)
+
+
+# Rules and limits
+
+
+def test_bank_conflicts_are_those_of_ncu_s_rule() -> None:
+    said = re.compile(r"shared (load|store) requests\.This results in (\d+) bank conflicts,\s+which represent (\S+)%")
+    shown, compared = rows("show", parsed("all")), 0
+    for row in parsed("all").rows("rules", ("launch", "rule", "message")):
+        for kind, _, share in said.findall(row["message"]) if row["rule"] == "SharedMemoryConflicts" else ():
+            assert f"{100 * shown[row['launch']][f'shared_{kind}s_conflict_share']:.2f}" == share
+            compared += 1
+    assert compared >= 3
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -> None:
+    """Registers are given to a warp 256 at a time; waves are blocks over what the GPU holds at once."""
+    for row, launch in zip(rows("show", parsed(name)), parsed(name).launches, strict=False):
+        warps = -(-round(launch["threads_per_block"]) // 32)
+        of_quarter = 16384 // (-(-round(launch["registers_per_thread"]) * 32 // 256) * 256)
+        assert row["limit_registers_blocks"] == of_quarter * 4 // warps == launch["limit_registers_blocks"]
+        blocks = min(value for key in row if re.fullmatch("limit_[a-z_]+_blocks", key) and (value := row[key]))
+        occupancy = 100 * blocks * warps / 64
+        assert occupancy == pytest.approx(row["theoretical_occupancy_pct"], abs=0.006) or row["limit_clusters_blocks"]
+        assert row["wave_blocks"] == blocks * 132 or row["limit_clusters_blocks"]
+        assert launch["blocks"] / row["wave_blocks"] == pytest.approx(row["waves_per_sm"], abs=0.00501)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_shares_of_all_stalls_are_one(name: str) -> None:
+    found: dict[int, list[tuple[float, float]]] = {}
+    for row in rows("stalls", parsed(name)):
+        found.setdefault(row["launch"], []).append((row["stall_share"] or 0, row["sample_share"] or 0))
+    assert len(found) >= 6
+    for shares in found.values():
+        stalled, sampled = map(sum, zip(*shares, strict=True))
+        assert len(shares) >= 18
+        assert stalled == pytest.approx(1, abs=0.001) and sampled in (0, pytest.approx(1, abs=0.001))
+
+
+# The source page
+
+
+def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
+    """Each listing, without fiprof: kernel, offset -> instruction, samples, not issued."""
+    listings: list[tuple[str, dict[str, tuple[str, int, int]]]] = []
+    header: list[str] = []
+    first = -1
+    with lzma.open(RUNS["all"] / "ncu/source.csv.xz", "rt", newline="") as file:
+        for row in csv.reader(file):
+            if row[:1] == ["Kernel Name"]:
+                listings.append((row[1], {}))
+                first = -1
+            elif row[:2] == ["Address", "Source"]:
+                header = row
+            elif listings and len(row) == len(header):
+                cells = dict(zip(header, row, strict=True))
+                address = int(cells["Address"], 16)
+                first = address if first < 0 else first
+                samples = int(cells["# Samples"]), int(cells["Warp Stall Sampling (Not-issued Samples)"])
+                listings[-1][1][hex(address - first)] = (cells["Source"].strip(), *samples)
+    return listings
+
+
+def test_every_hotspot_is_in_the_source_page_and_no_hotter_one_is_missing() -> None:
+    page = source_page()
+    found = rows("hotspots", parsed("all"), "--instructions", "20")
+    assert len(found) == 6 * 20
+    for launch in range(6):
+        mine = [row for row in found if row["launch"] == launch]
+        listing = next(listing for kernel, listing in page if f"::{mine[0]['kernel']}<" in kernel)
+        assert {row["offset"]: (row["sass"], row["samples"], row["samples_not_issued"]) for row in mine} == {
+            row["offset"]: listing[row["offset"]] for row in mine
+        }
+        samples = [each for _, each, _ in listing.values()]
+        assert [row["samples"] for row in mine] == sorted(samples, reverse=True)[:20]
+        shares = [row["sample_share"] for row in mine]
+        assert shares == [pytest.approx(row["samples"] / sum(samples)) for row in mine]
