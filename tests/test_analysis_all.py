@@ -62,11 +62,7 @@ def run_of(folder: Path, kernel: str = "K", **manifest: Any) -> Run:
             "ncu failed: ERR_NVGPUCTRPERM",
         ),
         ({"settings": {"tools": ["nsys"]}}, "not_asked", "ncu was not asked for"),
-        (
-            {"status": "failed", "reason": "no disk"},
-            "not_started_because",
-            "ncu was not started: no disk",
-        ),
+        ({"status": "failed", "reason": "no disk"}, "not_started_because", "ncu was not started: no disk"),
     ],
 )
 def test_a_run_without_counters_says_why(

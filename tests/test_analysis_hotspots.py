@@ -46,9 +46,7 @@ def test_neighbours_are_merged(tmp_path: Path) -> None:
         [(10, None), (11, 2), (12, None)],
     ]
     assert shape(hotspots(run, context=0)) == [[(2, 3)], [(5, 1)], [(11, 2)]]
-    assert shape(hotspots(run, context=3)) == [
-        [(i, {2: 3, 5: 1, 11: 2}.get(i)) for i in range(13)],
-    ]
+    assert shape(hotspots(run, context=3)) == [[(i, {2: 3, 5: 1, 11: 2}.get(i)) for i in range(13)]]
     assert shape(hotspots(run, top=1, context=0)) == [[(5, 1)]]
 
 

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.occupancy import (
-    Lift,
-    Occupancy,
-    Resource,
-    findings,
-    occupancy,
-    register_limit,
-)
+from fiprof.analysis.occupancy import Lift, Occupancy, Resource, findings, occupancy, register_limit
 from fiprof.model.run import Launch
 from tests.recorded_runs import RUNS, parsed
 

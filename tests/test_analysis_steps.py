@@ -229,10 +229,7 @@ def test_a_cause_says_more_than_the_stall_that_it_shows_as() -> None:
     found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.BARRIER, ()),)})
     assert found.kind is Kind.LATENCY
     named = steps(Situation(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
-    assert [(step.id, step.cause) for step in named] == [
-        ("fewer_barriers", CauseId.BARRIER),
-        ("longer_launch", None),
-    ]
+    assert [(step.id, step.cause) for step in named] == [("fewer_barriers", CauseId.BARRIER), ("longer_launch", None)]
 
 
 def test_atomics_on_one_word_are_no_bank_conflicts() -> None:

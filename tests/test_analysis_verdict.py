@@ -15,16 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.thresholds import BUSY, IDLE, NOISE, SATURATED, WAITING
-from fiprof.analysis.verdict.model import (
-    Bottleneck,
-    CaseBound,
-    CaseVerdict,
-    Comparison,
-    Kind,
-    Test,
-    Verdict,
-    compare,
-)
+from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, Comparison, Kind, Test, Verdict, compare
 from fiprof.analysis.verdict.rules import RESOURCES, judge
 from fiprof.analysis.verdict.steps import Situation, steps
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts, verdicts
@@ -90,11 +81,7 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
     """Verdict, cause, and what to do first."""
     found = by_label("troubles")
     assert {
-        label: (
-            name_of(item),
-            item.causes[0].id if item.causes else None,
-            item.steps[0].id if item.steps else None,
-        )
+        label: (name_of(item), item.causes[0].id if item.causes else None, item.steps[0].id if item.steps else None)
         for label, item in found.items()
     } == {
         "global_atomics": ("latency", "atomics", "aggregate_atomics"),

@@ -68,9 +68,7 @@ def browser() -> Iterator[Any]:
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     of_study = study.pages(load(STUDY))
-    written = {
-        "demo": pages.demo(),
-    }
+    written = {"demo": pages.demo()}
     texts = {name: html.render(page) for name, page in written.items()}
     texts |= {name: document_html(of_study[name], name) for name in STUDY_PAGES}
     for name, text in texts.items():
@@ -214,13 +212,7 @@ def test_a_folded_table_opens_by_its_anchor_and_can_be_sorted(show: Open) -> Non
 # The page
 
 
-@pytest.mark.parametrize(
-    ("name", "viewport", "scheme"),
-    [
-        ("demo", PHONE, "dark"),
-        ("final-report", DESKTOP, "light"),
-    ],
-)
+@pytest.mark.parametrize(("name", "viewport", "scheme"), [("demo", PHONE, "dark"), ("final-report", DESKTOP, "light")])
 def test_axe_core_finds_nothing(show: Open, name: str, viewport: dict[str, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     opened = show(name, scheme=scheme, viewport=viewport)

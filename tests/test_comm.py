@@ -186,10 +186,7 @@ def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
             job.kernel(1, 1000 * step + 40, 1000 * step + 91)
     found = job.found(tmp_path)
     assert [(each.number, waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
-    assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {
-        "no_payload": None,
-        "alone": 2,
-    }
+    assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {"no_payload": None, "alone": 2}
 
 
 def test_several_communicators_and_streams(tmp_path: Path) -> None:

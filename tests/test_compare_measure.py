@@ -35,11 +35,7 @@ def rows(done: Completed) -> list[list[object]]:
 
 
 @pytest.mark.parametrize(
-    ("side", "expected"),
-    [
-        ("here", ["same", 0]),
-        ("python:{python},env:FAKE_SLOWER=0.95", ["faster", -5]),
-    ],
+    ("side", "expected"), [("here", ["same", 0]), ("python:{python},env:FAKE_SLOWER=0.95", ["faster", -5])]
 )
 def test_two_sides(side: str, expected: list[object], fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
     side = side.format(python=fakes["FIPROF_PYTHON"])
@@ -178,8 +174,7 @@ def test_a_commit_is_measured_from_its_files(
 
 
 @pytest.mark.parametrize(
-    ("side", "reason"),
-    [("git:nosuch", "Needed a single revision"), ("git:HEAD:/", "not a git repository")],
+    ("side", "reason"), [("git:nosuch", "Needed a single revision"), ("git:HEAD:/", "not a git repository")]
 )
 def test_a_commit_that_is_not_there(side: str, reason: str, fiprof: Fiprof, checkout: Path, tmp_path: Path) -> None:
     side = side if side.count(":") > 1 else f"{side}:{checkout}"

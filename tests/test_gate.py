@@ -69,8 +69,7 @@ def test_a_baseline_is_set_shown_replaced_and_removed(archive: Path, fiprof: Fip
 
 
 @pytest.mark.parametrize(
-    ("git_state", "said"),
-    [("0123456789ab-dirty", "changes that are in no commit"), ("0123456789ab", None)],
+    ("git_state", "said"), [("0123456789ab-dirty", "changes that are in no commit"), ("0123456789ab", None)]
 )
 def test_the_commit_is_that_of_the_run(archive: Path, fiprof: Fiprof, git_state: str, said: str | None) -> None:
     path = archive / RUNS["decode"].name / "run.json"

@@ -19,10 +19,7 @@ from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not count_gpus(), reason="no NVIDIA GPU")]
 
 
 @pytest.fixture(scope="module")

@@ -275,10 +275,7 @@ def test_a_run_that_only_others_may_write(theirs: Path, tmp_path: Path, monkeypa
     (shown, errors), (other, _) = [each.communicate(timeout=60) for each in both]
     assert shown == other and f"making the tables of {theirs}" in errors
     assert shown == invoke("show", str(profiled("graph").path))[1]
-    for words in (
-        ("verify", str(theirs)),
-        ("export", str(theirs), "--to", "zip"),
-    ):
+    for words in (("verify", str(theirs)), ("export", str(theirs), "--to", "zip")):
         done = as_user(tmp_path, *words)
         errors = done.communicate(timeout=60)[1]
         assert (done.returncode, "making" in errors) == (0, False), errors

@@ -105,8 +105,5 @@ def test_a_folders_lock_is_anybodys_text(
 
 def take(*, wait: bool, said: list[str] | None = None, stopping: threading.Event | None = None):  # type: ignore[no-untyped-def]
     return locks.gpu_lock(
-        GPU,
-        wait=wait,
-        waiting=(said if said is not None else []).append,
-        stopping=stopping or threading.Event(),
+        GPU, wait=wait, waiting=(said if said is not None else []).append, stopping=stopping or threading.Event()
     )

@@ -296,10 +296,7 @@ def test_the_report_has_the_tables_of_the_pages(full: Path, from_report: Path) -
             (("NCCL", "a"), ("fiprof", "iter 3")),
         ),
         ('7  "fiprof:a:b[x=1:2]:none:none:RGB:0xff:REGISTERED:a:b[x=1:2]"', (("fiprof", "a:b[x=1:2]"),)),
-        (
-            '7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"',
-            (("", "step 1"),),
-        ),
+        ('7  "<default domain>:step 1:none:none:none:none:REGISTERED:step 1"', (("", "step 1"),)),
         (
             '4103  "<default domain>:a:b:none:none:none:none:none:none"  "app:x:none:none:none:none:none:none" ',
             (("", "a:b"), ("app", "x")),

@@ -14,9 +14,7 @@ NAMES = ["setup", "warmup", "measure", "rmsnorm[rows=1]", "rope[a=2]", "iter 0",
 
 Tree = list["tuple[str, Tree]"]
 trees: st.SearchStrategy[Tree] = st.recursive(
-    st.just([]),
-    lambda inner: st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=4),
-    max_leaves=12,
+    st.just([]), lambda inner: st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=4), max_leaves=12
 )
 
 

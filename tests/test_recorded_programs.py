@@ -38,11 +38,7 @@ def test_kernels_by_rank_and_range() -> None:
 
 def test_a_report_is_of_a_program(tmp_path: Path) -> None:
     for program, title, again in (
-        (
-            "vectors",
-            "# vectors 50 on NVIDIA H200",
-            "fiprof profile --set full -- ./vectors 50",
-        ),
+        ("vectors", "# vectors 50 on NVIDIA H200", "fiprof profile --set full -- ./vectors 50"),
         (
             "ranks",
             "# ranks.py 30 on NVIDIA H200",

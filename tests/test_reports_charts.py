@@ -79,11 +79,7 @@ def test_a_stack_is_as_long_as_its_parts() -> None:
 
 
 def test_colours_are_seen_on_both_papers_and_the_first_eight_told_apart_by_everybody() -> None:
-    every = {
-        *colours.COLOURS,
-        *colours.STALLS.values(),
-        *(each[2] for each in colours.FAMILIES),
-    }
+    every = {*colours.COLOURS, *colours.STALLS.values(), *(each[2] for each in colours.FAMILIES)}
     for colour in every | {colours.GREY}:
         light, dark = (_contrast(colour, paper) for paper in ("#ffffff", "#14181e"))
         assert min(light, dark) >= 3.0, colour

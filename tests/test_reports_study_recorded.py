@@ -82,8 +82,7 @@ def rows(workload: str) -> list[dict[str, Any]]:
 
 def changed(study: Study, change: Callable[[CaseResult], CaseResult]) -> Study:
     return dataclasses.replace(
-        study,
-        results=tuple(dataclasses.replace(r, cases=[change(case) for case in r.cases]) for r in study.results),
+        study, results=tuple(dataclasses.replace(r, cases=[change(case) for case in r.cases]) for r in study.results)
     )
 
 
