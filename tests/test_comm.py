@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +16,6 @@ from fiprof.model.run import Run
 from tests.nsys_exports import TWO_RANKS, altered
 from tests.recorded_runs import invoke, two_ranks
 from tests.reports_fixture import add, write_manifest
-
-MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -51,45 +48,6 @@ def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
         (Doing.CALL, "cuLibraryLoadData", "first use", 41118.674),
         (Doing.CALL, "cudaLaunchKernel", "first use", 8253.596),
     ]
-
-
-def test_the_ranks_together(found: Comm) -> None:
-    zero, one = found.ranks
-    assert (zero.rank.pid, zero.rank.device, one.rank.pid, one.rank.device) == (3963, 0, 3964, 1)
-    assert (zero.collectives, zero.late, round(zero.delay_us), round(zero.wait_us)) == (31, 15, 4281, 154573)
-    assert (one.collectives, one.late, round(one.delay_us), round(one.wait_us)) == (31, 16, 154573, 4281)
-    assert (round(zero.lost_share or 0, 3), round(one.lost_share or 0, 3)) == (0.566, 0.016)
-    assert (zero.overlap, round(zero.communication_us), round(zero.compute_us)) == (0.0, 158899, 12411)
-    for rank in (zero, one):
-        parts = sum(cause.us for cause in found.causes if cause.rank == rank.rank.rank)
-        assert parts == pytest.approx(rank.delay_us, abs=0.1)
-    assert found.warnings == ()
-
-
-def test_size_and_bandwidth(found: Comm) -> None:
-    """16 Mi bf16 numbers; nccl-tests: an all-reduce of two ranks has as much bus as algorithm bandwidth."""
-    each = found.collectives[20]
-    assert (each.op, each.bytes, each.channels, each.communicator) == ("all_reduce", 1 << 25, 24, 776124321411547469)
-    assert (each.transfer_us, each.step_us) == (135.263, 605.445)
-    assert each.algorithm_gbps == each.bus_gbps == pytest.approx(248.07, abs=0.01)
-
-
-def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    path = str(two_ranks().path)
-    status, text = invoke("comm", path)
-    assert status == 0
-    assert "Rank 1 makes the others wait most: 154.573 ms in 16 of 31 collectives." in text
-    assert re.search(r"cuLibraryLoadData in first use +41\.119 ms +26\.6% +1\n", text)
-    rows = {
-        by: json.loads(invoke("comm", path, "--by", by, "--format", "json")[1])["rows"]
-        for by in ("collective", "rank", "cause")
-    }
-    assert (len(rows["collective"]), len(rows["rank"])) == (31, 2)
-    assert rows["collective"][9]["meanwhile"][1] == {
-        "doing": "call", "doing_name": "cuLibraryLoadData", "range": "first use", "us": 41118.674,
-    }  # fmt: skip
-    assert rows["cause"][0]["doing_us"] == 67298.593
 
 
 # Made-up jobs
@@ -244,18 +202,6 @@ def test_point_to_point_and_groups(tmp_path: Path) -> None:
     assert [(each.op.value, each.ranks, each.late_rank, each.skew_us, each.bytes) for each in found.collectives[:3]] == [
         ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
     ]  # fmt: skip
-
-
-def test_partners_that_nobody_told(tmp_path: Path) -> None:
-    job = Job(3)
-    for rank in range(3):
-        job.kernel(rank, 100 * rank, 100 * rank + 50, "ncclDevKernel_SendRecv")
-    found = job.found(tmp_path)
-    assert (found.collectives, found.charts) == ((), ())
-    assert [(warning.kind, warning.values) for warning in found.warnings] == [
-        ("no_payload", {}),
-        ("alone", {"count": 3, "of": 3}),
-    ]
 
 
 def test_clocks_of_two_traces(tmp_path: Path) -> None:

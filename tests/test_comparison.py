@@ -41,33 +41,7 @@ def about(rows: Rows, what: str, **cells: object) -> Iterator[dict[str, Any]]:
     return (row for row in rows if wanted <= {key: row[key] for key in row if not isinstance(row[key], list)}.items())
 
 
-def factors_of(rows: Rows, case: str) -> list[tuple[str, float]]:
-    return [(row["item"], round(row["accounts_us"], 1)) for row in about(rows, "factor") if case in (row["case"] or "")]
-
-
 CORES = ("decode", "tensor_cores", "false", "true")
-
-
-def test_decode_on_tensor_cores_against_cuda_cores() -> None:
-    rows = compared(*sides(*CORES))
-    times = [round(row["change"], 2) for row in about(rows, "case", item="case_plain_us")]
-    assert times == [-22.54, -79.66, -0.51, -0.91]
-    first = next(about(rows, "case"))["case"]
-    kernels = [
-        (row["match"], row["kernel"][:13], round(row["accounts_us"], 2)) for row in about(rows, "kernel", case=first)
-    ]
-    assert kernels == [("replaced", "BatchPrefillW", -18.08), ("gone", "PersistentVar", -4.06)]
-    assert factors_of(rows, first)[:4] == [
-        ("instructions", -133.3), ("warps", 90.9), ("long_scoreboard", 51.5), ("not_selected", -20.0),
-    ]  # fmt: skip
-    hot = [(row["item"], round(row["accounts_us"], 1)) for row in about(rows, "hot_code", case=first)]
-    assert hot[:2] == [("ISETP.NE.AND", 30.2), ("HADD2.F32", -27.0)]
-    registers = next(about(rows, "counter", case=first, item="registers_per_thread"))
-    assert (registers["a"], registers["b"]) == (56, 182)
-    assert {row["about"] for row in rows} == {
-        "side", "outcome", "case", "outside_kernels", "kernel", "verdict", "factor", "counter", "stall", "hot_code",
-    }  # fmt: skip
-    assert [(row["item"], row["by"]) for row in about(rows, "outcome")] == [("cannot_tell", "one_process")]
 
 
 def test_suggested_measurements() -> None:
@@ -83,16 +57,6 @@ def test_suggested_measurements() -> None:
     assert suggest_measure(compare(llama, server)) == (
         "fiprof compare --measure 'program:/opt/torch/.venv/bin/python3 llama.py 2 24' 'program:python3 server.py 3600'"
     )
-
-
-def test_across_runs() -> None:
-    """FA3 has more warps; decode in a CUDA graph takes 8% longer: its grid is padded, so that more multiprocessors have
-    nothing to do."""
-    rows = compared(*sides("prefill-decode-rope", "backend", "fa2", "fa3"))
-    assert factors_of(rows, "")[:2] == [("warps", -162.3), ("instructions", -59.9)]
-    both = parsed("all").path, parsed("prefill-decode-rope").path
-    assert factors_of(compared(*both), "decode")[:1] == [("active", 7.8)]
-    assert "! " in invoke("compare", *map(str, both))[1]
 
 
 @pytest.mark.parametrize("name", ["all", "decode", "prefill-decode-rope"])
@@ -140,18 +104,6 @@ def parts(rows: Rows) -> dict[str, float]:
     return {row["item"]: row["accounts_us"] / 1e3 for row in about(rows, "part", device=None) if row["accounts_us"]}
 
 
-def test_two_captures_of_a_server() -> None:
-    a, b = profiled("server").path, profiled("server again").path
-    rows, back = compared(a, b), compared(b, a)
-    assert parts(rows) == pytest.approx({"kernels": 0.107, "copies": 0.005, "idle": 8.508}, abs=5e-4)
-    idle = [(row["item"], row["range"], round(row["accounts_us"] / 1e3, 3)) for row in about(rows, "idle")]
-    assert idle[:2] == [("outside_ranges", None, 5.257), ("host", "request", 2.535)]
-    assert {kind: -ms for kind, ms in parts(back).items()} == parts(rows)
-    assert sorted(-row["accounts_us"] for row in about(back, "kernel", item="total_us")) == sorted(
-        row["accounts_us"] for row in about(rows, "kernel", item="total_us")
-    )
-
-
 @pytest.mark.parametrize("name", ["llama", "tworanks", "graph"])
 def test_a_program_against_itself_has_the_same_numbers(name: str) -> None:
     path = profiled(name).path
@@ -177,12 +129,6 @@ def test_traces_of_unlike_length_are_compared_at_equal_work(tmp_path: Path) -> N
     assert {kind: time.us / 1e3 for kind, time in program.parts.items()} == pytest.approx(
         {"kernels": 0, "collectives": 0, "copies": 4 * 20 / 1e3 * root - 8 * 10 / 1e3 / root, "idle": -0.042}, abs=1e-3
     )
-
-
-def test_programs_that_have_little_in_common() -> None:
-    both = [str(profiled(name).path) for name in ("llama", "server")]
-    warnings = json.loads(invoke("compare", *both, "--format", "json")[1])["warnings"]
-    assert "other_program" in [each["id"] for each in warnings]
 
 
 def test_files_are_compared_as_they_are(tmp_path: Path) -> None:

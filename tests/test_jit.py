@@ -14,12 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.errors import FiprofError
 from fiprof.flashinfer.jit import measure as jit
 from fiprof.flashinfer.jit.report import document
 from fiprof.flashinfer.results import JitResults
 from fiprof.model import results
-from fiprof.orchestrator.process import Finished
 from fiprof.reports.writers import render
 from tests.conftest import REPOSITORY, Fiprof, python_path
 from tests.fakes import jit as stand_in
@@ -167,19 +165,6 @@ def test_ctrl_c_ends_the_compilers_and_removes_the_folder(tmp_path: Path, enviro
     assert not list((tmp_path / "scratch").glob("fiprof-jit-*"))
 
 
-@pytest.mark.parametrize(
-    ("log", "words"),
-    [
-        ("/usr/bin/ld: cannot find -lcuda: No such file or directory\n", "the linker cannot find -lcuda"),
-        ("nvcc error   : 'cicc' died due to signal 9 (Kill signal)\n", "for want of memory"),
-        ("nothing of note\n", "ended with exit status 1"),
-    ],
-)
-def test_what_a_log_says_of_a_failure(log: str, words: str) -> None:
-    finished = Finished("failed", 1, "2026-01-01T00:00:00+00:00", 1.0, "ended with exit status 1")
-    assert words in jit.explain(None, finished, log)[0]
-
-
 TORCH = """
 from types import SimpleNamespace as Some
 device = Some(name="H200", major=9, minor=0, multi_processor_count=132, total_memory=1)
@@ -236,19 +221,6 @@ def test_one_log_for_all_modules_as_flashinfer_0_5_keeps_it(tmp_path: Path) -> N
     (stand_in.folder(tmp_path, "rope").parent / ".ninja_log").write_text("\n".join(lines) + "\n")
     modules = jit.read_modules(tmp_path)
     assert [(module.compile_s, len(module.phases)) for module in modules.values()] == [(2.1, 2), (2.1, 2)]
-
-
-def test_logs_of_ninja(tmp_path: Path) -> None:
-    log = tmp_path / ".ninja_log"
-    assert jit.read_ninja_log(log) == []
-    for version in (5, 6, 7):
-        # The last build of an output counts, a line cut short does not.
-        log.write_text(f"# ninja log v{version}\n1\t900\t17\ta.o\t1f\n2\t500\t17\tb.o\t2f\n0\t400\t17\ta.o\t1f\n0\t7")
-        assert jit.read_ninja_log(log) == [(0.0, 0.4, "a.o"), (0.002, 0.5, "b.o")]
-    for text in ("", "# ninja log v99\n", "\x00\xff garbage"):
-        log.write_text(text)
-        with pytest.raises(FiprofError, match=r"\.ninja_log is (no ninja log|empty)"):
-            jit.read_ninja_log(log)
 
 
 @pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("c++")), reason="needs ninja and a C++ compiler")

@@ -13,15 +13,8 @@ from fiprof.model.formula import Formula, table
 from fiprof.model.metrics import METRICS
 from fiprof.model.quantities import SM_CLOCK
 from fiprof.model.work import (
-    TENSOR_OPS,
     counted_float_ops,
-    dominant_tensor_kind,
-    dominant_tensor_peak,
-    main_work,
-    mostly_mma,
     peak_of,
-    tensor_peak,
-    work_share,
 )
 from tests.raw_figures import RawRun
 from tests.recorded_runs import RUNS, parsed
@@ -44,11 +37,6 @@ def test_a_unit_in_the_name_is_the_unit() -> None:
         assert {metric.unit for metric in METRICS if metric.name.endswith(suffix)} == {unit}
 
 
-def test_a_name_of_ncu_stands_for_one_column() -> None:
-    names = [name for metric in METRICS for name in metric.ncu]
-    assert len(set(names)) == len(names)
-
-
 def test_float_ops_weigh_fused_and_packed_instructions_and_need_every_count() -> None:
     row: dict[str, float | None] = {
         f"{inst}_thread_insts": 1.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
@@ -60,62 +48,11 @@ def test_float_ops_weigh_fused_and_packed_instructions_and_need_every_count() ->
     assert counted_float_ops(rate) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
 
 
-def test_instructions_on_pairs_of_floats_count_where_there_are_some() -> None:
-    """Compute capability 10.0: FADD2, FMUL2 and FFMA2."""
-    row = {"fadd_thread_insts": 1.0, "fmul_thread_insts": 1.0, "ffma_thread_insts": 1.0}
-    packed = {
-        "fadd2_thread_insts": 1.0,
-        "fmul2_thread_insts": 1.0,
-        "ffma2_thread_insts_per_cycle": 2.0,
-        "sm_cycles": 5.0,
-    }
-    assert counted_float_ops({**row, **packed}) == {"fp32": 4.0 + 2.0 + 2.0 + 4 * 10.0}
-    assert counted_float_ops(packed) == {}
-
-
-def test_fp4_has_a_roof_of_its_own() -> None:
-    row = {"tensor_ops_fp4": 4e6, "tensor_peak_fp4_ops_per_cycle": 1e4, "sm_clock_hz": 1e9, "duration_ns": 1000.0}
-    row |= {"tensor_ops_fp4_fp6_fp8": 1e6, "tensor_active_pct": 40.0, "tensor_ops_fp16": 0.0}
-    assert TENSOR_OPS.value(row) == 5e6
-    assert main_work(row) == "tensor fp4"
-    assert work_share("tensor fp4").of(row) == pytest.approx(0.4)
-
-
-def test_tensor_ops_sum_the_kinds_and_the_largest_dominates() -> None:
-    row = {"tensor_ops_fp16": 10.0, "tensor_ops_fp8": 30.0, "tensor_ops_tf32": None, "tensor_ops_int8": math.nan}
-    assert (TENSOR_OPS.value(row), dominant_tensor_kind(row)) == (40.0, "fp8")
-    zero = {"tensor_ops_fp16": 0.0}
-    assert (TENSOR_OPS.value({}), TENSOR_OPS.value(zero)) == (None, 0.0)
-    assert dominant_tensor_kind(zero) is None and dominant_tensor_peak(zero) is None
-
-
 def test_no_tensor_metric_counts_parents_and_children() -> None:
     """Children are ``…_op_<instruction>_src_…``; their sums are in the parents' already."""
     counted = [name for metric in METRICS if metric.name.startswith("tensor_ops_") for name in metric.ncu]
     assert counted
     assert all(name.startswith("sm__ops_path_tensor_src_") for name in counted)
-
-
-def test_peaks_multiply_the_clock() -> None:
-    row = {
-        "tensor_ops_fp16": 1.0,
-        "tensor_peak_fp16_ops_per_cycle": 1000.0,
-        "tensor_peak_bf16_ops_per_cycle": 500.0,
-        "sm_clock_hz": 2e9,
-        "fp32_peak_ops_per_cycle": 10.0,
-        "dram_peak_bytes_per_cycle": 1504.0,
-        "dram_clock_hz": 3e9,
-        "l1_peak_bytes_per_cycle": 7.0,
-        "l2_peak_bytes_per_cycle": 5.0,
-        "l2_clock_hz": 1e9,
-    }
-    assert dominant_tensor_peak(row) == 2e12
-    assert tensor_peak("bf16").value(row) == 1e12
-    assert peak_of("fp32").value(row) == 2e10
-    assert peak_of("fp64").value(row) is None
-    assert Formula("dram_peak").value(row) == 1504 * 3e9
-    assert Formula("l1_peak").value(row) == 1.4e10
-    assert Formula("l2_peak").value(row) == 5e9
 
 
 @pytest.mark.parametrize(
@@ -144,30 +81,6 @@ def test_the_clocks_of_recorded_launches() -> None:
     assert max(launch["sm_clock_hz"] for launch in run.launches) > 2.27e9 and max(each.value for each in clocks) == 1.98
     assert len(clocks) == len(run.launches)
     assert all(raw.value(clock.source) == pytest.approx(clock.value) for clock in clocks)
-
-
-def test_mostly_mma() -> None:
-    assert mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 3.0, "mma_ops_fp16_acc16": 3.0}, "fp16")
-    assert not mostly_mma({"tensor_ops_fp16": 10.0, "mma_ops_fp16": 5.0}, "fp16")
-    assert not mostly_mma({"tensor_ops_fp16": 10.0}, "fp16")
-
-
-def test_the_only_tensor_peak_there_is_counts() -> None:
-    """Before 9.0 there is no wgmma."""
-    row = {"tensor_ops_bf16": 1.0, "mma_peak_bf16_ops_per_cycle": 7.0, "sm_clock_hz": 2.0}
-    assert dominant_tensor_peak(row) == 14.0
-
-
-def test_dram_bytes_prefer_the_counts_to_the_rate() -> None:
-    rate = {"dram_bytes_per_second": 4e9, "duration_ns": 500.0}
-    assert Formula("dram_bytes").value(rate) == 2000.0
-    assert Formula("dram_bytes").value({**rate, "dram_read_bytes": 3.0, "dram_write_bytes": 4.0}) == 7.0
-    assert Formula("dram_bytes").value({"dram_read_bytes": 3.0}) is None
-
-
-def test_work_that_ncu_did_not_count_has_no_share() -> None:
-    for work in ("tensor", "tensor fp16", "fp32", "model"):
-        assert work_share(work).of({"duration_ns": 10.0}) is None
 
 
 def test_every_name_in_a_formula_is_a_column_or_another_row() -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from fiprof.errors import FiprofError
-from fiprof.model.selection import Selection, alike, longest_first
+from fiprof.model.selection import Selection
 from tests.recorded_runs import invoke, parsed
 from tests.test_contract import READERS
 
@@ -49,19 +49,6 @@ def test_every_reading_command_takes_the_same_choice(command: str, options: list
     status, printed = invoke(command, str(parsed("all").path), *options, "--format", "json")
     cases = {row["case"] for row in json.loads(printed)["rows"] if row["case"]}
     assert (status, {case.partition("[")[0] for case in cases} - {"prefill"}) == (0, set())
-
-
-@pytest.mark.parametrize("command", READERS)
-def test_wrong_numbers_of_launches(command: str) -> None:
-    assert invoke(command, str(parsed("all").path), "--launch", "three")[0] == 2
-
-
-def test_like_launches_are_one_where_their_times_are_near() -> None:
-    groups = longest_first(alike(parsed("single-purpose").launches))
-    (tiny,) = [group for group in groups if group.count > 1]
-    assert (tiny.shown.label, tiny.count) == ("tiny_launches", 50)
-    assert tiny.range_us == (2.08, 2.464)
-    assert [group.shown.launch for group in groups[:3]] == [58, 0, 5]
 
 
 def test_what_is_left_out_is_said() -> None:

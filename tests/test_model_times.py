@@ -28,11 +28,6 @@ def test_percentiles_are_in_order(durations_us: list[float]) -> None:
     assert times.spread >= 0
 
 
-def test_percentiles_are_interpolated() -> None:
-    assert rounded(summarize([4.0, 1.0, 2.0, 3.0, 5.0])) == Times(5, 3.0, 1.4, 4.6)
-    assert summarize([]) is None
-
-
 def test_trace_times_by_kernel_and_by_iteration(tmp_path: Path) -> None:
     rows = [
         {"phase": phase, "case": case_id, "iteration": iteration, "kernel": kernel, "duration_ns": ns}
@@ -57,15 +52,3 @@ def test_trace_times_by_kernel_and_by_iteration(tmp_path: Path) -> None:
     assert trace.cases["a"].executions == 3.0
     assert rounded(trace.cases["a"].iteration) == Times(2, 4.6, 4.52, 4.68)
     assert trace.cases["b"].iteration.median_us == 9.0
-
-
-def test_without_nsys_and_without_measured_kernels(tmp_path: Path) -> None:
-    assert make_run(tmp_path / "none").trace.kernels == {}
-    assert make_run(tmp_path / "empty", kernels=[]).trace.cases == {}
-
-
-def test_plain_times(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", gpu_us={"a": [3.0, 1.0, 2.0], "b": []})
-    times = run.plain
-    assert list(times) == ["a"]
-    assert rounded(times["a"]) == Times(3, 2.0, 1.2, 2.8)

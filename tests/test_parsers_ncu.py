@@ -14,18 +14,13 @@ from typing import Any
 
 import pytest
 
-from fiprof.model import metrics, schemas, tables
+from fiprof.model import tables
 from fiprof.model.formula import Formula
 from fiprof.parsers import ncu
 from fiprof.parsers.ncu_profile import ranges_of, to_base
 from tests.recorded_runs import RUNS
 
 DATA = Path(__file__).parent / "data" / "ncu"
-TABLES = ("launches", "metrics", "stalls", "rules", "hotspots")
-KERNELS = [
-    "PrefillWithKVCacheKernel", "BatchDecodeWithPagedKVCacheKernel", "PersistentVariableLengthMergeStatesKernel",
-    "RMSNormKernel", "FusedAddRMSNormKernel", "BatchQKApplyRotaryKernel",
-]  # fmt: skip
 
 
 SINGLE_PURPOSE = RUNS["single-purpose"]
@@ -68,62 +63,6 @@ def raw_cells() -> tuple[list[str], list[str], list[list[str]]]:
     return header, units, cells
 
 
-def test_all_tables_are_written_as_declared(full: Path) -> None:
-    for name in TABLES:
-        schema = tables.read(full, name).schema
-        assert schema.names[: len(schemas.schema(name))] == schemas.schema(name).names
-    assert set(tables.read(full, "launches").column_names) >= set(metrics.COLUMNS)
-
-
-def test_launches_know_where_they_belong(full: Path) -> None:
-    launches = rows(full, "launches")
-    assert [row["launch"] for row in launches] == [0, 1, 2, 3, 4, 5]
-    assert [row["kernel"] for row in launches] == KERNELS
-    assert [row["case"].partition("[")[0] for row in launches] == [
-        "prefill", "decode", "decode", "rmsnorm", "fused_add_rmsnorm", "rope",
-    ]  # fmt: skip
-    assert launches[3]["case"] == "rmsnorm[rows=4096,hidden=4096,dtype=fp16]"
-    assert [row["iteration"] for row in launches] == [0] * 6
-    assert [row["grid"] for row in launches] == ["132x1x1", "128x8x1", "1056x1x1", "4096x1x1", "4096x1x1", "320x1x1"]
-    assert [row["block"] for row in launches] == ["384x1x1", "16x4x2", "16x8x1", "32x16x1", "32x16x1", "16x8x1"]
-    assert {(row["pid"], row["context"], row["stream"], row["device"], row["cc"]) for row in launches} == {
-        (2442, 1, 7, 0, "9.0")
-    }
-    assert launches[3]["kernel_full"] == (
-        "void norm::RMSNormKernel<8, __half>(T2 *, T2 *, T2 *, unsigned int, unsigned int, unsigned int, float, float)"
-    )
-
-
-DETAILS = {
-    "DRAM Frequency": ("dram_clock_hz", 1e9), "Memory Throughput": ("memory_throughput_pct", 1.0),
-    "DRAM Throughput": ("dram_throughput_pct", 1.0), "Duration": ("duration_ns", 1e3),
-    "L1/TEX Cache Throughput": ("l1_throughput_pct", 1.0), "L2 Cache Throughput": ("l2_throughput_pct", 1.0),
-    "Compute (SM) Throughput": ("sm_throughput_pct", 1.0), "Executed Ipc Active": ("ipc_active", 1.0),
-    "Issue Slots Busy": ("issue_slot_busy_pct", 1.0), "L1/TEX Hit Rate": ("l1_hit_pct", 1.0),
-    "L2 Hit Rate": ("l2_hit_pct", 1.0), "Eligible Warps Per Scheduler": ("eligible_warps_per_scheduler", 1.0),
-    "Active Warps Per Scheduler": ("active_warps_per_scheduler", 1.0),
-    "One or More Eligible": ("issue_active_pct", 1.0),
-    "Warp Cycles Per Issued Instruction": ("warp_latency_cycles", 1.0),
-    "Executed Instructions": ("instructions", 1.0), "Registers Per Thread": ("registers_per_thread", 1.0),
-    "Theoretical Occupancy": ("theoretical_occupancy_pct", 1.0),
-    "Achieved Occupancy": ("achieved_occupancy_pct", 1.0), "Block Limit Registers": ("limit_registers_blocks", 1.0),
-    "Block Limit Shared Mem": ("limit_shared_memory_blocks", 1.0), "Block Limit Warps": ("limit_warps_blocks", 1.0),
-    "Waves Per SM": ("waves_per_sm", 1.0),
-}  # fmt: skip
-"""ncu's label on its text page -> our column, and the factor of the unit printed there."""
-
-
-def test_columns_are_the_numbers_of_the_text_page(full: Path, tmp_path: Path) -> None:
-    text = unpack("full.details.txt", tmp_path).read_text()
-    launches = rows(full, "launches")
-    for label, (column, factor) in DETAILS.items():
-        printed = re.findall(rf"^    {re.escape(label)}  .*?([\d.,]+)$", text, re.MULTILINE)
-        if label == "Memory Throughput":  # two sections print one of that name; the other is a rate
-            printed = printed[::2]
-        found = [f"{row[column] / factor:,.2f}" for row in launches]
-        assert found == [f"{float(cell.replace(',', '')):,.2f}" for cell in printed], label
-
-
 def test_metrics_hold_every_cell_of_the_raw_page(full: Path) -> None:
     header, units, cells = raw_cells()
     expected = {}
@@ -153,16 +92,6 @@ def test_stalls_add_up(full: Path) -> None:
         )
 
 
-def test_hotspots_have_every_sample_once(full: Path) -> None:
-    """ncu prints the listing of a kernel once for each kernel of its module: ten listings, six launches."""
-    hotspots = rows(full, "hotspots")
-    assert Counter(row["launch"] for row in hotspots) == {0: 5624, 1: 1136, 2: 1008, 3: 552, 4: 592, 5: 1024}
-    samples: Counter[int] = Counter()
-    for row in hotspots:
-        samples[row["launch"]] += row["samples"]
-    assert samples == {0: 31694, 1: 10281, 2: 436, 3: 2519, 4: 3881, 5: 23303}
-
-
 def test_alike_launches_keep_listings_of_their_own(tmp_path: Path) -> None:
     """50 launches of a kernel in a row, one sample or none each, their listings printed twice: 109 for 59 launches."""
     pages = {}
@@ -175,27 +104,6 @@ def test_alike_launches_keep_listings_of_their_own(tmp_path: Path) -> None:
         samples[row["launch"]] += row["samples"]
     assert [samples[launch] for launch in range(7, 17)] == [1, 1, 1, 1, 1, 0, 1, 1, 0, 1]
     assert dict(samples) == {row["launch"]: row["stall_samples"] for row in rows(tmp_path, "launches")}
-
-
-def test_samples_without_a_column_of_their_own_are_warpgroup_arrive(full: Path) -> None:
-    arrived = [row for row in rows(full, "hotspots") if row["top_reason"] == "gmma"]
-    assert [(row["launch"], row["address"], row["samples"]) for row in arrived] == [
-        (0, 13520, 9), (0, 21840, 23), (0, 30448, 76), (0, 36160, 24),
-    ]  # fmt: skip
-    assert all(row["sass"].startswith("HGMMA") for row in arrived)
-
-
-def test_launches_of_one_kernel_stay_apart(tmp_path: Path) -> None:
-    summary = ncu.parse(
-        unpack("vars.raw.csv", tmp_path), tmp_path, details=unpack("vars.details.csv", tmp_path), source=None
-    )
-    launches = rows(tmp_path, "launches")
-    assert summary.launches == len(launches) == 17
-    assert len({row["case"] for row in launches}) == 14
-    merges = [row for row in launches if row["kernel"] == "PersistentVariableLengthMergeStatesKernel"]
-    assert [(row["launch"], row["duration_ns"]) for row in merges] == [(4, 5376.0), (6, 4288.0), (15, 4192.0)]
-    assert rows(tmp_path, "hotspots") == []
-    assert {row["launch"] for row in rows(tmp_path, "rules")} <= set(range(17))
 
 
 def test_what_was_not_collected_is_named(tmp_path: Path) -> None:

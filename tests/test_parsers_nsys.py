@@ -11,23 +11,10 @@ import pytest
 from fiprof.parsers import nsys
 from tests.nsys_exports import CUDA_GRAPHS, FIVE_KERNELS, NAMES, SCHEMA_3_0, Row, parsed, query, recorded
 
-PREFILL = (
-    "prefill[batch=4,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=auto,dtype=fp16]"
-)
-GRAPHS_CASE = (
-    "decode[batch=32,kv_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,tensor_cores=false,cuda_graph=true,"
-    "dtype=fp16]"
-)
-
 
 @pytest.fixture
 def five() -> dict[str, list[Row]]:
     return recorded(FIVE_KERNELS)[1]
-
-
-@pytest.fixture
-def graphs() -> dict[str, list[Row]]:
-    return recorded(CUDA_GRAPHS)[1]
 
 
 def test_the_summary_of_a_whole_export(tmp_path: Path) -> None:
@@ -72,28 +59,6 @@ def test_every_kernel_is_where_plain_sql_says(export: Path) -> None:
     assert got == expected
 
 
-def test_nodes_of_a_cuda_graph_are_launched_by_its_launch_call(graphs: dict[str, list[Row]]) -> None:
-    nodes = [row for row in graphs["kernels"] if row["graph_node"] is not None]
-    measured = [row for row in nodes if row["case"] == GRAPHS_CASE and row["phase"] == "measure"]
-    assert len(nodes) == 92
-    assert [(row["kernel"], row["graph_node"], row["iteration"]) for row in measured] == [
-        (kernel, node, iteration)
-        for iteration in range(20)
-        for kernel, node in (
-            ("BatchDecodeWithPagedKVCacheKernel", 8589934592),
-            ("PersistentVariableLengthMergeStatesKernel", 8589934593),
-        )
-    ]
-    launches = {row["correlation"]: row for row in graphs["api"] if row["name"] == "cudaGraphLaunch"}
-    assert len(launches) == 46
-    # Each call once, with the first of the two nodes that it launched.
-    timed = [row for row in nodes if row["launch_call_ns"] is not None]
-    assert {row["correlation"]: row["launch_call_ns"] for row in timed} == {
-        correlation: call["end_ns"] - call["start_ns"] for correlation, call in launches.items()
-    }
-    assert len(timed) == 46
-
-
 def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str, list[Row]]) -> None:
     on_device = query(
         FIVE_KERNELS,
@@ -106,20 +71,6 @@ def test_device_memory_adds_up_and_pinned_host_memory_is_left_out(five: dict[str
         "time_ns": 3857645227, "kind": "Deallocation", "bytes": 134217728, "device": 0, "pid": 2063,
         "total_bytes": 3192213, "address": 139952828448768,
     }  # fmt: skip
-
-
-def test_gpu_metrics_have_names_and_clocks_are_in_megahertz(five: dict[str, list[Row]]) -> None:
-    found: dict[str, list[float]] = {}
-    for row in five["gpu_metrics"]:
-        assert row["device"] == 0
-        found.setdefault(row["metric"], []).append(row["value"])
-    assert len(found) == 22
-    assert {len(values) for values in found.values()} == {50}
-    assert sum(found["Tensor Active [Throughput %]"]) == 1283
-    assert sum(found["DRAM Read Bandwidth [Throughput %]"]) == 339
-    assert max(found["Compute Warps in Flight [Avg]"]) == 4207657
-    assert min(found["GPC Clock Frequency [MHz]"]) == 1666.46625
-    assert max(found["SYS Clock Frequency [MHz]"]) == 1665.472951
 
 
 def test_an_export_of_schema_3_0_with_ranges_only() -> None:
@@ -147,13 +98,6 @@ def test_an_export_of_schema_3_0_with_ranges_only() -> None:
         ("", "never ended", 0, None, "start_end"),
         ("fiprof", "never popped", 0, None, "push_pop"),
     ]
-
-
-def test_importing_the_parser_imports_no_heavy_library() -> None:
-    heavy = "{'pandas', 'pyarrow', 'sqlalchemy', 'numpy'}"
-    code = f"import sys, fiprof.parsers.nsys; print(sorted({heavy} & set(sys.modules)))"
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output == "[]\n"
 
 
 @pytest.mark.nsys

@@ -8,28 +8,17 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.show import show
-from fiprof.analysis.timeline import timeline
 from fiprof.model.busy import busy_times
 from fiprof.model.run import Run
 from fiprof.parsers.nsys_processes import NOTED
 from fiprof.parsers.nsys_scrub import scrub
-from fiprof.reports.timeline_text import document
-from tests.nsys_exports import TWO_RANKS, changed, query, recorded
+from tests.nsys_exports import TWO_RANKS, changed, query
 from tests.reports_fixture import add, execution, make_run
 
 ENVIRONMENTS = "INSERT INTO StringIds VALUES (900001, 'LOCAL_RANK=1 A=1 RANK=9'), (900002, 'RANK=8 LOCAL_RANK=0')"
 CAPTURE = "CREATE TABLE META_DATA_CAPTURE (name TEXT, value TEXT)"
 ONE_RANK = ("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId = 0", CAPTURE)
 FORGET = f"DROP TABLE {NOTED}"
-
-
-def test_the_processes_of_a_recorded_job() -> None:
-    """Two ranks that torchrun started; the export was scrubbed."""
-    of_all = {"process": "python3", "host": "vm", "gpu": "NVIDIA H200", "session_start_ns": 1795343010463413017}
-    assert recorded(TWO_RANKS)[1]["processes"] == [
-        {**of_all, "pid": 3963, "device": 0, "uuid": "83704ace-5869-c848-9257-b3d3351a7964", "rank": 0},
-        {**of_all, "pid": 3964, "device": 1, "uuid": "f415f8cd-8fc6-3c0c-74c9-3f6b32b7ae78", "rank": 1},
-    ]
 
 
 @pytest.mark.parametrize(
@@ -87,13 +76,3 @@ def test_times_by_rank(job: Run) -> None:
     assert busy_times(job)[case].median_us == 0.45
     shown = [(item.rank, item.kernel, item.nsys_duration_us) for item in show(job).launches]
     assert sorted(shown) == [(0, "gemm", 0.4), (0, "ncclAllReduce", 0.05), (1, "gemm", 0.1), (1, "ncclAllReduce", 0.35)]
-
-
-def test_a_timeline_by_rank(job: Run) -> None:
-    told = timeline(job)
-    assert [(part.rank, part.device, {span.kernel: span.median_us for span in part.spans}) for part in told.phases] == [
-        (0, 0, {"gemm": 0.4, "ncclAllReduce": 0.05}), (1, 1, {"gemm": 0.1, "ncclAllReduce": 0.35}),
-    ]  # fmt: skip
-    data = document(told)
-    assert [view.title.split(" · ")[2] for view in data.shown if view.title] == ["rank 0, GPU 0", "rank 1, GPU 1"]
-    assert [row[0] for row in data.data.rows] == [0, 0, 1, 1]

@@ -15,67 +15,14 @@ pytest.importorskip("altair")
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.reports.notebook import VEGALITE, OpenedRun
-from fiprof.reports.pages import charts_scaling, colours, plot
-from fiprof.reports.pages.page import Chart
-from fiprof.text import cell_width
-from tests.pages import drawn
+from fiprof.reports.pages import colours
 from tests.reports_fixture import make_run
-
-PREFILL = "PrefillWithKVCacheKernel"
 
 
 @pytest.fixture(scope="module")
 def run() -> Run:
     """The recorded run with all its samples."""
     return parsed("all")
-
-
-def test_scaling_leaves_out_what_a_logarithm_cannot_show() -> None:
-    series = [
-        charts_scaling.Series(
-            "one",
-            (charts_scaling.Point(0, 1.0), charts_scaling.Point(10, 2.0, 1.5, 3.0), charts_scaling.Point(100, 20.0)),
-        )
-    ]
-    chart = Chart("a", "T", "", lambda: charts_scaling.scaling_chart(series, x=("rows", ""), y=("time", "µs")))
-    points = drawn(chart, "drawn")
-    assert [(row["x"], row["y"], row["low"], row["high"]) for row in points] == [
-        (10, 2.0, 1.5, 3.0),
-        (100, 20.0, 20.0, 20.0),
-    ]
-    assert points[0]["tip"] == {"title": "one", "rows": "10", "time": "2 µs", "confidence interval": "1.5 to 3 µs"}
-
-
-def test_a_heat_map_has_a_cell_for_each_pair_and_says_what_was_not_measured() -> None:
-    cells = [
-        charts_scaling.Cell("512", "1", 0.31, "fa2"),
-        charts_scaling.Cell("2048", "1", 0.74, "fa3"),
-        charts_scaling.Cell("512", "8", None),
-    ]
-    chart = charts_scaling.heat_map("T", cells, x="KV length", y="batch", anchor="a")
-    assert chart.text.splitlines() == [
-        "batch \\ KV length  512      2048",
-        "1                  fa2 31%  fa3 74%",
-        "8                  –        –",
-    ]
-    assert [(row["x"], row["y"], row["words"], row["share"]) for row in drawn(chart, "fill")] == [
-        ("512", "1", "fa2", "31%"), ("2048", "1", "fa3", "74%"), ("512", "8", "", "–"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("count", [0, 1, 60])
-def test_charts_of_any_number_of_things(count: int) -> None:
-    stacks = plot.stacks([plot.Stack(f"launch {i}", ((f"reason_{i}", 0.4), ("other", 0.6))) for i in range(count)])
-    bars = plot.bars([plot.Bar("x" * 200, float(i), "1 µs") for i in range(count)])
-    scatter = plot.scatter([(f"s{i}", [(i + 1.0, 5.0)]) for i in range(count)], x="x", y="y")
-    for text in (stacks, bars, scatter):
-        assert bool(text) == bool(count)
-        assert all(cell_width(line) <= 100 for line in text.splitlines())
-
-
-def test_a_stack_is_as_long_as_its_parts() -> None:
-    line = plot.stacks([plot.Stack("k", (("wait", 0.5), ("barrier", 0.25), ("other", 0.25)))]).splitlines()[0]
-    assert line == "k  " + "w" * 30 + "b" * 15 + "o" * 15
 
 
 def test_colours_are_seen_on_both_papers_and_the_first_eight_told_apart_by_everybody() -> None:
@@ -87,17 +34,6 @@ def test_colours_are_seen_on_both_papers_and_the_first_eight_told_apart_by_every
     for matrix in _SIGHTS:
         labs = [_lab(_seen(matrix, _linear(colour))) for colour in colours.COLOURS[:8]]
         assert min(math.dist(*pair) for pair in itertools.combinations(labs, 2)) > 22
-
-
-def test_a_stall_reason_and_a_kernel_family_have_colours_of_their_own() -> None:
-    assert len(set(colours.STALLS.values())) == len(colours.STALLS)
-    families = [colour for _, _, colour in colours.FAMILIES]
-    assert len(set(families)) == len(families)
-    assert colours.kernel("BatchPrefillWithPagedKVCacheKernel")[0] == "prefill"
-    assert colours.kernel("FusedAddRMSNormKernel") == colours.kernel("RMSNormKernel")
-    nccl = colours.kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
-    assert nccl == ("communication", colours.COMMUNICATION)
-    assert colours.kernel("my_kernel") == ("my_kernel", colours.kernel("my_kernel")[1])
 
 
 def test_an_opened_run_shows_the_same_charts_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from html.parser import HTMLParser
 
@@ -10,8 +9,7 @@ import pytest
 
 from fiprof.model.provenance import Provenance, TracedNumber, sentence
 from fiprof.reports.pages import html
-from fiprof.reports.pages.drawing import svg
-from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Quoted, RowLink, Section, Table, Text, target
+from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Section, Table, Text
 from fiprof.reports.view import Column, View
 from tests import pages
 
@@ -56,14 +54,6 @@ def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
     assert "http" not in policy
 
 
-def test_the_library_is_there_once_with_its_notice_where_there_are_charts() -> None:
-    text = html.render(pages.demo())
-    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
-    without = html.render(Page("no charts", (Section("a", "A"),)))
-    assert "vegaEmbed=" not in without
-    assert len(without.encode()) < 50_000
-
-
 def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
     ids = [a["id"] for _, a in demo.tags if a.get("id")]
     assert len(ids) == len(set(ids))
@@ -80,28 +70,6 @@ def test_names_are_text(demo: Elements) -> None:
     assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
 
 
-def test_words_of_a_program_are_code() -> None:
-    page = Page("Title", (Section("a", "A", (Text(("Waits for ", Quoted("LDG <R8>"), ".")),)),))
-    assert "Waits for <code>LDG &lt;R8&gt;</code>." in html.render(page)
-
-
-def test_a_drawing_is_lines_shades_and_text() -> None:
-    drawn = svg(pages.DRAWING.text)
-    assert "&lt;64&gt; rows" in drawn and drawn.count("<text") == 2
-    assert drawn.count("<rect") == 1
-    strokes = re.search(r'<path d="([^"]*)" style', drawn)
-    # The arrow; the box's upper and lower side; its left and right one; the line down to the arrow's head.
-    assert strokes and len(re.findall("M", strokes[1])) == 6
-    assert "░" not in drawn and "─" not in drawn
-
-
-def test_a_link_leads_to_a_row_where_rows_have_a_place() -> None:
-    link = RowLink("case", "analysis#cases", "case-1")
-    assert (target(link, ".html"), target(link, ".md")) == ("analysis.html#case-1", "analysis.md#cases")
-    table = Table(pages.LAUNCHES, row_anchors=("case-0", "case-1", "case-2", "case-3"))
-    assert '<tr id="case-1">' in html.render(Page("p", (Section("s", "S", (table,)),)))
-
-
 def test_a_figures_json_does_not_end_its_script() -> None:
     import altair as alt
 
@@ -111,12 +79,6 @@ def test_a_figures_json_does_not_end_its_script() -> None:
     text = html.render(Page("p", (Section("s", "S", (Chart("c", "C", "", figure),)),)))
     assert len(Elements(text).all("script")) == 4
     assert not Elements(text).all("img")
-
-
-def test_numbers_sort_by_their_full_precision_and_a_missing_one_by_nothing(demo: Elements) -> None:
-    orders = [a.get("data-o") for a in demo.all("td")]
-    assert "2957" in orders and "0.4651" in orders and "" in orders
-    assert "nan" not in orders
 
 
 def test_links_go_to_the_page_in_the_same_form_and_to_no_program() -> None:
@@ -144,10 +106,3 @@ def test_without_the_charts_library_each_chart_stands_in_characters(monkeypatch:
     monkeypatch.setitem(sys.modules, "altair", None)
     text = html.render(pages.demo())
     assert text.count("pip install &#39;fiprof[report]&#39;") == 1
-
-
-def test_the_stylesheet_has_both_schemes_and_print() -> None:
-    assert html.render(Page("p", ())).startswith("<!DOCTYPE html>")
-    style = re.search(r"<style>(.*?)</style>", html.render(Page("p", ())), re.DOTALL)
-    assert style and "light-dark(" in style[1] and "@media print" in style[1]
-    assert "&#" not in style[1] and "&gt;" not in style[1]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from fiprof.model import tables
 from fiprof.model.manifest import FileEntry
 from fiprof.model.run import Run
 from fiprof.reports.report import Report, report
@@ -68,19 +67,6 @@ def test_shares_add_up_and_sizes_are_kept(name: str) -> None:
             assert sum(track.get("iv", ())[0::4]) <= 100_000 and len(track.get("iv", ())) % 4 == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "title", "headline"),
-    [
-        ("decode", "FlashInfer decode on NVIDIA H200", "Start with BatchDecodeWithPagedKVCacheKernel (decode batch="),
-        ("single-purpose", "matmul, device_copy, l2_copy and 7 more on NVIDIA H200", "Start with "),
-    ],
-)
-def test_the_headline_and_the_title(name: str, title: str, headline: str) -> None:
-    made = report([parsed(name)])
-    assert made.title == title and made.headline.startswith(headline)
-    assert f"**{headline}"[:30] in made.markdown()
-
-
 def test_a_program_is_first_of_all_idle_and_its_wall_time_is_split() -> None:
     made = report([profiled("llama")])
     assert made.headline == "GPU idle 98% of the time: host work in decode 61%."
@@ -88,14 +74,6 @@ def test_a_program_is_first_of_all_idle_and_its_wall_time_is_split() -> None:
     assert sum(share for _, share, _ in run["wall"]) == pytest.approx(1.0, abs=0.002)
     kernels = [row for row in rows(made) if row["kind"] == "kernel" and row["launch"] is not None]
     assert kernels and all(str(row["launch"]) in run["details"]["launches"] for row in kernels)
-
-
-def test_of_ranks_equal_causes_are_one_row_and_the_late_rank_is_named() -> None:
-    made = report([profiled("ranks")])
-    idle = [(row["name"], row["label"]) for row in rows(made) if row["kind"] == "idle"]
-    assert len(idle) == len(set(idle)) > 5
-    assert any("Rank 1 makes the others wait most" in text for text in made.warnings)
-    assert section(made, "ranks")["blocks"]
 
 
 def test_the_source_of_a_launch_is_whole() -> None:
@@ -115,18 +93,6 @@ def test_the_source_of_a_launch_is_whole() -> None:
 # Partial runs
 
 
-def test_without_ncu(tmp_path: Path) -> None:
-    run = record_run(tmp_path / "run", ncu_raw=None)
-    write_manifest(run.path, cases=recorded_cases(), settings={"tools": ["nsys"]})
-    made = report([Run(run.path)])
-    assert "no counters, occupancy, stalls and roofs: ncu was not asked for" in made.warnings
-    first = rows(made)[0]
-    assert (first["name"], first["time"]["t"], first["limit"]) == (
-        "PrefillWithKVCacheKernel", "302.1 µs", "not profiled",
-    )  # fmt: skip
-    assert made.data["runs"][0]["details"]["launches"] == {}
-
-
 def test_without_nsys(tmp_path: Path) -> None:
     run = record_run(tmp_path / "run", trace=False)
     failed = ended("nsys", exit_status=1, outcome="failed", message="the importer failed", remedy="again")
@@ -137,14 +103,6 @@ def test_without_nsys(tmp_path: Path) -> None:
     assert "nsys: the importer failed (again)" in made.markdown()
     assert [row["limit"] for row in rows(made)[:2]] == ["latency-bound", "latency-bound"]
     assert made.data["runs"][0]["timeline"]["windows"] == []
-
-
-def test_without_ranges(tmp_path: Path) -> None:
-    kernels = [execution(i * 2000, i * 2000 + 1000, phase=None, case=None, iteration=None) for i in range(3)]
-    made = report([make_run(tmp_path / "run", kernels=kernels)])
-    assert any("no NVTX ranges at all" in text for text in made.warnings)
-    assert [(row["name"], row["time"]["t"], row["count"]) for row in rows(made)] == [("K", "1.00 µs", 3)]
-    assert made.title == "mine on NVIDIA H200"
 
 
 @pytest.mark.parametrize(("status", "ended"), [("failed", "failed"), ("interrupted", "was interrupted")])
@@ -158,13 +116,6 @@ def test_a_run_with_nothing_at_all(tmp_path: Path, status: str, ended: str) -> N
     assert made.warnings[0] == f"the run run {ended}: the plain run failed"
     assert "0 of 1 checks passed, 0 failed, 1 were not possible" in text and "--replay" not in text
     assert made.html()
-
-
-def test_an_unreadable_table_is_an_error_that_names_it(tmp_path: Path) -> None:
-    run = record_run(tmp_path / "run")
-    tables.table_path(run.tables_path, "launches").write_bytes(b"PAR1 no more")
-    with pytest.raises(Exception, match=r"launches\.parquet cannot be read"):
-        report([Run(run.path)])
 
 
 # Foreign names, large runs
@@ -209,17 +160,6 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_very_many_executions_are_bins_and_lose_no_time(tmp_path: Path) -> None:
-    kernels = [execution(i * 1000, i * 1000 + 500, iteration=i // 100) for i in range(20_000)]
-    made = report([make_run(tmp_path / "run", kernels=kernels)])
-    (window, *_) = made.data["runs"][0]["timeline"]["windows"]
-    (track,) = [each for each in window["tracks"] if each["kind"] == "kernel"]
-    assert 0 < len(track["iv"]) < 6000
-    busy = sum(length * level / 8 for length, level in zip(track["iv"][1::4], track["iv"][3::4], strict=True))
-    assert busy == pytest.approx(50_000, rel=0.1)
-    assert len(made.html()) < 120_000
-
-
 # Parameters and several runs
 
 
@@ -238,22 +178,6 @@ def test_an_option_is_compared_with_the_other_at_each_size_and_two_parameters_ar
     assert [round(cell[1], 2) for cell in first["cells"][1]] == [0.17, 0.53, 0.81, 0.89]
 
 
-def test_of_a_sweep_with_an_option_each_size_shows_the_fastest(tmp_path: Path) -> None:
-    kernels = [
-        execution(i * 10**6, i * 10**6 + us * 1000, case=f"decode[batch={batch},kv_len={kv},tensor_cores={on}]", iteration=i)
-        for batch, kv, on, us in (
-            (1, 64, "true", 9), (1, 64, "false", 8), (1, 128, "true", 12), (1, 128, "false", 13), (2, 64, "true", 10),
-            (2, 64, "false", 11), (2, 128, "true", 20), (2, 128, "false", 25),
-        )
-        for i in range(3)
-    ]  # fmt: skip
-    cases = [case(each) for each in dict.fromkeys(str(row["case"]) for row in kernels)]
-    first = section(report([make_run(tmp_path / "run", kernels=kernels, cases=cases)]), "parameters")["blocks"][0]
-    assert first["title"] == "decode over batch and KV length"
-    said = str(first["cells"])
-    assert "false, 8 µs" in said and "true, 20 µs" in said and "25 µs" not in said
-
-
 def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_path: Path) -> None:
     def made(name: str, ns: int, **values: Any) -> Run:
         kernels = [execution(i * 10**6, i * 10**6 + ns, iteration=i) for i in range(5)]
@@ -270,12 +194,6 @@ def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_pat
     # One process a side tells no change from noise, and that is said once.
     assert said.count("One process a side cannot tell a change from noise") == 1
     assert not {"slower", "faster"} & set(said.split())
-
-
-def test_runs_with_nothing_in_common(tmp_path: Path) -> None:
-    one = make_run(tmp_path / "one", gpu_us={"mine[rows=8]": [1.0] * 3})
-    two = make_run(tmp_path / "two", cases=[case("other[rows=8]")])
-    assert "nothing to compare" in report([one, two]).markdown()
 
 
 def test_levels_of_the_hardware_are_its_samples() -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fiprof.analysis import choices, claims
-from fiprof.analysis.study import Study, frame, load
-from fiprof.errors import FiprofError
+from fiprof.analysis.study import Study, load
 from fiprof.flashinfer.results import SourceResults
 from fiprof.model import packs
 from fiprof.model.results import CaseResult, read, write
 from fiprof.reports.markdown_html import Markdown, document_html, escape_markdown, grid
-from fiprof.reports.study import DOCUMENTS, documents, next_step, pages
+from fiprof.reports.study import documents, pages
 from tests import study_fixture as fixture
 from tests.recorded_runs import STUDY
 
@@ -33,25 +31,6 @@ def whole(folder: Path) -> Study:
 def changed(study: Study, change: fixture.Change) -> Study:
     results = (dataclasses.replace(r, cases=list(map(change, r.cases))) for r in study.results)
     return dataclasses.replace(study, results=tuple(results))
-
-
-def test_five_documents_in_both_forms_and_every_case(folder: Path) -> None:
-    written = documents(folder)
-    names = [f"{name}{suffix}" for name in DOCUMENTS for suffix in (".md", ".html")]
-    assert [path.name for path in written] == [*names, "cases.csv"]
-    for path in written[:-1]:
-        text = path.read_text(encoding="utf-8")
-        assert "NVIDIA H200" in text and (path.suffix == ".html") == text.startswith("\n<!DOCTYPE html>"), path
-
-
-def test_the_frame_has_every_case_with_its_parameters(whole: Study) -> None:
-    table = frame(whole).pandas()
-    assert len(table) == 214
-    assert table.groupby("workload").plain_us.count().to_dict() == {
-        workload: len(cases) for workload, cases in whole.by_workload.items()
-    }
-    first = frame(whole).rows[0]
-    assert (first["batch"], first["backend"], first["case"]) == (1, "fa2", "1x512 GQA fa2")
 
 
 # Change the data, and what is found changes
@@ -80,44 +59,6 @@ def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
     assert 'ass backend="fa2"' in advice(changed(whole, slower), FA3)
     assert 'fa3"; but pass backend="fa2" at batch 1, sequence 512' in advice(changed(whole, small_slower), FA3)
     assert "backend" not in advice(changed(whole, alike), FA3)
-
-
-def test_a_difference_that_is_sure_but_small_is_no_reason(whole: Study) -> None:
-    def change(case: CaseResult) -> CaseResult:
-        if case.workload != "rope" or case.plain is None:
-            return case
-        us = 50 * (1.0 if case.params["variant"] == "inplace" else 0.985)
-        return dataclasses.replace(case, plain=fixture.times(us, relative=0.001))
-
-    assert "cos/sin" not in advice(changed(whole, change), "A cos/sin cache for RoPE")
-
-
-def test_what_to_do_follows_from_verdict_roof_and_stalls(whole: Study) -> None:
-    def of(**changes: Any) -> tuple[str, str, float]:
-        case = whole.of("rope")[0]
-        return next_step(dataclasses.replace(case, kernels=[dataclasses.replace(k, **changes) for k in case.kernels]))
-
-    stalls = {"barrier": 0.6, "selected": 0.4}
-    memory, launch = fixture.verdict("memory"), fixture.verdict("launch")
-    assert of(stalls=stalls, verdict=launch, roof_share=0.5) == ("launch", "", 0.0)
-    assert of(stalls=stalls, verdict=memory, roof_share=0.93, roof="DRAM") == ("near_roof", "DRAM", 0.93)
-    assert of(stalls=stalls, verdict=memory, roof_share=0.5) == ("stall", "barrier", 0.6)
-    assert of(stalls={}, verdict=memory, roof_share=0.5) == ("no_stalls", "", 0.0)
-
-
-def test_throughput_names_the_smallest_batch_near_the_best(whole: Study) -> None:
-    (section,) = [each for each in packs.joined("study_sections", whole) if each.title == "Batch of decode"]
-    rows = [line.split(" | ")[1] for line in section.body.splitlines() if line.startswith("| KV")]
-    for kv_len, shown in zip((512, 2048, 8192), rows, strict=True):
-        cases = [case for case in whole.of("decode") if case.params["kv_len"] == kv_len]
-        best = max(cases, key=lambda case: case.tokens_per_second or 0)
-        line = [case for case in cases if {**case.params, "batch": 0} == {**best.params, "batch": 0}]
-        near = [
-            case.params["batch"]
-            for case in line
-            if (case.tokens_per_second or 0) >= 0.9 * (best.tokens_per_second or 0)
-        ]
-        assert int(shown) == min(map(int, near))
 
 
 # What is missing
@@ -157,12 +98,6 @@ def test_an_incomplete_study_says_so_first(tmp_path: Path) -> None:
     for name, text in pages(load(folder)).items():
         first = next(line for line in text.splitlines() if line.startswith(">"))
         assert "64 prefill" in first, name
-
-
-def test_no_results_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(FiprofError, match=r"environment_info\.json cannot be read"):
-        documents(tmp_path)
-    assert not (tmp_path / "reports").exists()
 
 
 def test_without_a_map_the_guide_says_so_and_with_that_of_another_version_too(tmp_path: Path) -> None:

@@ -18,10 +18,10 @@ from fiprof.model.results import read
 from fiprof.model.settings import Settings, StudySettings, settings_of
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.study import runner
-from fiprof.orchestrator.study.definition import batches, label, load, make_plan
+from fiprof.orchestrator.study.definition import label, load, make_plan
 from fiprof.orchestrator.study.folder import mixed, read_study
-from fiprof.orchestrator.study.runner import Where, entries, request_for, run_study
-from fiprof.workloads.case import make_cases, short_name
+from fiprof.orchestrator.study.runner import Where, entries, run_study
+from fiprof.workloads.case import short_name
 from tests.conftest import REPOSITORY, Fiprof
 
 GIB = 2**30
@@ -48,36 +48,6 @@ def test_the_packaged_matrix() -> None:
     assert study.cases[0].id == (
         "prefill[batch=1,seq_len=512,q_heads=32,kv_heads=8,head_dim=128,page_size=16,causal=true,backend=fa2,dtype=fp16]"
     )
-
-
-def test_its_batches_share_processes() -> None:
-    study = load("flashinfer", quick=True)
-    assert [label(batch) for batch in batches(study.cases, study.settings.batch_cases)] == [
-        "prefill (64)",
-        "decode (108)",
-        "rmsnorm (10), fused_add_rmsnorm (10), add_then_rmsnorm (10), rope (12)",
-    ]
-
-
-def test_a_large_workload_is_split_evenly_and_in_order() -> None:
-    cases = make_cases("rope", {"tokens": [str(n) for n in range(1, 8)]})
-    found = batches(cases, 3)
-    assert [len(batch) for batch in found] == [2, 2, 3]
-    assert [case for batch in found for case in batch] == cases
-
-
-def test_quick_settings_go_over_the_others() -> None:
-    whole, quick = load("flashinfer").settings, load("flashinfer", quick=True).settings
-    assert (whole.ncu_set, whole.iterations, whole.rounds, whole.extras) == ("full", 20, 6, True)
-    assert (quick.ncu_set, quick.iterations, quick.rounds, quick.extras) == ("quick", 10, 6, False)
-
-
-def test_the_request_of_a_batch() -> None:
-    study = load("flashinfer", quick=True)
-    request = request_for(study, study.only(["rope"]), Where("python", 1, wait=True))
-    assert len(request.cases) == 12
-    assert (request.rounds, request.budget_ms, request.keep_going, request.measure_iterations) == (6, 8.0, True, 1)
-    assert (request.gpu_metrics_hz, request.ncu_set, request.gpu) == (0, "quick", 1)
 
 
 def test_what_does_not_fit_is_skipped_and_said() -> None:

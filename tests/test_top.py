@@ -18,7 +18,6 @@ from fiprof.model import schemas, tables
 from fiprof.model.run import Run
 from fiprof.reports.top import folded, together
 from fiprof.text import functor, kernel_identity
-from tests.recorded_runs import parsed, profiled
 
 Rows = list[dict[str, Any]]
 
@@ -151,32 +150,6 @@ def test_nested_intervals() -> None:
     found = innermost(starts, ends, labels)
     moments = np.array([0, 15, 25, 30, 45, 50, 75, 95, 100])
     assert found.at(moments).tolist() == [0, 1, 2, 3, 1, 0, 4, 0, NOTHING]
-
-
-def test_the_parts_of_a_recorded_run() -> None:
-    found = top(parsed("all"))
-    (activity,) = found.activities
-    assert sum(row["total_ns"] for row in found.parts) == pytest.approx(activity.window_ns)
-    assert sum(row["total_ns"] for row in found.idle) == activity.idle_ns
-
-
-def test_a_program_on_an_h200() -> None:
-    """The recorded Llama: the host is too slow for the GPU, and 30 launches stand for 80% of the kernels' time."""
-    found = top(profiled("llama"))
-    (activity,) = found.activities
-    assert (activity.window_ns, activity.kernels_ns, activity.idle_ns) == (1_501_940_621, 35_439_710, 1_466_470_607)
-    assert [(row["cause"], row["call"], row["range"], round(row["total_ns"] / 1e6)) for row in found.idle[:4]] == [
-        (Cause.HOST, None, "decode", 914),
-        (Cause.HOST, None, "prefill", 148),
-        (Cause.LAUNCH, None, "decode", 96),
-        (Cause.CALL, "cuLibraryLoadData", "prefill", 88),
-    ]
-    assert [(row["range"], row["count"]) for row in found.ranges] == [
-        ("decode", 9168), ("prefill", 366), ("load", 131), (None, 2),
-    ]  # fmt: skip
-    assert found.warnings == ()
-    profiled_ns = sum(row["total_ns"] * row["profiled"] for row in found.kernels)
-    assert round(profiled_ns / sum(row["total_ns"] for row in found.kernels), 4) == 0.8027
 
 
 def test_what_tells_kernels_of_a_name_apart() -> None:

@@ -13,16 +13,9 @@ from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.base import Parameter, parameters
-from fiprof.workloads.case import make_cases, parse_case
+from fiprof.workloads.case import parse_case
 from fiprof.workloads.registry import builtin, find
 from tests.conftest import REPOSITORY, Fiprof
-
-
-def test_an_id_names_every_parameter() -> None:
-    assert parse_case("prefill[batch=2]").id == (
-        "prefill[batch=2,seq_len=2048,q_heads=32,kv_heads=8,head_dim=128,page_size=16,"
-        "causal=true,backend=auto,dtype=fp16]"
-    )
 
 
 @pytest.mark.parametrize("name", builtin())
@@ -30,24 +23,6 @@ def test_an_id_reads_back(name: str) -> None:
     case = parse_case(name)
     assert parse_case(case.id) == case
     assert parse_case(case.argument) == case
-
-
-def test_the_built_in_workloads() -> None:
-    assert " ".join(builtin()) == "add_then_rmsnorm decode fused_add_rmsnorm prefill rmsnorm rope silu_and_mul"
-
-
-def test_comma_lists_combine() -> None:
-    cases = make_cases("decode", {"batch": ["1", "32"], "tensor_cores": ["false", "true"]})
-    assert [(dict(case.params)["batch"], dict(case.params)["tensor_cores"]) for case in cases] == [
-        (1, False),
-        (1, True),
-        (32, False),
-        (32, True),
-    ]
-
-
-def test_a_value_given_twice_is_one_case() -> None:
-    assert len(make_cases("rmsnorm", {"rows": ["8", "08", "8"]})) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from fiprof.workloads.attention import plan_facts
 from fiprof.workloads.case import make_cases, parse_case
-from fiprof.workloads.runner import RunnerRequest, merged, turn_order
+from fiprof.workloads.runner import RunnerRequest, turn_order
 
 CASES = tuple(make_cases("rope", {"tokens": [str(n) for n in range(1, 31)]}))
 REQUEST = RunnerRequest(CASES, iterations=2, warmup=0, seed=3, check=False, timing=True, rounds=6)
@@ -23,27 +23,6 @@ def test_every_round_has_every_case_in_an_order_of_its_own() -> None:
     assert len(set(orders)) == 6
     assert orders == [turn_order(REQUEST, turn) for turn in range(6)]
     assert turn_order(dataclasses.replace(REQUEST, seed=4), 1) != orders[1]
-
-
-def test_a_small_case_is_not_always_measured_after_the_same_one() -> None:
-    before = {order[order.index(CASES[9]) - 1] for order in (turn_order(REQUEST, turn) for turn in range(6))}
-    assert len(before) > 3
-
-
-def test_turns_as_one_record() -> None:
-    first = {
-        "case": "a",
-        "iterations": 2,
-        "gpu_us": [1.0, 2.0],
-        "wall_us": 5.0,
-        "reference": {},
-        "peak_memory_bytes": 7,
-    }
-    second = {"case": "a", "iterations": 2, "gpu_us": [3.0, 4.0], "wall_us": 9.0, "peak_memory_bytes": 8}
-    assert merged([first, second]) == {
-        **first, "rounds": 2, "gpu_us": [1.0, 2.0, 3.0, 4.0], "wall_rounds_us": [5.0, 9.0], "wall_us": 7.0, "peak_memory_bytes": 8,
-    }  # fmt: skip
-    assert merged([first]) == first
 
 
 class Buffer(bytes):
@@ -113,11 +92,3 @@ def test_the_two_operations_have_the_fused_kernels_reference() -> None:
     fused, apart = (list(workload.reference() or []) for workload in workloads)
     assert len(fused) == 2
     assert all(torch.equal(one, other) for one, other in zip(fused, apart, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("case", "tokens"),
-    [("prefill[batch=4,seq_len=512]", 2048), ("decode[batch=64,kv_len=8192]", 64), ("rope[tokens=512]", 512)],
-)
-def test_tokens_of_an_iteration(case: str, tokens: int) -> None:
-    assert parse_case(case).build().cost().tokens == tokens
