@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.parsers.nsys_ranges import NOWHERE, Range, Scope, Scopes, nested
+from fiprof.parsers.nsys import NOWHERE, Range, Scope, Scopes, nested
 
 NAMES = ["setup", "warmup", "measure", "rmsnorm[rows=1]", "rope[a=2]", "iter 0", "iter 7", "iter x", "other"]
 

@@ -10,7 +10,7 @@ import pytest
 from fiprof.analysis.show import show
 from fiprof.model.busy import busy_times
 from fiprof.model.run import Run
-from fiprof.parsers.nsys_processes import NOTED
+from fiprof.parsers.nsys import NOTED
 from fiprof.parsers.nsys_scrub import scrub
 from tests.nsys_exports import TWO_RANKS, changed, query
 from tests.reports_fixture import add, execution, make_run

@@ -27,7 +27,6 @@ from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.process import Supervisor
 from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
 from fiprof.orchestrator.tools import Tool, find_tool
-from fiprof.parsers import nsys_scrub
 from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
 
 COPY_BYTES = 1 << 22
@@ -224,7 +223,9 @@ def _bring(session: Session, each: Incoming, loading: Future[None], *, link: boo
             size, digest = _read(session, source, out)
     loading.result()
     if not link and each.kind == "nsys-sqlite":
-        nsys_scrub.scrub(copy, secrets(os.environ))
+        from fiprof.parsers.nsys_scrub import scrub
+
+        scrub(copy, secrets(os.environ))
     journal = session.journal
     tool = tool_version(each.source, each.kind)
     imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)

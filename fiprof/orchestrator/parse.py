@@ -18,7 +18,6 @@ from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import PrunedFile, read_manifest
-from fiprof.parsers.merge_traces import merge
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
@@ -70,6 +69,7 @@ def declared_ranges(folder: Path) -> list[str]:
 def parse_nsys(folder: Path, out: Path) -> NsysSummary:
     """nsys/trace.sqlite, and what an imported run has beside it -> NSYS_TABLES, into the folder ``out``."""
     from fiprof.parsers import nsys
+    from fiprof.parsers.merge_traces import merge
 
     declared = declared_ranges(folder)
 
@@ -152,6 +152,8 @@ def traced_gpu(out: Path) -> dict[str, str | None]:
 
 def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
+    from fiprof.parsers.merge_traces import merge
+
     if len(found := profiles(folder)) < 2:
         return _parse_ncu(folder, 0, out)
     with scratch(out) as parts:

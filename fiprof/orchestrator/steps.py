@@ -25,7 +25,6 @@ from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.process import Command, Finished
 from fiprof.orchestrator.request import CollectRequest
 from fiprof.orchestrator.tools import Tool
-from fiprof.parsers import nsys_scrub
 
 NCU_WARMUP = 1
 
@@ -215,9 +214,11 @@ def check_trace_export(sqlite: Path) -> Callable[[Finished, str], None]:
     check_whole = check_made(sqlite)
 
     def check(finished: Finished, log: str) -> None:
+        from fiprof.parsers.nsys_scrub import scrub
+
         check_whole(finished, log)
         try:
-            nsys_scrub.scrub(sqlite, secrets(os.environ))
+            scrub(sqlite, secrets(os.environ))
         except FiprofError:
             sqlite.unlink()
             raise

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
 from fiprof.model import schemas, tables
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 TIMES = ("start_ns", "end_ns", "time_ns")
 Numbers = dict[int, int]
@@ -26,8 +26,6 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
     parts: the folder of each file's tables -> what is added to its times, ns.
     Raises FiprofError for more processes of one number than can be told apart.
     """
-    import pyarrow as pa
-
     first_launches, next_launch = [], 0
     for folder in parts:
         first_launches.append(next_launch)
@@ -106,10 +104,6 @@ def _gpus(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]:
 
 
 def _in_order(table: pa.Table) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     key = next((name for name in TIMES if name in table.column_names), None)
     if key is None:
         return table

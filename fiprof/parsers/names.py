@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
 import re
 from collections.abc import Sequence
@@ -19,6 +20,15 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " for char in text)
+
+
+def as_utf8(data: bytes) -> bytes:
+    """Text as valid UTF-8 (U+FFFD for what was none) with plain line ends; UTF-16 is what PowerShell's ``>`` writes."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        data = data.decode("utf-16", "replace").encode()
+    elif not data.isascii():
+        data = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode()
+    return re.sub(rb"\r+\n", b"\n", data) if b"\r\n" in data else data
 
 
 def short_name(demangled: str) -> str:

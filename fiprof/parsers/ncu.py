@@ -6,7 +6,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
 from fiprof.model import schemas, tables
@@ -16,11 +19,6 @@ from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
 from fiprof.parsers.ncu_profile import Profile, Ranges, stalls_table
 from fiprof.parsers.ncu_raw import read_raw
 from fiprof.parsers.ncu_source import read_hotspots
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 MEASURE = "measure"
 
@@ -102,9 +100,6 @@ def _page(
 
 def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
     """The table ``launches``: who each launch is, and each metric of ``metrics.py``, null where not collected."""
-    import numpy as np
-    import pyarrow as pa
-
     names = {name: short_name(name) for name in set(profile.launches["kernel_full"])}
     scopes = [_scope(ranges, declared) for ranges in profile.launches["ranges"]]
     columns = {name: cells for name, cells in profile.launches.items() if name != "ranges"} | {
@@ -137,8 +132,6 @@ def _scope(ranges: Ranges, declared: Sequence[str]) -> tuple[str | None, int | N
 
 def _column(profile: Profile, metric: Metric) -> NDArray[np.float64] | None:
     """A metric's value for each launch, by the first of its names that has one; None where no launch has any."""
-    import numpy as np
-
     merged: NDArray[np.float64] | None = None
     for name in metric.ncu:
         values = profile.of(name)
@@ -151,9 +144,6 @@ def _column(profile: Profile, metric: Metric) -> NDArray[np.float64] | None:
 
 def metrics_table(profile: Profile) -> pa.Table:
     """The table ``metrics``: every cell of the raw page that holds a number or a text, metric by metric."""
-    import numpy as np
-    import pyarrow as pa
-
     ids = np.array(profile.launches["launch"], np.int32)
     metrics = pa.array(profile.metrics, pa.string())
     spelled = {unit: code for code, unit in enumerate(dict.fromkeys(profile.units))}

@@ -6,7 +6,6 @@ reads each column as text and casts all of them at once.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import functools
 import io
@@ -15,14 +14,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
+from fiprof.parsers.names import as_utf8
 
 LARGEST_BYTES = 2 * 10**9
 NO_VALUE = ("", "n/a", "no data", "nan")
@@ -68,8 +68,6 @@ class Page:
         That is before a line's end, or behind a quote that closes a cell: whether the last row has all its cells is for
         the reader of the page to say. closing: characters that end a cell.
         """
-        import numpy as np
-
         characters = np.frombuffer(self.data, np.uint8)[begin:end]
         if characters[-1] not in closing or np.count_nonzero(characters == ord('"')) % 2:
             raise self.cut_short()
@@ -107,23 +105,11 @@ def read_page(path: Path, kind: str) -> Page:
     return page
 
 
-def as_utf8(data: bytes) -> bytes:
-    """Text as valid UTF-8 (U+FFFD for what was none) with plain line ends; UTF-16 is what PowerShell's ``>`` writes."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        data = data.decode("utf-16", "replace").encode()
-    elif not data.isascii():
-        data = data.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").encode()
-    return re.sub(rb"\r+\n", b"\n", data) if b"\r\n" in data else data
-
-
 def text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.StringArray]:
     """The columns of the rows between two places of a page, null for NO_VALUE.
 
     count: how many columns there are. Raises FiprofError where a row has another number of cells, or there is none.
     """
-    import pyarrow as pa
-    import pyarrow.csv
-
     page.check_end(begin, end)
     names = [str(column) for column in range(count)]
     bad_rows: list[pyarrow.csv.InvalidRow] = []
@@ -160,10 +146,6 @@ def text_columns(page: Page, begin: int, end: int, count: int) -> list[pa.String
 
 def numbers_and_texts(columns: Sequence[pa.StringArray]) -> tuple[NDArray[np.float64], dict[int, list[str | None]]]:
     """The numbers, columns x rows, NaN for text and null; and by column the cells that are no number."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     rows = len(columns[0])
     values = np.empty((len(columns), rows))
     texts: dict[int, list[str | None]] = defaultdict(lambda: [None] * rows)
@@ -185,9 +167,6 @@ def numbers_and_texts(columns: Sequence[pa.StringArray]) -> tuple[NDArray[np.flo
 
 def _numbers(digits: pa.StringArray) -> pa.DoubleArray:
     """The cells as numbers, null for what is none. digits: without commas."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     try:
         return digits.cast(pa.float64())
     except pa.ArrowInvalid:

@@ -10,16 +10,16 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from fiprof.model import schemas
 from fiprof.model.metrics import METRICS
 from fiprof.parsers.ncu_csv import NO_VALUE, Page, number, read_page
 from fiprof.parsers.ncu_profile import Profile, to_base
 from fiprof.parsers.ncu_raw import launches
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _IDENTITY = ("ID", "Kernel Name")
 _METRIC = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
@@ -145,8 +145,6 @@ def _rows(page: Page, needed: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def _profile(page: Page, rows: Sequence[dict[str, str]], found: Mapping[str, Sequence[Any]]) -> Profile:
-    import numpy as np
-
     places = {launch: place for place, launch in enumerate(dict.fromkeys(row["ID"] for row in rows))}
     cells: dict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
     for row in rows:
@@ -214,6 +212,4 @@ def _percent(cell: str) -> float | None:
 
 def rules_table(rules: Iterable[dict[str, Any]]) -> pa.Table:
     """The table ``rules``."""
-    import pyarrow as pa
-
     return pa.Table.from_pylist(list(rules), schemas.schema("rules"))

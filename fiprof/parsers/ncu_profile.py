@@ -6,15 +6,14 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from fiprof.model import tables
 from fiprof.parsers.names import short_name
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    from numpy.typing import NDArray
 
 SAMPLED = "smsp__pcsamp_"
 """How the names of ncu's counts of warp samples begin."""
@@ -93,8 +92,6 @@ class Profile:
 
         A launch that ncu failed on has no value but those of its shape and its GPU; it is named.
         """
-        import numpy as np
-
         counts = np.array([name.startswith(SAMPLED) for name in metrics], bool)[:, None]
         with np.errstate(invalid="ignore"):
             unsound = np.isinf(values) | (counts & ((values < 0) | (np.abs(values - np.rint(values)) > 1e-9 * values)))
@@ -197,9 +194,6 @@ def stalls_table(profile: Profile) -> pa.Table:
 
     share is warps_per_issue over its sum; for a launch without these ratios, samples over their sum.
     """
-    import numpy as np
-    import pyarrow as pa
-
     ratios = _named(profile.metrics, _PER_ISSUE)
     samples = sampled_metrics(profile.metrics)
     idle = not_issued_metrics(profile.metrics)
@@ -235,8 +229,6 @@ def _named(names: tuple[str, ...], pattern: re.Pattern[str]) -> dict[str, str]:
 
 def _grid(profile: Profile, reasons: list[str], named: dict[str, str]) -> NDArray[np.float64]:
     """Launches x reasons; NaN for a reason that the measure does not have."""
-    import numpy as np
-
     nothing = np.full(len(profile.launches["launch"]), np.nan)
     columns = [profile.of(named[reason]) if reason in named else None for reason in reasons]
     return np.stack([nothing if column is None else column for column in columns], axis=1)

@@ -9,15 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from fiprof.errors import FiprofError
 from fiprof.model.metrics import METRICS
 from fiprof.parsers.ncu_csv import NO_VALUE, Page, numbers_and_texts, read_page, text_columns
 from fiprof.parsers.ncu_profile import Profile, ranges_of, to_base
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Made = TypeVar("Made")
 _NUMBERS = frozenset(name for metric in METRICS for name in metric.ncu)
@@ -172,8 +171,6 @@ def _integer(cell: str) -> int | None:
 
 def _read_transposed(page: Page) -> Profile:
     """The viewer's export: a row ``name [unit]`` with a cell a launch, a list of instances behind it in braces."""
-    import pyarrow as pa
-
     rows = [row for row in page.records() if len(row) > 1]
     if not any(_METRIC_ROW.fullmatch(row[0]) for row in rows):
         raise _not_raw(page)

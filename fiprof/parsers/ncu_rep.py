@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.ncu_details import rules_table
 from fiprof.parsers.ncu_profile import Profile, Ranges, not_issued_metrics, plain_domain, sampled_metrics, to_base
 from fiprof.parsers.ncu_source import Instruction, hotspots_table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SASS_BYTES = 16
 """Of an instruction, on every GPU that ncu profiles."""
@@ -109,8 +109,6 @@ def _ranges(action: Action) -> Ranges:
 
 
 def _profile(actions: list[Action]) -> Profile:
-    import numpy as np
-
     # Names with a colon are lists of other metrics.
     names = tuple(dict.fromkeys(name for action in actions for name in action.metric_names() if ":" not in name))
     launches = [_launch(number, action) for number, action in enumerate(actions)]

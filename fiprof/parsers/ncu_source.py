@@ -7,17 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from fiprof.model import schemas
 from fiprof.parsers.names import short_name
 from fiprof.parsers.ncu_csv import Page, read_page
-from fiprof.parsers.ncu_profile import sampled_metrics, source_reason
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.parsers.ncu_profile import Profile
+from fiprof.parsers.ncu_profile import Profile, sampled_metrics, source_reason
 
 COLUMNS = {
     "samples": ("# Samples", "Warp Stall Sampling (All Samples)", "Sampling Data (All)"),
@@ -177,8 +174,6 @@ def _count(row: list[str], place: int | None) -> int | None:
 
 def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
     """The table ``hotspots``. instructions: launch ID -> its instructions, the first one first."""
-    import pyarrow as pa
-
     rows = [
         {
             **instruction,

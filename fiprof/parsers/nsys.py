@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fiprof.files import scratch
 from fiprof.model import schemas, tables
-from fiprof.parsers.names import FIPROF_DOMAIN, case_of
-from fiprof.parsers.nsys_columns import Devices, Labels, int32, process_id
+from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
-from fiprof.parsers.nsys_kernels import GRAPH_TRACE, KERNEL, RUNTIME, write_api, write_copies, write_kernels
-from fiprof.parsers.nsys_processes import write_processes
-from fiprof.parsers.nsys_ranges import Range, Scopes, as_table, read_ranges
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from fiprof.parsers.sqlite_pages import Ints
 
 NEWEST_SCHEMA = (3, 25)
 """Major and minor version; from 3.0 (nsys 2022.4) to this one (2025.5) the parser is tested."""
-WITHOUT_RANGES = "kernels have no phase, case or iteration"
-GPU_METRICS = "GPU_METRICS"
+RUNTIME, GPU_METRICS = "CUPTI_ACTIVITY_KIND_RUNTIME", "GPU_METRICS"
+KERNEL, GRAPH_TRACE = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+MEMCPY, MEMSET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
 MEMORY = "CUDA_GPU_MEMORY_USAGE_EVENTS"
-SESSION_START = "TARGET_INFO_SESSION_START_TIME"
+CONTEXTS, STREAMS = "TARGET_INFO_CUDA_CONTEXT_INFO", "TARGET_INFO_CUDA_STREAM"
+WITHOUT_RANGES = "kernels have no phase, case or iteration"
 CONSEQUENCES = {
     KERNEL: "the trace holds no kernels",
     RUNTIME: "kernels have no launch call, phase, case or iteration",
@@ -37,30 +39,6 @@ CONSEQUENCES = {
     "DIAGNOSTIC_EVENT": "what nsys had to say is unknown",
 }
 """What follows from the absence of each table that a good trace has."""
-HOST_MEMORY = (0, 1)
-"""The values of memKind for pageable and for pinned memory."""
-OPERATIONS = {0: "Allocation", 1: "Deallocation"}
-"""The values of memoryOperationType."""
-SIGNS = {0: 1, 1: -1}
-
-# GPU_METRICS.typeId ends in the GPU's number; with the metric's id it makes an integer that names a metric of a GPU.
-GPU_MASK = 0xFF
-TYPE_MASK = 0xFFFFFFFF
-METRIC_BITS = 31
-METRIC_MASK = (1 << METRIC_BITS) - 1
-HIGHEST_CLOCK_MHZ = 1e5
-
-
-def _metric_key(kind: Any, metric: Any) -> Any:
-    """A metric of a GPU, which typeId and metricId name, in one integer; or many in an array."""
-    return (kind & TYPE_MASK) << METRIC_BITS | metric & METRIC_MASK
-
-
-METRIC_FIELDS = (
-    column("time_ns", "timestamp"),
-    Field("metric", ("typeId", "metricId"), _metric_key),
-    Field("value", ("value",), real=True),
-)
 
 
 @dataclass(frozen=True)
@@ -87,8 +65,6 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
     declared: NVTX ranges that are cases.
     Raises FiprofError where the file is missing, locked, damaged, cut short or no nsys export.
     """
-    import pyarrow as pa
-
     with Export(sqlite) as export:
         out.mkdir(parents=True, exist_ok=True)
         with scratch(out) as folder:
@@ -103,27 +79,43 @@ def parse(sqlite: Path, out: Path, *, declared: Sequence[str] = ()) -> NsysSumma
 
 def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> NsysSummary:
     ranges = read_ranges(export)
-    session_start_ns = next((start for (start,) in export.rows(SESSION_START, "utcEpochNs")), None)
-    diagnostics = _read_diagnostics(export)
-    tables.write(folder, "ranges", as_table(ranges))
-    tables.write(folder, "diagnostics", diagnostics)
-    api_rows, calls = write_api(export, folder, Scopes(ranges, declared))
+    columns: dict[str, Sequence[Any]] = {
+        name: [getattr(found, name) for found in ranges]
+        for name in ("domain", "name", "start_ns", "end_ns", "depth", "parent", "kind", "payload")
+    }
+    columns["pid"] = [process_id(found.thread) for found in ranges]
+    columns["tid"] = [found.thread & ID_MASK for found in ranges]
+    types = schemas.schema("ranges")
+    arrays = {name: pa.array(cells, types.field(name).type) for name, cells in columns.items()}
+    tables.write(folder, "ranges", pa.table(arrays))
+
+    session_start_ns = next((start for (start,) in export.rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")), None)
+    labels = export.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL") | {1: "Information"}
+    diagnostics = [
+        {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
+        for time_ns, severity, text in sorted(
+            export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text"), key=lambda event: event[0] or 0
+        )
+    ]
+    tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, schemas.schema("diagnostics")))
+    api_rows, calls = _write_api(export, folder, Scopes(ranges, declared))
     rows = {
-        "kernels": write_kernels(export, folder, calls),
+        "kernels": _write_kernels(export, folder, calls),
         "ranges": len(ranges),
         "api": api_rows,
-        "copies": write_copies(export, folder, calls),
+        "copies": _write_copies(export, folder, calls),
         "memory": _write_memory(export, folder),
         "gpu_metrics": _write_gpu_metrics(export, folder),
-        "processes": write_processes(export, folder, session_start_ns),
-        "diagnostics": diagnostics.num_rows,
+        "processes": _write_processes(export, folder, session_start_ns),
+        "diagnostics": len(diagnostics),
     }
-    incompatible = any(schemas.NVTX_INCOMPATIBLE in text for text in diagnostics["text"].to_pylist())
+    incompatible = any(schemas.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
+    schema = export.about.get("EXPORT_SCHEMA_VERSION", "")
     return NsysSummary(
-        schema_version=export.schema_version,
+        schema_version=schema,
         rows=rows,
         missing=(*_absent_tables(export, ranges, declared), *export.absent_columns),
-        warnings=tuple(_warnings(export, incompatible)),
+        warnings=tuple(_warnings(schema, incompatible, export.has(GRAPH_TRACE))),
         session_start_ns=session_start_ns,
         nvtx_incompatible=incompatible,
     )
@@ -141,38 +133,463 @@ def _absent_tables(export: Export, ranges: list[Range], declared: Sequence[str])
             yield f"the range {name} is of start and end, not of push and pop: it belongs to no thread and is no case"
 
 
-def _warnings(export: Export, nvtx_incompatible: bool) -> Iterator[str]:
-    version = re.match(r"(\d+)\.(\d+)", export.schema_version)
+def _warnings(schema: str, nvtx_incompatible: bool, whole_graphs: bool) -> Iterator[str]:
+    version = re.match(r"(\d+)\.(\d+)", schema)
     newest = ".".join(map(str, NEWEST_SCHEMA))
     if not version:
         yield "the export does not say which schema it has: columns may mean something else"
     elif int(version[1]) != NEWEST_SCHEMA[0]:
-        yield f"schema {export.schema_version} is not of the kind that this fiprof was tested with (3.0 to {newest})"
+        yield f"schema {schema} is not of the kind that this fiprof was tested with (3.0 to {newest})"
     elif (int(version[1]), int(version[2])) > NEWEST_SCHEMA:
-        yield f"schema {export.schema_version} is newer than any this fiprof was tested with ({newest})"
+        yield f"schema {schema} is newer than any this fiprof was tested with ({newest})"
     if nvtx_incompatible:
         yield "nsys could not read the program's NVTX ranges: use nsys 2024.4 or later, or pip install nvtx==0.2.11"
-    if export.has(GRAPH_TRACE):
+    if whole_graphs:
         yield f"CUDA graphs were traced whole ({GRAPH_TRACE}), without their kernels: use nsys --cuda-graph-trace=node"
 
 
-def _read_diagnostics(export: Export) -> pa.Table:
-    """The table ``diagnostics``."""
-    import pyarrow as pa
+# Columns of nsys as columns of ours
 
-    labels = export.labels("ENUM_DIAGNOSTIC_SEVERITY_LEVEL") | {1: "Information"}
-    events = export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text")
-    rows = [
-        {"time_ns": time_ns, "severity": labels.get(severity, f"severity {severity}"), "text": text or ""}
-        for time_ns, severity, text in sorted(events, key=lambda event: event[0] or 0)
+ID_BITS = 24
+ID_MASK = (1 << ID_BITS) - 1
+
+
+def process_id(serialized: int) -> int:
+    """The process id in a globalPid or globalTid."""
+    return serialized >> ID_BITS & ID_MASK
+
+
+def _process_ids(serialized: pa.Array) -> pa.Array:
+    return pc.bit_wise_and(pc.shift_right(serialized, ID_BITS), ID_MASK).cast("int32")
+
+
+def _int32(values: pa.Array) -> pa.Array:
+    """Integers that ought to fit; the low 32 bits of those that do not."""
+    return pc.cast(values, "int32", safe=False)
+
+
+def _numbers(values: pa.Array, missing: int = 0) -> Ints:
+    """Integers as a NumPy array, ``missing`` in place of null."""
+    filled = values.fill_null(missing) if values.null_count else values
+    found: Ints = filled.to_numpy(zero_copy_only=False)
+    return found
+
+
+class Labels:
+    """Integers to texts, as Arrow dictionaries that grow from piece to piece."""
+
+    def __init__(self, texts: Callable[[Sequence[int]], Sequence[str | None]]) -> None:
+        """texts: gives the text of each of some integers, None for an integer without one."""
+        self._texts = texts
+        self._codes: dict[int, int | None] = {}
+        self._by_text: dict[str, int] = {}
+
+    def encode(self, values: pa.Array) -> pa.DictionaryArray:
+        """The texts of integers, dictionary-encoded or not; null for a null and for an integer without a text."""
+        encoded = values if isinstance(values, pa.DictionaryArray) else values.dictionary_encode()
+        distinct = encoded.dictionary.to_pylist()
+        new = [value for value in distinct if value not in self._codes]
+        for value, text in zip(new, self._texts(new), strict=True):
+            self._codes[value] = None if text is None else self._by_text.setdefault(text, len(self._by_text))
+        codes = pa.array([self._codes[value] for value in distinct], pa.int32())
+        return pa.DictionaryArray.from_arrays(codes.take(encoded.indices), pa.array(list(self._by_text), pa.string()))
+
+
+class Devices:
+    """CUDA device ordinals, which each process counts for itself, to GPUs as the trace counts them."""
+
+    def __init__(self, export: Export) -> None:
+        known = export.rows("TARGET_INFO_CUDA_DEVICE", "pid", "cudaId", "gpuId")
+        self._gpus: dict[tuple[int, int], int] = {
+            (pid, ordinal): gpu for pid, ordinal, gpu in known if None not in (pid, ordinal, gpu)
+        }
+
+    def gpu(self, process: int, ordinal: int | None) -> int | None:
+        """The GPU of an ordinal; the ordinal itself where the trace does not say."""
+        return ordinal if ordinal is None else self._gpus.get((process, ordinal), ordinal)
+
+    def gpus(self, processes: pa.Array, ordinals: pa.Array) -> pa.Array:
+        """The GPU (int32) of each process id and ordinal."""
+        pids, here = _numbers(processes), _numbers(ordinals)
+        found = here.copy()
+        for (pid, ordinal), gpu in self._gpus.items():
+            if gpu != ordinal:
+                found[(pids == pid) & (here == ordinal)] = gpu
+        return _int32(pa.array(found, mask=ordinals.is_null().to_numpy(zero_copy_only=False)))
+
+
+# NVTX ranges, how they nest, and what those of the domain ``fiprof`` and declared ones say about a moment
+
+MEASURE = "measure"
+PHASES = ("setup", "warmup", MEASURE)
+PUSH_POP, START_END, DOMAIN = 59, 60, 75
+"""Values of NVTX_EVENTS.eventType."""
+FOREVER = 1 << 63
+NOWHERE = -1
+"""The position of no scope."""
+
+
+class Range(NamedTuple):
+    """An NVTX range."""
+
+    domain: str
+    name: str
+    start_ns: int
+    end_ns: int | None
+    """None where it never ended."""
+    thread: int
+    """globalTid: process and thread."""
+    kind: str
+    """push_pop or start_end."""
+    payload: str | None = None
+    """JSON of the values that the program gave with it, where the export has them."""
+    parent: int | None = None
+    """Position, among all ranges by start, of the innermost push/pop range around it (same thread, same domain)."""
+    depth: int = 0
+    """How many such ranges are around it."""
+
+    @property
+    def last_ns(self) -> int:
+        return FOREVER if self.end_ns is None else self.end_ns
+
+
+def read_ranges(export: Export) -> list[Range]:
+    """Every push/pop and start/end range of the trace by start, nested."""
+    events = export.rows(
+        "NVTX_EVENTS",
+        *("eventType", "start", "end", "globalTid", "domainId", "text", "textId", "jsonText"),
+        where={"eventType": (PUSH_POP, START_END, DOMAIN)},
+    )
+    ids = sorted({event[6] for event in events if event[5] is None and event[6] is not None})
+    registered = dict(zip(ids, export.strings(ids), strict=True))
+    named = [
+        (kind, start_ns, end_ns, thread, domain, (registered.get(text_id) if text is None else text) or "", payload)
+        for kind, start_ns, end_ns, thread, domain, text, text_id, payload in events
+        if start_ns is not None and thread is not None
     ]
-    return pa.Table.from_pylist(rows, schemas.schema("diagnostics"))
+    domains = {(process_id(thread), domain): name for kind, _, _, thread, domain, name, _ in named if kind == DOMAIN}
+    kinds = {PUSH_POP: "push_pop", START_END: "start_end"}
+    return nested(
+        [
+            Range(domains.get((process_id(thread), domain), ""), name, start_ns, end_ns, thread, kinds[kind], payload)
+            for kind, start_ns, end_ns, thread, domain, name, payload in named
+            if kind != DOMAIN
+        ]
+    )
+
+
+def nested(ranges: list[Range]) -> list[Range]:
+    """The ranges by start, outer before inner, each with its depth and parent."""
+    ranges.sort(key=lambda found: (found.start_ns, -found.last_ns, found.kind))
+    around: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    nested = []
+    for index, found in enumerate(ranges):
+        stack = around[found.thread, found.domain]
+        while stack and stack[-1][0] <= found.start_ns and stack[-1][0] < found.last_ns:
+            stack.pop()
+        enclosing = [position for last_ns, position in stack if last_ns >= found.last_ns]
+        nested.append(found._replace(parent=enclosing[-1] if enclosing else None, depth=len(enclosing)))
+        if found.kind == "push_pop":
+            stack.append((found.last_ns, index))
+    return nested
+
+
+class Scope(NamedTuple):
+    """Where the runner was."""
+
+    phase: str
+    """setup, warmup or measure."""
+    case: str | None = None
+    iteration: int | None = None
+
+
+class Scopes:
+    """The scopes of a trace, and which one holds when."""
+
+    def __init__(self, ranges: Sequence[Range], declared: Sequence[str] = ()) -> None:
+        """ranges: all of the trace, nested and in order, as :func:`read_ranges` gives them.
+
+        declared: those that are cases besides the runner's; each time, counted in its process, is an iteration.
+        """
+        # Thread -> from each moment on (ns, ascending), the position of the scope that holds.
+        self._timelines: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        positions: dict[Scope, int] = {}
+        of_range: dict[int | None, Scope | None] = {}
+        open_ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        times: dict[tuple[int, str], int] = defaultdict(int)
+
+        def add(thread: int, moment: int, position: int) -> None:
+            timeline = self._timelines[thread]
+            timeline.append((max(moment, timeline[-1][0]) if timeline else moment, position))
+
+        def close(thread: int, now_ns: int) -> None:
+            """Take the ranges that have ended off the stack; from the end of each, the one around it holds."""
+            stack = open_ranges[thread]
+            while stack and stack[-1][0] <= now_ns:
+                end_ns, _ = stack.pop()
+                add(thread, end_ns, stack[-1][1] if stack else NOWHERE)
+
+        for index, found in enumerate(ranges):
+            case = case_of(found.domain, found.name, declared)
+            if found.kind != "push_pop" or not (case or found.domain == FIPROF_DOMAIN):
+                continue
+            scope, iteration = of_range.get(found.parent), re.fullmatch(r"iter (\d{1,9})", found.name)
+            if case:
+                again = process_id(found.thread), case
+                scope = Scope(MEASURE, case, times[again])
+                times[again] += 1
+            elif found.parent is None:
+                scope = Scope(found.name) if found.name in PHASES else None
+            elif scope and scope.case is None:
+                scope = Scope(scope.phase, found.name)
+            elif scope and scope.phase == MEASURE and scope.iteration is None and iteration:
+                scope = scope._replace(iteration=int(iteration[1]))
+            of_range[index] = scope
+            position = NOWHERE if scope is None else positions.setdefault(scope, len(positions))
+            close(found.thread, found.start_ns)
+            add(found.thread, found.start_ns, position)
+            open_ranges[found.thread].append((found.last_ns, position))
+        for thread in open_ranges:
+            close(thread, FOREVER - 1)
+        self.all = list(positions)
+        """Every scope once; other tables refer to them by position."""
+
+    def at(self, threads: Ints, times_ns: Ints) -> npt.NDArray[np.int32]:
+        """The position in ``all`` of the scope of each moment on a thread (globalTid), NOWHERE outside all of them."""
+        found = np.full(len(times_ns), NOWHERE, np.int32)
+        for thread, timeline in self._timelines.items():
+            here = threads == thread
+            moments, positions = np.array(timeline, np.int64).T
+            step = np.searchsorted(moments, times_ns[here], side="right")
+            found[here] = np.append(NOWHERE, positions)[step]
+        return found
+
+
+# CUDA calls, and what they launched
+
+CALL_FIELDS = (
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
+    column("thread", "globalTid", required=True),
+    column("correlation", "correlationId"),
+    column("name", "nameId"),
+    column("status", "returnValue"),
+)
+WORK_FIELDS = (
+    column("start_ns", "start", required=True),
+    column("end_ns", "end", required=True),
+    column("device", "deviceId"),
+    column("stream", "streamId"),
+    column("process", "globalPid", required=True, otherwise=0),
+    column("correlation", "correlationId"),
+)
+
+
+def _pack_dimensions(x: Ints, y: Ints, z: Ints) -> Ints:
+    """The dimensions of a grid or block in one integer: CUDA allows 2^31 - 1, 2^16 - 1 and 2^16 - 1."""
+    return x | y << 31 | z << 47
+
+
+def _dimensions(packed: Sequence[int]) -> list[str]:
+    """Grids or blocks as ``XxYxZ``."""
+    return [f"{value & 0x7FFFFFFF}x{value >> 31 & 0xFFFF}x{value >> 47 & 0xFFFF}" for value in packed]
+
+
+KERNEL_FIELDS = (
+    *WORK_FIELDS,
+    column("name", "demangledName"),
+    column("mangled", "mangledName"),
+    Field("grid", ("gridX", "gridY", "gridZ"), _pack_dimensions),
+    Field("block", ("blockX", "blockY", "blockZ"), _pack_dimensions),
+    column("registers", "registersPerThread"),
+    Field("shared_bytes", ("staticSharedMemory", "dynamicSharedMemory"), operator.add),
+    column("graph_node", "graphNodeId"),
+)
+UNKNOWN = -1
+"""A duration that is not known."""
+LARGEST_KEY = (1 << 63) - 1
+
+
+class _Growing:
+    """Numbers that come in pieces, in one array that grows where it lies: to join pieces takes twice the memory."""
+
+    def __init__(self, kind: str) -> None:
+        self._room = np.empty(0, kind)
+        self.count = 0
+
+    def add(self, piece: npt.ArrayLike) -> None:
+        end = self.count + np.size(piece)
+        if end > len(self._room):
+            self._room.resize(end + end // 8, refcheck=False)
+        self._room[self.count : end] = piece
+        self.count = end
+
+    def ended(self, last: int) -> npt.NDArray[Any]:
+        """All of them, and another one."""
+        self.add(last)
+        return self._room[: self.count]
+
+
+def _call_keys(owners: pa.Array, correlations: pa.Array) -> Ints:
+    """Process (of a globalPid or globalTid) and correlation id in one integer."""
+    return ((_numbers(owners) >> ID_BITS & ID_MASK) << 32) | (_numbers(correlations) & 0xFFFFFFFF)
+
+
+class Calls:
+    """The calls of a trace, to be found by process and correlation id."""
+
+    def __init__(self, scopes: Scopes, keys: Ints, durations_ns: Ints, positions: npt.NDArray[np.int32]) -> None:
+        """Of each call its key, duration (or UNKNOWN) and position in ``scopes``; the last one is of LARGEST_KEY."""
+        self._keys, self._durations_ns, self._positions = keys, durations_ns, positions
+        if (self._keys[1:] < self._keys[:-1]).any():
+            order = np.argsort(self._keys, kind="stable")
+            self._keys = self._keys[order]
+            self._durations_ns = self._durations_ns[order]
+            self._positions = self._positions[order]
+        self._phases = Labels(lambda positions: [scopes.all[position].phase for position in positions])
+        self._cases = Labels(lambda positions: [scopes.all[position].case for position in positions])
+        self._iterations = pa.array([scope.iteration for scope in scopes.all], pa.int32())
+
+    def columns(self, piece: pa.RecordBatch, devices: Devices) -> dict[str, pa.Array]:
+        """The columns that all work of a GPU has; those of its call are null where that was not traced."""
+        pids, keys = _process_ids(piece["process"]), _call_keys(piece["process"], piece["correlation"])
+        at = np.searchsorted(self._keys, keys)
+        # CUPTI gives the correlation 0 to what no call started.
+        untraced = (self._keys[at] != keys) | (_numbers(piece["correlation"]) == 0)
+        durations_ns, positions = self._durations_ns[at], self._positions[at]
+        scopes = pa.array(positions, pa.int32(), mask=untraced | (positions == NOWHERE))
+        encoded = scopes.dictionary_encode()
+        return {
+            "start_ns": piece["start_ns"],
+            "end_ns": piece["end_ns"],
+            "duration_ns": pc.subtract(piece["end_ns"], piece["start_ns"]),
+            "device": devices.gpus(pids, piece["device"]),
+            "stream": _int32(piece["stream"]),
+            "pid": pids,
+            "correlation": piece["correlation"],
+            "launch_call_ns": pa.array(durations_ns, mask=untraced | (durations_ns == UNKNOWN)),
+            "phase": self._phases.encode(encoded),
+            "case": self._cases.encode(encoded),
+            "iteration": self._iterations.take(scopes),
+        }
+
+
+@read_again
+def _write_api(export: Export, folder: Path, scopes: Scopes) -> tuple[int, Calls]:
+    # cudaLaunchKernel for cudaLaunchKernel_v7000
+    names = Labels(lambda ids: [text and re.sub(r"_v\d+$", "", text) for text in export.strings(ids)])
+    keys, durations_ns, positions = _Growing("int64"), _Growing("int64"), _Growing("int32")
+    with tables.writer(folder, "api") as write:
+        for piece in export.scan(RUNTIME, CALL_FIELDS, order="start_ns"):
+            threads = piece["thread"]
+            columns = {
+                "name": names.encode(piece["name"]),
+                "start_ns": piece["start_ns"],
+                "end_ns": piece["end_ns"],
+                "pid": _process_ids(threads),
+                "tid": pc.bit_wise_and(threads, ID_MASK).cast("int32"),
+                "correlation": piece["correlation"],
+                "status": _int32(piece["status"]),
+            }
+            write(pa.table(columns))
+            keys.add(_call_keys(threads, piece["correlation"]))
+            durations_ns.add(_numbers(pc.subtract(piece["end_ns"], piece["start_ns"]), UNKNOWN))
+            positions.add(scopes.at(_numbers(threads), _numbers(piece["start_ns"])))
+    rows = keys.count
+    return rows, Calls(scopes, keys.ended(LARGEST_KEY), durations_ns.ended(UNKNOWN), positions.ended(NOWHERE))
+
+
+@read_again
+def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
+    """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole. Returns its rows."""
+    # Graphs traced whole, in the order of their start; their node is 0.
+    graph_names, devices = Labels(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
+    graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), schemas.schema("kernels")
+    pieces = [tables.empty("kernels")]
+    for piece in export.scan(GRAPH_TRACE, graph_fields, order="start_ns"):
+        named = graph_names.encode(piece["graph"])
+        found = {
+            **{field.name: pa.nulls(piece.num_rows, field.type) for field in schema},
+            **calls.columns(piece, devices),
+            "kernel": named,
+            "kernel_full": named,
+            "graph_node": pa.repeat(0, piece.num_rows),
+        }
+        pieces.append(pa.table(found).cast(schema))
+    graphs = pa.concat_tables(pieces).unify_dictionaries()
+
+    rows = 0
+    with tables.writer(folder, "kernels") as write:
+        for work in _kernels(export, calls, devices):
+            if graphs.num_rows:
+                due = int(pc.sum(pc.less_equal(graphs["start_ns"], work["start_ns"][-1])).as_py())
+                both = [work, graphs.slice(0, due).select(work.column_names)]
+                work, graphs = pa.concat_tables(both).unify_dictionaries().sort_by("start_ns"), graphs.slice(due)
+            write(work)
+            rows += work.num_rows
+        write(graphs)
+    return rows + int(graphs.num_rows)
+
+
+def _kernels(export: Export, calls: Calls, devices: Devices) -> Iterator[pa.Table]:
+    """Kernels, nodes of graphs too, in pieces."""
+    full_names, mangled = Labels(export.strings), Labels(export.strings)
+    names = Labels(lambda ids: [text and short_name(text) for text in export.strings(ids)])
+    grids, blocks, before = Labels(_dimensions), Labels(_dimensions), np.empty(0, np.int64)
+    for piece in export.scan(KERNEL, KERNEL_FIELDS, order="start_ns"):
+        work, named = calls.columns(piece, devices), piece["name"].dictionary_encode()
+        if piece["graph_node"].null_count < piece.num_rows:
+            # A call that launched a graph counts for the first of its nodes alone.
+            nodes = np.flatnonzero(piece["graph_node"].is_valid().to_numpy(zero_copy_only=False))
+            launching, first = np.unique(_call_keys(piece["process"], piece["correlation"])[nodes], return_index=True)
+            further = np.ones(len(nodes), bool)
+            further[first] = np.isin(launching, before)
+            mask, before = np.zeros(piece.num_rows, bool), launching
+            mask[nodes[further]] = True
+            work["launch_call_ns"] = pc.if_else(pa.array(mask), pa.scalar(None, pa.int64()), work["launch_call_ns"])
+        columns = {
+            **work,
+            "kernel": names.encode(named),
+            "kernel_full": full_names.encode(named),
+            "kernel_mangled": mangled.encode(piece["mangled"]),
+            "grid": grids.encode(piece["grid"]),
+            "block": blocks.encode(piece["block"]),
+            "registers": _int32(piece["registers"]),
+            "shared_bytes": piece["shared_bytes"],
+            "graph_node": piece["graph_node"],
+        }
+        yield pa.table(columns)
+
+
+@read_again
+def _write_copies(export: Export, folder: Path, calls: Calls) -> int:
+    a_memset = -1
+    labels = export.labels("ENUM_CUDA_MEMCPY_OPER") | {a_memset: "Memset"}
+    kinds = Labels(lambda numbers: [labels.get(number, f"copyKind {number}") for number in numbers])
+    devices, pieces = Devices(export), []
+    for source, kind in ((MEMCPY, (column("kind", "copyKind"),)), (MEMSET, ())):
+        for piece in export.scan(source, (*WORK_FIELDS, column("bytes"), *kind), order="start_ns"):
+            copied = kinds.encode(piece["kind"] if kind else pa.repeat(a_memset, piece.num_rows))
+            found = pa.table({**calls.columns(piece, devices), "bytes": piece["bytes"], "kind": copied})
+            pieces.append(found.drop_columns(["duration_ns", "launch_call_ns"]))
+    copies = pa.concat_tables(pieces).unify_dictionaries().sort_by("start_ns") if pieces else tables.empty("copies")
+    tables.write(folder, "copies", copies)
+    return int(copies.num_rows)
+
+
+# Memory and samples of GPU metrics
+
+HOST_MEMORY = (0, 1)
+"""The values of memKind for pageable and for pinned memory."""
+OPERATIONS = {0: ("Allocation", 1), 1: ("Deallocation", -1)}
+"""memoryOperationType -> its name, and the sign of its bytes."""
+METRIC_BITS = 31
+METRIC_MASK = (1 << METRIC_BITS) - 1
+HIGHEST_CLOCK_MHZ = 1e5
 
 
 def _write_memory(export: Export, folder: Path) -> int:
     """Write the table ``memory``: device memory only, host memory is left out. Returns its rows."""
-    import pyarrow as pa
-
     devices, events = Devices(export), []
     totals: dict[tuple[int, int | None], int] = defaultdict(int)
     export.require(MEMORY, "start", "bytes", "globalPid")
@@ -183,49 +600,119 @@ def _write_memory(export: Export, folder: Path) -> int:
             continue
         pid = process_id(process)
         device = devices.gpu(pid, ordinal)
-        totals[pid, device] += SIGNS.get(operation, 0) * size
-        events.append(
-            {
-                "time_ns": time_ns,
-                "kind": OPERATIONS.get(operation, f"memoryOperationType {operation}"),
-                "bytes": size,
-                "device": device,
-                "pid": pid,
-                "total_bytes": totals[pid, device],
-                "address": address,
-            }
-        )
+        name, sign = OPERATIONS.get(operation, (f"memoryOperationType {operation}", 0))
+        totals[pid, device] += sign * size
+        cells = (time_ns, name, size, device, pid, totals[pid, device], address)
+        names = ("time_ns", "kind", "bytes", "device", "pid", "total_bytes", "address")
+        events.append(dict(zip(names, cells, strict=True)))
     tables.write(folder, "memory", pa.Table.from_pylist(events, schemas.schema("memory")))
     return len(events)
 
 
+def _metric_key(kind: Any, metric: Any) -> Any:
+    """A metric of a GPU, which typeId (its last byte is the GPU) and metricId name, in one integer; or an array."""
+    return (kind & 0xFFFFFFFF) << METRIC_BITS | metric & METRIC_MASK
+
+
 @read_again
 def _write_gpu_metrics(export: Export, folder: Path) -> int:
-    """Write the table ``gpu_metrics``. Returns its rows."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+    fields = (
+        column("time_ns", "timestamp"),
+        Field("metric", ("typeId", "metricId"), _metric_key),
+        Field("value", ("value",), real=True),
+    )
     known = export.rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName")
     names = {_metric_key(kind or 0, metric or 0): name for kind, metric, name in known}
     metrics = Labels(lambda keys: [names.get(key, f"metric {key & METRIC_MASK}") for key in keys])
     clocks = pa.array([key for key, name in names.items() if (name or "").endswith("[MHz]")], pa.int64())
     rows = 0
     with tables.writer(folder, "gpu_metrics") as write:
-        for piece in export.scan(GPU_METRICS, METRIC_FIELDS, order="time_ns"):
+        for piece in export.scan(GPU_METRICS, fields, order="time_ns"):
+            # nsys 2025.3 writes Hz under ``[MHz]``.
+            values = piece["value"]
+            hertz = pc.and_(pc.is_in(piece["metric"], clocks), pc.greater(values, HIGHEST_CLOCK_MHZ))
             columns = {
                 "time_ns": piece["time_ns"],
-                "device": int32(pc.bit_wise_and(pc.shift_right(piece["metric"], METRIC_BITS), GPU_MASK)),
+                "device": _int32(pc.bit_wise_and(pc.shift_right(piece["metric"], METRIC_BITS), 0xFF)),
                 "metric": metrics.encode(piece["metric"]),
-                "value": _in_megahertz(piece["value"], pc.is_in(piece["metric"], clocks)),
+                "value": pc.if_else(hertz, pc.divide(values, 1e6), values),
             }
             write(pa.table(columns))
             rows += piece.num_rows
     return rows
 
 
-def _in_megahertz(values: pa.Array, clocks: pa.Array) -> pa.Array:
-    """The values with those of clocks in the unit that their names give: nsys 2025.3 writes Hz under ``[MHz]``."""
-    import pyarrow.compute as pc
+# Who ran kernels on which GPU, and which rank of a job it is by its environment
 
-    hertz = pc.and_(clocks, pc.greater(values, HIGHEST_CLOCK_MHZ))
-    return pc.if_else(hertz, pc.divide(values, 1e6), values)
+NOTED = "FIPROF_PROCESSES"
+"""Keeps in a scrubbed export what the table ``processes`` needs of those that go."""
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""The rank as torchrun, Open MPI, PMIx and MPICH give it to a process."""
+VM_BITS, HARDWARE_BITS = 48, 56
+"""Where vmId and hwId begin in a globalPid."""
+
+Process = tuple[int, str | None, str | None, int | None]
+"""A process that used CUDA, its name, its host, and its rank by its environment; None for what is not known."""
+
+
+def read_processes(export: Export) -> list[Process]:
+    """The processes that used CUDA, by their ids."""
+    if export.has(NOTED):
+        return [row for row in export.rows(NOTED, "pid", "name", "value", "rank") if row[0] is not None]
+    names = {process_id(each or 0): name for each, name in export.rows("PROCESSES", "globalPid", "name")}
+    host = dict(export.rows("TARGET_INFO_SYSTEM_ENV", "name", "value")).get("Hostname")
+    used = {pid for table in (CONTEXTS, STREAMS) for (pid,) in export.rows(table, "processId") if pid}
+    ranks = _ranks(export)
+    return [(pid, Path(names.get(pid) or "").name or None, host, ranks.get(pid)) for pid in sorted(used)]
+
+
+def _ranks(export: Export) -> dict[int, int]:
+    """Process -> its rank, where nsys wrote down the environments that tell.
+
+    Of the program that nsys started it knows whose environment it is. Of its children's it does not: those of one
+    job are given to the processes in the order of their GPUs, as launchers do.
+    """
+
+    def variable(environment: str, *names: str) -> int | None:
+        """The first of these variables that an environment has."""
+        found = (re.search(rf'(?:^|\s){name}="?(\d{{1,6}})(?:"|\s|$)', environment) for name in names)
+        return next((int(match[1]) for match in found if match), None)
+
+    pids = [pid for _, pid in sorted((ordinal or 0, pid) for pid, ordinal in _workers(export))]
+    captured = export.rows("META_DATA_CAPTURE", "name", "value")
+    started = " ".join(value or "" for name, value in captured if "ENV" in name)
+    if len(pids) == 1 and (rank := variable(started, *RANKS)) is not None:
+        return {pids[0]: rank}
+    jobs = [(variable(text, "LOCAL_RANK"), variable(text, *RANKS)) for text in export.strings_with("LOCAL_RANK=")]
+    ranks = sorted({(local, rank) for local, rank in jobs if local is not None and rank is not None})
+    if len(ranks) != len(pids) or len(set(pids)) != len(pids):
+        return {}
+    return {pid: rank for pid, (_, rank) in zip(pids, ranks, strict=True)}
+
+
+def _workers(export: Export) -> Iterator[tuple[int, int | None]]:
+    """(Process, CUDA device as it counts) of each that ran kernels. To look for all in millions of rows takes long."""
+    contexts = set(export.rows(CONTEXTS, "hwId", "vmId", "processId", "deviceId"))
+    if not contexts:
+        pairs = {row for table in (KERNEL, GRAPH_TRACE) for row in export.distinct(table, "globalPid", "deviceId")}
+        yield from ((process_id(process), ordinal) for process, ordinal in sorted(pairs) if process is not None)
+    for hardware, machine, pid, ordinal in sorted(each for each in contexts if None not in each):
+        process = hardware << HARDWARE_BITS | machine << VM_BITS | (pid & ID_MASK) << ID_BITS
+        if any(export.occurs(table, globalPid=process, deviceId=ordinal) for table in (KERNEL, GRAPH_TRACE)):
+            yield pid, ordinal
+
+
+def _write_processes(export: Export, folder: Path, session_start_ns: int | None) -> int:
+    known = {pid: further for pid, *further in read_processes(export)}
+    devices = Devices(export)
+    gpus = {gpu: (name, uuid) for gpu, name, uuid in export.rows("TARGET_INFO_GPU", "id", "name", "uuid")}
+    rows = []
+    for pid, ordinal in sorted(_workers(export)):
+        device = devices.gpu(pid, ordinal)
+        name, host, rank = known.get(pid, (None, None, None))
+        gpu, uuid = gpus.get(device, (None, None))
+        cells = (pid, name, host, device, gpu, uuid, rank, session_start_ns)
+        columns = ("pid", "process", "host", "device", "gpu", "uuid", "rank", "session_start_ns")
+        rows.append(dict(zip(columns, cells, strict=True)))
+    tables.write(folder, "processes", pa.Table.from_pylist(rows, schemas.schema("processes")))
+    return len(rows)

@@ -17,21 +17,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
 from fiprof.parsers.names import printable
-from fiprof.parsers.sqlite_pages import NotPlainError, Pages, Values
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from fiprof.parsers.sqlite_pages import Ints
+from fiprof.parsers.sqlite_pages import Ints, NotPlainError, Pages, Values
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
-MAGIC = b"SQLite format 3\0"
 TEXTS = frozenset({"jsonText", "label", "metricName", "name", "text", "uuid", "value"})
 """Columns that hold text, in every table that is asked for them."""
 PIECE_BYTES = 8 << 20
@@ -42,6 +40,9 @@ SORTED_ROWS = 1 << 20
 SAMPLED = 64
 """Of so many times one is looked at to divide a table; and so many pages tell, as a rule, whether it is in order."""
 READERS = 2
+EARLIEST = int(np.iinfo(np.int64).min)
+
+Reading: TypeAlias = Callable[[Sequence[Ints], Mapping[str, bool]], Iterator[dict[str, Values]]]
 
 
 @dataclass(frozen=True)
@@ -94,39 +95,32 @@ class Export:
         self._columns: dict[str, dict[str, bool]] = {}
         self._ways: dict[str, int] = {}
         with self._readable():
-            self._check_file()
+            self._check_size()
             uri = f"file:{quote(os.fsencode(path.absolute()))}?mode=ro"
             self._connection = sqlite3.connect(uri, uri=True, timeout=1)
             self._connection.text_factory = lambda raw: printable(raw.decode(errors="replace"))
+        versions: dict[str, tuple[int, str]] = {}
         try:
-            self._tables = self._find_tables()
+            for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'"):
+                plain, version = re.fullmatch(r"(.+?)(?:_V(\d+))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
+                versions[plain] = max(versions.get(plain, (0, "")), (int(version), name))
+            # Name without its version -> name in the file, of the highest version there is (``…_V2``).
+            self._tables = {plain: name for plain, (_, name) in versions.items()}
             if "StringIds" not in self._tables:
                 raise FiprofError(f"{path} is not an nsys export: it has no table StringIds", self._remedy)
         except FiprofError:
-            self.close()
+            self._connection.close()
             raise
 
     def __enter__(self) -> Export:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self._connection.close()
 
-    @property
-    def schema_version(self) -> str:
-        """The version of the export's schema, e.g. 3.20.3; empty where the file does not say."""
-        return self._about.get("EXPORT_SCHEMA_VERSION", "")
-
-    @property
-    def product_version(self) -> str:
-        """The version of the nsys that exported it, e.g. 2025.3.2.0; empty where the file does not say."""
-        return self._about.get("EXPORT_PRODUCT_VERSION", "")
-
     @functools.cached_property
-    def _about(self) -> dict[str, str]:
+    def about(self) -> dict[str, str]:
+        """What the export says of itself, e.g. EXPORT_SCHEMA_VERSION -> 3.20.3."""
         rows = (row for table in ("EXPORT_META_DATA", "META_DATA_EXPORT") for row in self.rows(table, "name", "value"))
         return {name: str(value) for name, value in rows}
 
@@ -169,7 +163,8 @@ class Export:
         there, where = self.columns(table), where or {}
         if not there or not there.issuperset(where):
             return []
-        cells = (f"CAST({quoted(name) if name in there else 'NULL'} AS {_type(name)})" for name in columns)
+        kinds = {name: "TEXT" if name in TEXTS else "INTEGER" for name in columns}
+        cells = (f"CAST({quoted(name) if name in there else 'NULL'} AS {kind})" for name, kind in kinds.items())
         query = f"SELECT {', '.join(cells)} FROM {quoted(self._tables[table])}"
         if where:
             query += " WHERE " + " AND ".join(
@@ -227,9 +222,8 @@ class Export:
         key = next((name for field in fields if field.name == order for name in field.needs if name in there), None)
         left_out = 0
         for values in self._in_order(self._tables[table], reals, key):
-            rows = len(next(iter(values.values())).numbers)
-            kept = _sound(_batch(fields, values, rows), [field.name for field in required])
-            left_out += rows - kept.num_rows
+            kept = _batch(fields, values)
+            left_out += len(next(iter(values.values())).numbers) - kept.num_rows
             if kept.num_rows:
                 yield kept
         if left_out:
@@ -250,42 +244,37 @@ class Export:
 
     def _as_they_lie(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Rows in the order of their ids. Raises _OutOfOrderError, for most tables before any row is given."""
-        import numpy as np
 
-        first = last = int(np.iinfo(np.int64).min)
-        with self._plain(table, reals) as plain:
+        last = EARLIEST
+        with self._plain(table, reals) as (groups, read):
             if key is not None:
-                (some,) = plain.read([plain.leaves[:: max(1, len(plain.leaves) // SAMPLED)]], {key: False})
-                _ascending(some[key], first)
-            for values in plain.read(plain.groups, reals):
+                leaves = np.concatenate(groups)
+                (some,) = read([leaves[:: max(1, len(leaves) // SAMPLED)]], {key: False})
+                _ascending(some[key], EARLIEST)
+            for values in read(groups, reals):
                 last = _ascending(values[key], last) if key is not None else last
                 yield values
 
     def _sorted(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Rows by the key and then by their ids, a stretch of time after the other: of each those pages are read."""
-        import numpy as np
-
         assert key is not None
-        with self._plain(table, reals) as plain:
+        with self._plain(table, reals) as (groups, read):
             spans, sample = [], []
-            for values in plain.read(plain.groups, {key: False}):
+            for values in read(groups, {key: False}):
                 times = _times(values[key])
-                spans.append((times.min(initial=np.iinfo(np.int64).max), times.max(initial=np.iinfo(np.int64).min)))
+                spans.append((times.min(initial=np.iinfo(np.int64).max), times.max(initial=EARLIEST)))
                 sample.append(times[::SAMPLED])
             # Stretches of about SORTED_ROWS: the edges between them are times that rows have.
             edges = np.unique(np.sort(np.concatenate(sample))[SORTED_ROWS // SAMPLED :: SORTED_ROWS // SAMPLED])
             stretches = np.searchsorted(edges, np.array(spans), side="right").tolist()
             for number in range(len(edges) + 1):
-                here = [
-                    group
-                    for group, (first, last) in zip(plain.groups, stretches, strict=True)
-                    if first <= number <= last
-                ]
+                spanned = zip(groups, stretches, strict=True)
+                here = [group for group, (first, last) in spanned if first <= number <= last]
                 if not here:
                     # Before an edge that is the earliest time of all there is nothing.
                     continue
                 found = []
-                for values in plain.read(here, reals):
+                for values in read(here, reals):
                     which = np.flatnonzero(np.searchsorted(edges, _times(values[key]), side="right") == number)
                     found.append({name: each.take(which) for name, each in values.items()})
                 stretch = {name: Values.join([each[name] for each in found]) for name in reals}
@@ -296,7 +285,6 @@ class Export:
 
     def _by_sqlite(self, table: str, reals: Mapping[str, bool], key: str | None) -> Iterator[dict[str, Values]]:
         """Rows by the key and then by their ids, whatever they hold."""
-        import pyarrow as pa
 
         select = ", ".join(f"CAST({quoted(name)} AS REAL)" if real else quoted(name) for name, real in reals.items())
         query = f"SELECT {select} FROM {quoted(table)} ORDER BY {f'{quoted(key)}, ' if key else ''}rowid"
@@ -312,12 +300,11 @@ class Export:
 
     def integers(self, table: str, columns: Sequence[str]) -> set[int]:
         """The integers that stand in some columns of a table, of which the name as the file has it is given."""
-        import numpy as np
 
         found: set[int] = set()
         try:
-            with self._plain(table, columns) as plain:
-                for piece in plain.read(plain.groups, dict.fromkeys(columns, False)):
+            with self._plain(table, columns) as (groups, read):
+                for piece in read(groups, dict.fromkeys(columns, False)):
                     for each in piece.values():
                         there = each.numbers if each.nulls is None else each.numbers[~each.nulls]
                         few = len(there) and there.min() >= 0 and there.max() < len(there)
@@ -328,41 +315,51 @@ class Export:
         return found
 
     @contextlib.contextmanager
-    def _plain(self, table: str, columns: Collection[str]) -> Iterator[_PlainTable]:
-        """A table's pages, for some of its columns. Raises NotPlainError, and FiprofError as all methods."""
+    def _plain(self, table: str, columns: Collection[str]) -> Iterator[tuple[list[Ints], Reading]]:
+        """A table's pages in the order of the rows' ids, as many together as are read at once; and what reads them.
+
+        That gives some columns (name -> whether it is of real numbers) of the rows in each group of pages, decoded some
+        groups ahead. Raises NotPlainError, and FiprofError as all methods.
+        """
         found = self._query("SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = ?", table)
         described = self._described(table)
         log = self.path.with_name(self.path.name + "-wal")
         # A column that is the row's id does not stand in the row; changes may stand in a log beside the file.
         if not found or not found[0][0] or any(map(described.get, columns)) or (log.exists() and log.stat().st_size):
             raise NotPlainError
+        names = list(described)
         with self._readable(), contextlib.closing(Pages(self.path)) as pages, ThreadPoolExecutor(READERS) as readers:
-            yield _PlainTable(pages, pages.leaves(found[0][0]), list(described), readers)
+
+            def read(groups: Sequence[Ints], reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
+                wanted = {names.index(name): real for name, real in reals.items()}
+                ahead: deque[Future[dict[int, Values]]] = deque()
+                for group in (*groups, *([None] * READERS)):
+                    if group is not None:
+                        ahead.append(readers.submit(pages.read, group, len(names), wanted))
+                    if ahead and (group is None or len(ahead) > READERS):
+                        yield {names[place]: values for place, values in ahead.popleft().result().items()}
+
+            leaves, step = pages.leaves(found[0][0]), max(1, PIECE_BYTES // pages.page_bytes)
+            yield [leaves[begin : begin + step] for begin in range(0, len(leaves), step)], read
 
     def _query(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with self._readable():
             return self._connection.execute(query, values).fetchall()
 
-    def _find_tables(self) -> dict[str, str]:
-        """Name without its version -> name in the file, of the highest version there is (``…_V2``)."""
-        found: dict[str, tuple[int, str]] = {}
-        for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'"):
-            plain, version = re.fullmatch(r"(.+?)(?:_V(\d+))?", name, re.DOTALL).groups("1")  # type: ignore[union-attr]
-            found[plain] = max(found.get(plain, (0, "")), (int(version), name))
-        return {plain: name for plain, (_, name) in found.items()}
-
-    def _check_file(self) -> None:
+    def _check_size(self) -> None:
         """Raise FiprofError for what SQLite would not notice, or not say clearly."""
         if self.path.is_dir():
             raise FiprofError(f"{self.path} is a folder, not an nsys export")
         with open(self.path, "rb") as file:
             header = file.read(100)
-        size = self.path.stat().st_size
         if not header:
             raise FiprofError(f"{self.path} is empty", self._remedy)
-        if not header.startswith(MAGIC):
+        if not header.startswith(b"SQLite format 3\0"):
             raise FiprofError(f"{self.path} is not an SQLite file", self._remedy)
-        expected = _expected_bytes(header)
+        size, expected = self.path.stat().st_size, 100
+        if len(header) == 100 and header[24:28] == header[92:96]:  # else the header does not know the file's size
+            page_bytes = int.from_bytes(header[16:18])
+            expected = int.from_bytes(header[28:32]) * (65536 if page_bytes == 1 else page_bytes)
         if size < expected:
             raise FiprofError(f"{self.path} is cut short: {size:,} of {expected:,} bytes", self._remedy)
 
@@ -382,7 +379,6 @@ class Export:
     @contextlib.contextmanager
     def _readable(self) -> Iterator[None]:
         """Whatever the libraries raise for a file that cannot be read, as a FiprofError."""
-        import pyarrow as pa
 
         try:
             yield
@@ -404,38 +400,9 @@ class _OutOfOrderError(Exception):
     """Rows do not lie in ascending order of the key."""
 
 
-@dataclass
-class _PlainTable:
-    """The pages of a table, and threads that decode them."""
-
-    pages: Pages
-    leaves: Ints
-    columns: list[str]
-    readers: ThreadPoolExecutor
-
-    @property
-    def groups(self) -> list[Ints]:
-        """The pages in the order of the rows' ids, so many together as are read at once."""
-        step = max(1, PIECE_BYTES // self.pages.page_bytes)
-        return [self.leaves[begin : begin + step] for begin in range(0, len(self.leaves), step)]
-
-    def read(self, groups: Sequence[Ints], reals: Mapping[str, bool]) -> Iterator[dict[str, Values]]:
-        """Columns of the rows in each group of pages, decoded some groups ahead. Raises NotPlainError."""
-        wanted = {self.columns.index(name): real for name, real in reals.items()}
-        ahead: deque[Future[dict[int, Values]]] = deque()
-        for group in (*groups, *([None] * READERS)):
-            if group is not None:
-                ahead.append(self.readers.submit(self.pages.read, group, len(self.columns), wanted))
-            if ahead and (group is None or len(ahead) > READERS):
-                yield {self.columns[place]: values for place, values in ahead.popleft().result().items()}
-
-
 def _times(values: Values) -> Ints:
     """The values of a key, null before all others, as SQLite sorts them."""
-    import numpy as np
-
-    least = np.iinfo(np.int64).min
-    return values.numbers if values.nulls is None else np.where(values.nulls, least, values.numbers)
+    return values.numbers if values.nulls is None else np.where(values.nulls, EARLIEST, values.numbers)
 
 
 def _ascending(values: Values, last: int) -> int:
@@ -448,12 +415,9 @@ def _ascending(values: Values, last: int) -> int:
     return int(numbers[-1])
 
 
-def _batch(fields: Sequence[Field], found: Mapping[str, Values], rows: int) -> pa.RecordBatch:
-    """Rows of some fields. found: the source columns that there are."""
-    import numpy as np
-    import pyarrow as pa
-
-    columns = []
+def _batch(fields: Sequence[Field], found: Mapping[str, Values]) -> pa.RecordBatch:
+    """The rows of some source columns that have each required field and end no sooner than they begin."""
+    columns, rows = [], len(next(iter(found.values())).numbers)
     for field in fields:
         sources = [found[name] for name in field.needs if name in found]
         if len(sources) < len(field.needs):
@@ -464,13 +428,8 @@ def _batch(fields: Sequence[Field], found: Mapping[str, Values], rows: int) -> p
         nulls = [source.nulls for source in sources if source.nulls is not None]
         mask = np.logical_or.reduce(nulls) if nulls else None
         columns.append(pa.array(field.combine(*numbers) if field.combine else numbers[0], mask=mask))
-    return pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
-
-
-def _sound(piece: pa.RecordBatch, required: Sequence[str]) -> pa.RecordBatch:
-    """The rows that have a value in each of these columns and end no sooner than they begin."""
-    import pyarrow.compute as pc
-
+    piece = pa.RecordBatch.from_arrays(columns, names=[field.name for field in fields])
+    required = [field.name for field in fields if field.required]
     for name in required:
         if piece[name].null_count:
             piece = piece.filter(piece[name].is_valid())
@@ -480,19 +439,6 @@ def _sound(piece: pa.RecordBatch, required: Sequence[str]) -> pa.RecordBatch:
     return piece
 
 
-def _type(column: str) -> str:
-    return "TEXT" if column in TEXTS else "INTEGER"
-
-
 def quoted(name: str) -> str:
     """A name for SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _expected_bytes(header: bytes) -> int:
-    """The file's size by its SQLite header; the header's own where that does not say."""
-    if len(header) < 100:
-        return 100
-    page_bytes, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
-    counted = header[24:28] == header[92:96]
-    return pages * (65536 if page_bytes == 1 else page_bytes) if counted else 100

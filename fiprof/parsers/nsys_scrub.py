@@ -2,7 +2,7 @@
 
 nsys records the environment of the process that it starts and, as root, of all others, in tables of their own and
 among the strings. The tables go; of the strings those stay that a table left refers to; in texts that stay secrets are
-masked. Of the processes that used CUDA, name, host and rank stay (``nsys_processes``). Seen with nsys 2022.4, 2024.2
+masked. Of the processes that used CUDA, name, host and rank stay (see ``nsys.py``). Seen with nsys 2022.4, 2024.2
 and 2025.3.
 """
 
@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
 from fiprof.model.redaction import MASK, mask
+from fiprof.parsers.nsys import NOTED, read_processes
 from fiprof.parsers.nsys_export import Export, quoted
-from fiprof.parsers.nsys_processes import note, read_processes
 
 DROPPED = (
     "ANALYSIS_FILE",
@@ -46,32 +46,58 @@ def scrub(path: Path, secrets: Sequence[str]) -> None:
 
     What is deleted is overwritten in the file. Raises FiprofError where the file is no SQLite or cannot be written.
     """
-    with _errors(path), contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        # Somebody else's file, if it comes from a replayed run: nothing in it is to act.
-        connection.execute("PRAGMA trusted_schema = OFF")
-        connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA cache_size = -65536")
-        connection.execute("PRAGMA temp_store = MEMORY")
-        stale = connection.execute("PRAGMA freelist_count").fetchone()[0]
-        with Export(path) as export:
-            processes = read_processes(export)
-            used = _used_strings(export, _tables(connection))
-        connection.execute("BEGIN EXCLUSIVE")
-        acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
-        for kind, name in connection.execute(acting).fetchall():
-            connection.execute(f"DROP {kind} {quoted(name)}")
-        for name in sorted(_tables(connection)):
-            if _goes(name):
-                connection.execute(f"DROP TABLE {quoted(name)}")
-        note(connection, processes)
-        stale += _mask(connection, secrets)
-        _drop_strings(connection, used)
-        for name in (STRINGS, *SMALL):
-            _write_anew(connection, name)
-        connection.execute("COMMIT")
-        if stale:
-            # Pages that were free before, and those of a large table with a secret in it.
-            connection.execute("VACUUM")
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            _scrub(connection, path, secrets)
+    except (sqlite3.Error, UnicodeError) as error:
+        raise FiprofError(
+            f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
+            "is the disk full? fiprof keeps no export that it has not looked through",
+        ) from error
+
+
+def _scrub(connection: sqlite3.Connection, path: Path, secrets: Sequence[str]) -> None:
+    # Somebody else's file, if it comes from a replayed run: nothing in it is to act.
+    connection.execute("PRAGMA trusted_schema = OFF")
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA temp_store = MEMORY")
+    stale = connection.execute("PRAGMA freelist_count").fetchone()[0]
+    used: set[int] = set()
+    with Export(path) as export:
+        processes = read_processes(export)
+        for table, columns in _tables(connection).items():
+            referring = [name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)]
+            if referring and table != STRINGS and not _goes(table):
+                used |= export.integers(table, referring)
+    connection.execute("BEGIN EXCLUSIVE")
+    acting = "SELECT type, name FROM main.sqlite_master WHERE type IN ('trigger', 'view')"
+    for kind, name in connection.execute(acting).fetchall():
+        connection.execute(f"DROP {kind} {quoted(name)}")
+    for name in sorted(_tables(connection)):
+        if _goes(name):
+            connection.execute(f"DROP TABLE {quoted(name)}")
+    connection.execute(f"CREATE TABLE IF NOT EXISTS {NOTED} (pid INTEGER, name TEXT, value TEXT, rank INTEGER)")
+    connection.execute(f"DELETE FROM {NOTED}")
+    connection.executemany(f"INSERT INTO {NOTED} VALUES (?, ?, ?, ?)", processes)
+    stale += _mask(connection, secrets)
+    if STRINGS in _tables(connection):
+        connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
+        connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
+        connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
+    for table in (STRINGS, *SMALL):
+        # To new pages: those that nsys filled and split hold copies of rows in between the rows.
+        made = "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?"
+        for (create,) in connection.execute(made, (table,)).fetchall():
+            connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM main.{table}")
+            connection.execute(f"DROP TABLE main.{table}")
+            connection.execute(create)
+            connection.execute(f"INSERT INTO main.{table} SELECT * FROM kept")
+            connection.execute("DROP TABLE temp.kept")
+    connection.execute("COMMIT")
+    if stale:
+        # Pages that were free before, and those of a large table with a secret in it.
+        connection.execute("VACUUM")
 
 
 def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
@@ -96,40 +122,8 @@ def _mask(connection: sqlite3.Connection, secrets: Sequence[str]) -> int:
     return changed
 
 
-def _used_strings(export: Export, tables: Mapping[str, Mapping[str, str]]) -> set[int]:
-    """The ids of the strings that tables refer to which stay."""
-    used = set()
-    for table, columns in tables.items():
-        referring = [name for name, kind in columns.items() if kind.upper() != "TEXT" and REFERENCE.search(name)]
-        if referring and table != STRINGS and not _goes(table):
-            used |= export.integers(table, referring)
-    return used
-
-
 def _goes(table: str) -> bool:
     return re.sub(r"_V\d+$", "", table) in DROPPED
-
-
-def _drop_strings(connection: sqlite3.Connection, used: set[int]) -> None:
-    """Delete the other strings."""
-    if STRINGS in _tables(connection):
-        connection.execute("CREATE TEMP TABLE used (id INTEGER PRIMARY KEY)")
-        connection.executemany("INSERT INTO used VALUES (?)", ((each,) for each in used))
-        connection.execute(f"DELETE FROM {STRINGS} WHERE id NOT IN used")
-
-
-def _write_anew(connection: sqlite3.Connection, table: str) -> None:
-    """Move a table to new pages: those that nsys filled and split hold copies of rows in between the rows."""
-    made = connection.execute(
-        "SELECT sql FROM main.sqlite_master WHERE type = 'table' AND name = ?", (table,)
-    ).fetchone()
-    if made is None:
-        return
-    connection.execute(f"CREATE TEMP TABLE kept AS SELECT * FROM main.{table}")
-    connection.execute(f"DROP TABLE main.{table}")
-    connection.execute(made[0])
-    connection.execute(f"INSERT INTO main.{table} SELECT * FROM kept")
-    connection.execute("DROP TABLE temp.kept")
 
 
 def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
@@ -140,14 +134,3 @@ def _tables(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
         for name in names
         if not name.startswith("sqlite_")
     }
-
-
-@contextlib.contextmanager
-def _errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (sqlite3.Error, UnicodeError) as error:
-        raise FiprofError(
-            f"{path} cannot be cleared of the environment that nsys wrote into it: {str(error).splitlines()[0]}",
-            "is the disk full? fiprof keeps no export that it has not looked through",
-        ) from error

@@ -15,8 +15,7 @@ from urllib.parse import quote
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.manifest import FileKind
-from fiprof.parsers.ncu_csv import as_utf8
-from fiprof.parsers.nsys_export import Export
+from fiprof.parsers.names import as_utf8
 
 HEAD_BYTES = 4 << 20
 """Looked at; a program may print much before ncu prints its page."""
@@ -138,8 +137,10 @@ def _sqlite(path: Path) -> FileKind:
 def tool_version(path: Path, kind: FileKind) -> str | None:
     """The version of the tool that wrote a file; None where it does not say, as pages of ncu do."""
     if kind == "nsys-sqlite":
+        from fiprof.parsers.nsys_export import Export
+
         with Export(path) as export:
-            return export.product_version or None
+            return export.about.get("EXPORT_PRODUCT_VERSION") or None
     if kind not in _VERSIONS:
         return None
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -150,6 +151,8 @@ def tool_version(path: Path, kind: FileKind) -> str | None:
 
 def traced_gpus(path: Path) -> dict[int, dict[str, Any]]:
     """The GPUs that an export lists, by their number, with the fields of the environment's GPU."""
+    from fiprof.parsers.nsys_export import Export
+
     with Export(path) as export:
         rows = export.rows("TARGET_INFO_GPU", "id", "computeMajor", "computeMinor", *_GPU.values())
     return {

@@ -9,20 +9,18 @@ The format: https://www.sqlite.org/fileformat2.html, 1.6 (pages) and 2.1 (record
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    Ints = npt.NDArray[np.int64]
-    Bytes = npt.NDArray[np.uint8]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 INTERIOR, LEAF = 5, 13
 """Kinds of pages of a table."""
@@ -36,6 +34,12 @@ INTEGER_BYTES = (0, 1, 2, 3, 4, 6, 8)
 ONE_BYTE = 128
 """From here on a varint, as the sizes and types of a record are, takes more than one byte."""
 RESERVED = (10, 11)
+WIDTHS = np.array(
+    [*INTEGER_BYTES, 8, 0, 0, *(0 for _ in RESERVED), *((kind - TEXT) // 2 for kind in range(TEXT, ONE_BYTE))]
+)
+"""Serial type -> bytes."""
+SHIFTS = np.array([0, *(64 - 8 * width for width in INTEGER_BYTES[1:]), *([0] * (ONE_BYTE - len(INTEGER_BYTES)))])
+"""Serial type -> by how many bits an integer is to the left, read as one of eight bytes."""
 BEHIND = ONE_BYTE * (ONE_BYTE // 2)
 """Bytes that as many columns as a record may have here, of the longest type, reach over its page's end at most."""
 BLOCK_BYTES = 1 << 20
@@ -57,8 +61,6 @@ class Values:
     @classmethod
     def join(cls, pieces: Sequence[Values]) -> Values:
         """The values of pieces one after the other, of which there is one at least."""
-        import numpy as np
-
         nulls = [np.zeros(len(each.numbers), bool) if each.nulls is None else each.nulls for each in pieces]
         known = all(each.nulls is None for each in pieces)
         return cls(np.concatenate([each.numbers for each in pieces]), None if known else np.concatenate(nulls))
@@ -68,8 +70,6 @@ class Values:
         return Values(self.numbers[places], None if self.nulls is None else self.nulls[places])
 
     def set_null(self, here: slice, which: npt.NDArray[np.bool_] | bool) -> None:
-        import numpy as np
-
         if self.nulls is None:
             self.nulls = np.zeros(len(self.numbers), bool)
         self.nulls[here] = which
@@ -91,8 +91,6 @@ class Pages:
 
     def leaves(self, root: int) -> Ints:
         """The numbers of the pages that hold a table's rows, in the order of their ids."""
-        import numpy as np
-
         level = np.array([root], np.int64)
         for _ in range(DEEPEST):
             if self._load(level[:1])[0] == LEAF:
@@ -116,8 +114,6 @@ class Pages:
 
         wanted: position of a column -> whether it is of real numbers.
         """
-        import numpy as np
-
         data = self._load(leaves)
         heads = data[: len(leaves) * self.page_bytes].reshape(len(leaves), self.page_bytes)
         counts = heads[:, 3].astype(np.int64) << 8 | heads[:, 4]
@@ -136,8 +132,6 @@ class Pages:
 
     def _load(self, pages: Ints) -> Bytes:
         """Some pages one after the other, and BEHIND bytes."""
-        import numpy as np
-
         if pages.min() < 1 or pages.max() > self._count:
             raise NotPlainError
         data = np.empty(len(pages) * self.page_bytes + BEHIND, np.uint8)
@@ -150,8 +144,6 @@ class Pages:
 
     def _decode(self, data: Bytes, counts: Ints, columns: int, found: Mapping[int, Values], here: slice) -> None:
         """Fill in the rows of some leaves. counts: how many each has; here: where they are among those found."""
-        import numpy as np
-
         record, end = self._records(data, counts)
         # Where columns are too many for a byte, no record looks as if it had them.
         if columns + 1 >= ONE_BYTE or (data[record] != columns + 1).any():
@@ -168,16 +160,14 @@ class Pages:
                 place, further = place + further, 0
                 _fill(found[column], here, data, place, kind, of_all)
             if of_all is None:
-                place = place + _widths()[kind]
+                place = place + WIDTHS[kind]
             else:
-                further += int(_widths()[of_all])
+                further += int(WIDTHS[of_all])
         if (place + further != end).any():
             raise NotPlainError
 
     def _records(self, data: Bytes, counts: Ints) -> tuple[Ints, Ints]:
         """Where the records in some leaves begin and end."""
-        import numpy as np
-
         page = np.repeat(np.arange(len(counts)) * self.page_bytes, counts)
         number = np.arange(len(page)) - np.repeat(np.cumsum(counts) - counts, counts)
         cell = _at(data, ">u2", page + LEAF_HEADER + 2 * number).astype(np.int64)
@@ -207,8 +197,6 @@ class Pages:
 
 def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of_all: int | None) -> None:
     """Fill in the rows of a column. place: where each value begins; kind: its serial type; of_all: that of all."""
-    import numpy as np
-
     numbers, real = column.numbers[here], column.numbers.dtype == np.float64
     if of_all in (NULL, ZERO, ONE):
         numbers[:] = of_all == ONE
@@ -219,7 +207,7 @@ def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of
     if largest >= TEXT or (not real and (kind == REAL).any()):
         raise NotPlainError
     stored = _at(data, ">i8", place)
-    shift = _shifts()[kind] if of_all is None else int(_shifts()[of_all])
+    shift = SHIFTS[kind] if of_all is None else int(SHIFTS[of_all])
     if real:
         numbers[:] = np.where(kind == REAL, stored.view(np.float64), stored >> shift)
     else:
@@ -233,27 +221,6 @@ def _fill(column: Values, here: slice, data: Bytes, place: Ints, kind: Bytes, of
 
 def _at(data: Bytes, kind: str, places: Ints) -> npt.NDArray[Any]:
     """What stands at some places, in the machine's order of bytes."""
-    import numpy as np
-
     stored = np.dtype(kind)
     anywhere: npt.NDArray[Any] = np.ndarray((len(data) - stored.itemsize + 1,), stored, data, 0, (1,))
     return anywhere[places].astype(stored.newbyteorder("="), copy=False)
-
-
-@functools.cache
-def _widths() -> Ints:
-    """Serial type -> bytes."""
-    import numpy as np
-
-    texts = [(kind - TEXT) // 2 for kind in range(TEXT, ONE_BYTE)]
-    return np.array([*INTEGER_BYTES, 8, 0, 0, *(0 for _ in RESERVED), *texts])
-
-
-@functools.cache
-def _shifts() -> Ints:
-    """Serial type -> by how many bits an integer is to the left, read as one of eight bytes."""
-    import numpy as np
-
-    shifts = np.zeros(ONE_BYTE, np.int64)
-    shifts[1 : len(INTEGER_BYTES)] = [64 - 8 * width for width in INTEGER_BYTES[1:]]
-    return shifts
