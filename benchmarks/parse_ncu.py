@@ -20,8 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fiprof.parsers import ncu
-from fiprof.parsers.ncu_profile import stalls_table
-from fiprof.parsers.ncu_raw import read_raw
+from fiprof.parsers.ncu_pages import read_raw
 
 RECORDED = Path(__file__).parents[1] / "tests" / "data" / "ncu" / "full.raw.csv"
 FIRST_METRIC = 13
@@ -86,7 +85,7 @@ def in_memory(path: Path) -> None:
     profile = read_raw(path)
     ncu.launches_table(profile)
     ncu.metrics_table(profile)
-    stalls_table(profile)
+    ncu.stalls_table(profile)
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:

@@ -7,12 +7,11 @@ instruction, ``mma_peak_*`` by that of a warp (mma) where a warpgroup has a fast
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """One float64 column of ``launches``."""
 
     name: str
@@ -21,31 +20,22 @@ class Metric:
     """ncu's names for it, the preferred one first; compute capabilities and versions spell some differently."""
     unit: str
     """Base unit of the values; ``1`` for counts and ratios."""
+    label: str
+    """Section and label of the preferred name on ncu's details page, found by comparing the two pages of 385 launches
+    (ncu 2025.3 and 2025.4; compute capabilities 9.0 and 10.0); empty where that does not show it."""
+    expected: bool
+    """False where a report does well without it: another column says the same, or few GPUs have it."""
+    shown: str
+    """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
     meaning: str
     """One sentence."""
-    expected: bool = True
-    """False where a report does well without it: another column says the same, or few GPUs have it."""
-    shown: str = ""
-    """How people read it, a format such as ``.1f``, where it is a quantity by itself."""
 
 
-def _listed() -> tuple[Metric, ...]:
-    """The metrics of ``metrics.csv``; several names of ncu's are apart by a space."""
-    with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Metric(
-                row["name"],
-                tuple(row["ncu"].split()),
-                row["unit"],
-                row["meaning"],
-                row["expected"] == "yes",
-                row["shown"],
-            )
-            for row in csv.DictReader(file)
-        )
-
-
-METRICS = _listed()
+with (Path(__file__).parent / "metrics.csv").open(encoding="utf-8", newline="") as _file:
+    METRICS = tuple(
+        Metric(name, tuple(ncu.split()), unit, label, expected == "yes", shown, meaning)
+        for name, unit, ncu, label, expected, shown, meaning in list(csv.reader(_file))[1:]
+    )
 
 COLUMNS: tuple[str, ...] = tuple(metric.name for metric in METRICS)
 """Every metric's column, ``duration_ns`` first."""

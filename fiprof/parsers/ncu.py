@@ -15,10 +15,8 @@ from fiprof.errors import FiprofError
 from fiprof.model import schemas, tables
 from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
-from fiprof.parsers.ncu_details import ROUNDED, read_details, read_rules
-from fiprof.parsers.ncu_profile import Profile, Ranges, stalls_table
-from fiprof.parsers.ncu_raw import read_raw
-from fiprof.parsers.ncu_source import read_hotspots
+from fiprof.parsers.ncu_pages import read_details, read_hotspots, read_raw, read_rules
+from fiprof.parsers.ncu_profile import Profile, Ranges, sampled_metrics, spelled
 
 MEASURE = "measure"
 
@@ -62,7 +60,7 @@ def parse(
         if raw is None:
             assert details is not None
             profile, rules = read_details(details)
-            missing.append(f"launches: {ROUNDED}")
+            missing.append("launches: metrics are those of a details page: rounded, and only what its sections show")
         else:
             profile = read_raw(raw)
             rules = _page("rules", details, read_rules, profile, missing)
@@ -181,4 +179,44 @@ def metrics_table(profile: Profile) -> pa.Table:
             ),
             rows(texts, pa.nulls(len(found), pa.float64()), words),
         ]
+    )
+
+
+def stalls_table(profile: Profile) -> pa.Table:
+    """The table ``stalls``: a row a launch and reason, for each reason that ncu gives in either measure.
+
+    share is warps_per_issue over its sum; for a launch without these ratios, samples over their sum.
+    """
+    per_issue = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
+    found = ((name, per_issue.fullmatch(name)) for name in profile.metrics)
+    ratios = {spelled(match[1]): name for name, match in found if match}
+    samples = sampled_metrics(profile.metrics)
+    reasons = sorted(ratios.keys() | samples.keys())
+    if not reasons:
+        return tables.empty("stalls")
+
+    nothing = np.full(len(profile.launches["launch"]), np.nan)
+
+    def grid(metrics: dict[str, str]) -> NDArray[np.float64]:
+        """Launches x reasons; NaN for a reason that the measure does not have."""
+        columns = [profile.of(metrics[reason]) if reason in metrics else None for reason in reasons]
+        return np.stack([nothing if column is None else column for column in columns], axis=1)
+
+    warps, sampled = grid(ratios), grid(samples)
+    not_issued = grid(sampled_metrics(profile.metrics, not_issued=True))
+    base = np.where(np.isnan(warps).all(axis=1, keepdims=True), sampled, warps)
+    total = np.nansum(base, axis=1, keepdims=True)
+    share = np.divide(base, total, out=np.full_like(base, np.nan), where=total > 0)
+    rows, codes = (~(np.isnan(warps) & np.isnan(sampled))).nonzero()
+    measured = {"warps_per_issue": warps, "share": share, "samples": sampled, "samples_not_issued": not_issued}
+    types = schemas.schema("stalls")
+    return pa.table(
+        {
+            "launch": np.array(profile.launches["launch"], np.int32)[rows],
+            "reason": pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(reasons, pa.string())),
+            **{
+                name: pa.array(values[rows, codes], from_pandas=True).cast(types.field(name).type)
+                for name, values in measured.items()
+            },
+        }
     )

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from fiprof.model import tables
 from fiprof.parsers.names import short_name
 
 SAMPLED = "smsp__pcsamp_"
@@ -36,10 +34,7 @@ _THINGS = {
     "%", "block", "branches", "byte", "cluster", "cycle", "hz", "inst", "pass", "register", "request", "sample",
     "sector", "sectors", "SM", "thread", "warp",
 }  # fmt: skip
-_PER_ISSUE = re.compile(r"smsp__average_warps_issue_stalled_(\w+)_per_issue_active\.ratio")
-_SAMPLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
-_NOT_ISSUED = re.compile(_SAMPLED.pattern + "_not_issued")
-_SOURCE_COLUMN = re.compile(r"stall_(\w+)")
+_SAMPLED = re.compile(SAMPLED + r"warps_issue_stalled_(\w+?)(_not_issued)?")
 _SPELLINGS = {
     # The samples' own.
     "no_instructions": "no_instruction",
@@ -111,12 +106,12 @@ class Profile:
 
     def of(self, metric: str) -> NDArray[np.float64] | None:
         """A metric's value for each launch; None where the report has no such metric."""
-        index = self._index.get(metric)
-        return None if index is None else self.values[index]
+        place = self._places.get(metric)
+        return None if place is None else self.values[place]
 
     @functools.cached_property
-    def _index(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.metrics)}
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.metrics)}
 
 
 Ranges = tuple[tuple[str, str], ...]
@@ -169,66 +164,15 @@ def _thing(unit: str) -> tuple[str, float] | None:
     return None
 
 
-def sampled_metrics(names: tuple[str, ...]) -> dict[str, str]:
-    """Of ncu's metrics those with the samples of a stall reason: reason -> metric."""
-    return {
-        _SPELLINGS.get(match[1], match[1]): name
-        for name in names
-        if not _NOT_ISSUED.fullmatch(name) and (match := _SAMPLED.fullmatch(name))
-    }
+def spelled(reason: str) -> str:
+    """A stall reason as the tables spell it: ``long_sb`` of the source page is ``long_scoreboard``."""
+    return _SPELLINGS.get(reason, reason)
 
 
-def not_issued_metrics(names: tuple[str, ...]) -> dict[str, str]:
-    """Those with the samples in cycles in which the scheduler issued nothing: reason -> metric."""
-    return _named(names, _NOT_ISSUED)
+def sampled_metrics(names: tuple[str, ...], *, not_issued: bool = False) -> dict[str, str]:
+    """Of ncu's metrics those with the samples of a stall reason: reason -> metric.
 
-
-def source_reason(column: str) -> str | None:
-    """The reason whose samples a column of the source page has: ``stall_long_sb`` -> ``long_scoreboard``."""
-    match = _SOURCE_COLUMN.fullmatch(column)
-    return _SPELLINGS.get(match[1], match[1]) if match else None
-
-
-def stalls_table(profile: Profile) -> pa.Table:
-    """The table ``stalls``: a row a launch and reason, for each reason that ncu gives in either measure.
-
-    share is warps_per_issue over its sum; for a launch without these ratios, samples over their sum.
+    not_issued: those with the samples in cycles in which the scheduler issued nothing.
     """
-    ratios = _named(profile.metrics, _PER_ISSUE)
-    samples = sampled_metrics(profile.metrics)
-    idle = not_issued_metrics(profile.metrics)
-    reasons = sorted(ratios.keys() | samples.keys())
-    if not reasons:
-        return tables.empty("stalls")
-
-    warps, sampled, not_issued = (_grid(profile, reasons, named) for named in (ratios, samples, idle))
-    base = np.where(np.isnan(warps).all(axis=1, keepdims=True), sampled, warps)
-    total = np.nansum(base, axis=1, keepdims=True)
-    share = np.divide(base, total, out=np.full_like(base, np.nan), where=total > 0)
-    rows, codes = (~(np.isnan(warps) & np.isnan(sampled))).nonzero()
-    ids = np.array(profile.launches["launch"], np.int32)
-
-    def column(values: NDArray[np.float64], kind: pa.DataType) -> pa.Array:
-        return pa.array(values[rows, codes], from_pandas=True).cast(kind)
-
-    return pa.table(
-        {
-            "launch": ids[rows],
-            "reason": pa.DictionaryArray.from_arrays(codes.astype(np.int32), pa.array(reasons, pa.string())),
-            "warps_per_issue": column(warps, pa.float64()),
-            "share": column(share, pa.float64()),
-            "samples": column(sampled, pa.int64()),
-            "samples_not_issued": column(not_issued, pa.int64()),
-        }
-    )
-
-
-def _named(names: tuple[str, ...], pattern: re.Pattern[str]) -> dict[str, str]:
-    return {_SPELLINGS.get(match[1], match[1]): name for name in names if (match := pattern.fullmatch(name))}
-
-
-def _grid(profile: Profile, reasons: list[str], named: dict[str, str]) -> NDArray[np.float64]:
-    """Launches x reasons; NaN for a reason that the measure does not have."""
-    nothing = np.full(len(profile.launches["launch"]), np.nan)
-    columns = [profile.of(named[reason]) if reason in named else None for reason in reasons]
-    return np.stack([nothing if column is None else column for column in columns], axis=1)
+    found = ((name, _SAMPLED.fullmatch(name)) for name in names)
+    return {spelled(match[1]): name for name, match in found if match and bool(match[2]) == not_issued}

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from fiprof.errors import FiprofError
-from fiprof.parsers.ncu_details import rules_table
-from fiprof.parsers.ncu_profile import Profile, Ranges, not_issued_metrics, plain_domain, sampled_metrics, to_base
-from fiprof.parsers.ncu_source import Instruction, hotspots_table
+from fiprof.parsers.ncu_pages import Instruction, hotspots_table, rules_table
+from fiprof.parsers.ncu_profile import Profile, plain_domain, sampled_metrics, to_base
 
 SASS_BYTES = 16
 """Of an instruction, on every GPU that ncu profiles."""
@@ -42,18 +41,6 @@ def read_report(report: Path) -> tuple[Profile, pa.Table, pa.Table]:
     Raises FiprofError where ncu-report is not installed, or the file is missing, no report of ncu, newer than the
     package, or holds no launches.
     """
-    actions = list(_actions(report))
-    if not actions:
-        raise FiprofError(
-            f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one",
-            "ncu --import FILE says what ncu makes of it",
-        )
-    rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
-    hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
-    return _profile(actions), rules_table(rules), hotspots_table(hotspots)
-
-
-def _actions(report: Path) -> Iterator[Action]:
     try:
         import ncu_report
     except ImportError as error:
@@ -70,9 +57,15 @@ def _actions(report: Path) -> Iterator[Action]:
             f"{report} is damaged, no report of ncu, or newer than the package ncu-report: {reason}",
             "pip install --upgrade ncu-report",
         ) from error
-    for one in ranges:
-        for i in range(one.num_actions()):
-            yield one.action_by_idx(i)
+    actions = [one.action_by_idx(i) for one in ranges for i in range(one.num_actions())]
+    if not actions:
+        raise FiprofError(
+            f"{report} holds no launch that can be read: it is no report of ncu, a damaged or an empty one",
+            "ncu --import FILE says what ncu makes of it",
+        )
+    rules = [rule for launch, action in enumerate(actions) for rule in _rules(launch, action)]
+    hotspots = {launch: _instructions(action) for launch, action in enumerate(actions)}
+    return _profile(actions), rules_table(rules), hotspots_table(hotspots)
 
 
 def _launch(number: int, action: Action) -> dict[str, Any]:
@@ -87,25 +80,21 @@ def _launch(number: int, action: Action) -> dict[str, Any]:
         found = [integer(f"launch__{prefix}_dim_{axis}") for axis in "xyz"]
         return "x".join(map(str, found)) if None not in found else ""
 
+    state = action.nvtx_state()
+    domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []
     capability = [integer(f"device__attribute_compute_capability_{part}") for part in ("major", "minor")]
     return {
         "launch": number,
         "kernel_full": action.name(action.NameBase_DEMANGLED),
         "grid": dimensions("grid"),
         "block": dimensions("block"),
-        "ranges": _ranges(action),
+        "ranges": tuple((plain_domain(domain.name()), name) for domain in domains for name in domain.push_pop_ranges()),
         "pid": None,
         "context": integer("launch__context_id"),
         "stream": integer("launch__stream_id"),
         "device": integer("launch__device_id"),
         "cc": None if None in capability else ".".join(map(str, capability)),
     }
-
-
-def _ranges(action: Action) -> Ranges:
-    state = action.nvtx_state()
-    domains = [state.domain_by_id(domain) for domain in state.domains()] if state else []
-    return tuple((plain_domain(domain.name()), name) for domain in domains for name in domain.push_pop_ranges())
 
 
 def _profile(actions: list[Action]) -> Profile:
@@ -173,11 +162,12 @@ def _instructions(action: Action) -> list[Instruction]:
     if not addresses:
         return []
     names = tuple(action.metric_names())
-    idle = _by_address(action, not_issued_metrics(names).values())
+    idle = _by_address(action, sampled_metrics(names, not_issued=True).values())
     reasons = {reason: _by_address(action, [metric]) for reason, metric in sampled_metrics(names).items()}
     counts = {name: _by_address(action, [metric]) for name, metric in _COUNTS.items() if metric in names}
-    found = []
-    for address in _walk(action, min(addresses), max(addresses)):
+    found, address, last = [], min(addresses), max(addresses)
+    # Beyond the last instruction executed there can be more.
+    while address <= last or action.sass_by_pc(address):
         line = action.source_info(address)
         found.append(
             {
@@ -191,6 +181,7 @@ def _instructions(action: Action) -> list[Instruction]:
                 **{name: of.get(address, 0) for name, of in counts.items()},
             }
         )
+        address += SASS_BYTES
     return found
 
 
@@ -206,11 +197,3 @@ def _by_address(action: Action, metrics: Iterable[str]) -> dict[int, int]:
             address = addresses.as_uint64(i)
             found[address] = found.get(address, 0) + metric.as_uint64(i)
     return found
-
-
-def _walk(action: Action, first: int, last: int) -> Iterator[int]:
-    """The addresses of all instructions; beyond the last one executed there can be more."""
-    address = first
-    while address <= last or action.sass_by_pc(address):
-        yield address
-        address += SASS_BYTES
