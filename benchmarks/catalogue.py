@@ -27,9 +27,9 @@ from typing import Any
 
 from fiprof.model.catalogue import entry, queries, question
 from fiprof.model.catalogue.entry import Entry, Row
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.index import BATCH, Index, opened
 from fiprof.orchestrator.parse import parse_all
+from fiprof.orchestrator.run_folder import Archive
 
 RECORDED = Path(__file__).parents[1] / "artifacts/recorded"
 TEMPLATES = ("*-all", "*-decode", "*-prefill-decode-rope", "*-llama")

@@ -20,7 +20,7 @@ from pathlib import Path
 from fiprof.model.layout import Page
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import ncu
-from fiprof.orchestrator.steps import runner_argv
+from fiprof.orchestrator.commands import runner_argv
 from fiprof.orchestrator.tools import find_tool
 
 KERNELS = ("prefill", "decode", "rmsnorm", "fused_add_rmsnorm", "rope")

@@ -25,8 +25,8 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     from pathlib import Path
 
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.shared import base
     from fiprof.reports.notebook import OpenedRun
 
@@ -66,7 +66,7 @@ def runs(
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
     from fiprof.model.catalogue.question import question
     from fiprof.orchestrator import index
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.runs import document
 
     def several(words: str | Sequence[str]) -> Sequence[str]:

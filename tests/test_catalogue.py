@@ -24,7 +24,7 @@ import fiprof
 from fiprof.errors import FiprofError
 from fiprof.model.catalogue import schema, store
 from fiprof.orchestrator import index
-from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.run_folder import Archive
 from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
 
 NAMES = ("all", "decode", "prefill-decode-rope")

@@ -205,7 +205,7 @@ def test_a_workload_that_fails_under_real_nsys(
     from fiprof.model.settings import Settings
     from fiprof.orchestrator import nsys
     from fiprof.orchestrator.process import Command, Supervisor
-    from fiprof.orchestrator.steps import check_trace
+    from fiprof.orchestrator.run_session import require_success
 
     workload = (fakes["FIPROF_PYTHON"], "x", "run", "--case", "rmsnorm")
     report = tmp_path / NSYS_REPORT
@@ -217,7 +217,7 @@ def test_a_workload_that_fails_under_real_nsys(
     assert finished and (finished.outcome, finished.exit_status) == ("failed", status)
     assert report.exists()
     with pytest.raises(Exception, match=f"the workload under nsys ended with exit status {status}"):
-        check_trace(tmp_path)(finished, (tmp_path / "nsys.log").read_text())
+        require_success("the workload under nsys", finished, (tmp_path / "nsys.log").read_text())
 
 
 @pytest.mark.nsys

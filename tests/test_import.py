@@ -33,10 +33,10 @@ from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.collect import replay
 from fiprof.orchestrator.importing import ImportRequest, import_files
 from fiprof.orchestrator.process import Command, Supervisor
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.run_session import Result
 from fiprof.parsers.nsys_scrub import scrub
 from fiprof.parsers.recognize import recognize

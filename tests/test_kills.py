@@ -30,7 +30,7 @@ from click.testing import CliRunner
 from fiprof.cli.main import cli
 from fiprof.errors import FiprofError
 from fiprof.model.keeping import HARMLESS
-from fiprof.orchestrator.archive import Archive
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.verify import verify, verify_catalogue
 from tests.conftest import Completed, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.model.settings import Settings
 from fiprof.orchestrator import nsys, parse
+from fiprof.orchestrator.collect import check_trace
 from tests.nsys_exports import altered
 
 WORKLOAD = ("python3", "-m", "fiprof.workloads", "run", "--case", "rmsnorm")
@@ -84,37 +86,30 @@ def test_empty_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("an nsys that drops the ranges of a newer nvtx", "the step fails; versions that fit are named")
-def test_no_ranges_names_the_versions_that_fit() -> None:
+def test_no_ranges_names_the_versions_that_fit(tmp_path: Path) -> None:
     with pytest.raises(FiprofError) as caught:
-        nsys.check_contents(
-            kernels=10, ranges=0, open_ranges=(), nvtx_incompatible=True, nsys="2024.2.3", nvtx="0.2.17"
-        )
+        check(tmp_path, "DELETE FROM NVTX_EVENTS", nvtx_incompatible=True)
     assert caught.value.message == "nsys 2024.2.3 saw no ranges of nvtx 0.2.17: the two do not fit each other"
     assert caught.value.remedy == nsys.NVTX_REMEDY
 
 
 @pytest.mark.fault("a workload that launches no kernel, under nsys", "the step fails in one line")
-def test_no_kernels() -> None:
+def test_no_kernels(tmp_path: Path) -> None:
     with pytest.raises(FiprofError, match="nsys saw no kernel"):
-        nsys.check_contents(
-            kernels=0, ranges=3, open_ranges=(), nvtx_incompatible=False, nsys="2025.3.1", nvtx="0.2.17"
-        )
+        check(tmp_path, "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL")
 
 
 @pytest.mark.fault(
     "a workload that dies in the middle while nsys says that all is well", "the step fails; the range is named"
 )
 def test_ranges_that_never_ended(tmp_path: Path) -> None:
-    (tmp_path / "nsys").mkdir()
-    altered(tmp_path / "nsys", 'UPDATE NVTX_EVENTS SET "end" = NULL WHERE "end" > 3802145000')
-    summary = parse.parse_nsys(tmp_path, tmp_path / "tables")
-    contents = parse.trace_contents(tmp_path / "tables")
     with pytest.raises(FiprofError, match=r"ended inside measure > rope\[.*\] > iter 19: the trace has nothing after"):
-        nsys.check_contents(
-            kernels=contents.kernels,
-            ranges=summary.rows["ranges"],
-            open_ranges=contents.open_ranges,
-            nvtx_incompatible=False,
-            nsys="",
-            nvtx="",
-        )
+        check(tmp_path, 'UPDATE NVTX_EVENTS SET "end" = NULL WHERE "end" > 3802145000')
+
+
+def check(folder: Path, sql: str, *, nvtx_incompatible: bool = False) -> int:
+    """Check a recorded collect's trace after some SQL."""
+    (folder / "nsys").mkdir()
+    altered(folder / "nsys", sql)
+    summary = dataclasses.replace(parse.parse_nsys(folder, folder / "tables"), nvtx_incompatible=nvtx_incompatible)
+    return check_trace(folder / "tables", summary, "2024.2.3", "0.2.17")

@@ -22,7 +22,7 @@ from fiprof.model.run import Run
 from fiprof.model.settings import ProfileSettings
 from fiprof.orchestrator import ncu, nsys
 from fiprof.orchestrator.choosing import LAUNCH_S, Group, choose, traced_groups
-from fiprof.orchestrator.program import program_facts, program_name
+from fiprof.orchestrator.environment import program_facts, program_name
 from fiprof.orchestrator.request import ProfileRequest
 from tests.conftest import Fiprof, python_path
 from tests.recorded_runs import RUNS, profiled

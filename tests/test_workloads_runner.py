@@ -75,12 +75,12 @@ def test_a_gate_whose_owner_died(tmp_path: Path) -> None:
 
 
 def test_a_gate_holds_until_it_is_opened(tmp_path: Path) -> None:
-    from fiprof.orchestrator.run_session import gate
+    from fiprof.orchestrator.run_session import Gate
 
     code = (
         "from fiprof.workloads.runner import await_gate; print('waiting', flush=True); await_gate(); print('through')"
     )
-    with gate(tmp_path / "gate") as held:
+    with Gate(tmp_path / "gate") as held:
         process = subprocess.Popen(
             [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, **held.env}
         )

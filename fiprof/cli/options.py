@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fiprof.model.run import Run
     from fiprof.model.selection import Selection
     from fiprof.model.settings import Setting
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Document, Format, View
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +58,7 @@ def archive_option(function: F) -> F:
     def wrapped(*args: Any, artifacts: str, **kwargs: Any) -> Any:
         from pathlib import Path
 
-        from fiprof.orchestrator.archive import Archive
+        from fiprof.orchestrator.run_folder import Archive
 
         archive = Archive(Path(artifacts))
         # Where a bundle was being written.

@@ -15,9 +15,9 @@ from fiprof.analysis.comparison.measured_result import read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.compare.checkouts import SideSpec
 from fiprof.orchestrator.environment import DIRTY, full_commit, is_tracked
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases
 

@@ -15,14 +15,14 @@ from fiprof.files import cache_folder, file_errors, write_whole
 from fiprof.model.json_file import MisfitError, decode
 from fiprof.model.layout import NSYS_REPORT
 from fiprof.orchestrator import nsys
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.commands import Commands
-from fiprof.orchestrator.process import Command, Finished, PassOn, Supervisor
+from fiprof.orchestrator.environment import program_facts
+from fiprof.orchestrator.process import Command, PassOn, Supervisor
 from fiprof.orchestrator.profile import find_tools, new_run, no_kernels
-from fiprof.orchestrator.program import program_facts
 from fiprof.orchestrator.request import ProfileRequest
-from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
-from fiprof.orchestrator.tools import Tool, visible_gpus
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_session import Progress, Result, RunSession
+from fiprof.orchestrator.tools import visible_gpus
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 """The name of a session: what nsys takes, and a file's name."""
@@ -32,13 +32,11 @@ STOP_S = 600.0
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-    """A session's program, for whoever captures it."""
+    """A session's program, for whoever captures it. pid: of the fiprof that started it. facts: ``program_facts``."""
 
     pid: int
-    """The process of the fiprof that started it."""
     program: tuple[str, ...]
     facts: dict[str, Any]
-    """See ``program_facts``."""
 
 
 def serve(
@@ -62,11 +60,9 @@ def serve(
         record.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
     argv = nsys.launch_argv(nsys_tool.path, name, request.program, request.nsys_args)
+    command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
     try:
-        started = supervisor.start(
-            Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
-        )
-        finished = started.wait(lambda _: meanwhile())
+        finished = supervisor.start(command).wait(lambda _: meanwhile())
     finally:
         record.unlink(missing_ok=True)
     if finished.outcome == "interrupted":
@@ -100,48 +96,33 @@ def capture(
     asked = request or ProfileRequest(program=served.program)
     asked = dataclasses.replace(asked, tools=("nsys",), duration_s=duration_s)
     tool = find_tools(asked)["nsys"]
-    journal = new_run(asked, {"nsys": tool}, archive, visible_gpus()[0], served.facts)
-    session = Session(journal.folder.path, supervisor, journal, progress)
-    capturing = Capturing(session)
-    capturing.measure(name, duration_s, tool)
-    return capturing.finish()
-
-
-class Capturing(UnderWay):
-    """A capture under way."""
-
-    def measure(self, name: str, duration_s: float, tool: Tool) -> None:
-        """Start, wait, stop; then the tables and the run's checks."""
-        session, report = self.session, self.session.path / NSYS_REPORT
-        commands = Commands(session.path, {"nsys": tool}, STOP_S)
-        traced = False
-        with self.ending_in_order():
-            with self.collecting():
-                start = commands.command("nsys-start", nsys.start_argv(tool.path, name, report))
-                stop = commands.command("nsys", nsys.stop_argv(tool.path, name), makes=(report,))
-                session.run(start, _started)
-                try:
-                    with session.progress.step(f"{duration_s:g} s of {name}"):
-                        if session.executor.stopping.wait(duration_s):
-                            raise Interrupted
-                except Interrupted:
+    folder = new_run(asked, {"nsys": tool}, archive, visible_gpus()[0], served.facts)
+    session, report = RunSession(folder, supervisor, progress), folder.path / NSYS_REPORT
+    commands = Commands(folder.path, {"nsys": tool}, STOP_S)
+    traced = False
+    with session.ending_in_order():
+        with session.collecting():
+            start = commands.command("nsys-start", nsys.start_argv(tool.path, name, report))
+            stop = commands.command("nsys", nsys.stop_argv(tool.path, name), makes=(report,))
+            with session.run(start) as (finished, log):
+                if finished.exit_status:
+                    raise FiprofError(
+                        f"nsys did not begin: {nsys.last_line(log)}", "another capture of the session may be going on"
+                    )
+            with progress.step(f"{duration_s:g} s of {name}"):
+                if supervisor.stopping.wait(duration_s):
                     # The session's own fiprof may go on, so that no trace may be left going.
                     Supervisor().start(stop).wait()
-                    raise
-                session.run(stop, lambda _, log: nsys.check_report(report, log))
-                summary = self.trace_tables(commands.trace_export())
-                traced = True
-                if not summary.rows["kernels"]:
-                    raise no_kernels(session.path, 0)
-            self.note_gpu()
-            self.check(started=traced)
-
-
-def _started(finished: Finished, log: str) -> None:
-    if finished.exit_status:
-        raise FiprofError(
-            f"nsys did not begin: {nsys.last_line(log)}", "another capture of the session may be going on"
-        )
+                    raise Interrupted
+            with session.run(stop) as (_, log):
+                nsys.check_report(report, log)
+            summary = session.trace_tables(commands.trace_export())
+            traced = True
+            if not summary.rows["kernels"]:
+                raise no_kernels(folder.path, 0)
+        session.note_gpu()
+        session.check(started=traced)
+    return session.finish()
 
 
 def _record(name: str) -> Path:

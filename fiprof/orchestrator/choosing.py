@@ -22,12 +22,10 @@ KEYS = ["kernel_mangled", "kernel", "kernel_full", "grid", "block"]
 
 @dataclass(frozen=True)
 class Group:
-    """The launches of one kernel with one grid and block, as a trace has them."""
+    """The launches of one kernel with one grid and block, as a trace has them. name: mangled."""
 
     name: str
-    """Mangled."""
     kernel: str
-    """In short."""
     kernel_full: str
     grid: str
     block: str
@@ -42,25 +40,24 @@ class Group:
 
 @dataclass(frozen=True)
 class Choice:
-    """What ncu is to profile, and what is known of it beforehand."""
+    """What ncu is to profile, and what is known of it beforehand.
+
+    groups: those of the names chosen: ncu takes each grid and block of a name. launches: that ncu will profile; cover:
+    the share of the time of all kernels that they stand for; foretold_s: seconds that they take under ncu, beyond the
+    program's own; all_s: those that all launches would take.
+    collectives: kernels left out, for under kernel replay, which runs one at a time again and again, they hang;
+    collectives_share: of the kernels' time. too_long: the limits ended it before the wanted share was reached.
+    """
 
     groups: tuple[Group, ...]
-    """With the names chosen: ncu takes each grid and block of a name."""
     skip: int
     launches: int
-    """That ncu will profile."""
     cover: float
-    """Share of the time of all kernels that they stand for."""
     foretold_s: float
-    """Seconds that they take under ncu, beyond the program's own."""
     all_s: float
-    """Seconds that all launches would take."""
     collectives: tuple[str, ...]
-    """Kernels left out: under kernel replay, which runs one at a time again and again, they hang."""
     collectives_share: float
-    """Of the kernels' time."""
     too_long: bool
-    """Whether the limits ended it before ``cover`` was reached."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -76,7 +73,9 @@ def choose(groups: Sequence[Group], wanted: ProfileSettings, total_ns: int) -> C
     groups: that may be chosen from. total_ns: of all kernels of the trace.
     """
     collectives = [group for group in groups if COLLECTIVE.search(group.name)]
-    fitting = [group for group in groups if group not in collectives and _matches(wanted.kernel, group)]
+    fitting = [group for group in groups if group not in collectives]
+    if (pattern := wanted.kernel) is not None:
+        fitting = [each for each in fitting if re.search(pattern, each.kernel) or re.search(pattern, each.name)]
     goal_ns = wanted.cover_pct / 100 * _time(fitting)
     once_ns = _time(group for group in fitting if group.count == 1)
     skip = wanted.skip if wanted.skip is not None else int(once_ns <= _time(fitting) - goal_ns)
@@ -117,10 +116,6 @@ def choose(groups: Sequence[Group], wanted: ProfileSettings, total_ns: int) -> C
 
 def _time(groups: Iterable[Group]) -> int:
     return sum(group.total_ns for group in groups)
-
-
-def _matches(pattern: str | None, group: Group) -> bool:
-    return pattern is None or any(re.search(pattern, text) for text in (group.kernel, group.name))
 
 
 def traced_groups(folder: Path, ranges: Sequence[str]) -> tuple[list[Group], int]:

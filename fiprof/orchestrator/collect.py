@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.layout import BASELINE, NCU_CASES, NSYS_CASES, TABLES
+from fiprof.model.layout import BASELINE, NCU_CASES, NCU_REPORT, NSYS_CASES, NSYS_REPORT
 from fiprof.model.manifest import CaseEntry, read_manifest
-from fiprof.model.records import case_errors
-from fiprof.model.settings import from_manifest, recorded
-from fiprof.orchestrator import ncu, nsys, parse, steps
-from fiprof.orchestrator.archive import Archive, Journal
-from fiprof.orchestrator.environment import run_environment, workload_environment
+from fiprof.model.records import case_errors, read_jsonl
+from fiprof.model.settings import ToolName, from_manifest, recorded
+from fiprof.orchestrator import ncu, nsys, parse
+from fiprof.orchestrator.commands import CollectCommands
+from fiprof.orchestrator.environment import collect_facts, run_environment, workload_environment
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Supervisor, end_orphans
-from fiprof.orchestrator.program import collect_facts
 from fiprof.orchestrator.request import CollectRequest
+from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import (
     Executor,
+    Gate,
     Progress,
     Replay,
     Result,
-    Session,
+    RunSession,
     Started,
-    UnderWay,
-    gate,
     read_log,
+    require_success,
 )
 from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_tool, gpu_state, visible_gpu
+from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
@@ -59,7 +61,16 @@ def collect(
 
 def require_tools(request: CollectRequest) -> dict[str, Tool]:
     """The profilers that a request needs. Raises FiprofError when one is missing or may not read the counters."""
-    tools = _find_tools(request)
+    try:
+        with ThreadPoolExecutor() as pool:
+            tools: dict[str, Tool] = dict(zip(request.tools, pool.map(find_tool, request.tools), strict=True))
+    except FiprofError as error:
+        if count_gpus():
+            raise
+        raise FiprofError(
+            f"no NVIDIA GPU on this machine, and {error.message}",
+            "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here",
+        ) from error
     if "ncu" in tools and counters_permitted() is False:
         raise FiprofError(
             "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
@@ -80,20 +91,17 @@ def start(
 
     Raises FiprofError where a cost model fails or the folder cannot be made.
     """
-    before = gpu_state(gpu)
-    cases = case_entries(request)
+    with ThreadPoolExecutor() as pool:
+        facts, before = pool.submit(collect_facts, request.cases), pool.submit(gpu_state, gpu)
+        cases = case_entries(request)
     folder = archive.create(request.label)
-    journal = Journal(folder)
-    journal.set(
-        cases=cases,
-        settings=recorded(request),
-        environment={**run_environment(tools, collect_facts(request.cases)), "gpu_state": {"before": before}},
-    )
-    journal.save()
+    environment = {**run_environment(tools, facts.result()), "gpu_state": {"before": before.result()}}
+    folder.set(cases=cases, settings=recorded(request), environment=environment)
+    folder.save()
     if request.gpu_metrics_hz and counters_permitted() is False:
-        journal.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
+        folder.warn("no GPU metrics under nsys: this user may not read the GPU's counters")
         request = dataclasses.replace(request, gpu_metrics_hz=0)
-    return Collection(request, Session(folder.path, executor, journal, progress), tools)
+    return Collection(request, folder, executor, progress, tools)
 
 
 def replay(source: Path, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
@@ -107,16 +115,16 @@ def replay(source: Path, archive: Archive, progress: Progress, supervisor: Super
         raise FiprofError(f"{source} was imported: no commands made it", f"fiprof parse {source} reads it again")
     request = CollectRequest(cases=(), **vars(from_manifest(archived.settings)))
     folder = archive.create(archived.name.split("-", 2)[-1])
-    journal = Journal(folder)
-    journal.set(
+    folder.set(
         cases=archived.cases,
         settings=archived.settings,
         environment=archived.environment,
         replayed_from=archived.replayed_from or archived.name,
     )
-    journal.save()
-    session = Session(folder.path, Replay(source, folder.path, supervisor), journal, progress)
-    collection = Collection(request, session, {})
+    folder.save()
+    # The archived commands stand in for these.
+    tools = {name: Tool(Path(name), ()) for name in get_args(ToolName)}
+    collection = Collection(request, folder, Replay(source, folder.path, supervisor), progress, tools)
     collection.measure()
     return collection.conclude()
 
@@ -136,25 +144,21 @@ def case_entries(request: CollectRequest) -> list[CaseEntry]:
     return entries
 
 
-def _find_tools(request: CollectRequest) -> dict[str, Tool]:
-    try:
-        return {name: find_tool(name) for name in request.tools}
-    except FiprofError as error:
-        if count_gpus():
-            raise
-        raise FiprofError(
-            f"no NVIDIA GPU on this machine, and {error.message}",
-            "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here",
-        ) from error
-
-
-class Collection(UnderWay):
+class Collection(RunSession):
     """A collect under way: call :meth:`measure`, then :meth:`conclude`."""
 
-    def __init__(self, request: CollectRequest, session: Session, tools: dict[str, Tool]) -> None:
-        super().__init__(session)
-        self._commands = steps.Commands(request, session.path, tools.get("nsys"), tools.get("ncu"))
+    def __init__(
+        self,
+        request: CollectRequest,
+        folder: RunFolder,
+        executor: Executor,
+        progress: Progress,
+        tools: dict[str, Tool],
+    ) -> None:
+        super().__init__(folder, executor, progress)
+        self._commands = CollectCommands(self.path, tools, request.timeout_s, request)
         self._traced: Future[int] | None = None
+        """Kernels that one iteration of every case launched."""
         self._started = False
         self._profiled = False
 
@@ -163,27 +167,25 @@ class Collection(UnderWay):
 
         ncu's workload imports while nsys measures; nsys's report is exported and its tables are made while ncu does.
         """
-        session, request = self.session, self._commands.request
-        with self.ending_in_order(), self.collecting():
-            with gate(session.path / "logs" / ".gate") as held:
-                _plain(session, self._commands)
-                self._started = True
-                self._leave_out(BASELINE)
-                profiling = None
-                if "ncu" in request.tools:
-                    profiling = session.executor.start(self._commands.profile(held.env))
-                if "nsys" in request.tools:
-                    with self.collecting():
-                        _trace(session, self._commands)
-                        self._traced = self._pool.submit(self._trace_tables)
-                if profiling is not None:
-                    held.open()
-                    with self.collecting():
-                        _profile(session, profiling, self._traced, request.measure_iterations)
-                        self._profiled = True
-            if "nsys" in request.tools:
+        tools = self._commands.request.tools
+        self._pool.submit(parse.load_libraries)
+        with self.ending_in_order(), self.collecting(), Gate(self.path / "logs" / ".gate") as gate:
+            self._plain()
+            self._started = True
+            self._leave_out(BASELINE)
+            profiling = self.executor.start(self._commands.profile(gate.env)) if "ncu" in tools else None
+            if "nsys" in tools:
+                with self.collecting():
+                    self._trace(gate)
+                    self._traced = self._pool.submit(self._trace_tables)
+            if profiling is not None:
+                gate.open()
+                with self.collecting():
+                    self._profile(profiling)
+                    self._profiled = True
+            if "nsys" in tools:
                 self._leave_out(NSYS_CASES)
-            if "ncu" in request.tools:
+            if "ncu" in tools:
                 self._leave_out(NCU_CASES)
             self.note_gpu()
 
@@ -192,92 +194,128 @@ class Collection(UnderWay):
 
         supervisor: who may stop it, where that is another than who may stop the measuring.
         """
-        session = self.session
-        if supervisor is not None:
-            session.executor = supervisor
+        self.executor = supervisor or self.executor
         with self.ending_in_order():
             if self._profiled:
                 with self.collecting():
-                    self.profile_tables(map(self._commands.page, steps.pages(self._commands.request)))
+                    self.profile_tables(self._commands.exports())
             if self._traced is not None:
                 with self.collecting():
                     self._traced.result()
             self.check(started=self._started)
         return self.finish()
 
+    def _plain(self) -> None:
+        """The workload by itself. Raises FiprofError where it fails, or a case has neither results nor a reason."""
+        results = self.path / BASELINE
+        try:
+            with self.run(self._commands.plain(), self._watch("plain")) as (finished, log):
+                require_success("the plain run", finished, log)
+                done = {record.get("case") for record in read_jsonl(results) if record.get("kind") == "case"}
+                done |= case_errors(results).keys()
+                missing = [case.id for case in self.folder.manifest.cases if case.id not in done]
+                if missing:
+                    raise FiprofError(
+                        f"the plain run ended with exit status 0 and no result of {', '.join(missing)}",
+                        "the workload ended the process itself; its output stands in logs/plain.log",
+                    )
+        finally:
+            self.folder.note_environment(workload_environment(results))
+
+    def _trace(self, gate: Gate) -> None:
+        """nsys; once more without the GPU metrics where they are refused. Then the gate is opened for ncu."""
+        hz = self._commands.request.gpu_metrics_hz
+        try:
+            self._run_nsys(hz, gate)
+        except Interrupted:
+            raise
+        except FiprofError:
+            log = read_log(self.path / "logs/nsys.log")
+            if not hz or not nsys.gpu_metrics_refused(log):
+                raise
+            self.folder.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
+            self._run_nsys(0, gate)
+
+    def _run_nsys(self, hz: int, gate: Gate) -> None:
+        with self.run(self._commands.trace(hz), self._watch("nsys")) as (finished, log):
+            # A run that was handed on may lack the report, which is private.
+            if self.folder.manifest.replayed_from is None:
+                nsys.check_report(self.path / NSYS_REPORT, log)
+            require_success("the workload under nsys", finished, log)
+            # While the report's checksum is made, ncu begins.
+            gate.open()
+
     def _trace_tables(self) -> int:
-        return _check_trace(self.session, self.trace_tables(self._commands.trace_export()))
+        summary = self.trace_tables(self._commands.trace_export(payloads=False))
+        environment = self.folder.manifest.environment
+        tools, packages = (environment.get(kind, {}) for kind in ("tools", "packages"))
+        return check_trace(self.tables, summary, str(tools.get("nsys", "")), str(packages.get("nvtx", "")))
+
+    def _profile(self, profiling: Started) -> None:
+        """Wait for ncu, telling how many of the launches that nsys counted are through, and the time that is left."""
+        begin: float | None = None
+
+        def text(tail: str) -> str:
+            nonlocal begin
+            at = ncu.progress(tail)
+            if at is None:
+                return watch_workload(tail)
+            begin = begin or time.monotonic()
+            if self._traced is None or not self._traced.done() or self._traced.exception():
+                return f"kernel {at.number} {at.kernel} {at.percent} %"
+            total, done = self._traced.result() * self._commands.request.measure_iterations, at.number - 1
+            left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
+            return f"kernel {at.number} of {total} {at.kernel} {at.percent} %{left}"
+
+        def watch(tail: str) -> None:
+            self.progress.detail("ncu", text(tail))
+
+        with self.progress.step("ncu"), self.ended(profiling, watch) as (finished, log):
+            ncu.check_log(log, self.path / NCU_REPORT, exit_status=finished.exit_status)
 
     def _leave_out(self, results: str) -> None:
         """Name the cases that failed by themselves, and leave them out of what follows."""
-        if not self._commands.request.keep_going:
-            return
-        errors = case_errors(self.session.path / results)
-        for case, error in errors.items():
-            self.session.journal.warn(f"{case} failed ({results}): {error}")
-        self._commands = self._commands.without(errors)
+        if self._commands.request.keep_going:
+            errors = case_errors(self.path / results)
+            for case, error in errors.items():
+                self.folder.warn(f"{case} failed ({results}): {error}")
+            self._commands = self._commands.without(errors.keys())
+
+    def _watch(self, step: str) -> Callable[[str], None]:
+        return lambda tail: self.progress.detail(step, watch_workload(tail))
 
 
-def _plain(session: Session, commands: steps.Commands) -> None:
-    case_ids = [case.id for case in session.journal.manifest.cases]
-    try:
-        session.run(commands.plain(), steps.check_plain(session.path, case_ids), _watch(session, "plain"))
-    finally:
-        session.journal.note_environment(workload_environment(session.path / BASELINE))
+def watch_workload(tail: str) -> str:
+    """What the runner is at, from the end of its log."""
+    steps = re.findall(r"^fiprof: (\w+ \d+/\d+ [^\s\[]+)", tail, re.MULTILINE)
+    return str(steps[-1]) if steps else "starting"
 
 
-def _trace(session: Session, commands: steps.Commands) -> None:
-    """nsys; once more without the GPU metrics where they are refused."""
-    replayed = session.journal.manifest.replayed_from is not None
-    check, watch = steps.check_trace(session.path, replayed=replayed), _watch(session, "nsys")
-    hz = commands.request.gpu_metrics_hz
-    try:
-        session.run(commands.trace(hz), check, watch)
-    except Interrupted:
-        raise
-    except FiprofError:
-        log = read_log(session.path / "logs/nsys.log")
-        if not hz or not nsys.gpu_metrics_refused(log):
-            raise
-        session.journal.warn(f"no GPU metrics: nsys refused them ({nsys.last_line(log)})")
-        session.run(commands.trace(0), check, watch)
+def check_trace(tables_folder: Path, summary: NsysSummary, nsys_version: str, nvtx_version: str) -> int:
+    """Hold nsys's tables against what a collect needs. Returns the kernels that one iteration of every case launched.
 
+    Raises FiprofError where they have no range of the runner's, no kernel, or a range that never ended: the workload
+    died in it while nsys said that all is well.
+    """
+    import pyarrow.compute as pc
 
-def _check_trace(session: Session, summary: NsysSummary) -> int:
-    """Hold the trace against what it is for. Returns the kernels that one iteration of every case launched."""
-    contents = parse.trace_contents(session.path / TABLES)
-    environment = session.journal.manifest.environment
-    nsys.check_contents(
-        kernels=contents.kernels,
-        ranges=contents.fiprof_ranges,
-        open_ranges=contents.open_ranges,
-        nvtx_incompatible=summary.nvtx_incompatible,
-        nsys=str(environment.get("tools", {}).get("nsys", "")),
-        nvtx=str(environment.get("packages", {}).get("nvtx", "")),
-    )
-    return contents.kernels_once
+    from fiprof.model import tables
 
-
-def _profile(session: Session, profiling: Started, traced: Future[int] | None, iterations: int) -> None:
-    """Wait for ncu, telling how many of the launches that nsys counted are through, and how long the others take."""
-    begin: float | None = None
-
-    def text(at: ncu.Progress) -> str:
-        nonlocal begin
-        begin = begin or time.monotonic()
-        if traced is None or not traced.done() or traced.exception():
-            return f"kernel {at.number} {at.kernel} {at.percent} %"
-        total, done = traced.result() * iterations, at.number - 1
-        left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
-        return f"kernel {at.number} of {total} {at.kernel} {at.percent} %{left}"
-
-    def watch(tail: str) -> None:
-        at = ncu.progress(tail)
-        session.progress.detail("ncu", text(at) if at else steps.watch_workload(tail))
-
-    with session.progress.step("ncu"):
-        session.finish(profiling, steps.check_profile(session.path), watch)
-
-
-def _watch(session: Session, step: str) -> Callable[[str], None]:
-    return lambda tail: session.progress.detail(step, steps.watch_workload(tail))
+    ranges = tables.read(tables_folder, "ranges", ["domain", "name", "end_ns"])
+    ours = ranges.filter(pc.equal(ranges["domain"].cast("string"), DOMAIN))
+    if not ours.num_rows:
+        why = "the two do not fit each other" if summary.nvtx_incompatible else "no NVTX range reached it"
+        raise FiprofError(f"nsys {nsys_version} saw no ranges of nvtx {nvtx_version}: {why}", nsys.NVTX_REMEDY)
+    kernels = tables.read(tables_folder, "kernels", ["phase", "iteration"])
+    if not kernels.num_rows:
+        raise FiprofError(
+            "nsys saw no kernel: the workload launched nothing on a GPU, or CUDA could not be traced",
+            "run the plain step's command by hand and look at its log; a driver newer than nsys knows is a known cause",
+        )
+    if open_ranges := ours.filter(ours["end_ns"].is_null())["name"].to_pylist():
+        raise FiprofError(
+            f"the workload under nsys ended inside {' > '.join(open_ranges)}: the trace has nothing after that",
+            "logs/nsys.log has its output",
+        )
+    first = pc.and_(pc.equal(kernels["phase"].cast("string"), MEASURE), pc.equal(kernels["iteration"], 0))
+    return pc.sum(first).as_py() or 0

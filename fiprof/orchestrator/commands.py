@@ -1,32 +1,61 @@
-"""The commands of nsys and ncu that profile, capture and import have in common, for one run folder."""
+"""The commands of a run's steps: what is started, where its output goes, which files it makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, Page, numbered
+from fiprof.model.layout import (
+    BASELINE,
+    NCU_CASES,
+    NCU_PAGES,
+    NCU_REPORT,
+    NSYS_CASES,
+    NSYS_REPORT,
+    NSYS_SQLITE,
+    Page,
+    numbered,
+)
 from fiprof.orchestrator import ncu, nsys
-from fiprof.orchestrator.process import Command
+from fiprof.orchestrator.process import Command, PassOn
+from fiprof.orchestrator.request import CollectRequest, ProfileRequest
 from fiprof.orchestrator.tools import Tool
+
+NCU_WARMUP = 1
+
+
+def runner_argv(python: str) -> tuple[str, ...]:
+    """How an interpreter starts the runner: as a module where it is fiprof's own, else by path.
+
+    Either way nothing is imported from the current folder; an older interpreter than 3.11 has no ``-P``.
+    """
+    if python == sys.executable:
+        return (python, "-P", "-m", "fiprof.workloads")
+    import fiprof.workloads
+
+    return (python, str(Path(fiprof.workloads.__path__[0]) / "__main__.py"))
 
 
 @dataclass(frozen=True)
 class Commands:
-    """The commands for the reports of a run folder; a run of several reports counts them."""
+    """The exports of a run folder's reports; a run of several reports counts them.
+
+    timeout_s: seconds that a command may take.
+    """
 
     path: Path
-    """The run folder."""
     tools: Mapping[str, Tool]
     timeout_s: float
-    """Seconds that a command may take."""
 
-    def trace_export(self, number: int = 0, report: Path | None = None) -> Command:
-        """The SQLite of nsys's report. report: where it lies, if not in the run."""
+    def trace_export(self, number: int = 0, report: Path | None = None, *, payloads: bool = True) -> Command:
+        """The SQLite of nsys's report. report: where it lies, if not in the run. payloads: those of NVTX ranges too."""
         tool, sqlite = self.tools["nsys"], self.path / numbered(NSYS_SQLITE, number)
-        argv = nsys.export_argv(tool.path, report or self.path / numbered(NSYS_REPORT, number), sqlite, tool.version)
+        report = report or self.path / numbered(NSYS_REPORT, number)
+        argv = nsys.export_argv(tool.path, report, sqlite, tool.version if payloads else ())
         return self.command(numbered("nsys-export", number), argv, makes=(sqlite,))
 
     def page(self, page: Page, number: int = 0, report: Path | None = None) -> Command:
@@ -37,3 +66,106 @@ class Commands:
     def command(self, step: str, argv: tuple[str, ...], **options: Any) -> Command:
         """A command with its log. options: further fields of the command."""
         return Command(step, argv, self.path / "logs" / f"{step}.log", **{"timeout_s": self.timeout_s, **options})
+
+
+@dataclass(frozen=True)
+class CollectCommands(Commands):
+    """The command of each step of a collect."""
+
+    request: CollectRequest
+
+    def plain(self) -> Command:
+        out = self.path / BASELINE
+        argv = self._workload(out, self.request.iterations, self.request.warmup, *self._turns())
+        return self.command("plain", argv, makes=(out,), env=self._gpu_env())
+
+    def trace(self, gpu_metrics_hz: int) -> Command:
+        """gpu_metrics_hz: 0 leaves the GPU metrics out."""
+        tool, report, request = self.tools["nsys"], self.path / NSYS_REPORT, self.request
+        out = self.path / NSYS_CASES
+        workload = self._workload(out, request.iterations, request.warmup, *self._turns(), "--no-check", "--no-timing")
+        settings = dataclasses.replace(request, gpu_metrics_hz=gpu_metrics_hz)
+        argv = nsys.profile_argv(tool.path, tool.version, report, workload, settings)
+        return self.command("nsys", argv, makes=(report,), env=self._gpu_env())
+
+    def profile(self, gate_env: Mapping[str, str]) -> Command:
+        """gate_env: what holds the workload back until its turn."""
+        report, request, out = self.path / NCU_REPORT, self.request, self.path / NCU_CASES
+        # ncu saves and restores the memory that a kernel may write: what is not needed is not kept.
+        words = ("--give-memory-back", "--no-check", "--no-timing")
+        workload = self._workload(out, request.measure_iterations, NCU_WARMUP, *words)
+        argv = ncu.profile_argv(self.tools["ncu"].path, report, workload, request)
+        return self.command("ncu", argv, makes=(report,), env={**self._gpu_env(), **gate_env})
+
+    def exports(self) -> list[Command]:
+        """Those of ncu's pages."""
+        return [self.page(page) for page in ncu.pages(self.request.ncu_set)]
+
+    def all(self) -> list[Command]:
+        """Every command of the request, in order, for --dry-run."""
+        commands = [self.plain()]
+        if "nsys" in self.request.tools:
+            commands += [self.trace(self.request.gpu_metrics_hz), self.trace_export(payloads=False)]
+        if "ncu" in self.request.tools:
+            commands += [self.profile({}), *self.exports()]
+        return commands
+
+    def without(self, case_ids: Collection[str]) -> CollectCommands:
+        """The commands for the other cases."""
+        cases = tuple(case for case in self.request.cases if case.id not in case_ids)
+        return dataclasses.replace(self, request=dataclasses.replace(self.request, cases=cases))
+
+    def _turns(self) -> list[str]:
+        rounds, budget_ms = self.request.rounds, self.request.budget_ms
+        turns = [f"--rounds={rounds}"] if rounds > 1 else []
+        return [*turns, f"--budget-ms={budget_ms:g}"] if budget_ms is not None else turns
+
+    def _workload(self, out: Path, iterations: int, warmup: int, *words: str) -> tuple[str, ...]:
+        request = self.request
+        return (
+            *runner_argv(request.python),
+            "run",
+            *(word for case in request.cases for word in ("--case", case.argument)),
+            f"--measure-iterations={iterations}",
+            f"--warmup={warmup}",
+            f"--seed={request.seed}",
+            *words,
+            *(["--keep-going"] if request.keep_going else []),
+            *([] if request.check or "--no-check" in words else ["--no-check"]),
+            f"--out={out}",
+        )
+
+    def _gpu_env(self) -> dict[str, str]:
+        if self.request.gpu is None:
+            return {}
+        # nvidia-smi counts in PCI order; CUDA by default does not.
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(self.request.gpu)}
+
+
+@dataclass(frozen=True)
+class ProgramCommands(Commands):
+    """The command of each step of a profile. pass_on: told what the program prints under nsys."""
+
+    request: ProfileRequest
+    pass_on: PassOn
+
+    def trace(self) -> Command:
+        tool, report = self.tools["nsys"], self.path / NSYS_REPORT
+        argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
+        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
+
+    def profile(
+        self,
+        request: ProfileRequest,
+        names: Sequence[str],
+        skip: int,
+        number: int = 0,
+        pass_on: PassOn | None = None,
+        limit_s: float = 0,
+    ) -> Command:
+        """ncu over kernels of these names. request: of the run's parts the one. skip: launches of each that are let by.
+        number: of the report. limit_s: after which it is ended; what it has then is kept."""
+        report = self.path / numbered(NCU_REPORT, number)
+        argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, names, skip)
+        options = {"makes": (report,), "pass_on": pass_on, "timeout_s": limit_s, "keeps_at_limit": True}
+        return self.command(numbered("ncu", number), argv, **options)

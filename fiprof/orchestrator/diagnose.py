@@ -10,8 +10,8 @@ import fiprof
 from fiprof.analysis.frames import Column, Frame
 from fiprof.errors import FiprofError
 from fiprof.orchestrator import ncu
+from fiprof.orchestrator.commands import runner_argv
 from fiprof.orchestrator.nsys import NVTX_REMEDY, last_line
-from fiprof.orchestrator.steps import runner_argv
 from fiprof.orchestrator.tools import count_gpus, counters_permitted, find_tool, gpu_state
 
 PROBE_TIMEOUT_S = 120

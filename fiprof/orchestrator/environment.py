@@ -1,26 +1,41 @@
-"""What a run was made with, for its manifest; and what ``fiprof env`` finds out."""
+"""What a run was made with, for its manifest: tools, host, and the program with its files and its commit."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import inspect
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fiprof.model.records import read_jsonl
+from fiprof.model.redaction import mask_words, secrets
 from fiprof.orchestrator.locks import user_name
 from fiprof.orchestrator.tools import Tool
+from fiprof.workloads.case import Case
+from fiprof.workloads.registry import find
 
 GIT_TIMEOUT_S = 5
 DIRTY = "-dirty"
 """Behind a commit that its tree differs from."""
+MOST_FILES = 8
+LARGEST_FILE = 64 << 20
+"""Bytes; larger ones, such as weights, are no programs."""
+LAUNCHERS = re.compile(
+    r"(python|pypy)[\d.]*|(ba|da|z)?sh|env|torchrun|accelerate|deepspeed|mpirun|mpiexec|srun|uv|poetry|time|nice|numactl"
+)
+"""Commands that run another file, which is the program."""
+LONGEST_NAME = 40
 
 
 def run_environment(tools: Mapping[str, Tool], program: Mapping[str, Any]) -> dict[str, Any]:
-    """Tools, host and program. program: see ``orchestrator.program``."""
+    """Tools, host and program. program: ``program_facts`` or ``collect_facts``."""
     return {
         "tools": {name: tool.version_text for name, tool in tools.items()},
         "host": {
@@ -41,6 +56,53 @@ def workload_environment(baseline: Path) -> dict[str, Any]:
         if record.get("kind") == "environment":
             return {"packages": record.get("packages", {}), "gpu": record.get("gpu", {})}
     return {}
+
+
+def program_facts(command: Sequence[str]) -> dict[str, Any]:
+    """The command as typed, its files with their hashes, the commit that it was at: ``model.environment.Program``."""
+    return _facts(command, {str(path): path for path in _files(command)})
+
+
+def collect_facts(cases: Sequence[Case]) -> dict[str, Any]:
+    """The same of a collect: its own command line, and the files that its workloads are in."""
+    files = {}
+    for case in cases:
+        kind = find(case.workload)
+        path, colon, _ = case.workload.rpartition(".py:")
+        files[f"{path}.py" if colon else f"{kind.__module__.replace('.', '/')}.py"] = Path(inspect.getfile(kind))
+    return _facts(["fiprof", *sys.argv[1:]], files)
+
+
+def _facts(command: Sequence[str], files: Mapping[str, Path]) -> dict[str, Any]:
+    """files: as they were named -> where they are, the program's first."""
+    users = [path for name, path in files.items() if not name.startswith("fiprof/")]
+    return {
+        "command": mask_words(command, secrets(os.environ)),
+        "cwd": os.getcwd(),
+        "git": git_commit(users[0].parent if users else Path.cwd()),
+        "files": {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
+    }
+
+
+def program_name(command: Sequence[str]) -> str:
+    """The program in a word: the script's name without its suffix, the module of ``-m``, or the binary's name."""
+    if scripts := _files(command):
+        name = scripts[0].stem
+    elif "-m" in command[:-1]:
+        name = command[command.index("-m") + 1].rpartition(".")[2]
+    else:
+        name = Path(command[0]).name
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:LONGEST_NAME] or "program"
+
+
+def _files(command: Sequence[str]) -> list[Path]:
+    """The program's file, then other files that the command line names."""
+    found: list[Path] = []
+    for path in map(Path, command):
+        with contextlib.suppress(OSError, ValueError):
+            if path.is_file() and path.stat().st_size <= LARGEST_FILE and os.access(path, os.R_OK):
+                found.append(path)
+    return [path for path in found[:MOST_FILES] if not LAUNCHERS.fullmatch(path.name)]
 
 
 def git_commit(folder: Path) -> str | None:

@@ -7,8 +7,9 @@ import hashlib
 import io
 import itertools
 import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,20 +19,22 @@ from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, TABLES, Page, numbered
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_REPORT, NSYS_SQLITE, numbered
 from fiprof.model.manifest import Action, FileKind, ImportedFile
 from fiprof.model.redaction import secrets
-from fiprof.orchestrator import parse, steps
-from fiprof.orchestrator.archive import Archive, Journal, file_entry
+from fiprof.orchestrator import parse
 from fiprof.orchestrator.commands import Commands
 from fiprof.orchestrator.process import Supervisor
-from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
+from fiprof.orchestrator.run_folder import Archive, file_entry
+from fiprof.orchestrator.run_session import Progress, Result, RunSession
 from fiprof.orchestrator.tools import Tool, find_tool
 from fiprof.parsers.recognize import profiled_gpu, recognize, tool_version, traced_gpus, used_gpu
 
 COPY_BYTES = 1 << 22
 EXPORT_S = 4 * 3600.0
 """Seconds that a tool may take to export a report: gigabytes take it many minutes."""
+PACKED_BYTES = 1 << 28
+"""The most that is packed: it takes a second."""
 NAMES: dict[FileKind, str] = {
     "nsys-rep": NSYS_REPORT,
     "nsys-sqlite": NSYS_SQLITE,
@@ -41,39 +44,33 @@ NAMES: dict[FileKind, str] = {
     "ncu-source": NCU_PAGES["source"],
 }
 """Kind of a file -> its name in the run folder."""
-PACKED_BYTES = 1 << 28
-"""The most that is packed: it takes a second."""
 
 
 @dataclass(frozen=True)
 class ImportRequest:
-    """What to import, and what is known of it."""
+    """What to import, and what is known of it.
+
+    ranges: NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration. name: what the folder's
+    name ends in; empty for the first file's. link: read the files where they lie, instead of copying them.
+    """
 
     files: Sequence[Path]
     ranges: Sequence[str] = ()
-    """NVTX ranges that are cases, ``NAME`` or ``DOMAIN@NAME``; each time is an iteration."""
     name: str = ""
-    """What the folder's name ends in; empty for the first file's."""
     link: bool = False
-    """Read the files where they lie, instead of copying them."""
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """A file with its place in the run."""
+    """A file with its place in the run. number: traces are counted, and so are ncu's reports, with their pages."""
 
     source: Path
     kind: FileKind
     number: int
-    """Traces are counted, and so are the reports of ncu: pages of the same one have one number."""
 
     @property
     def path(self) -> str:
         return numbered(NAMES[self.kind], self.number)
-
-    @property
-    def sqlite(self) -> str:
-        return numbered(NSYS_SQLITE, self.number)
 
 
 def import_files(request: ImportRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> Result:
@@ -84,11 +81,11 @@ def import_files(request: ImportRequest, archive: Archive, progress: Progress, s
     """
     incoming = recognized(request.files)
     tools = _tools(incoming)
-    folder = archive.create(_label(request.name or request.files[0].stem))
-    journal = Journal(folder)
-    journal.set(ranges=list(request.ranges))
-    journal.save()
-    importing = _Importing(Session(folder.path, supervisor, journal, progress))
+    label = re.sub("[^A-Za-z0-9._]", "-", request.name or request.files[0].stem)
+    folder = archive.create(label.strip("-._")[:60] or "imported")
+    folder.set(ranges=list(request.ranges))
+    folder.save()
+    importing = _Importing(folder, supervisor, progress)
     with importing.ending_in_order():
         importing.read(incoming, tools, link=request.link)
     return importing.finish()
@@ -147,169 +144,142 @@ def _tools(incoming: Sequence[Incoming]) -> dict[str, Tool]:
     return tools
 
 
-def _label(text: str) -> str:
-    """A name as the end of a folder's."""
-    words = "".join(char if char.isascii() and (char.isalnum() or char in "._") else "-" for char in text)
-    return words.strip("-._")[:60] or "imported"
-
-
-class _Importing(UnderWay):
+class _Importing(RunSession):
     """An import under way: what goes wrong with one file is noted, and the others are read all the same."""
 
     def read(self, incoming: Sequence[Incoming], tools: Mapping[str, Tool], *, link: bool) -> None:
-        session, out = self.session, self.session.path / TABLES
         loading = self._pool.submit(parse.load_libraries)
-        records: list[Callable[[], None]] = []
+        copied: list[tuple[Action, Path]] = []
+
+        def record() -> None:
+            for action, copy in copied:
+                self.folder.add(replace(action, files=[] if link else [file_entry(self.path, copy)]))
+
         with self.collecting():
             try:
                 for each in incoming:
-                    with session.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
-                        records.append(_bring(session, each, loading, link=link))
+                    with self.progress.step(f"{'reading' if link else 'copying'} {each.source.name}"):
+                        copied.append((self._bring(each, loading, link=link), self.path / each.path))
             finally:
                 # Checksums of what was copied are made while tables are.
-                recorded = self._pool.submit(lambda: [record() for record in records])
+                recorded = self._pool.submit(record)
             if link or any(each.kind != "nsys-sqlite" for each in incoming):
                 recorded.result()
-            commands = Commands(session.path, tools, EXPORT_S)
+            commands = Commands(self.path, tools, EXPORT_S)
             for each in incoming:
-                report = each.source.absolute() if link else session.path / each.path
+                report = each.source.absolute() if link else self.path / each.path
                 with self.collecting():
                     if each.kind == "nsys-rep":
-                        _export_trace(session, commands, each, report)
+                        self._export_trace(commands, each, report)
                     elif each.kind == "ncu-rep" and "ncu" in tools:
-                        _export_pages(session, commands, each, report, _with(incoming, each))
-            environment: dict[str, Any] = {}
-            if any(packing.exists(session.path, each.sqlite) for each in incoming if each.kind.startswith("nsys")):
+                        self._export_pages(commands, each, report, _with(incoming, each))
+            if parse.numbers(self.path, NSYS_SQLITE):
                 with self.collecting():
-                    environment |= _trace_tables(session)
-            if parse.profiles(session.path) and not self.interrupted:
-                with self.collecting(), session.progress.step("ncu tables"):
-                    session.journal.note_missing(parse.parse_ncu(session.path, out).missing)
-                    if gpu := profiled_gpu(out):
-                        environment = {"gpu": gpu, **environment}
+                    self.trace_tables()
+                    told = tables.read(self.tables, "diagnostics", ["severity", "text"]).to_pylist()
+                    for text in dict.fromkeys(row["text"] for row in told if row["severity"] in ("Warning", "Error")):
+                        self.folder.warn(f"nsys: {text}")
+            if parse.profiles(self.path) and not self.interrupted:
+                with self.collecting():
+                    self.profile_tables()
+                    gpu = profiled_gpu(self.tables)
+                    if gpu and "gpu" not in self.folder.manifest.environment:
+                        self.folder.note_environment({"gpu": gpu})
             with self.collecting():
                 recorded.result()
             self.declare_cases()
-            written = {each.tool_name: each.tool for each in session.journal.manifest.imported if each.tool}
-            session.journal.note_environment({**environment, "tools": written})
-        self.check(started=any(out.glob("*.parquet")))
+            written = {each.tool_name: each.tool for each in self.folder.manifest.imported if each.tool}
+            self.folder.note_environment({"tools": written})
+        self.check(started=any(self.tables.glob("*.parquet")))
 
-    def _pack(self) -> None:
+    def traced_gpu(self) -> dict[str, Any]:
+        """What the GPUs have in common that ran kernels: a trace of elsewhere is all that tells of them."""
+        used = tables.read(self.tables, "kernels", ["device"])["device"].unique().to_pylist()
+        gpus: dict[int, dict[str, Any]] = {}
+        for number in parse.numbers(self.path, NSYS_SQLITE):
+            with packing.unpacked(self.path, numbered(NSYS_SQLITE, number)) as sqlite:
+                gpus |= traced_gpus(sqlite)
+        return used_gpu(gpus, used)
+
+    def pack(self) -> None:
         """Leave large files plain: a trace takes as long to pack as to read. ``fiprof pack`` does it."""
-        if sum(file.bytes for file in self.session.journal.manifest.files.values()) <= PACKED_BYTES:
-            super()._pack()
+        if sum(file.bytes for file in self.folder.manifest.files.values()) <= PACKED_BYTES:
+            super().pack()
 
+    def _bring(self, each: Incoming, loading: Future[None], *, link: bool) -> Action:
+        """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
 
-def _bring(session: Session, each: Incoming, loading: Future[None], *, link: bool) -> Callable[[], None]:
-    """Copy a file into the run, or note where it lies; and clear a copied SQLite of environments.
+        loading: of the libraries that this needs. Two threads that import one at the same time can fail.
+        Raises FiprofError where it cannot be read or written, Interrupted.
+        """
+        begin, started = time.monotonic(), clock.now_text()
+        with contextlib.ExitStack() as held:
+            try:
+                source = held.enter_context(open(each.source, "rb", buffering=0))
+            except OSError as error:
+                raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
+            with file_errors(self.path / each.path):
+                out = None
+                if not link:
+                    confined.make_folder(self.path, str(Path(each.path).parent))
+                    out = held.enter_context(confined.replacing(self.path, each.path))
+                size, digest = self._copy(source, out)
+        loading.result()
+        if not link and each.kind == "nsys-sqlite":
+            from fiprof.parsers.nsys_scrub import scrub
 
-    loading: of the libraries that this needs. Two threads that import one at the same time can fail.
+            scrub(self.path / each.path, secrets(os.environ))
+        tool = tool_version(each.source, each.kind)
+        imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
+        self.folder.set(imported=[*self.folder.manifest.imported, imported])
+        self.folder.save()
+        argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
+        return Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)
 
-    Returns what makes the copy's checksum and notes the import in the journal.
-    Raises FiprofError where it cannot be read or written, Interrupted.
-    """
-    begin, started = time.monotonic(), clock.now_text()
-    copy = session.path / each.path
-    with contextlib.ExitStack() as held:
+    def _copy(self, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
+        """Read a file, and copy it where it is to be: its bytes and checksum. One block is hashed while the next is
+        copied. Raises OSError, Interrupted."""
+        size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
+        blocks = itertools.cycle((bytearray(COPY_BYTES), bytearray(COPY_BYTES)))
+        with ThreadPoolExecutor(1) as hashing:
+            hashed = hashing.submit(digest.update, b"")
+            while read := source.readinto(block := next(blocks)):
+                if self.executor.stopping.is_set():
+                    raise Interrupted
+                if out:
+                    out.write(memoryview(block)[:read])
+                hashed.result()
+                hashed = hashing.submit(digest.update, memoryview(block)[:read])
+                size += read
+                self.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
+        return size, digest.hexdigest()
+
+    def _export_trace(self, commands: Commands, each: Incoming, report: Path) -> None:
+        """Raises FiprofError where this nsys cannot read the report: one of a later version, or damaged."""
         try:
-            source = held.enter_context(open(each.source, "rb", buffering=0))
-        except OSError as error:
-            raise FiprofError(f"{each.source} cannot be read: {error.strerror}") from error
-        with file_errors(copy):
-            out = None
-            if not link:
-                confined.make_folder(session.path, str(Path(each.path).parent))
-                out = held.enter_context(confined.replacing(session.path, each.path))
-            size, digest = _read(session, source, out)
-    loading.result()
-    if not link and each.kind == "nsys-sqlite":
-        from fiprof.parsers.nsys_scrub import scrub
-
-        scrub(copy, secrets(os.environ))
-    journal = session.journal
-    tool = tool_version(each.source, each.kind)
-    imported = ImportedFile(each.path, each.kind, str(each.source.absolute()), size, digest, link, tool)
-    journal.set(imported=[*journal.manifest.imported, imported])
-    journal.save()
-    argv = ["fiprof", "import", *(["--link"] if link else []), str(each.source)]
-    action = Action("import", argv, {}, started, round(time.monotonic() - begin, 3), 0, "ok", None)
-
-    def record() -> None:
-        files = [] if link else [file_entry(session.path, copy)]
-        journal.add(replace(action, files=files))
-
-    return record
-
-
-def _read(session: Session, source: io.FileIO, out: BinaryIO | None) -> tuple[int, str]:
-    """Read a file, and copy it where it is to be: its bytes and checksum. One block is hashed while the next is copied.
-
-    Raises OSError, Interrupted.
-    """
-    size, whole, digest = 0, os.fstat(source.fileno()).st_size, hashlib.sha256()
-    blocks = itertools.cycle((bytearray(COPY_BYTES), bytearray(COPY_BYTES)))
-    with ThreadPoolExecutor(1) as hashing:
-        hashed = hashing.submit(digest.update, b"")
-        while read := source.readinto(block := next(blocks)):
-            if session.executor.stopping.is_set():
-                raise Interrupted
-            if out:
-                out.write(memoryview(block)[:read])
-            hashed.result()
-            hashed = hashing.submit(digest.update, memoryview(block)[:read])
-            size += read
-            session.progress.detail(Path(source.name).name, f"{size / 1e6:,.0f} of {whole / 1e6:,.0f} MB")
-    return size, digest.hexdigest()
-
-
-def _export_trace(session: Session, commands: Commands, each: Incoming, report: Path) -> None:
-    """Raises FiprofError where this nsys cannot read the report: one of a later version, or damaged."""
-    try:
-        session.run(commands.trace_export(each.number, report), steps.check_trace_export(session.path / each.sqlite))
-    except Interrupted:
-        raise
-    except FiprofError as error:
-        by = tool_version(each.source, each.kind)
-        raise FiprofError(
-            f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}"
-            + (f", which nsys {by} wrote" if by else "")
-            + f": {error.message}",
-            "export it where that nsys is, and import the SQLite: nsys export --type sqlite REPORT",
-        ) from error
-
-
-def _export_pages(session: Session, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
-    """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
-    pages: list[Page] = [page for page in NCU_PAGES if f"ncu-{page}" not in given]
-    for page in pages:
-        command = commands.page(page, each.number, report)
-        out = session.path / numbered(NCU_PAGES[page], each.number)
-        try:
-            session.run(command, steps.check_made(out))
+            self.export(commands.trace_export(each.number, report))
         except Interrupted:
             raise
         except FiprofError as error:
-            out.unlink(missing_ok=True)
-            ncu = f"ncu {commands.tools['ncu'].version_text}"
-            session.journal.warn(f"{ncu} exported no {page} page of {each.source}: {error.message}")
-            if page == "raw":
-                return
+            by = tool_version(each.source, each.kind)
+            wrote = f", which nsys {by} wrote" if by else ""
+            raise FiprofError(
+                f"nsys {commands.tools['nsys'].version_text} cannot export {each.source}{wrote}: {error.message}",
+                "export it where that nsys is, and import the SQLite: nsys export --type sqlite REPORT",
+            ) from error
 
-
-def _trace_tables(session: Session) -> dict[str, Any]:
-    """The tables of nsys. Returns what they tell of the environment."""
-    journal, out = session.journal, session.path / TABLES
-    with session.progress.step("nsys tables"):
-        summary = parse.parse_nsys(session.path, out)
-        journal.note_missing(summary.missing)
-        told = tables.read(out, "diagnostics", ["severity", "text"]).to_pylist()
-        warned = (f"nsys: {row['text']}" for row in told if row["severity"] in ("Warning", "Error"))
-        for sentence in dict.fromkeys((*summary.warnings, *warned)):
-            journal.warn(sentence)
-        used = tables.read(out, "kernels", ["device"])["device"].unique().to_pylist()
-        gpus: dict[int, dict[str, Any]] = {}
-        for number in parse.numbers(session.path, NSYS_SQLITE):
-            with packing.unpacked(session.path, numbered(NSYS_SQLITE, number)) as sqlite:
-                gpus |= traced_gpus(sqlite)
-    gpu = used_gpu(gpus, used)
-    return {"gpu": gpu} if gpu else {}
+    def _export_pages(self, commands: Commands, each: Incoming, report: Path, given: set[FileKind]) -> None:
+        """The pages that were not imported beside it. Where ncu cannot, the package ncu-report reads the report."""
+        for page, name in NCU_PAGES.items():
+            if f"ncu-{page}" in given:
+                continue
+            try:
+                self.export(commands.page(page, each.number, report))
+            except Interrupted:
+                raise
+            except FiprofError as error:
+                (self.path / numbered(name, each.number)).unlink(missing_ok=True)
+                ncu = f"ncu {commands.tools['ncu'].version_text}"
+                self.folder.warn(f"{ncu} exported no {page} page of {each.source}: {error.message}")
+                if page == "raw":
+                    return

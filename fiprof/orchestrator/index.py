@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fiprof.model.catalogue.queries import Answer
     from fiprof.model.catalogue.question import Question
     from fiprof.model.catalogue.store import Catalogue
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 VARIABLE = "FIPROF_CATALOG"
 FILE_NAME = "catalogue.sqlite"
@@ -151,7 +151,7 @@ def share(folder: Path) -> None:
     A catalogue beside the runs needs no telling: whoever asks it looks for new folders first.
     """
     if os.environ.get(VARIABLE):
-        from fiprof.orchestrator.archive import Archive
+        from fiprof.orchestrator.run_folder import Archive
 
         opened(Archive(folder.parent)).add(folder)
 

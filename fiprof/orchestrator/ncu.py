@@ -117,6 +117,11 @@ def _includes(name: str) -> tuple[str, ...]:
     return tuple(f"{each}{escaped}/" for each in ([f"{domain}@"] if at else ["", f"{DOMAIN}@"]))
 
 
+def pages(ncu_set: Literal["full", "quick"]) -> tuple[Page, ...]:
+    """The pages to export: the quick set has no source counters."""
+    return ("raw", "details", "source") if ncu_set == "full" else ("raw", "details")
+
+
 def export_argv(ncu: Path, report: Path, page: Page) -> tuple[str, ...]:
     """``ncu --import`` of one page as CSV, in base units; it prints the page on stdout."""
     view = ("--print-source", "sass") if page == "source" else ()

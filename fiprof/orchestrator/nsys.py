@@ -140,29 +140,6 @@ def check_report(report: Path, log: str) -> None:
     raise FiprofError(f"nsys made no report: {last_line(log)}", "its whole output stands in the log")
 
 
-def check_contents(
-    *, kernels: int, ranges: int, open_ranges: Sequence[str], nvtx_incompatible: bool, nsys: str, nvtx: str
-) -> None:
-    """Raise FiprofError when the trace lacks what the run is about.
-
-    kernels: rows of the kernels table; ranges: NVTX ranges in the domain fiprof; open_ranges: those that never ended,
-    as of a workload that died while nsys says that all is well. nsys, nvtx: the versions, for the message.
-    """
-    if not ranges:
-        why = "the two do not fit each other" if nvtx_incompatible else "no NVTX range reached it"
-        raise FiprofError(f"nsys {nsys} saw no ranges of nvtx {nvtx}: {why}", NVTX_REMEDY)
-    if not kernels:
-        raise FiprofError(
-            "nsys saw no kernel: the workload launched nothing on a GPU, or CUDA could not be traced",
-            "run the plain step's command by hand and look at its log; a driver newer than nsys knows is a known cause",
-        )
-    if open_ranges:
-        raise FiprofError(
-            f"the workload under nsys ended inside {' > '.join(open_ranges)}: the trace has nothing after that",
-            "logs/nsys.log has its output",
-        )
-
-
 OWN_LINES = re.compile(
     rb"(?:^|(?<=\n))"
     rb"(?:Collecting data\.\.\.|Capture range (?:started|ended) in the application\.|Generating '[^\n]*\.qdstrm'"

@@ -18,7 +18,6 @@ from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
 from fiprof.model.manifest import PrunedFile, read_manifest
-from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
@@ -107,38 +106,6 @@ def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
     return tuple(
         text if len(files) == len(sentences) else f"{', '.join(numbered(name, number) for number in files)}: {text}"
         for text, files in of.items()
-    )
-
-
-@dataclass(frozen=True)
-class TraceContents:
-    """What a trace holds of what a run is about, in rows."""
-
-    kernels: int
-    kernels_once: int
-    """Those launched in the first iteration of the cases' measure ranges."""
-    fiprof_ranges: int
-    """NVTX ranges of the domain fiprof."""
-    open_ranges: tuple[str, ...]
-    """Names of those that never ended, innermost last."""
-
-
-def trace_contents(out: Path) -> TraceContents:
-    """Count in the tables that :func:`parse_nsys` wrote into ``out``."""
-    import pyarrow.compute as pc
-
-    from fiprof.model import tables
-
-    kernels = tables.read(out, "kernels", ["phase", "iteration"])
-    phases = kernels["phase"].cast("string")
-    first = pc.and_(pc.equal(phases, MEASURE), pc.equal(kernels["iteration"], 0))
-    ranges = tables.read(out, "ranges", ["domain", "name", "end_ns"])
-    ours = ranges.filter(pc.equal(ranges["domain"].cast("string"), DOMAIN))
-    return TraceContents(
-        kernels=len(phases),
-        kernels_once=pc.sum(first).as_py() or 0,
-        fiprof_ranges=ours.num_rows,
-        open_ranges=tuple(ours.filter(ours["end_ns"].is_null())["name"].to_pylist()),
     )
 
 

@@ -63,6 +63,11 @@ class Command:
     pass_on: PassOn | None = None
     """Told what a program of the user's prints."""
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What it writes, but for the log."""
+        return (*self.makes, *([self.stdout] if self.stdout else []))
+
 
 @dataclass(frozen=True)
 class Finished:
@@ -175,7 +180,7 @@ class Supervisor:
 
     def start(self, command: Command) -> Process:
         """Raises FiprofError when the log or the folders of its files cannot be made."""
-        for path in (command.log, *([command.stdout] if command.stdout else []), *command.makes):
+        for path in (command.log, *command.files):
             with file_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
         with file_errors(command.log):

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fiprof.analysis.program import Shape
 from fiprof.errors import FiprofError
-from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, Page, numbered
+from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, numbered
 from fiprof.model.settings import recorded
 from fiprof.orchestrator import ncu, nsys
-from fiprof.orchestrator.archive import Archive, Journal
 from fiprof.orchestrator.choosing import Choice, choose, profiled, traced_groups
-from fiprof.orchestrator.commands import Commands
-from fiprof.orchestrator.environment import run_environment
+from fiprof.orchestrator.commands import ProgramCommands
+from fiprof.orchestrator.environment import program_facts, run_environment
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import ENOUGH, Command, Finished, PassOn, Supervisor, describe_exit, end_orphans
-from fiprof.orchestrator.program import program_facts
+from fiprof.orchestrator.process import ENOUGH, PassOn, Supervisor, describe_exit, end_orphans
 from fiprof.orchestrator.request import ProfileRequest
-from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay, read_log
+from fiprof.orchestrator.run_folder import Archive, RunFolder
+from fiprof.orchestrator.run_session import Executor, Progress, Result, RunSession, read_log
 from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool, gpu_state, visible_gpus
 from fiprof.text import count, short_kernel
 
@@ -54,9 +51,8 @@ def profile(
             locks.enter_context(gpu_lock(gpu, wait=wait, waiting=progress.say, stopping=supervisor.stopping))
         for process in end_orphans():
             progress.say(f"ended what a killed fiprof had left running: {process}")
-        journal = new_run(request, tools, archive, gpus[0], program_facts(request.program))
-        session = Session(journal.folder.path, supervisor, journal, progress)
-        profiling = Profiling(request, session, tools, pass_on)
+        folder = new_run(request, tools, archive, gpus[0], program_facts(request.program))
+        profiling = Profiling(request, folder, supervisor, progress, tools, pass_on)
         profiling.measure()
         return profiling
 
@@ -77,47 +73,31 @@ def find_tools(request: ProfileRequest) -> dict[str, Tool]:
 
 def new_run(
     request: ProfileRequest, tools: dict[str, Tool], archive: Archive, gpu: str, program: dict[str, Any]
-) -> Journal:
+) -> RunFolder:
     """A run in a new folder of the archive, with nothing measured yet. program: see ``program_facts``."""
-    journal = Journal(archive.create(request.label))
+    folder = archive.create(request.label)
     environment = {**run_environment(tools, program), "gpu_state": {"before": gpu_state(gpu)}}
-    journal.set(settings=recorded(request), environment=environment)
-    if request.by_range:
-        journal.set(ranges=list(request.ranges))
-    journal.save()
-    return journal
+    ranges = list(request.ranges) if request.by_range else []
+    folder.set(settings=recorded(request), environment=environment, ranges=ranges)
+    folder.save()
+    return folder
 
 
-@dataclasses.dataclass(frozen=True)
-class ProgramCommands(Commands):
-    """The command of each step of a profile."""
-
-    request: ProfileRequest
-    pass_on: PassOn
-
-    def trace(self) -> Command:
-        tool, report = self.tools["nsys"], self.path / NSYS_REPORT
-        argv = nsys.program_argv(tool.path, tool.version, report, self.request.program, self.request)
-        return self.command("nsys", argv, makes=(report,), pass_on=nsys.ProgramOutput(self.pass_on))
-
-    def profile(
-        self, request: ProfileRequest, choice: Choice, program_s: float, counter: ncu.Counter, number: int = 0
-    ) -> Command:
-        """program_s: what the program took under nsys. number: of the report."""
-        report = self.path / numbered(NCU_REPORT, number)
-        argv = ncu.program_argv(self.tools["ncu"].path, report, request.program, request, choice.names, choice.skip)
-        limit_s = min(NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s)), self.timeout_s)
-        options = {"makes": (report,), "pass_on": counter, "timeout_s": limit_s, "keeps_at_limit": True}
-        return self.command(numbered("ncu", number), argv, **options)
-
-
-class Profiling(UnderWay):
+class Profiling(RunSession):
     """A profile under way, and how it ended."""
 
-    def __init__(self, request: ProfileRequest, session: Session, tools: dict[str, Tool], pass_on: PassOn) -> None:
-        super().__init__(session)
+    def __init__(
+        self,
+        request: ProfileRequest,
+        folder: RunFolder,
+        executor: Executor,
+        progress: Progress,
+        tools: dict[str, Tool],
+        pass_on: PassOn,
+    ) -> None:
+        super().__init__(folder, executor, progress)
         self.request = request
-        self.commands = ProgramCommands(session.path, tools, request.timeout_s, request, pass_on)
+        self.commands = ProgramCommands(self.path, tools, request.timeout_s, request, pass_on)
         self.exit_status = 0
         """Of the program under nsys."""
         self.result: Result | None = None
@@ -139,40 +119,47 @@ class Profiling(UnderWay):
 
     def _trace(self) -> float:
         """nsys over the program, and its tables. Returns how long the program took, in seconds."""
-        session = self.session
-        ended: list[Finished] = []
-
-        def check(finished: Finished, log: str) -> None:
-            ended.append(finished)
-            nsys.check_report(session.path / NSYS_REPORT, log)
-
-        session.run(self.commands.trace(), check)
-        (finished,) = ended
-        self._note_end(finished)
-        if not self.trace_tables(self.commands.trace_export()).rows["kernels"]:
-            raise no_kernels(session.path, self.exit_status)
-        return finished.duration_s
-
-    def _note_end(self, finished: Finished) -> None:
-        journal = self.session.journal
+        with self.run(self.commands.trace()) as (finished, log):
+            nsys.check_report(self.path / NSYS_REPORT, log)
         # As a shell says it, which is how nsys does.
         self.exit_status = finished.exit_status or 0
-        program = journal.manifest.environment["program"]
-        journal.note_environment(
-            {"program": {**program, "exit_status": finished.exit_status, "seconds": round(finished.duration_s, 3)}}
-        )
+        ended = {"exit_status": finished.exit_status, "seconds": round(finished.duration_s, 3)}
+        self.folder.note_environment({"program": {**self.folder.manifest.environment["program"], **ended}})
         if finished.exit_status:
-            self._warn(f"the program {describe_exit(finished.exit_status)} under nsys")
+            self.warn(f"the program {describe_exit(finished.exit_status)} under nsys")
+        if not self.trace_tables(self.commands.trace_export()).rows["kernels"]:
+            raise no_kernels(self.path, self.exit_status)
+        return finished.duration_s
+
+    def _profile(self, program_s: float) -> None:
+        """ncu over what is chosen, for each range by itself where that was asked, and its tables."""
+        done: list[Choice] = []
+        for request in self.request.parts:
+            with self.collecting():
+                choice = self._choose(request, program_s)
+                self._run_ncu(request, choice, program_s, len(done))
+                done.append(choice)
+        if done:
+            pages = ncu.pages(self.request.ncu_set)
+            self.profile_tables(self.commands.page(page, number) for number in range(len(done)) for page in pages)
+        for number, choice in enumerate(done):
+            met = profiled(self.path, number)
+            found = [group for group in choice.groups if group.shape in met]
+            for group in choice.groups:
+                if group not in found:
+                    self.warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
+            share = sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
+            launches = count(len(met), "launch", "launches")
+            self.progress.say(f"profiled {launches}: {choice.cover * share:.1%} of the kernels' time")
 
     def _choose(self, request: ProfileRequest, program_s: float) -> Choice:
         """What ncu is to profile. Raises FiprofError where there is nothing to choose from."""
-        session = self.session
-        groups, total_ns = traced_groups(session.path, request.ranges)
+        groups, total_ns = traced_groups(self.path, request.ranges)
         choice = choose(groups, request, total_ns)
         for sentence in _foretell(choice, program_s, request):
-            session.progress.say(sentence)
+            self.progress.say(sentence)
         if choice.collectives:
-            self._warn(
+            self.warn(
                 f"{', '.join(choice.collectives)} ({choice.collectives_share:.0%} of the kernels' time) not profiled: "
                 "they wait for another GPU's, and hang when ncu repeats them"
             )
@@ -184,57 +171,26 @@ class Profiling(UnderWay):
             )
         return choice
 
-    def _profile(self, program_s: float) -> None:
-        """ncu over what is chosen, for each range by itself where that was asked, and its tables."""
-        done: list[Choice] = []
-        for request in self.request.parts:
-            with self.collecting():
-                choice = self._choose(request, program_s)
-                self._run_ncu(request, choice, program_s, len(done))
-                done.append(choice)
-        pages: tuple[Page, ...] = ("raw", "details", "source") if self.request.ncu_set == "full" else ("raw", "details")
-        if done:
-            self.profile_tables(self.commands.page(page, number) for number in range(len(done)) for page in pages)
-        for number, choice in enumerate(done):
-            self._compare(choice, profiled(self.session.path, number))
-
     def _run_ncu(self, request: ProfileRequest, choice: Choice, program_s: float, number: int) -> None:
-        session, counter = self.session, ncu.Counter()
+        counter, report = ncu.Counter(), self.path / numbered(NCU_REPORT, number)
 
         def watch(_: str) -> bool:
-            session.progress.detail(
-                "ncu", f"launch {counter.begun} of {choice.launches} {short_kernel(counter.kernel)}"
-            )
+            at = f"launch {counter.begun} of {choice.launches} {short_kernel(counter.kernel)}"
+            self.progress.detail("ncu", at)
             # A program whose trace was ended by the clock may not end by itself.
             return self.request.duration_s is not None and counter.done >= choice.launches
 
-        def check(finished: Finished, log: str) -> None:
-            self._check_profile(finished, log, session.path / numbered(NCU_REPORT, number))
-
-        session.run(self.commands.profile(request, choice, program_s, counter, number), check, watch)
-
-    def _compare(self, choice: Choice, met: Sequence[Shape]) -> None:
-        """Name what was chosen and what ncu did not meet again. met: what it profiled."""
-        found = [group for group in choice.groups if group.shape in met]
-        for group in choice.groups:
-            if group not in found:
-                self._warn(f"ncu did not meet {group.kernel} (grid {group.grid}, block {group.block}) again")
-        share = choice.cover * sum(group.total_ns for group in found) / sum(group.total_ns for group in choice.groups)
-        self.session.progress.say(f"profiled {count(len(met), 'launch', 'launches')}: {share:.1%} of the kernels' time")
-
-    def _check_profile(self, finished: Finished, log: str, report: Path) -> None:
-        try:
-            ncu.check_log(log, report, exit_status=finished.exit_status)
-        except FiprofError as error:
-            if not ncu.kept(log, report):
-                raise
-            # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
-            if finished.message != ENOUGH and finished.exit_status != self.exit_status:
-                self._warn(error.message)
-
-    def _warn(self, sentence: str) -> None:
-        self.session.journal.warn(sentence)
-        self.session.progress.say(f"note: {sentence}")
+        limit_s = min(NCU_SLACK * (program_s + max(choice.foretold_s, request.ncu_budget_s)), request.timeout_s)
+        command = self.commands.profile(request, choice.names, choice.skip, number, counter, limit_s)
+        with self.run(command, watch) as (finished, log):
+            try:
+                ncu.check_log(log, report, exit_status=finished.exit_status)
+            except FiprofError as error:
+                if not ncu.kept(log, report):
+                    raise
+                # That it fails, nsys's run has told; and fiprof itself ends one that does not end.
+                if finished.message != ENOUGH and finished.exit_status != self.exit_status:
+                    self.warn(error.message)
 
 
 def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iterator[str]:
@@ -242,34 +198,27 @@ def _foretell(choice: Choice, program_s: float, request: ProfileRequest) -> Iter
     where = f" in {request.ranges[0]}" if request.by_range else ""
     what = f"{count(choice.launches, 'launch', 'launches')} of {count(len(choice.names), 'kernel')}"
     program = "the program for each pass" if request.replay_mode == "application" else f"{program_s:.0f} s the program"
+    every = f"{choice.all_s / 3600:.1f} hours" if choice.all_s >= 3600 else f"{choice.all_s / 60:.0f} minutes"
+    every = f"{choice.all_s:.0f} s" if choice.all_s < 120 else every
     yield (
         f"ncu{where}: {what}, {choice.cover:.1%} of the kernels' time; about {program_s + choice.foretold_s:.0f} s "
-        f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {_long(choice.all_s)}"
+        f"({program}, {choice.foretold_s:.0f} s the launches); all launches would take {every}"
     )
     if choice.too_long:
         yield f"fewer than --cover {request.cover_pct:g}% for --launches or --ncu-budget {request.ncu_budget_s:g}s"
 
 
-def _long(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds / 60:.0f} minutes"
-
-
 def no_kernels(folder: Path, exit_status: int) -> FiprofError:
-    """Why a trace has no kernel."""
+    """Why a trace has no kernel. exit_status: of the program."""
+    if not exit_status:
+        return FiprofError(
+            "the program started nothing on the GPU while it was traced",
+            "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
+        )
     log = read_log(folder / "logs/nsys.log")
-    if exit_status and re.search(NEEDS_TERMINAL, log):
-        return FiprofError(
-            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
-            "it may need a terminal or input: fiprof gives it neither, for it is started twice",
-        )
-    if exit_status:
-        return FiprofError(
-            f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
-            "its output stands in logs/nsys.log",
-        )
     return FiprofError(
-        "the program started nothing on the GPU while it was traced",
-        "see --delay, --duration and --capture; a driver newer than nsys knows is another cause",
+        f"the program {describe_exit(exit_status)} before it used the GPU: {nsys.last_own_line(log)}",
+        "it may need a terminal or input: fiprof gives it neither, for it is started twice"
+        if re.search(NEEDS_TERMINAL, log)
+        else "its output stands in logs/nsys.log",
     )

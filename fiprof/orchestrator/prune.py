@@ -20,8 +20,8 @@ from fiprof.model.keeping import Kept, Pruned
 from fiprof.model.layout import RAW_FOLDERS, RECORDED
 from fiprof.model.manifest import FILE_NAME, Manifest, PrunedFile, read_manifest
 from fiprof.orchestrator import parse
-from fiprof.orchestrator.archive import Archive, started
 from fiprof.orchestrator.recovery import clear_run
+from fiprof.orchestrator.run_folder import Archive, started
 
 
 @dataclass(frozen=True)

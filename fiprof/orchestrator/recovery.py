@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 import shutil
@@ -16,7 +15,7 @@ from fiprof.model import packing, redaction
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, RAW_FOLDERS, TABLES
 from fiprof.model.manifest import FILE_NAME, read_manifest
 from fiprof.orchestrator import parse
-from fiprof.orchestrator.archive import OWNER, PARTIAL_PREFIX, RESERVE, Archive, RunFolder
+from fiprof.orchestrator.run_folder import OWNER, PARTIAL_PREFIX, RESERVE, Archive, RunFolder
 
 KILLED = "fiprof was killed"
 UNFINISHED = "unfinished"
@@ -104,5 +103,6 @@ def _finish(partial: Path) -> Path:
             data = redaction.mask_log(confined.read_bytes(partial, name))
             with confined.replacing(partial, name) as out:
                 out.write(data)
-    folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX))
-    return folder.finish(dataclasses.replace(manifest, status="interrupted", reason=KILLED, warnings=warnings))
+    folder = RunFolder(partial.parent, partial.name.removeprefix(PARTIAL_PREFIX), manifest)
+    folder.set(warnings=warnings)
+    return folder.finish("interrupted", KILLED, manifest.duration_s)

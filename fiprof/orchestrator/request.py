@@ -36,7 +36,7 @@ class ProfileRequest(ProfileSettings):
     @property
     def label(self) -> str:
         """What the run folder's name ends in."""
-        from fiprof.orchestrator.program import program_name
+        from fiprof.orchestrator.environment import program_name
 
         return program_name(self.program)
 

@@ -1,4 +1,4 @@
-"""A run under way: who runs its commands, how each ended, and its end.
+"""A run that is being made: who runs its commands, how each ended, and its end.
 
 Commands run on this machine (:class:`~fiprof.orchestrator.process.Supervisor`) or are stood in for by an archived run
 (:class:`Replay`). Whatever happens, the folder gets its name and a manifest that says how the run ended.
@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,16 +24,21 @@ from fiprof.errors import FiprofError, Interrupted
 from fiprof.files import file_errors
 from fiprof.model import packing, tables
 from fiprof.model.layout import TABLES
-from fiprof.model.manifest import Action, CaseEntry, Manifest, Status, read_manifest
-from fiprof.orchestrator import parse, steps
-from fiprof.orchestrator.archive import Journal, file_entry
+from fiprof.model.manifest import Action, CaseEntry, Status, read_manifest
+from fiprof.model.redaction import secrets
+from fiprof.orchestrator import parse
 from fiprof.orchestrator.index import share
+from fiprof.orchestrator.nsys import last_line
 from fiprof.orchestrator.process import TOKEN_VARIABLE, Command, Finished, Supervisor
+from fiprof.orchestrator.run_folder import RunFolder, file_entry
 from fiprof.orchestrator.tools import gpu_state
 from fiprof.workloads.runner import GATE_OPEN, GATE_VARIABLE
 
 if TYPE_CHECKING:
     from fiprof.parsers.nsys import NsysSummary
+
+EXPORTS_AT_ONCE = 4
+LOG_END_BYTES = 1 << 20
 
 
 class Progress(Protocol):
@@ -77,7 +83,7 @@ class Replay:
         self.stopping = supervisor.stopping
         self.source = source
         self.target = target
-        self.manifest: Manifest = read_manifest(source)
+        self.manifest = read_manifest(source)
 
     def start(self, command: Command) -> Started:
         """Raises FiprofError for a step that the archived run does not have, or whose files were changed since."""
@@ -90,17 +96,19 @@ class Replay:
                 f"{self.source} has no step {command.step}",
                 f"it has {', '.join(action.step for action in self.manifest.actions) or 'none'}; choose with --tool",
             )
-        for path in (command.log, command.stdout, *command.makes):
-            if path is not None:
-                self._copy(path)
+        for path in (command.log, *command.files):
+            name = path.relative_to(self.target).as_posix()
+            if packing.exists(self.source, name):
+                packing.copy_out(self.source, name, self.target)
         for entry in action.files:
             if not packing.exists(self.source, entry.path):
                 if entry.private:  # left out of what was handed on; nothing is parsed from it
                     continue
-                pruned = next((each for each in self.manifest.pruned if each.path == entry.path), None)
+                pruned = next(
+                    (f": it was pruned on {p.when[:10]}" for p in self.manifest.pruned if p.path == entry.path), ""
+                )
                 raise FiprofError(
-                    f"{self.source} has no {entry.path}, which its run made"
-                    + (f": it was pruned on {pruned.when[:10]}" if pruned else ""),
+                    f"{self.source} has no {entry.path}, which its run made{pruned}",
                     "a replay needs all raw files; fiprof show, stalls and report read what is there",
                 )
             copied = self.target / entry.path
@@ -109,26 +117,14 @@ class Replay:
                     f"{self.source / entry.path} is not the file that its run made: the checksum in run.json differs",
                     "it was changed or damaged after the run; fiprof parse reads it as it is",
                 )
-        recorded = dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env))
-        outcome = "failed" if action.exit_status else "ok"
-        return _Replayed(
-            recorded,
-            Finished(
-                outcome=action.outcome if action.outcome in ("timeout", "interrupted") else outcome,  # type: ignore[arg-type]
-                exit_status=action.exit_status,
-                started=clock.now_text(),
-                duration_s=0.0,
-                message=action.message,
-            ),
+        outcome = (
+            action.outcome if action.outcome in ("timeout", "interrupted") else "failed" if action.exit_status else "ok"
         )
-
-    def _copy(self, path: Path) -> None:
-        name = path.relative_to(self.target).as_posix()
-        if packing.exists(self.source, name):
-            packing.copy_out(self.source, name, self.target)
+        finished = Finished(outcome, action.exit_status, clock.now_text(), 0.0, action.message)
+        return _Replayed(dataclasses.replace(command, argv=tuple(action.argv), env=dict(action.env)), finished)
 
 
-@dataclasses.dataclass
+@dataclass
 class _Replayed:
     command: Command
     finished: Finished
@@ -138,117 +134,234 @@ class _Replayed:
 
 
 class Gate:
-    """Holds a workload's process back between its imports and its first touch of the GPU.
+    """Holds a workload's process back between its imports and its first touch of the GPU, while the block lasts.
 
-    See ``fiprof.workloads.runner.await_gate``.
+    See ``fiprof.workloads.runner.await_gate``. path: the file that it takes.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = open(path, "w")  # noqa: SIM115
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.env: Mapping[str, str] = {GATE_VARIABLE: str(path)}
 
-    @property
-    def env(self) -> Mapping[str, str]:
-        return {GATE_VARIABLE: str(self._path)}
+    def __enter__(self) -> Gate:
+        with file_errors(self._path):
+            self._file = open(self._path, "w")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        return self
 
     def open(self) -> None:
         """Let the process through."""
-        self._file.write(GATE_OPEN)
-        self.close()
+        if not self._file.closed:
+            self._file.write(GATE_OPEN)
+            self._file.close()
 
-    def close(self) -> None:
-        """Give up the gate; a process still waiting at it ends with an error unless it was opened."""
+    def __exit__(self, *_: object) -> None:
+        """A process still waiting ends with an error."""
         self._file.close()
+        self._path.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def gate(path: Path) -> Iterator[Gate]:
-    """A gate for the length of a block. path: the file that it takes, removed afterwards."""
-    with file_errors(path):
-        held = Gate(path)
-    try:
-        yield held
-    finally:
-        held.close()
-        path.unlink(missing_ok=True)
-
-
-INTERNAL_VARIABLES = frozenset({TOKEN_VARIABLE, GATE_VARIABLE})
-
-LOG_END_BYTES = 1 << 20
-
-Check = Callable[[Finished, str], None]
-"""Raises FiprofError when a finished command did not do what it should; takes how it ended and its log."""
-
-
-@dataclass
-class Session:
-    """What the steps of one run share."""
+@dataclass(frozen=True)
+class Result:
+    """A finished run. problem: the first thing that went wrong; None for a complete run."""
 
     path: Path
-    """The run folder while it is being filled."""
-    executor: Executor
-    journal: Journal
-    progress: Progress
+    status: Status
+    problem: FiprofError | None
 
-    def run(self, command: Command, check: Check, watch: Callable[[str], object] | None = None) -> None:
-        """Start a command, wait for its end, judge it and write it down.
+
+class RunSession:
+    """A run that is being made, with what went wrong so far."""
+
+    def __init__(self, folder: RunFolder, executor: Executor, progress: Progress) -> None:
+        self.folder = folder
+        self.path = folder.path
+        self.tables = folder.path / TABLES
+        self.executor = executor
+        self.progress = progress
+        self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
+        self._problems: list[FiprofError] = []
+
+    @property
+    def problem(self) -> FiprofError | None:
+        """The first thing that went wrong so far."""
+        return self._problems[0] if self._problems else None
+
+    @property
+    def interrupted(self) -> bool:
+        return any(isinstance(problem, Interrupted) for problem in self._problems)
+
+    def warn(self, sentence: str) -> None:
+        """Note a warning, and say it."""
+        self.folder.warn(sentence)
+        self.progress.say(f"note: {sentence}")
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Note a step's failure and go on with the next."""
+        try:
+            yield
+        except FiprofError as error:
+            self._problems.append(error)
+
+    @contextlib.contextmanager
+    def ending_in_order(self) -> Iterator[None]:
+        """Give the run its end when something that is no step's failure ends fiprof."""
+        try:
+            yield
+        except BaseException as error:
+            stopped = isinstance(error, KeyboardInterrupt)
+            self._problems.append(Interrupted() if stopped else FiprofError(f"fiprof failed: {error!r}"))
+            self.finish()
+            raise
+
+    @contextlib.contextmanager
+    def run(self, command: Command, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
+        """Run a command to its end. The block judges how it ended and what its log says; then it is written down.
 
         watch: given the log's last lines a few times a second; returns True to have the command ended.
         Raises FiprofError when it failed, ran out of time or was interrupted; it is in the manifest all the same.
         """
-        with self.progress.step(command.step):
-            self.finish(self.executor.start(command), check, watch)
+        with self.progress.step(command.step), self.ended(self.executor.start(command), watch) as ended:
+            yield ended
 
-    def finish(self, started: Started, check: Check, watch: Callable[[str], object] | None = None) -> None:
+    @contextlib.contextmanager
+    def ended(self, started: Started, watch: Callable[[str], object] | None = None) -> Iterator[tuple[Finished, str]]:
         """As :meth:`run`, for a command that was started before."""
-        finished = started.wait(watch)
+        finished, command = started.wait(watch), started.command
+        log = command.log.relative_to(self.path)
         for process in finished.left:
-            self.journal.warn(f"{started.command.step} left a process running, which was ended: {process}")
+            self.folder.warn(f"{command.step} left a process running, which was ended: {process}")
         problem: FiprofError | None = None
         try:
-            self._judge(started.command, finished, check)
+            if finished.outcome == "interrupted":
+                raise Interrupted
+            if finished.outcome == "timeout" and not command.keeps_at_limit:
+                raise FiprofError(f"{command.step}: {finished.message}", f"see {log}; --timeout gives it longer")
+            if finished.exit_status is None:
+                raise FiprofError(f"{command.step}: {finished.message}", "fiprof env shows what is installed")
+            yield finished, read_log(command.log)
         except FiprofError as error:
             problem = error
-        with file_errors(self.path):
-            self.journal.add(self._action(started.command, finished, problem))
+            raise
+        finally:
+            internal = (TOKEN_VARIABLE, GATE_VARIABLE)
+            with file_errors(self.path):
+                self.folder.add(
+                    Action(
+                        step=command.step,
+                        argv=list(command.argv),
+                        env={name: value for name, value in command.env.items() if name not in internal},
+                        started=finished.started,
+                        duration_s=round(finished.duration_s, 3),
+                        exit_status=finished.exit_status,
+                        outcome="failed" if problem and finished.outcome == "ok" else finished.outcome,
+                        log=str(log),
+                        message=problem.message if problem else "",
+                        remedy=problem.remedy if problem else "",
+                        files=[file_entry(self.path, path) for path in command.files if path.exists()],
+                    )
+                )
+
+    def export(self, command: Command) -> None:
+        """Have a tool write a report in another form; an SQLite is cleared of what nsys wrote down beside the trace.
+
+        Raises as :meth:`run`, and where the file is not there or empty.
+        """
+        (file,) = command.files
+        with self.run(command) as (finished, log):
+            printed = ""
+            if file.suffix == ".csv" and file.exists():
+                with open(file, errors="replace") as page:
+                    printed = page.read(2000)
+            errors = re.findall(r"==ERROR== (.*)", log + printed)
+            if finished.outcome != "ok" or errors:
+                raise FiprofError(f"{file.name} was not exported: {errors[-1] if errors else last_line(log)}")
+            if not file.exists() or not file.stat().st_size:
+                raise FiprofError(f"{file.name} was not exported: {last_line(log)}", "is the disk full?")
+            if file.suffix == ".sqlite":
+                from fiprof.parsers.nsys_scrub import scrub
+
+                try:
+                    scrub(file, secrets(os.environ))
+                except FiprofError:
+                    file.unlink()
+                    raise
+
+    def trace_tables(self, export: Command | None = None) -> NsysSummary:
+        """Make nsys's tables. export: of its report, where there is no SQLite yet."""
+        if export is not None:
+            self.export(export)
+        with self.progress.step("nsys tables"):
+            summary = parse.parse_nsys(self.path, self.tables)
+        self.folder.note_missing(summary.missing)
+        for sentence in summary.warnings:
+            self.folder.warn(sentence)
+        # A collect's own process says more of it.
+        if "gpu" not in self.folder.manifest.environment and (gpu := parse.traced_gpu(self.tables)):
+            self.folder.note_environment({"gpu": gpu})
+        return summary
+
+    def profile_tables(self, pages: Iterable[Command] = ()) -> None:
+        """Make ncu's tables. pages: that are exported first, side by side."""
+        for done in [self._pool.submit(self.export, page) for page in pages]:
+            done.result()
+        with self.progress.step("ncu tables"):
+            self.folder.note_missing(parse.parse_ncu(self.path, self.tables).missing)
+
+    def declare_cases(self) -> None:
+        """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
+        found = set()
+        for table in ("kernels", "launches"):
+            if tables.table_path(self.tables, table).exists():
+                found |= set(tables.read(self.tables, table, ["case"])["case"].unique().to_pylist())
+        declared = self.folder.manifest.ranges
+        self.folder.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
+        for name in declared:
+            if name not in found:
+                self.warn(f"no kernel was launched in an NVTX range {name}")
+
+    def note_gpu(self) -> None:
+        """Note the GPU's state after the measuring, for the checks."""
+        manifest = self.folder.manifest
+        before = manifest.environment.get("gpu_state", {}).get("before", {})
+        if before and manifest.replayed_from is None:
+            self.folder.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
+
+    def check(self, *, started: bool) -> None:
+        """The run's checks on its own numbers, unless it was interrupted. started: whether it came as far as that."""
+        # Making tables starts no process that a Ctrl-C would have ended.
+        if self.executor.stopping.is_set() and not self.interrupted:
+            self._problems.append(Interrupted())
+        if not self.interrupted and started:
+            with self.collecting(), self.progress.step("checks"):
+                self.folder.save()
+                parse.parse_checks(self.path, self.tables)
+
+    def finish(self) -> Result:
+        """Give the run its manifest and its name."""
+        self._pool.shutdown()
+        status: Status = "interrupted" if self.interrupted else "failed" if self._problems else "complete"
+        stopped = (problem for problem in self._problems if isinstance(problem, Interrupted))
+        problem = next(stopped, self.problem)
+        try:
+            if status != "interrupted":
+                self.pack()
+        finally:
+            path = self.folder.finish(status, problem.message if problem else "")
+        try:
+            share(path)
+        except FiprofError as error:
+            self.progress.say(f"note: {error.message}")
         if problem is not None:
-            raise problem
+            problem.message, problem.remedy = map(self.folder.settled, (problem.message, problem.remedy))
+        return Result(path, status, problem)
 
-    def _judge(self, command: Command, finished: Finished, check: Check) -> None:
-        if finished.outcome == "interrupted":
-            raise Interrupted
-        if finished.outcome == "timeout" and not command.keeps_at_limit:
-            raise FiprofError(
-                f"{command.step}: {finished.message}",
-                f"see {command.log.relative_to(self.path)}; --timeout gives it longer",
-            )
-        if finished.exit_status is None:
-            raise FiprofError(f"{command.step}: {finished.message}", "fiprof env shows what is installed")
-        check(finished, read_log(command.log))
-
-    def _action(self, command: Command, finished: Finished, problem: FiprofError | None) -> Action:
-        outcome = finished.outcome
-        if problem is not None and outcome == "ok":
-            outcome = "failed"
-        return Action(
-            step=command.step,
-            argv=list(command.argv),
-            env={name: value for name, value in command.env.items() if name not in INTERNAL_VARIABLES},
-            started=finished.started,
-            duration_s=round(finished.duration_s, 3),
-            exit_status=finished.exit_status,
-            outcome=outcome,
-            log=str(command.log.relative_to(self.path)),
-            message=problem.message if problem else "",
-            remedy=problem.remedy if problem else "",
-            files=[
-                file_entry(self.path, path)
-                for path in (*command.makes, *([command.stdout] if command.stdout else []))
-                if path.exists()
-            ],
-        )
+    def pack(self) -> None:
+        """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""
+        with self.progress.step("pack"), contextlib.suppress(FiprofError):
+            self.folder.save()
+            packing.pack(self.path, stopped=self.executor.stopping.is_set)
 
 
 def read_log(path: Path) -> str:
@@ -267,144 +380,13 @@ def read_log(path: Path) -> str:
     return text.decode("utf-8", "replace")
 
 
-EXPORTS_AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run."""
-
-    path: Path
-    """The run folder."""
-    status: Status
-    problem: FiprofError | None
-    """The first thing that went wrong; None for a complete run."""
-
-
-class UnderWay:
-    """A run that is being made, with what went wrong so far."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self._pool = ThreadPoolExecutor(EXPORTS_AT_ONCE)
-        self._problems: list[FiprofError] = []
-
-    @property
-    def problem(self) -> FiprofError | None:
-        """The first thing that went wrong so far."""
-        return self._problems[0] if self._problems else None
-
-    @property
-    def interrupted(self) -> bool:
-        return any(isinstance(problem, Interrupted) for problem in self._problems)
-
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[None]:
-        """Note a step's failure and go on with the next."""
-        try:
-            yield
-        except FiprofError as error:
-            self._problems.append(error)
-
-    @contextlib.contextmanager
-    def ending_in_order(self) -> Iterator[None]:
-        """Give the run its end when something that is no step's failure ends fiprof."""
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._problems.append(Interrupted())
-            self._finish("interrupted")
-            raise
-        except BaseException as error:
-            self._problems.append(FiprofError(f"fiprof failed: {error!r}"))
-            self._finish("failed")
-            raise
-
-    def trace_tables(self, export: Command) -> NsysSummary:
-        """Export nsys's report and parse it."""
-        session = self.session
-        session.run(export, steps.check_trace_export(export.makes[0]))
-        with session.progress.step("nsys tables"):
-            summary = parse.parse_nsys(session.path, session.path / TABLES)
-        session.journal.note_missing(summary.missing)
-        for sentence in summary.warnings:
-            session.journal.warn(sentence)
-        # A collect's own process says more of it.
-        if "gpu" not in session.journal.manifest.environment and (gpu := parse.traced_gpu(session.path / TABLES)):
-            session.journal.note_environment({"gpu": gpu})
-        return summary
-
-    def profile_tables(self, pages: Iterable[Command]) -> None:
-        """Export ncu's pages side by side, then parse them."""
-        session = self.session
-
-        def export(command: Command) -> None:
-            assert command.stdout is not None
-            session.run(command, steps.check_made(command.stdout))
-
-        for done in [self._pool.submit(export, page) for page in pages]:
-            done.result()
-        with session.progress.step("ncu tables"):
-            session.journal.note_missing(parse.parse_ncu(session.path, session.path / TABLES).missing)
-
-    def declare_cases(self) -> None:
-        """Make cases, without costs, of those declared ranges that kernels were launched in; name the others."""
-        session, found = self.session, set()
-        for table in ("kernels", "launches"):
-            if tables.table_path(session.path / TABLES, table).exists():
-                found |= set(tables.read(session.path / TABLES, table, ["case"])["case"].unique().to_pylist())
-        declared = session.journal.manifest.ranges
-        session.journal.set(cases=[CaseEntry(name, name, {}, 0, 0, 0) for name in declared if name in found])
-        for name in declared:
-            if name not in found:
-                sentence = f"no kernel was launched in an NVTX range {name}"
-                session.journal.warn(sentence)
-                session.progress.say(f"note: {sentence}")
-
-    def note_gpu(self) -> None:
-        """Note the GPU's state after the measuring, for the checks."""
-        journal = self.session.journal
-        before = journal.manifest.environment.get("gpu_state", {}).get("before", {})
-        if before and journal.manifest.replayed_from is None:
-            journal.note_environment({"gpu_state": {"before": before, "after": gpu_state(str(before["uuid"]))}})
-
-    def check(self, *, started: bool) -> None:
-        """The run's checks on its own numbers, unless it was interrupted. started: whether it came as far as that."""
-        session = self.session
-        # Making tables starts no process that a Ctrl-C would have ended.
-        if session.executor.stopping.is_set() and not self.interrupted:
-            self._problems.append(Interrupted())
-        if not self.interrupted and started:
-            with self.collecting(), session.progress.step("checks"):
-                session.journal.save()
-                parse.parse_checks(session.path, session.path / TABLES)
-
-    def finish(self) -> Result:
-        """Give the run its manifest and its name."""
-        return self._finish("interrupted" if self.interrupted else "failed" if self._problems else "complete")
-
-    def _finish(self, status: Status) -> Result:
-        self._pool.shutdown()
-        problems = self._problems
-        problem = next((p for p in problems if isinstance(p, Interrupted)), problems[0] if problems else None)
-        journal = self.session.journal
-        try:
-            if status != "interrupted":
-                self._pack()
-        finally:
-            path = journal.finish(status, problem.message if problem else "")
-        try:
-            share(path)
-        except FiprofError as error:
-            self.session.progress.say(f"note: {error.message}")
-        if problem is not None:
-            settled = journal.folder.settled
-            problem.message, problem.remedy = settled(problem.message), settled(problem.remedy)
-        return Result(path, status, problem)
-
-    def _pack(self) -> None:
-        """Compress the raw files; what cannot be stays as it is, and ``fiprof pack`` tries again."""
-        session = self.session
-        with session.progress.step("pack"), contextlib.suppress(FiprofError):
-            session.journal.save()
-            packing.pack(session.path, stopped=session.executor.stopping.is_set)
+def require_success(what: str, finished: Finished, log: str) -> None:
+    """Raise FiprofError for a workload that failed, with its last words: the runner's own error where there is one."""
+    if finished.outcome == "ok":
+        return
+    said = re.findall(r"^fiprof: error: (.*)\n(?:  (.*))?", log + "\n", re.MULTILINE)
+    if said:
+        raise FiprofError(f"{what}: {said[-1][0]}", said[-1][1])
+    step = re.findall(r"^fiprof: (\w+ \d+/\d+ \S+)", log, re.MULTILINE)
+    where = f" during {step[-1]}" if step else ""
+    raise FiprofError(f"{what} {finished.message}{where}: {last_line(log)}", "its whole output stands in the log")

@@ -16,8 +16,8 @@ from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, T
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 from fiprof.model.schemas import TABLES as KNOWN_TABLES
 from fiprof.orchestrator import index, parse
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import UNFINISHED, clear_run
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.text import escape_control
 
 OWN_FILES = frozenset({FILE_NAME, ANNOTATIONS, COMPARISON, SUMMARY, "report.md", "report.html"})

@@ -12,7 +12,7 @@ from fiprof.cli.options import Command, archive_option, format_option, run_names
 if TYPE_CHECKING:
     from fiprof.model.baselines import NamedBaseline
     from fiprof.model.manifest import CaseEntry
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
 
 

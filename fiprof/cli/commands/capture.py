@@ -9,7 +9,7 @@ import click
 from fiprof.cli.options import FiniteRange, archive_option
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(

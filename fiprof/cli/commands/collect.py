@@ -16,9 +16,10 @@ from fiprof.errors import FiprofError
 if TYPE_CHECKING:
     from fiprof.model.settings import Setting
     from fiprof.orchestrator import process
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.request import CollectRequest
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
+    from fiprof.orchestrator.tools import Tool
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 
@@ -168,22 +169,26 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
 
 
 def _dry_run(request: CollectRequest, archive: Archive) -> None:
-    from typing import get_args
+    from fiprof.orchestrator.commands import CollectCommands
 
-    from fiprof.model.settings import ToolName
-    from fiprof.orchestrator.steps import Commands
+    folder = archive.root / f"DATE-{request.label}"
+    print_commands(CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request).all())
+
+
+def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:
+    """The tools for ``--dry-run``; a missing one is told of, and stands by its name."""
+    from pathlib import Path
+
     from fiprof.orchestrator.tools import Tool, find_tool
 
-    found: dict[str, Tool | None] = {}
-    for name in get_args(ToolName):
+    found = {}
+    for name in names:
         try:
             found[name] = find_tool(name)
         except FiprofError as error:
-            found[name] = None
-            if name in request.tools:
-                output.message(f"fiprof: {error}")
-    commands = Commands(request, archive.root / f"DATE-{request.label}", found["nsys"], found["ncu"])
-    print_commands(commands.all())
+            found[name] = Tool(Path(name), ())
+            output.message(f"fiprof: {error}")
+    return found
 
 
 def print_commands(commands: Iterable[process.Command]) -> None:

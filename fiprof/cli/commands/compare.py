@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
     from fiprof.model.run import Run
     from fiprof.model.settings import Setting
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.compare.checkouts import CompareRequest
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
     from fiprof.reports.pages.page import Page
     from fiprof.reports.view import Format
@@ -141,8 +141,8 @@ def _imported(file: Path, ranges: tuple[str, ...], until_shown: contextlib.ExitS
 
     from fiprof.cli.progress import supervised
     from fiprof.model.run import Run
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.importing import ImportRequest, import_files
+    from fiprof.orchestrator.run_folder import Archive
 
     folder = until_shown.enter_context(tempfile.TemporaryDirectory(prefix="fiprof-compare-"))
     with supervised(quiet=True) as (progress, supervisor):
@@ -245,7 +245,7 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
 def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | None:
     """What the runs beside the comparison say that profiled each side; None without them."""
     from fiprof.analysis.comparison.runs import ArchivedSide, compare
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
     if found.explained is None:
         return None

@@ -19,8 +19,8 @@ from fiprof.files import file_errors, write_whole
 
 if TYPE_CHECKING:
     from fiprof.analysis.comparison.gate import Gate, GatedCase
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.compare.checkouts import CompareRequest
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Document, Format
     from fiprof.workloads.case import Case
 

@@ -11,7 +11,7 @@ from fiprof.cli.commands.collect import conclude
 from fiprof.cli.options import archive_option
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 
 NEXT = {"ncu": "fiprof verdict", "nsys": "fiprof top"}

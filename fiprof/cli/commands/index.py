@@ -10,7 +10,7 @@ from fiprof.cli import output
 from fiprof.cli.options import Command, catalogue_option
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(cls=Command, short_help="Bring the catalogue of the archive up to date.", epilog="Example: fiprof index")

@@ -6,19 +6,17 @@ import contextlib
 import os
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli import output
 from fiprof.cli.options import Command, archive_option, setting_option, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
     from fiprof.orchestrator.process import Supervisor
     from fiprof.orchestrator.request import ProfileRequest
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Progress, Result
 
 
@@ -89,29 +87,16 @@ def command(
 
 
 def _dry_run(request: ProfileRequest, archive: Archive) -> int:
-    from fiprof.cli.commands.collect import print_commands
-    from fiprof.orchestrator.choosing import Choice, Group
-    from fiprof.orchestrator.ncu import Counter
-    from fiprof.orchestrator.profile import ProgramCommands
-    from fiprof.orchestrator.tools import Tool, find_tool
+    from fiprof.cli.commands.collect import print_commands, tools_for_show
+    from fiprof.orchestrator.commands import ProgramCommands
 
-    tools = {}
-    for name in ("nsys", "ncu"):
-        try:
-            tools[name] = find_tool(name)
-        except FiprofError as error:
-            tools[name] = Tool(Path(name), ())
-            output.message(f"fiprof: {error}")
     folder = archive.root / f"DATE-{request.label}"
-    commands = ProgramCommands(folder, tools, request.timeout_s, request, pass_on)
+    commands = ProgramCommands(folder, tools_for_show(("nsys", "ncu")), request.timeout_s, request, pass_on)
     print_commands((commands.trace(), commands.trace_export()))
     if "ncu" in request.tools:
-        chosen = Choice(
-            (Group("CHOSEN", "CHOSEN", "", "", "", 1, 0),), request.skip or 1, 1, 0.0, 0.0, 0.0, (), 0.0, False
-        )
         for number, part in enumerate(request.parts):
             pages = (commands.page("raw", number), commands.page("details", number))
-            print_commands((commands.profile(part, chosen, 0.0, Counter(), number), *pages))
+            print_commands((commands.profile(part, ("CHOSEN",), part.skip or 1, number), *pages))
     return 0
 
 

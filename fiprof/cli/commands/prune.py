@@ -12,7 +12,7 @@ from fiprof.cli.options import Command, archive_option, format_option, show
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
 
 HOURS = {"h": 1, "d": 24, "w": 168}

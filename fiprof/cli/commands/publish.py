@@ -13,7 +13,7 @@ from fiprof.errors import FiprofError
 from fiprof.text import escape_control
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 
 @click.command(

@@ -12,7 +12,7 @@ from fiprof.cli.options import Command, archive_option, open_run
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
 
 FORMATS = ("both", "md", "html")
 FOLDER = "report"

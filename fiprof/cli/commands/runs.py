@@ -10,7 +10,7 @@ from fiprof.cli import output
 from fiprof.cli.options import RunsCommand, catalogue_option, format_option, question_options, show
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
 
 

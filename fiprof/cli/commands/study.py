@@ -13,7 +13,7 @@ from fiprof.errors import FiprofError, Interrupted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.study.definition import Definition
     from fiprof.orchestrator.study.runner import Where
 

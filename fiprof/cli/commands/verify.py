@@ -10,7 +10,7 @@ from fiprof.cli.options import Command, catalogue_option, format_option, run_nam
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.archive import Archive
+    from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
 
 

@@ -17,9 +17,8 @@ from fiprof.errors import FiprofError
 from fiprof.model.layout import MEASUREMENTS
 from fiprof.model.manifest import VARIABLE
 from fiprof.model.settings import CompareSettings
-from fiprof.orchestrator.environment import run_git
+from fiprof.orchestrator.environment import program_name, run_git
 from fiprof.orchestrator.process import Command
-from fiprof.orchestrator.program import program_name
 from fiprof.workloads.base import format_value
 from fiprof.workloads.case import Case, make_cases, parse_case, short_name
 from fiprof.workloads.nvtx import RANGES_VARIABLE

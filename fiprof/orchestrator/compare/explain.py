@@ -12,13 +12,13 @@ from fiprof.files import scratch, write_whole
 from fiprof.model import json_file
 from fiprof.model.layout import COMPARISON
 from fiprof.orchestrator import collect, profile
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.compare.checkouts import Commands, CompareRequest, check_out
+from fiprof.orchestrator.environment import program_facts
 from fiprof.orchestrator.locks import gpu_lock
 from fiprof.orchestrator.process import Command, Supervisor
-from fiprof.orchestrator.program import program_facts
 from fiprof.orchestrator.request import CollectRequest, ProfileRequest
-from fiprof.orchestrator.run_session import Executor, Progress, Result, Session, Started
+from fiprof.orchestrator.run_folder import Archive
+from fiprof.orchestrator.run_session import Executor, Progress, Result, Started
 from fiprof.orchestrator.tools import visible_gpu
 from fiprof.workloads.case import parse_case
 
@@ -72,11 +72,11 @@ def explain(
             if request.a.program:
                 program = _program(request, letter)
                 tools = profile.find_tools(program)
-                journal = profile.new_run(program, tools, archive, gpu, program_facts(program.program))
-                journal.note_environment(git)
-                session = Session(journal.folder.path, executor, journal, progress)
+                run = profile.new_run(program, tools, archive, gpu, program_facts(program.program))
+                run.note_environment(git)
                 # Nobody is shown the program's output.
-                profiling = profile.Profiling(program, session, tools, lambda _piece, _of_stderr: None)
+                quiet = lambda _piece, _of_stderr: None  # noqa: E731
+                profiling = profile.Profiling(program, run, executor, progress, tools, quiet)
                 profiling.measure()
                 assert profiling.result is not None
                 result = profiling.result
@@ -85,7 +85,7 @@ def explain(
                 cases = zip(commands.cases(letter), request.cases(letter), strict=True)
                 wanted = _cases(request, letter, [text for text, case in cases if case.id in both])
                 collection = collect.start(wanted, collect.require_tools(wanted), gpu, archive, progress, executor)
-                collection.session.journal.note_environment(git)
+                collection.folder.note_environment(git)
                 collection.measure()
                 result = collection.conclude()
             if result.problem is not None:

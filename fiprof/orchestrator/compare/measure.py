@@ -11,7 +11,7 @@ import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -23,15 +23,14 @@ from fiprof.model import json_file, redaction
 from fiprof.model.layout import COMPARISON
 from fiprof.model.records import read_jsonl
 from fiprof.model.settings import recorded
-from fiprof.orchestrator import collect, steps
-from fiprof.orchestrator.archive import Archive, Journal
+from fiprof.orchestrator import collect
 from fiprof.orchestrator.compare.checkouts import Commands, CompareRequest, check_out
-from fiprof.orchestrator.environment import run_environment
+from fiprof.orchestrator.environment import collect_facts, program_facts, run_environment
 from fiprof.orchestrator.locks import gpu_lock
-from fiprof.orchestrator.process import Command, Finished, Supervisor, end_orphans
-from fiprof.orchestrator.program import collect_facts, program_facts
+from fiprof.orchestrator.process import Command, Supervisor, end_orphans
 from fiprof.orchestrator.request import CollectRequest
-from fiprof.orchestrator.run_session import Progress, Result, Session, UnderWay
+from fiprof.orchestrator.run_folder import Archive, RunFolder
+from fiprof.orchestrator.run_session import Progress, Result, RunSession, require_success
 from fiprof.orchestrator.tools import gpu_state, visible_gpu
 from fiprof.workloads.runner import Record
 from fiprof.workloads.timing import SmClock
@@ -62,30 +61,30 @@ def compare(
             archive.root.mkdir(parents=True, exist_ok=True)
         with scratch(archive.root.resolve()) as folder:
             checkouts = {letter: check_out(request.side(letter), folder / letter) for letter in "AB"}
-            journal = _begin(request, archive, gpu)
-            session = Session(journal.folder.path, supervisor, journal, progress)
-            comparison = Comparison(request, session, Commands(request, session.path, folder, checkouts))
+            run_folder = _begin(request, archive, gpu)
+            commands = Commands(request, run_folder.path, folder, checkouts)
+            comparison = Comparison(request, run_folder, supervisor, progress, commands)
             comparison.measure()
             return comparison.finish()
 
 
-def _begin(request: CompareRequest, archive: Archive, gpu: str) -> Journal:
+def _begin(request: CompareRequest, archive: Archive, gpu: str) -> RunFolder:
     """A run in a new folder of the archive, with nothing measured yet. Raises FiprofError where a cost model fails."""
     cases = tuple(dict.fromkeys(case for letter in "AB" for case in request.cases(letter)))
     facts = collect_facts(cases) if cases else program_facts(request.a.program)
     facts["command"] = [_masked(request, word) for word in facts["command"]]
     entries = collect.case_entries(CollectRequest(cases=cases))
     before = gpu_state(gpu)
-    journal = Journal(archive.create(request.label))
+    folder = archive.create(request.label)
     sides = {letter.lower(): _masked(request, request.side(letter).text) for letter in "AB"}
-    journal.set(
+    folder.set(
         kind="comparison",
         cases=entries,
         settings={**recorded(request), **sides},
         environment={**run_environment({}, facts), "gpu_state": {"before": before}},
     )
-    journal.save()
-    return journal
+    folder.save()
+    return folder
 
 
 def _masked(request: CompareRequest, text: str) -> str:
@@ -93,11 +92,18 @@ def _masked(request: CompareRequest, text: str) -> str:
     return redaction.mask(text, redaction.secrets({**os.environ, **dict(request.a.env), **dict(request.b.env)}))
 
 
-class Comparison(UnderWay):
+class Comparison(RunSession):
     """A comparison under way: call :meth:`measure`, then :meth:`finish`."""
 
-    def __init__(self, request: CompareRequest, session: Session, commands: Commands) -> None:
-        super().__init__(session)
+    def __init__(
+        self,
+        request: CompareRequest,
+        folder: RunFolder,
+        supervisor: Supervisor,
+        progress: Progress,
+        commands: Commands,
+    ) -> None:
+        super().__init__(folder, supervisor, progress)
         self.request = request
         self.commands = commands
 
@@ -105,29 +111,29 @@ class Comparison(UnderWay):
         """Everything: the processes, their rounds, what they decide, ``result.json``."""
         with self.ending_in_order(), self.collecting():
             result = self._programs() if self.request.a.program else self._cases()
-            write_whole(self.session.path / COMPARISON, json_file.encode(result))
+            write_whole(self.path / COMPARISON, json_file.encode(result))
             self.note_gpu()
 
     def _cases(self) -> MeasuredComparison:
-        request, session = self.request, self.session
+        request = self.request
         with ThreadPoolExecutor(len(request.schedule)) as threads:
             processes: list[WarmProcess] = []
             try:
-                with session.progress.step("setup"):
+                with self.progress.step("setup"):
                     for command in self.commands.all():
                         orders = self.commands.orders(command.step)
-                        processes.append(WarmProcess(session, command, orders, threads))
+                        processes.append(WarmProcess(self, command, orders, threads))
                     answers = [(each, each.answer()) for each in processes]
                 environments = [_one(records, "environment") for _, records in answers]
                 _require_one("gpu", [str(each["gpu"].get("uuid")) for each in environments])
-                session.journal.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
-                rounds = Rounds(request, processes, session.progress)
+                self.folder.note_environment({key: environments[0][key] for key in ("packages", "gpu")})
+                rounds = Rounds(request, processes, self.progress)
                 for process, records in answers:
                     rounds.note_failures(process, records)
                 clocks = [_one(each.ask("clock"), "clock")["idle_mhz"] for each in processes]
                 if max(clocks) * (1 - SmClock.TOLERANCE) > min(clocks):
                     _require_one("clocks", [f"{mhz:.0f} MHz" for mhz in clocks])
-                with session.progress.step("rounds"):
+                with self.progress.step("rounds"):
                     rounds.measure()
                 self._end(processes, rounds)
             except BaseException:
@@ -135,7 +141,7 @@ class Comparison(UnderWay):
                     each.close(now=True)
                 raise
         for failed in rounds.failed.values():
-            session.journal.warn(f"{failed.b if failed.side == 'b' else failed.a}: {failed.reason}")
+            self.folder.warn(f"{failed.b if failed.side == 'b' else failed.a}: {failed.reason}")
         if not rounds.measured:
             first = next(iter(rounds.failed.values()))
             raise FiprofError(f"every case failed, the first on side {first.side.upper()}: {first.reason}")
@@ -161,7 +167,7 @@ class Comparison(UnderWay):
         for each in processes:
             if each not in checking:
                 each.end()
-        with self.session.progress.step("check"):
+        with self.progress.step("check"):
             for each in checking:
                 rounds.note_failures(each, each.ask("check", cases=rounds.measured))
                 each.end()
@@ -170,9 +176,13 @@ class Comparison(UnderWay):
         """Each program from its start to its end, one after the other."""
         found: dict[str, list[dict[str, float]]] = {"A": [], "B": []}
         for command in (*self.commands.first(), *self.commands.all()):
-            self.session.run(command, _check_program(command))
+            results = command.makes[0]
+            with self.run(command) as (finished, log):
+                require_success(f"process {command.step}", finished, log)
+                with file_errors(results), open(results, "a") as out:
+                    out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
             if command.step not in ("A0", "B0"):
-                found[command.step[0]].append(_ranges(command.makes[0]))
+                found[command.step[0]].append(_ranges(results))
         names = [name for name in found["A"][0] if all(name in each for side in found.values() for each in side)]
         times = {letter: [[each[name] for name in names] for each in side] for letter, side in found.items()}
         return MeasuredComparison(
@@ -195,7 +205,7 @@ class Comparison(UnderWay):
 class WarmProcess:
     """A process of ``fiprof.workloads rounds``: :meth:`ask` it one thing after the other, then :meth:`end` it."""
 
-    def __init__(self, session: Session, command: Command, orders: Path, threads: Executor) -> None:
+    def __init__(self, session: RunSession, command: Command, orders: Path, threads: Executor) -> None:
         """orders: the FIFO that the command reads. Raises FiprofError where it cannot be started."""
         self.name = command.step
         self._results = command.makes[0]
@@ -205,8 +215,12 @@ class WarmProcess:
         # For reading too: it can be opened before the process does, which sees its end when fiprof ends.
         self._orders = os.open(orders, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         started = session.executor.start(command)
-        check = _check_ended(command)
-        self.ended: Future[None] = threads.submit(session.finish, started, check, lambda _: self._over.is_set())
+
+        def follow() -> None:
+            with session.ended(started, lambda _: self._over.is_set()) as (finished, log):
+                require_success(f"process {command.step}", finished, log)
+
+        self.ended: Future[None] = threads.submit(follow)
 
     def ask(self, do: str, **order: object) -> list[Record]:
         """What the process answers to an order. Raises FiprofError where it ends instead, Interrupted."""
@@ -349,27 +363,6 @@ def _require_one(what: str, values: Iterable[str]) -> None:
             f"the processes have different {what}: {', '.join(unique)}",
             "only times of one GPU at one clock are compared: --gpu N names it; fiprof env shows who else uses it",
         )
-
-
-def _check_ended(command: Command) -> Callable[[Finished, str], None]:
-    """The check of a process: it ended well."""
-
-    def check(finished: Finished, log: str) -> None:
-        if finished.outcome != "ok":
-            raise steps.workload_failure(f"process {command.step}", finished, log)
-
-    return check
-
-
-def _check_program(command: Command) -> Callable[[Finished, str], None]:
-    """The same of a program, whose time is written to its ranges'."""
-
-    def check(finished: Finished, log: str) -> None:
-        _check_ended(command)(finished, log)
-        with file_errors(command.makes[0]), open(command.makes[0], "a") as out:
-            out.write(json.dumps({"kind": "range", "name": WALL, "us": finished.duration_s * 1e6}) + "\n")
-
-    return check
 
 
 def _ranges(results: Path) -> dict[str, float]:

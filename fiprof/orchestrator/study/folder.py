@@ -22,8 +22,8 @@ from fiprof.model.manifest import FILE_NAME, CaseEntry, Manifest, read_manifest
 from fiprof.model.results import ENVIRONMENT, RESULTS, EnvironmentInfo, KernelResults
 from fiprof.model.run import Run
 from fiprof.model.settings import StudySettings
-from fiprof.orchestrator.archive import Archive
 from fiprof.orchestrator.recovery import recover
+from fiprof.orchestrator.run_folder import Archive
 from fiprof.orchestrator.study.definition import Definition
 from fiprof.workloads.case import short_name
 

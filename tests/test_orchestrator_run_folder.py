@@ -1,4 +1,4 @@
-"""fiprof.orchestrator.archive: run folders come about whole, and are found again."""
+"""fiprof.orchestrator.run_folder: run folders come about whole, and are found again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from fiprof.errors import FiprofError
 from fiprof.files import clear
 from fiprof.model.manifest import read_manifest
-from fiprof.orchestrator.archive import Archive, Journal
+from fiprof.orchestrator.run_folder import Archive
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def archive(tmp_path: Path) -> Archive:
 
 
 def finished(archive: Archive, label: str) -> Path:
-    return Journal(archive.create(label)).finish("complete", "")
+    return archive.create(label).finish("complete", "")
 
 
 def test_two_collects_in_the_same_second_get_two_folders(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,8 +73,8 @@ def test_a_prefix_of_several(archive: Archive) -> None:
 
 
 def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
-    journal = Journal(archive.create("rope"))
-    journal.folder.save(journal.manifest)
+    run = archive.create("rope")
+    run.save()
 
     def full(self: Path, data: bytes) -> int:
         with open(self, "wb") as file:
@@ -83,8 +83,8 @@ def test_a_full_disk_leaves_the_old_manifest(archive: Archive, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(FiprofError, match="the disk is full"):
-        journal.finish("complete", "")
-    folder = archive.root / journal.folder.name
+        run.finish("complete", "")
+    folder = archive.root / run.name
     assert read_manifest(folder).status == "interrupted"
     assert sorted(os.listdir(folder)) == ["logs", "run.json", "tables"]
 

@@ -22,18 +22,15 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, scratch, write_whole
 from fiprof.model import redaction
 from fiprof.model.json_file import MisfitError, decode
-from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, STUDY_FILE, TABLES
+from fiprof.model.layout import STUDY_FILE, TABLES
 from fiprof.model.manifest import FILE_NAME, Action, FileEntry, Manifest, Status
 
 PARTIAL_PREFIX = ".partial-"
 # Given up for the last manifest, so that a run that filled the disk can still say so.
 RESERVE = ".reserve"
 RESERVE_BYTES = 1 << 18
-TOOL_SUFFIXES = frozenset(Path(name).suffix for name in (NSYS_REPORT, NCU_REPORT))
-"""What tools write in formats of their own, and cannot be cleared of an environment."""
 OWNER = ".owner"
 """Locked by the process that fills the folder."""
-UNFINISHED = "fiprof itself ended before the run did"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +103,27 @@ class Archive:
                 partial = self.root / f"{PARTIAL_PREFIX}{name}"
                 if (self.root / name).exists() or partial.exists():
                     continue
-                with scratch(self.root) as made, contextlib.suppress(FileExistsError):
+                with scratch(self.root) as made:
                     for folder in ("logs", TABLES):
                         (made / "run" / folder).mkdir(parents=True)
                     (made / "run" / RESERVE).write_bytes(bytes(RESERVE_BYTES))
                     owner = os.open(made / "run" / OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
                     fcntl.flock(owner, fcntl.LOCK_EX)
                     # Whoever finds it finds it held.
-                    _rename(made / "run", partial)
-                    return RunFolder(self.root, name, owner)
+                    try:
+                        os.rename(made / "run", partial)
+                    except OSError as error:
+                        os.close(owner)
+                        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                            raise
+                        continue
+                manifest = Manifest(
+                    # Until it ends, so that a killed fiprof leaves no whole-looking run.
+                    name, "interrupted", clock.now_text(), 0.0, [], {}, {}, [],
+                    reason="fiprof itself ended before the run did", fiprof=fiprof.__version__,
+                    argv=redaction.mask_words(["fiprof", *sys.argv[1:]], redaction.secrets(os.environ)),
+                )  # fmt: skip
+                return RunFolder(self.root, name, manifest, owner)
         raise FiprofError(f"{self.root} has a thousand runs called {stem}")
 
 
@@ -135,90 +144,39 @@ def started(folder: Path) -> datetime:
     return datetime.fromtimestamp(0, UTC)
 
 
-@dataclasses.dataclass
 class RunFolder:
-    """A run folder while it is being filled."""
+    """A run folder while it is being filled, and its manifest as it grows: every action is on disk before the next one
+    starts. Safe to call from threads.
 
-    root: Path
-    name: str
-    owner: int | None = None
-    """Descriptor that holds it for this process."""
+    owner: descriptor that holds the folder for this process.
+    """
 
-    @property
-    def path(self) -> Path:
-        return self.root / f"{PARTIAL_PREFIX}{self.name}"
-
-    def save(self, manifest: Manifest) -> None:
-        """Write the manifest, whole or not at all."""
-        write_whole(self.path / FILE_NAME, redaction.masked(manifest).to_json())
-
-    def finish(self, manifest: Manifest) -> Path:
-        """Write the manifest and give the folder its name. Returns where it lies now."""
-        (self.path / RESERVE).unlink(missing_ok=True)
-        try:
-            self.save(manifest)
-        finally:
-            # Also when the disk is too full for the last manifest: the one before says «interrupted».
-            with file_errors(self.root):
-                (self.path / OWNER).unlink(missing_ok=True)
-                os.rename(self.path, self.root / self.name)
-            if self.owner is not None:
-                os.close(self.owner)
-        return self.root / self.name
+    def __init__(self, root: Path, name: str, manifest: Manifest, owner: int | None = None) -> None:
+        self.name = name
+        self.path = root / f"{PARTIAL_PREFIX}{name}"
+        self.final_path = root / name
+        self.manifest = manifest
+        self._owner = owner
+        self._begin = time.monotonic()
+        self._lock = threading.RLock()
 
     def settled(self, text: str) -> str:
         """A text with the folder's name as it will be."""
-        return text.replace(str(self.path), str(self.root / self.name))
-
-
-def _rename(made: Path, target: Path) -> None:
-    """Raises FileExistsError where the target is there."""
-    try:
-        os.rename(made, target)
-    except OSError as error:
-        if error.errno == errno.ENOTEMPTY:
-            raise FileExistsError(error.errno, error.strerror, str(target)) from error
-        raise
-
-
-def file_entry(folder: Path, path: Path) -> FileEntry:
-    """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
-    private = path.suffix in TOOL_SUFFIXES and redaction.holds_environment(path)
-    if private:
-        path.chmod(0o600)
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256")
-    return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest(), private)
-
-
-class Journal:
-    """A run's manifest as it grows: every action is on disk before the next one starts. Safe to call from threads."""
-
-    def __init__(self, folder: RunFolder) -> None:
-        self.folder = folder
-        # Until it ends, so that a killed fiprof leaves no whole-looking run.
-        status: Status = "interrupted"
-        started = clock.now_text()
-        self.manifest = Manifest(
-            folder.name, status, started, 0.0, [], {}, {}, [], reason=UNFINISHED, fiprof=fiprof.__version__,
-            argv=redaction.mask_words(["fiprof", *sys.argv[1:]], redaction.secrets(os.environ)),
-        )  # fmt: skip
-        self._begin = time.monotonic()
-        self._lock = threading.RLock()
+        return text.replace(str(self.path), str(self.final_path))
 
     def set(self, **changes: object) -> None:
         with self._lock:
             self.manifest = dataclasses.replace(self.manifest, **changes)  # type: ignore[arg-type]
 
     def save(self) -> None:
+        """Write the manifest, whole or not at all."""
         with self._lock:
-            self.folder.save(self.manifest)
+            write_whole(self.path / FILE_NAME, redaction.masked(self.manifest).to_json())
 
     def add(self, action: Action) -> None:
-        settled = self.folder.settled
+        settled = dataclasses.replace(action, message=self.settled(action.message), remedy=self.settled(action.remedy))
         with self._lock:
-            named = dataclasses.replace(action, message=settled(action.message), remedy=settled(action.remedy))
-            self.set(actions=[*self.manifest.actions, named])
+            self.set(actions=[*self.manifest.actions, settled])
             self.save()
 
     def note_environment(self, facts: Mapping[str, Any]) -> None:
@@ -227,13 +185,39 @@ class Journal:
 
     def note_missing(self, sentences: Sequence[str]) -> None:
         with self._lock:
-            self.set(missing=[*self.manifest.missing, *map(self.folder.settled, sentences)])
+            self.set(missing=[*self.manifest.missing, *map(self.settled, sentences)])
 
     def warn(self, text: str) -> None:
         with self._lock:
-            self.set(warnings=[*self.manifest.warnings, self.folder.settled(text)])
+            self.set(warnings=[*self.manifest.warnings, self.settled(text)])
 
-    def finish(self, status: Status, reason: str) -> Path:
-        reason = self.folder.settled(reason)
-        self.set(status=status, reason=reason, duration_s=round(time.monotonic() - self._begin, 3))
-        return self.folder.finish(self.manifest)
+    def finish(self, status: Status, reason: str, duration_s: float | None = None) -> Path:
+        """Write the manifest and give the folder its name. Returns where it lies now.
+
+        duration_s: of the run, where this process did not begin it.
+        """
+        if duration_s is None:
+            duration_s = round(time.monotonic() - self._begin, 3)
+        self.set(status=status, reason=self.settled(reason), duration_s=duration_s)
+        (self.path / RESERVE).unlink(missing_ok=True)
+        try:
+            self.save()
+        finally:
+            # Also when the disk is too full for the last manifest: the one before says «interrupted».
+            with file_errors(self.path.parent):
+                (self.path / OWNER).unlink(missing_ok=True)
+                os.rename(self.path, self.final_path)
+            if self._owner is not None:
+                os.close(self._owner)
+        return self.final_path
+
+
+def file_entry(folder: Path, path: Path) -> FileEntry:
+    """Size and checksum of a file in a run folder. One that holds an environment is kept from other users."""
+    # What tools write in formats of their own, and cannot be cleared of an environment.
+    private = path.suffix in (".nsys-rep", ".ncu-rep") and redaction.holds_environment(path)
+    if private:
+        path.chmod(0o600)
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+    return FileEntry(str(path.relative_to(folder)), path.stat().st_size, digest.hexdigest(), private)
