@@ -10,9 +10,9 @@ import pytest
 
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.thresholds import DOMINANT_STALL
-from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict, compare
+from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict
 from fiprof.analysis.verdict.rules import judge
-from fiprof.analysis.verdict.steps import Situation, Step, steps, steps_of
+from fiprof.analysis.verdict.steps import LaunchContext, Step, steps, steps_for
 from fiprof.model.finding import plain
 from fiprof.model.formula import Row
 from fiprof.model.provenance import Provenance, TracedNumber
@@ -38,14 +38,14 @@ def listing(*lines: str, reason: str = "long_scoreboard", hot: int = -1, execute
 
 def stalled(reason: str, percent: float) -> Comparison:
     number = TracedNumber(percent, Provenance("ncu", reason), ".0f", "%")
-    return compare(STALL_SHARE, number, DOMINANT_STALL, reason)
+    return Comparison(STALL_SHARE, number, DOMINANT_STALL, reason)
 
 
 def advice_for(row: Row, *lines: str, **situation: Any) -> list[Step]:
     full = {**BASE, **row}
     reason = situation.pop("reason", "long_scoreboard")
     code = listing(*lines, reason=reason) if lines else None
-    return list(steps(Situation(full, NAMES, judge(full), code=code, **situation)))
+    return list(steps(LaunchContext(full, NAMES, judge(full), code=code, **situation)))
 
 
 MMA = {
@@ -120,7 +120,7 @@ def test_wgmma_is_not_offered(row: dict[str, Any]) -> None:
 
 
 def test_a_launch_bound_graph_is_not_told_to_use_a_graph() -> None:
-    found = steps(Situation(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
+    found = steps(LaunchContext(BASE, NAMES, judge(BASE, waiting=waits(60)), case=waiting_case(60, graph=True)))
     # Kernels that are fused save more than the waiting.
     assert [(step.id, step.bound_pct) for step in found] == [("larger_graph", 60), ("larger_launches", None)]
 
@@ -161,7 +161,7 @@ def test_a_chain_of_loads_is_not_told_to_load_more_at_once() -> None:
     chain = ("LDG.E R2, desc[UR4][R4.64]", "IMAD.WIDE R4, R2, 0x4, R6", "LDG.E R2, desc[UR4][R4.64]")
     full = {**BASE}
     code = listing(*chain, hot=1)
-    (step, *_) = steps(Situation(full, NAMES, judge(full), stalls=(stalled("long_scoreboard", 60.0),), code=code))
+    (step, *_) = steps(LaunchContext(full, NAMES, judge(full), stalls=(stalled("long_scoreboard", 60.0),), code=code))
     assert step.action.values["ways"] == ("several_chains",)
 
 
@@ -218,7 +218,7 @@ def test_steps_for_a_cause(
 ) -> None:
     full = {**BASE, **row}
     code = listing(*lines, reason="barrier") if lines else None
-    found = [*steps_of(Situation(full, NAMES, judge(full), code=code), Cause(cause, ()))]
+    found = [*steps_for(LaunchContext(full, NAMES, judge(full), code=code), cause)]
     assert [(step.id, round(step.bound_pct or 0.0, 6)) for step in found] == [each[:2] for each in expected]
     for step, (_, _, said) in zip(found, expected, strict=True):
         assert said in verdict_words.basis(step)
@@ -228,12 +228,12 @@ def test_a_cause_says_more_than_the_stall_that_it_shows_as() -> None:
     row = {**BASE, "sm_cycles": 20_000}
     found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.BARRIER, ()),)})
     assert found.kind is Kind.LATENCY
-    named = steps(Situation(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
+    named = steps(LaunchContext(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
     assert [(step.id, step.cause) for step in named] == [("fewer_barriers", CauseId.BARRIER), ("longer_launch", None)]
 
 
 def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
     row = {**BASE, "l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 9}
     found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.ATOMICS, ()),)})
-    ids = [step.id for step in steps(Situation(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
+    ids = [step.id for step in steps(LaunchContext(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
     assert ids == ["aggregate_atomics", "spread_atomics", "fewer_shared_passes"]

@@ -1,57 +1,355 @@
-"""How sure the numbers of a run are: its checks on itself."""
+"""How sure the numbers of a run are: the checks that it makes on itself, one function each, and what failed of them.
+
+The thresholds are fiprof's own choice, wide enough for what healthy runs on an H200 show.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import dataclasses
+import functools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.check_rules import (
-    CASE_CHECKS,
-    LAUNCH_CHECKS,
-    RUN_CHECKS,
-    Caches,
-    Check,
-    CheckName,
-    NotChecked,
-    Operations,
-    Timed,
-)
 from fiprof.errors import FiprofError
 from fiprof.model import schemas
+from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Value, plain
+from fiprof.model.formula import Formula, Row, number
 from fiprof.model.labels import title
 from fiprof.model.lazy import finite_rows
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run
-from fiprof.model.wording import Worded
+from fiprof.model.wording import Phrase
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENUMS: dict[str, type[StrEnum]] = {
-    "why": NotChecked,
-    "operations": Operations,
-    "timed": Timed,
-    "caches": Caches,
+PLAIN_TOLERANCE = 0.10
+"""Of the plain time, between it and nsys's."""
+PLAIN_OVERHEAD_US = 3.0
+"""What CUDA events and a launch gap add to the plain time, for each kernel of an iteration."""
+NCU_LOW, NCU_HIGH = 0.8, 1.5
+"""ncu's duration over nsys's: ncu flushes the caches and may lock the clocks, so it is rather the longer."""
+NCU_ALLOWANCE_US = 2.0
+"""Difference of the two that is always allowed."""
+LATENCY_TOLERANCE = 0.02
+"""Of the warp latency, between it and the sum of the stalls."""
+FLOPS_LOW, FLOPS_HIGH = 0.9, 2.5
+"""Counted over modelled operations: whole tiles on a causal diagonal, softmax and square roots come on top."""
+DRAM_LOW = 0.9
+"""Counted bytes over the least that the algorithm needs."""
+SPREAD_HIGH = 0.10
+"""(p90 - p10) / median over the iterations."""
+SPREAD_ALLOWANCE_US = 1.0
+"""(p90 - p10) that is always allowed."""
+CLOCK_LOW = 0.8
+"""Multiprocessor clock during a launch over the highest."""
+
+
+class CheckName(StrEnum):
+    """The checks; which numbers each has beside its value stands at its function."""
+
+    OTHER_PROCESSES = "other_processes"
+    REFERENCE = "reference"
+    NSYS_VS_PLAIN = "nsys_vs_plain"
+    SPREAD = "spread"
+    PROFILED = "profiled"
+    FLOPS = "flops"
+    DRAM_READS = "dram_reads"
+    DRAM_WRITES = "dram_writes"
+    NCU_VS_NSYS = "ncu_vs_nsys"
+    STALL_SUM = "stall_sum"
+    SAMPLE_SUM = "sample_sum"
+    DROPPED_SAMPLES = "dropped_samples"
+    SM_CLOCK = "sm_clock"
+    TRACE_STARTS = "trace_starts"
+    TRACE_GAP = "trace_gap"
+    TRACE_HOSTS = "trace_hosts"
+    TRACE_CLOCKS = "trace_clocks"
+
+
+SAMPLING = (CheckName.SAMPLE_SUM, CheckName.DROPPED_SAMPLES)
+"""Those about a launch's warp samples."""
+
+NAMED: Mapping[str, Mapping[str, str]] = {
+    "why": {
+        "imported": "the run was imported: it has no plain run, and nobody looked at the GPU meanwhile",
+        "no_gpu_state": "the driver did not say what else was on the GPU",
+        "no_reference": "the result was not compared with a reference",
+        "no_plain_time": "there is no time without a profiler to compare",
+        "no_nsys_time": "there is no time under nsys to compare",
+        "few_iterations": "fewer than three iterations were timed",
+        "nothing_profiled": "ncu profiled nothing in this run",
+        "case_not_profiled": "ncu did not profile this case",
+        "no_operations": "ncu counted no operations, or the case has no cost model",
+        "no_dram_reads": "ncu counted no DRAM reads, or the case has no cost model",
+        "no_dram_writes": "ncu counted no DRAM writes, or the case has no cost model",
+        "no_l2_size": "the size of L2 is not known, and it may hold what was written",
+        "fits_in_l2": "what the case writes fits in L2 and need not reach DRAM while it runs",
+        "no_kernel_time": "nsys has no time of this kernel in this case",
+        "no_stalls": "ncu did not collect the stall ratios and the warp latency",
+        "not_sampled": "ncu did not sample the warps",
+        "no_clock": "the clock during the launch or the highest one is not known",
+        "no_session_start": "not every trace says when its session began",
+        "no_collectives": "the traces have no collective in common that would tell",
+    },
+    "operations": {"tensor": "tensor operations", "other": "operations outside the tensor cores"},
+    "timed": {"nsys": "under nsys", "plain": "without a profiler"},
+    "caches": {
+        "flushed": (
+            "although the caches were flushed; the cost model is wrong for this kernel, or an earlier one filled L2"
+        ),
+        "kept": "part of the data was in L2 already, so DRAM is not this kernel's roof",
+    },
 }
-"""Which of a check's values are members of which enum."""
+"""Value of a check -> the names that it may have, each in words. why: that it could not be made. operations: which were
+counted. timed: what iterations were timed with. caches: what ncu did with them before each kernel."""
 
 
-class FailedCheck(Worded):
-    """What a failed check is about; with check, its finding, and others, what it failed for besides.
+@dataclass(frozen=True)
+class Check:
+    """One check, a row of the table ``checks``."""
 
-    others: launches' IDs, or the number of further cases.
+    check: CheckName
+    passed: bool | None = None
+    """None where there was not enough to tell."""
+    value: float | None = None
+    """What was found."""
+    low: float | None = None
+    """Smallest value that passes; None for none."""
+    high: float | None = None
+    """Largest value that passes; None for none."""
+    unit: str = ""
+    """Of value, low and high."""
+    case: str | None = None
+    """Case id; None where it is about the whole run."""
+    launch: int | None = None
+    """ncu's launch ID; None where it is about more."""
+    values: Mapping[str, Value] = field(default_factory=dict)
+    """What else goes into its words; of NAMED a name."""
+
+    @property
+    def finding(self) -> Finding:
+        """For words and for JSON: of the kind of the check, with its outcome; else of the kind of what was missing."""
+        if "why" in self.values:
+            why = str(self.values["why"])
+            return Finding(why, {"check": self.check}, NAMED["why"][why])
+        below = self.low is not None and self.value is not None and self.value < self.low
+        outcome = "passed" if self.passed else "too_low" if below else "too_high"
+        own = {name: getattr(self, name) for name in ("value", "low", "high", "unit", "case", "launch")}
+        more = {
+            name: Phrase(str(value), NAMED[name][str(value)]) if name in NAMED else value
+            for name, value in self.values.items()
+        }
+        values = {"outcome": outcome, **{name: value for name, value in own.items() if value is not None}, **more}
+        return Finding(self.check, values, words()[self.check][outcome])
+
+
+@functools.cache
+def words() -> dict[str, dict[str, str]]:
+    """``checks.csv``: check -> what it holds, and its finding by outcome."""
+    text = Path(__file__).with_name("checks.csv").read_text(encoding="utf-8")
+    return {row["check"]: row for row in csv.DictReader(text.splitlines())}
+
+
+def judge(
+    check: CheckName,
+    value: float,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    **values: Value,
+) -> Check:
+    """A check that was made. values: what goes into its words beside the value."""
+    passed = (low is None or value >= low) and (high is None or value <= high)
+    return Check(check, passed, value, low, high, unit, values=values)
+
+
+def unknown(check: CheckName, why: str) -> Check:
+    """A check that could not be made. why: a name of NAMED."""
+    return Check(check, values={"why": why})
+
+
+# About the run
+
+
+def other_processes(run: Run) -> Check:
+    """Whether something else was on the GPU before or after the run. processes: what, without the program's own."""
+    states = [run.environment("gpu_state", when) for when in ("before", "after")]
+    known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
+    if not known:
+        return unknown(CheckName.OTHER_PROCESSES, "imported" if run.imported else "no_gpu_state")
+    own = {f"{schemas.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
+    others = tuple(sorted({process for processes in known for process in processes} - own))
+    return judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
+
+
+# About a case
+
+
+def reference(run: Run, case: CaseEntry) -> Check:
+    """The result against the float32 reference: the relative error."""
+    baseline = run.baseline.get(case.id)
+    if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
+        return unknown(CheckName.REFERENCE, "imported" if run.imported else "no_reference")
+    return judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
+
+
+def plain_against_nsys(run: Run, case: CaseEntry) -> Check:
+    """Kernel time under nsys over an iteration's time without a profiler, which events and gaps make longer.
+
+    nsys_us, plain_us: the two.
     """
+    plain, traced = run.plain.get(case.id), run.trace.cases.get(case.id)
+    if run.imported or plain is None or traced is None:
+        why = "imported" if run.imported else "no_plain_time" if plain is None else "no_nsys_time"
+        return unknown(CheckName.NSYS_VS_PLAIN, why)
+    nsys_us, plain_us = traced.iteration.median_us, plain.median_us
+    low = 1 - max(PLAIN_TOLERANCE, PLAIN_OVERHEAD_US * max(traced.executions, 1.0) / plain_us)
+    high = 1 + PLAIN_TOLERANCE
+    return judge(CheckName.NSYS_VS_PLAIN, nsys_us / plain_us, low=low, high=high, nsys_us=nsys_us, plain_us=plain_us)
 
-    RUN = "run", "{check}"
-    CASE = "case", "{label}: {check}"
-    CASES = "cases", "{label}: {check}; likewise {others:more case|more cases}"
-    LAUNCH = "launch", "launch {launch} ({label}): {check}"
-    LAUNCHES = "launches", "launch {launch} ({label}): {check}; likewise {others:launch|launches}"
+
+def spread(run: Run, case: CaseEntry) -> Check:
+    """(p90 - p10) / median over the iterations, by nsys, else without a profiler. iterations: how many."""
+    traced = run.trace.cases.get(case.id)
+    times = traced.iteration if traced else run.plain.get(case.id)
+    if times is None or times.count < 3:
+        return unknown(CheckName.SPREAD, "few_iterations")
+    high, timed = max(SPREAD_HIGH, SPREAD_ALLOWANCE_US / times.median_us), "nsys" if traced else "plain"
+    return judge(CheckName.SPREAD, times.spread, high=high, iterations=times.count, timed=timed)
+
+
+def profiled(run: Run, case: CaseEntry) -> Check:
+    """Launches that ncu has of a case, which it profiled at least once; a file cut short loses some."""
+    if not run.launches:
+        return unknown(CheckName.PROFILED, "nothing_profiled")
+    return judge(CheckName.PROFILED, len(run.launches_of(case.id)), low=1, unit="launches")
+
+
+def flops(run: Run, case: CaseEntry) -> Check:
+    """Counted over modelled operations: tensor operations where there are any, else those of the other pipes."""
+    if not run.launches_of(case.id):
+        return unknown(CheckName.FLOPS, "case_not_profiled")
+    counted, tensor = counted_ops(run, case)
+    if counted is None or not case.flops:
+        return unknown(CheckName.FLOPS, "no_operations")
+    operations = "tensor" if tensor else "other"
+    return judge(CheckName.FLOPS, counted / case.flops, low=FLOPS_LOW, high=FLOPS_HIGH, operations=operations)
+
+
+def dram_reads(run: Run, case: CaseEntry) -> Check:
+    """Bytes read from DRAM over the input bytes."""
+    read = run.per_iteration(case.id, lambda row: number(row, "dram_read_bytes"))
+    if read is None or not case.bytes_read:
+        return unknown(CheckName.DRAM_READS, "no_dram_reads")
+    caches = "flushed" if run.settings.cache_control == "all" else "kept"
+    return judge(CheckName.DRAM_READS, read / case.bytes_read, low=DRAM_LOW, caches=caches)
+
+
+def dram_writes(run: Run, case: CaseEntry) -> Check:
+    """Bytes written to DRAM over the output bytes; L2 may keep as many as it holds beyond the kernel's end."""
+    written = run.per_iteration(case.id, lambda row: number(row, "dram_write_bytes"))
+    l2_bytes = run.environment("gpu", "l2_bytes")
+    if written is None or not case.bytes_written:
+        return unknown(CheckName.DRAM_WRITES, "no_dram_writes")
+    if not isinstance(l2_bytes, int | float):
+        return unknown(CheckName.DRAM_WRITES, "no_l2_size")
+    if case.bytes_written * DRAM_LOW <= l2_bytes:
+        return unknown(CheckName.DRAM_WRITES, "fits_in_l2")
+    return judge(CheckName.DRAM_WRITES, written / case.bytes_written, low=DRAM_LOW - l2_bytes / case.bytes_written)
+
+
+# About a launch
+
+
+def ncu_against_nsys(run: Run, launch: Row) -> Check:
+    """ncu's duration over nsys's median of the same kernel in the same case. ncu_us, nsys_us: the two."""
+    traced, ncu_us = run.trace.kernels.get((launch["case"], launch["kernel"])), DURATION.of(launch)
+    if traced is None or ncu_us is None or not traced.median_us:
+        return unknown(CheckName.NCU_VS_NSYS, "no_kernel_time")
+    nsys_us, allowance = traced.median_us, NCU_ALLOWANCE_US / traced.median_us
+    low, high = min(NCU_LOW, 1 - allowance), max(NCU_HIGH, 1 + allowance)
+    control = {name: run.manifest.settings.get(name, "?") for name in ("clock_control", "cache_control")}
+    return judge(CheckName.NCU_VS_NSYS, ncu_us / nsys_us, low=low, high=high, ncu_us=ncu_us, nsys_us=nsys_us, **control)
+
+
+def stall_sum(run: Run, launch: Row) -> Check:
+    """The sum of the stalls' warps per issue over the warp latency, which ncu measures on its own.
+
+    stall_cycles, warp_latency_cycles: the two.
+    """
+    ratios = [row.warps_per_issue for row in run.stall_reasons.get(launch["launch"], ())]
+    known, latency = [ratio for ratio in ratios if ratio is not None], launch["warp_latency_cycles"]
+    if not known or not latency:
+        return unknown(CheckName.STALL_SUM, "no_stalls")
+    return judge(
+        CheckName.STALL_SUM,
+        sum(known) / latency,
+        low=1 - LATENCY_TOLERANCE,
+        high=1 + LATENCY_TOLERANCE,
+        stall_cycles=sum(known),
+        warp_latency_cycles=latency,
+    )
+
+
+def sample_sum(run: Run, launch: Row) -> Check:
+    """The samples of all stall reasons against ncu's count of samples."""
+    samples = [row.samples for row in run.stall_reasons.get(launch["launch"], ()) if row.samples is not None]
+    expected = launch["stall_samples"]
+    if not samples or expected is None:
+        return unknown(CheckName.SAMPLE_SUM, "not_sampled")
+    return judge(CheckName.SAMPLE_SUM, sum(samples), low=expected, high=expected, unit="samples")
+
+
+def dropped_samples(run: Run, launch: Row) -> Check:  # noqa: ARG001
+    """Samples that ncu lost because its buffer was full."""
+    dropped = launch["stall_dropped_bytes"]
+    if dropped is None:
+        return unknown(CheckName.DROPPED_SAMPLES, "not_sampled")
+    return judge(CheckName.DROPPED_SAMPLES, dropped, high=0, unit="bytes")
+
+
+def sm_clock(run: Run, launch: Row) -> Check:
+    """The multiprocessors' clock during the launch against the highest that the driver names, highest_mhz."""
+    highest = run.environment("gpu_state", "before", "max_sm_clock_mhz")
+    clock_hz = Formula("sm_hz").value(launch)
+    if not isinstance(highest, int | float) or not highest or clock_hz is None:
+        return unknown(CheckName.SM_CLOCK, "no_clock")
+    return judge(CheckName.SM_CLOCK, clock_hz / 1e6, low=CLOCK_LOW * highest, unit="MHz", highest_mhz=highest)
+
+
+RUN_CHECKS = (other_processes,)
+CASE_CHECKS = (reference, plain_against_nsys, spread, profiled, flops, dram_reads, dram_writes)
+LAUNCH_CHECKS = (ncu_against_nsys, stall_sum, sample_sum, dropped_samples, sm_clock)
+
+
+# All of a run
+
+
+def evaluate(run: Run) -> list[Check]:
+    """Every check: those about the run, then about each case, then about each launch."""
+    from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
+
+    of_run: tuple[Callable[[Run], Check], ...] = (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))
+    return [
+        *(check(run) for check in of_run),
+        *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
+        *(
+            dataclasses.replace(check(run, launch), case=launch.case, launch=launch.launch)
+            for launch in run.launches
+            for check in LAUNCH_CHECKS
+        ),
+    ]
 
 
 def compute(run: Run) -> pa.Table:
@@ -69,21 +367,6 @@ def compute(run: Run) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=schemas.schema("checks"))
 
 
-def evaluate(run: Run) -> list[Check]:
-    """Every check: those about the run, then about each case, then about each launch."""
-    from fiprof.analysis.trace_checks import TRACE_CHECKS, traces
-
-    return [
-        *(check(run) for check in (*RUN_CHECKS, *(TRACE_CHECKS if traces(run) else ()))),
-        *(dataclasses.replace(check(run, case), case=case.id) for case in run.manifest.cases for check in CASE_CHECKS),
-        *(
-            dataclasses.replace(check(run, launch), case=launch.case, launch=launch.launch)
-            for launch in run.launches
-            for check in LAUNCH_CHECKS
-        ),
-    ]
-
-
 def every(run: Run) -> tuple[Check, ...]:
     """Every check: from the table ``checks`` where the run has one that is whole and of this version, else made now.
 
@@ -95,6 +378,16 @@ def every(run: Run) -> tuple[Check, ...]:
 def _every(run: Run) -> tuple[Check, ...]:
     found = _recorded(run)
     return tuple(evaluate(run)) if found is None else found
+
+
+def failed(run: Run) -> tuple[Check, ...]:
+    """The checks that failed. Raises FiprofError for a table that cannot be read."""
+    return run.once(_failed)
+
+
+def _failed(run: Run) -> tuple[Check, ...]:
+    found = _recorded(run, failed=True)
+    return tuple(check for check in every(run) if check.passed is False) if found is None else found
 
 
 def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
@@ -113,28 +406,18 @@ def _recorded(run: Run, *, failed: bool = False) -> tuple[Check, ...] | None:
 
 
 def _check(row: dict[str, Any]) -> Check:
-    """Raises ValueError, TypeError or AttributeError for a row that is none of this version."""
-    values = _values(json.loads(row["values"]))
+    """Raises ValueError, TypeError or AttributeError for a row that is not of this version."""
+    values = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(row["values"]).items()
+    }
     if (row["passed"] is None) != ("why" in values):
+        raise ValueError
+    if any(values[name] not in NAMED[name] for name in NAMED if name in values):
         raise ValueError
     return Check(**{**row, "check": CheckName(row["check"]), "values": values})
 
 
-def _values(found: dict[str, Any]) -> Mapping[str, Value]:
-    return {
-        name: _ENUMS[name](value) if name in _ENUMS else tuple(value) if isinstance(value, list) else value
-        for name, value in found.items()
-    }
-
-
-def failed(run: Run) -> list[Check]:
-    """The checks that failed. Raises FiprofError for a table that cannot be read."""
-    return list(run.once(_failed))
-
-
-def _failed(run: Run) -> tuple[Check, ...]:
-    found = _recorded(run, failed=True)
-    return tuple(check for check in every(run) if check.passed is False) if found is None else found
+# What is said of them
 
 
 def of_run(checks: Iterable[Check]) -> tuple[Finding, ...]:
@@ -151,28 +434,35 @@ def by_launch(checks: Iterable[Check]) -> dict[int, tuple[Finding, ...]]:
     return dict(found)
 
 
-def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
-    """A FailedCheck for each kind of check: what it found first, and what else it found it for."""
-    alike: dict[CheckName, list[Check]] = defaultdict(list)
-    for check in checks:
-        alike[check.check].append(check)
-    return tuple(_summary(first, rest, run) for first, *rest in alike.values())
-
-
 def subject(run: Run, check: Check) -> str:
     """What a check of a case or a launch is about, in short."""
     launch = next((each for each in run.launches if each.launch == check.launch), None)
     return title(launch.label, launch.kernel) if launch else run.labels(check.case)
 
 
-def _summary(first: Check, rest: Sequence[Check], run: Run) -> Finding:
-    values: dict[str, Value] = {"check": first.finding}
-    if first.case is None and first.launch is None:
-        return Finding("run", values, words="{check}")
-    values["label"] = subject(run, first)
-    if first.launch is None:
-        more = {"others": len(rest)} if rest else {}
-        return Finding(FailedCheck.CASES if rest else FailedCheck.CASE, {**values, **more})
-    values["launch"] = first.launch
-    launches = {"others": tuple(check.launch for check in rest)} if rest else {}
-    return Finding(FailedCheck.LAUNCHES if rest else FailedCheck.LAUNCH, {**values, **launches})
+def summarized(checks: Sequence[Check], run: Run) -> tuple[Finding, ...]:
+    """A finding for each kind of check: what it found first, and what else it found it for.
+
+    others: launches' IDs, or the number of further cases.
+    """
+    alike: dict[CheckName, list[Check]] = defaultdict(list)
+    for check in checks:
+        alike[check.check].append(check)
+    found = []
+    for first, *rest in alike.values():
+        values: dict[str, Value] = {"check": first.finding}
+        if first.case is None and first.launch is None:
+            found.append(Finding("run", values, "{check}"))
+            continue
+        values["label"] = subject(run, first)
+        if first.launch is None:
+            kind, words = "case", "{label}: {check}"
+            if rest:
+                kind, words, values["others"] = "cases", words + "; likewise {others:more case|more cases}", len(rest)
+        else:
+            kind, words, values["launch"] = "launch", "launch {launch} ({label}): {check}", first.launch
+            if rest:
+                kind, words = "launches", words + "; likewise {others:launch|launches}"
+                values["others"] = tuple(check.launch for check in rest)
+        found.append(Finding(kind, values, words))
+    return tuple(found)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fiprof.model.run import Launch
+
 
 class Narrow(Enum):
     """What becomes of a column where a table is wider than the terminal."""
@@ -65,3 +67,17 @@ class Frame:
         import pandas as pd
 
         return pd.DataFrame([dict(row) for row in self.rows], columns=[each.key for each in self.columns])
+
+
+def _of_row(name: str) -> Any:
+    return property(lambda self: getattr(self.row, name))
+
+
+@dataclass(frozen=True)
+class OfLaunch:
+    """What was found about a launch, with what tells which launch it is."""
+
+    row: Launch
+    launch, iteration, kernel, kernel_full = map(_of_row, ("launch", "iteration", "kernel", "kernel_full"))
+    case, label, grid, block = map(_of_row, ("case", "label", "grid", "block"))
+    repeated, duration_us = map(_of_row, ("repeated", "duration_us"))

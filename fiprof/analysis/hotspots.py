@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
-from fiprof.analysis.check_rules import SAMPLING
+from fiprof.analysis.checks import SAMPLING
+from fiprof.analysis.frames import OfLaunch
 from fiprof.analysis.instructions import Listing, listings
-from fiprof.analysis.of_launch import OfLaunch
 from fiprof.analysis.program import weights
 from fiprof.analysis.reasons import ReasonKind, kind_of, state
 from fiprof.analysis.sass import parse

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fiprof.analysis import checks
-from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.frames import OfLaunch
 from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels

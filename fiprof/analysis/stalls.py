@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fiprof.analysis import checks
-from fiprof.analysis.of_launch import OfLaunch
+from fiprof.analysis.frames import OfLaunch
 from fiprof.analysis.program import weights
 from fiprof.analysis.reasons import ReasonKind, kind_of, state
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fiprof.analysis.check_rules import Check, CheckName, NotChecked, judge, unknown
+from fiprof.analysis.checks import Check, CheckName, judge, unknown
 from fiprof.analysis.comm.match import trace_clocks
 from fiprof.analysis.trace import pieces
 from fiprof.model.finding import Finding
@@ -60,7 +60,7 @@ def trace_gap(run: Run) -> Check:
     """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
     found = sorted(traces(run), key=lambda trace: trace.first_ns)
     if not all(trace.dated for trace in found):
-        return unknown(CheckName.TRACE_GAP, NotChecked.NO_SESSION_START)
+        return unknown(CheckName.TRACE_GAP, "no_session_start")
     gap_ns, reached = 0, found[0].last_ns
     for trace in found[1:]:
         gap_ns = max(gap_ns, trace.first_ns - reached)
@@ -81,7 +81,7 @@ def trace_clocks_agree(run: Run) -> Check:
     """How far the times of the traces may be off one another, by their collectives."""
     off_ns = [abs(clock.shift_ns) + clock.error_ns for clock in trace_clocks(run)]
     if not off_ns:
-        return unknown(CheckName.TRACE_CLOCKS, NotChecked.NO_COLLECTIVES)
+        return unknown(CheckName.TRACE_CLOCKS, "no_collectives")
     return judge(CheckName.TRACE_CLOCKS, max(off_ns) / 1e3, high=CLOCK_HIGH_US, unit="µs")
 
 

@@ -72,20 +72,25 @@ def what(quantity: str, of: Part | str | None) -> TracedText:
 
 def limit(of: Comparison) -> str:
     """``at least 80%``; empty where there is none."""
-    if of.test is None:
+    if of.threshold is None:
         return ""
-    return say("{test} {threshold:g}{unit}", test=of.test, threshold=of.threshold, unit=of.number.unit)
+    return say(
+        "{test} {threshold:g}{unit}",
+        test="at least" if of.reached else "below",
+        threshold=of.threshold,
+        unit=of.number.unit,
+    )
 
 
 def origin(of: Comparison) -> str:
     """Who chose the threshold; empty where there is none."""
-    return worded(of.origin) if of.origin else ""
+    return "" if of.threshold is None else worded(of.threshold.origin)
 
 
 def comparison(of: Comparison) -> TracedText:
     """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    words = "{what} {number}, {limit} ({origin})" if of.origin else "{what} {number}"
-    return say(words, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=of.origin)
+    words = "{what} {number}" if of.threshold is None else "{what} {number}, {limit} ({origin})"
+    return say(words, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=origin(of))
 
 
 def reason(of: Verdict) -> TracedText:
@@ -94,8 +99,12 @@ def reason(of: Verdict) -> TracedText:
         return sentence("{}", title(of))
     decided = comparison(of.evidence[0])
     if of.causes:
+        shown_by = comparison(of.causes[0].evidence[0])
         return say(
-            "{verdict}: {cause}; {evidence}", verdict=of.finding, cause=comparison(of.causes[0].top), evidence=decided
+            "{verdict}: {cause}; {evidence}",
+            verdict=of.finding,
+            cause=shown_by,
+            evidence=decided,
         )
     return say("{verdict}: {evidence}", verdict=of.finding, evidence=decided)
 

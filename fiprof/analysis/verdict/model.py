@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fiprof.analysis.thresholds import CLOSE, Threshold, ThresholdOrigin
-from fiprof.model.finding import Finding, plain
+from fiprof.analysis.thresholds import CLOSE, Threshold
+from fiprof.model.finding import Finding, finding, plain
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import Key
 from fiprof.model.wording import Worded
@@ -61,15 +60,6 @@ class Part(Worded):
     UNEVEN_WORK = "uneven_work", "uneven work"
 
 
-class Test(Worded):
-    """How a number compares with its threshold."""
-
-    AT_LEAST = "at_least", "at least"
-    BELOW = "below"
-
-    __test__ = False
-
-
 class Confidence(Worded):
     """high: nothing speaks against the verdict; medium: something does, or is missing; low: it might as well be the
     runner-up."""
@@ -84,13 +74,9 @@ class Comparison:
     """A measured number, and what it was held against."""
 
     quantity: Key
-    """What it is."""
     number: TracedNumber
-    test: Test | None = None
-    """None where it was held against nothing."""
-    threshold: float | None = None
-    """In the number's unit."""
-    origin: ThresholdOrigin | None = None
+    threshold: Threshold | None = None
+    """In the number's unit; None where it was held against nothing."""
     of: Part | str | None = None
     """The resource whose use it is, or the stall reason whose share it is."""
 
@@ -99,30 +85,18 @@ class Comparison:
         return self.number.value
 
     @property
-    def holds(self) -> bool:
-        """Whether the number compares with the threshold as it says."""
-        if self.threshold is None:
-            return True
-        return self.value >= self.threshold if self.test is Test.AT_LEAST else self.value < self.threshold
-
-    @property
     def reached(self) -> bool:
         """Whether it reaches its threshold."""
-        return self.test is Test.AT_LEAST
+        return self.threshold is not None and self.value >= self.threshold
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
+        test, origin = "at_least" if self.reached else "below", self.threshold.origin if self.threshold else None
         return {
             "quantity": self.quantity.key, "of": plain(self.of), "value": self.value, "unit": self.number.unit.strip(),
-            "test": plain(self.test), "threshold": self.threshold, "origin": plain(self.origin),
+            "test": test if origin else None, "threshold": self.threshold, "origin": plain(origin),
             "provenance": str(self.number.source),
         }  # fmt: skip
-
-
-def compare(quantity: Key, number: TracedNumber, threshold: Threshold, of: Part | str | None = None) -> Comparison:
-    """A number held against a threshold."""
-    test = Test.AT_LEAST if number.value >= threshold.value else Test.BELOW
-    return Comparison(quantity, number, test, threshold.value, threshold.origin, of)
 
 
 @dataclass(frozen=True)
@@ -150,15 +124,7 @@ class Bottleneck:
 def named(kind: Kind, part: Part | None, cause: CauseId | None = None) -> Finding:
     """A kind with its part and what causes it, as sentences name it."""
     found = Finding(str(kind), {} if part is None else {"part": part}, kind.words)
-    return found if cause is None else Finding("caused", {"verdict": found, "cause": cause}, words="{verdict}: {cause}")
-
-
-def balanced(uses: Mapping[Part, float]) -> Finding:
-    """The title of NO_SINGLE_LIMIT. uses: percent of time of what is used most."""
-    shown = tuple(
-        Finding("use", {"part": part, "use_pct": use}, words="{part} {use_pct:.0f}%") for part, use in uses.items()
-    )
-    return Finding("no_single_limit", {"uses": shown}, words="no single limit: {uses}")
+    return found if cause is None else finding("caused", "{verdict}: {cause}", verdict=found, cause=cause)
 
 
 class CauseId(Worded):
@@ -184,20 +150,14 @@ class Cause:
 
     id: CauseId
     evidence: tuple[Comparison, ...]
+    """The number that shows it best first."""
     share_pct: float | None = None
-    """Percent of the launch's time (or of the binding resource's use) that it accounts for; None where that is not
-    known."""
-
-    @property
-    def top(self) -> Comparison:
-        """The number that shows it best."""
-        return self.evidence[0]
+    """Percent of the launch's time (or of the binding resource's use) that it accounts for, where that is known."""
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
-        return {
-            "id": self.id.value, "share_pct": self.share_pct, "evidence": [each.fields() for each in self.evidence],
-        }  # fmt: skip
+        evidence = [each.fields() for each in self.evidence]
+        return {"id": self.id.value, "share_pct": self.share_pct, "evidence": evidence}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +168,7 @@ class Verdict:
     part: Part | None = None
     """None where the kind says all."""
     evidence: tuple[Comparison, ...] = ()
-    """The deciding one first; each holds."""
+    """The deciding one first."""
     runner_up: Bottleneck | None = None
     """What the verdict would be otherwise."""
     margin_points: float | None = None
@@ -227,24 +187,27 @@ class Verdict:
     @property
     def finding(self) -> Finding:
         """What its title is made from."""
-        if self.kind is Kind.NO_SINGLE_LIMIT:
-            return balanced({item.part: item.value for item in self.resources[:MOST_USES] if item.part})
-        return named(self.kind, self.part, self.causes[0].id if self.causes else None)
+        if self.kind is not Kind.NO_SINGLE_LIMIT:
+            return named(self.kind, self.part, self.causes[0].id if self.causes else None)
+        words = "{part} {use_pct:.0f}%"
+        uses = (
+            finding("use", words, part=item.part, use_pct=item.value)
+            for item in self.resources[:MOST_USES]
+            if item.part
+        )
+        return finding("no_single_limit", "no single limit: {uses}", uses=tuple(uses))
 
     @property
     def close(self) -> bool:
         """Whether it might as well be the runner-up."""
-        return self.margin_points is not None and self.margin_points < CLOSE.value
+        return self.margin_points is not None and self.margin_points < CLOSE
 
     @property
     def busiest(self) -> Bottleneck | None:
         return self.resources[0] if self.resources else None
 
-    def resource(self, part: Part) -> Bottleneck | None:
+    def resource(self, part: Part | None) -> Bottleneck | None:
         return next((found for found in self.resources if found.part == part), None)
-
-
-# Cases
 
 
 class CaseBound(Worded):
@@ -267,9 +230,9 @@ class CaseVerdict:
     kernels: float | None = None
     """Kernels an iteration under nsys."""
     busy_time: TracedNumber | None = None
-    """Of an iteration, µs: in which kernels and copies ran under nsys, else its kernels under ncu."""
+    """Time of an iteration in which kernels and copies ran under nsys, else its kernels under ncu, µs."""
     wall_time: TracedNumber | None = None
-    """Of an iteration as a loop sees it, µs, without a profiler."""
+    """Time of an iteration as a loop sees it without a profiler, µs."""
     launch_us: float | None = None
     """Host time of the CUDA calls that launch an iteration's kernels, under nsys."""
     graph: bool = False
@@ -292,24 +255,17 @@ class CaseVerdict:
     @property
     def finding(self) -> Finding:
         """What the iteration waits for, with the numbers."""
-        if self.waiting is None:
-            return Finding(str(self.bound), {}, self.bound.words)
         copying = self.copying.number if self.copying else None
-        values = {"waiting": self.waiting.number, "host": self.host, "copying": copying}
+        values = {"waiting": self.waiting.number, "host": self.host, "copying": copying} if self.waiting else {}
         return Finding(str(self.bound), values, self.bound.words)
 
     @property
     def host(self) -> Finding:
         """How the host launches an iteration, with its time, that of its kernels and of its launch calls."""
-        values = {
-            "wall": self.wall_time and self.wall_time.as_(".1f", " µs"),
-            "busy": self.busy_time and self.busy_time.as_(".1f", " µs"),
-            "calls_us": self.launch_us,
-        }
         kind, words = "kernels", "of {wall} it is busy for {busy}"
         if self.graph:
             kind, words = "graph", words + ", with the nodes of a CUDA graph"
-        if self.launch_us is None:
-            return Finding(kind, values, words)
-        calls = ", and the launch calls take {calls_us:.1f} µs under nsys"
-        return Finding(f"{kind}_traced", values, words + calls)
+        if self.launch_us is not None:
+            kind, words = f"{kind}_traced", words + ", and the launch calls take {calls_us:.1f} µs under nsys"
+        wall, busy = (time and time.as_(".1f", " µs") for time in (self.wall_time, self.busy_time))
+        return finding(kind, words, wall=wall, busy=busy, calls_us=self.launch_us)

@@ -39,52 +39,39 @@ class QuotedRule:
     rejected: Finding | None = None
     """Why it is no step; None where it is one, or may be."""
 
-    @property
-    def restates(self) -> bool:
-        """Whether it says about every launch what it says about this one."""
-        return self.rule in _NEVER
-
     def fields(self) -> dict[str, Any]:
         """For JSON."""
         return {**vars(self), "rejected": plain(self.rejected)}
 
 
-_COMPRESSION = finding(
-    "compression", "frameworks do not allocate compressible memory; the estimate is how much L2 is used"
-)
 _RESTATES = finding("restates", "it restates how busy a unit is")
 _NEVER: Mapping[str, Finding] = {
-    "MemoryL2Compression": _COMPRESSION,
+    "MemoryL2Compression": finding(
+        "compression", "frameworks do not allocate compressible memory; the estimate is how much L2 is used"
+    ),
     "HighPipeUtilization": _RESTATES,
     "IssueSlotUtilization": _RESTATES,
     "SOLBottleneck": _RESTATES,
     "SOLFPRoofline": finding("roofline", "it places the launch on a roofline; see fiprof roofline"),
     "PMSamplingData": finding("sampling", "it is about ncu's sampling in time, which nothing here uses"),
 }
+"""Rules that say about every launch what they say about this one."""
 
 CONFLICT_RULES = ("SharedMemoryConflicts", "UncoalescedSharedAccess")
 BALANCE_RULES = ("LaunchConfiguration", "WorkloadImbalance")
 SECTOR_RULES = ("MemoryCacheAccessPattern", "UncoalescedGlobalAccess")
 
 _PIPES = (Part.FMA_PIPE, Part.ALU_PIPE, Part.XU_PIPE, Part.FP64_PIPE, Part.LSU_PIPE, Part.ISSUE_SLOTS)
-_PASSES = (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)
-
+_CACHES = (Part.DRAM, Part.L2, Part.L1_DATA)
 _ABOUT: Mapping[str, tuple[Part | str, ...]] = {
-    "MemoryCacheAccessPattern": (Part.DRAM, Part.L2, Part.L1_DATA),
-    "UncoalescedGlobalAccess": (Part.DRAM, Part.L2, Part.L1_DATA),
-    "SharedMemoryConflicts": _PASSES,
-    "UncoalescedSharedAccess": _PASSES,
-    "LocalMemoryUsage": (Part.DRAM, Part.L2, Part.L1_DATA, Part.LSU_PIPE),
+    **dict.fromkeys(SECTOR_RULES, _CACHES),
+    **dict.fromkeys(CONFLICT_RULES, (Part.SHARED_MEMORY, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1)),
+    "LocalMemoryUsage": (*_CACHES, Part.LSU_PIPE),
     "FPInstructions": (Part.FMA_PIPE, Part.FP64_PIPE, Part.ISSUE_SLOTS),
-    "ThreadDivergence": _PIPES,
-    "SlowPipeLimiter": _PIPES,
-    "HotPipe": _PIPES,
+    **dict.fromkeys(("ThreadDivergence", "SlowPipeLimiter", "HotPipe"), _PIPES),
     "TensorUsage": (Part.TENSOR_CORES, *_PIPES),
-    "CPIStall": ("latency",),
-    "AchievedOccupancy": ("latency",),
-    "TheoreticalOccupancy": ("latency",),
-    "LaunchConfiguration": ("imbalance",),
-    "WorkloadImbalance": ("imbalance",),
+    **dict.fromkeys(("CPIStall", "AchievedOccupancy", "TheoreticalOccupancy"), ("latency",)),
+    **dict.fromkeys(BALANCE_RULES, ("imbalance",)),
 }
 """Rule -> what it is about."""
 
@@ -110,10 +97,10 @@ def weighed(
     Of a rule that speaks several times, what it says with its largest estimate. row: the launch's. excess_bytes: DRAM
     bytes that ncu counted over those that the case needs; None where that is not known.
     """
-    kept = [rule for rule in rules if rule.speedup_pct is not None or rule.rule == "SOLBottleneck"]
     once: dict[str, QuotedRule] = {}
-    for rule in sorted(kept, key=lambda rule: -(rule.speedup_pct or 0.0)):
-        once.setdefault(rule.rule, rule)
+    for rule in sorted(rules, key=lambda rule: -(rule.speedup_pct or 0.0)):
+        if rule.speedup_pct is not None or rule.rule == "SOLBottleneck":
+            once.setdefault(rule.rule, rule)
     return tuple(
         dataclasses.replace(rule, rejected=_rejected(rule, verdict, row, excess_bytes)) for rule in once.values()
     )
@@ -124,62 +111,47 @@ def by_warpgroups(row: Row) -> bool:
     kind = dominant_tensor_kind(row)
     if kind is None or number(row, f"tensor_peak_{kind}_ops_per_cycle") is None:
         return False
-    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED.value and not mostly_mma(row, kind)
+    return (number(row, "tensor_active_pct") or 0.0) >= UNUSED and not mostly_mma(row, kind)
 
 
 def _rejected(rule: QuotedRule, verdict: Verdict, row: Row, excess_bytes: float | None) -> Finding | None:
     if rule.rule in _NEVER:
         return _NEVER[rule.rule]
     if verdict.kind is Kind.LAUNCH:
-        return Finding("host", words="it is about the kernel, and the GPU waits for the host")
-    if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN.value:
-        return Finding("small", {"least_pct": LEAST_GAIN.value}, words="its estimate is below {least_pct:g}%")
-    bound = bound_by(verdict)
+        return finding("host", "it is about the kernel, and the GPU waits for the host")
+    if rule.speedup_pct is not None and rule.speedup_pct < LEAST_GAIN:
+        return finding("small", "its estimate is below {least_pct:g}%", least_pct=LEAST_GAIN)
+    # What binds, the runner-up too where it is close.
+    limits: list[tuple[Kind, Part | None]] = [(verdict.kind, verdict.part)]
+    if verdict.close and verdict.runner_up is not None:
+        limits.append((verdict.runner_up.kind, verdict.runner_up.part))
+    bound = {each for kind, part in limits for each in (str(kind), part)}
     conflicts = BANK_CONFLICTS.of(row)
-    if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS.share:
-        return Finding(
-            "few_conflicts",
-            {"share": conflicts},
-            words="bank conflicts are {share:.1%} of all passes through shared memory",
+    if rule.rule in CONFLICT_RULES and conflicts is not None and conflicts < CONFLICTS / 100:
+        return finding(
+            "few_conflicts", "bank conflicts are {share:.1%} of all passes through shared memory", share=conflicts
         )
-    if rule.rule in SECTOR_RULES and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS.value:
-        return Finding(
-            "no_excess",
-            {"factor": excess_bytes},
-            words="DRAM moves {factor:.2f} times the bytes that the algorithm needs",
-        )
+    if rule.rule in SECTOR_RULES and Part.DRAM in bound and excess_bytes is not None and excess_bytes < EXCESS:
+        words = "DRAM moves {factor:.2f} times the bytes that the algorithm needs"
+        return finding("no_excess", words, factor=excess_bytes)
     if rule.rule == "TheoreticalOccupancy":
         if by_warpgroups(row):
-            return Finding("warpgroups", words="pipelines hide the latency of wgmma, not warps")
+            return finding("warpgroups", "pipelines hide the latency of wgmma, not warps")
         if (waves := occupancy(row).waves) is not None and not waves.full:
-            return Finding(
+            return finding(
                 "small_grid",
-                words="the grid has fewer blocks than fit at once; more room on a multiprocessor does not help",
+                "the grid has fewer blocks than fit at once; more room on a multiprocessor does not help",
             )
     about = _ABOUT.get(rule.rule)
     if about is None:
         return None
     if bound.isdisjoint(about):
         named = tuple(part for part in about if part is not Part.SHARED_MEMORY_OR_L1)
-        return Finding(
-            "other_bottleneck",
-            {"about": named, "verdict": verdict.finding},
-            words="it is about {about}; this launch is {verdict}",
-        )
-    return (
-        Finding("local", words="its estimate is of the section's part, not of the launch's time")
-        if rule.speedup_kind == "local"
-        else None
-    )
-
-
-def bound_by(verdict: Verdict) -> set[Part | str]:
-    """What binds that a rule may be about; the runner-up too where it is close."""
-    found = [(verdict.kind, verdict.part)]
-    if verdict.close and verdict.runner_up is not None:
-        found.append((verdict.runner_up.kind, verdict.runner_up.part))
-    subjects = {Kind.LATENCY: "latency", Kind.IMBALANCE: "imbalance"}
-    return {each for kind, part in found for each in (subjects.get(kind), part) if each is not None}
+        words = "it is about {about}; this launch is {verdict}"
+        return finding("other_bottleneck", words, about=named, verdict=verdict.finding)
+    if rule.speedup_kind == "local":
+        return finding("local", "its estimate is of the section's part, not of the launch's time")
+    return None
 
 
 @functools.lru_cache(4096)

@@ -1,4 +1,4 @@
-"""What binds a launch: the resources it uses, how evenly its multiprocessors work, and what the GPU waits for.
+"""What binds a launch, and why: the resources it uses, how evenly its multiprocessors work, what the GPU waits for.
 
 Everything is on one scale, percent of time. A resource used to r percent of its peak needs r percent of the launch's
 time at the least, whatever else is done about it. In this order the first that holds is the verdict:
@@ -12,159 +12,208 @@ time at the least, whatever else is done about it. In this order the first that 
 
 The runner-up is the verdict that the smallest change of one number would give; its margin is that change, in points.
 Where it is another resource, or whether any is busy at all, and within ``NOISE``, there is no single limit, unless the
-counters show a cause.
+counters show a cause: a pattern that a use of hardware alone does not name. Each of these was made into a kernel
+(tests/trouble_kernels.py) and recorded on a GPU. It has to bear on what binds: local memory is none of a kernel whose
+tensor cores are saturated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, ELSEWHERE, IDLE, NOISE, SATURATED, WAITING, ThresholdOrigin
-from fiprof.analysis.verdict.causes import causes
-from fiprof.analysis.verdict.model import MOST_USES, Bottleneck, Cause, Comparison, Kind, Part, Test, Verdict, compare
+from fiprof.analysis.thresholds import (
+    BESIDE,
+    BUSY,
+    CLOSE,
+    CONTENDED,
+    CONTENDED_UNIT,
+    DOMINANT_STALL,
+    ELSEWHERE,
+    EXCESS,
+    FEW_LANES,
+    FULL_REQUEST,
+    HOST_TRAFFIC,
+    IDLE,
+    LOCAL_TRAFFIC,
+    MOSTLY,
+    NOISE,
+    QUEUED,
+    SATURATED,
+    SCATTERED,
+    SHORT,
+    WAITING,
+    WARP,
+    Threshold,
+    ThresholdOrigin,
+)
+from fiprof.analysis.verdict.model import MOST_USES, Bottleneck, Cause, CauseId, Comparison, Kind, Part, Verdict
 from fiprof.model import quantities
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.floors import DramBasis, DramUse
 from fiprof.model.formula import Names, Row, number
 from fiprof.model.metrics import METRICS
 from fiprof.model.quantities import L2_PARTS, Quantity, metric
 
+_USED = (Kind.COMPUTE, Kind.MEMORY)
+_FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
 
-@dataclass(frozen=True)
-class Resource:
+
+class Resource(NamedTuple):
     """Something that a launch can use up."""
 
-    part: Part
     kind: Kind
     columns: tuple[str, ...]
-    """Of ``launches``, in percent of its peak over the elapsed time; the largest counts."""
+    """Columns of ``launches`` in percent of its peak over the elapsed time; the largest counts."""
     fed_by: tuple[Part, ...] = ()
     """Resources whose use is what this one's work needs: they are at their limit because this one is."""
 
 
+PASSES = (Part.L1_DATA, Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1)
+"""The data stage that L1 and shared memory have in common, by what mostly passes it."""
 _ISSUED = (Part.ISSUE_SLOTS,)
 
-RESOURCES: tuple[Resource, ...] = (
-    Resource(Part.TENSOR_CORES, Kind.COMPUTE, ("tensor_active_pct",), (*_ISSUED, Part.SHARED_MEMORY, Part.L1_DATA)),
-    Resource(Part.FMA_PIPE, Kind.COMPUTE, ("fma_pct",), _ISSUED),
-    Resource(Part.ALU_PIPE, Kind.COMPUTE, ("alu_pct",), _ISSUED),
-    Resource(Part.XU_PIPE, Kind.COMPUTE, ("xu_pct",), _ISSUED),
-    Resource(Part.FP64_PIPE, Kind.COMPUTE, ("fp64_pct",), _ISSUED),
-    Resource(Part.LSU_PIPE, Kind.COMPUTE, ("lsu_pct",), _ISSUED),
-    Resource(Part.ADU_PIPE, Kind.COMPUTE, ("adu_pct",), _ISSUED),
-    Resource(Part.CBU_PIPE, Kind.COMPUTE, ("cbu_pct",), _ISSUED),
-    Resource(Part.TEX_PIPE, Kind.COMPUTE, ("tex_pct",), _ISSUED),
-    Resource(Part.UNIFORM_PIPE, Kind.COMPUTE, ("uniform_pct",), _ISSUED),
-    Resource(Part.ISSUE_SLOTS, Kind.COMPUTE, ("issue_slot_busy_pct",)),
-    Resource(Part.DRAM, Kind.MEMORY, ("dram_throughput_pct",)),
-    Resource(Part.L2, Kind.MEMORY, L2_PARTS),
-    Resource(Part.L1_DATA, Kind.MEMORY, ("l1_data_pct",), (Part.LSU_PIPE,)),
-    Resource(Part.CONSTANT_CACHE, Kind.MEMORY, ("constant_cache_pct",), (Part.ADU_PIPE,)),
-)
-
-_SIDES: tuple[tuple[Part, Kind, str], ...] = (
-    (Part.OTHER_COMPUTE, Kind.COMPUTE, "sm_throughput_pct"),
-    (Part.OTHER_MEMORY, Kind.MEMORY, "memory_throughput_pct"),
-)
-"""ncu's maximum over all parts of a side, to find a part that has no column."""
+RESOURCES: Mapping[Part, Resource] = {
+    Part.TENSOR_CORES: Resource(Kind.COMPUTE, ("tensor_active_pct",), (*_ISSUED, *PASSES)),
+    Part.FMA_PIPE: Resource(Kind.COMPUTE, ("fma_pct",), _ISSUED),
+    Part.ALU_PIPE: Resource(Kind.COMPUTE, ("alu_pct",), _ISSUED),
+    Part.XU_PIPE: Resource(Kind.COMPUTE, ("xu_pct",), _ISSUED),
+    Part.FP64_PIPE: Resource(Kind.COMPUTE, ("fp64_pct",), _ISSUED),
+    Part.LSU_PIPE: Resource(Kind.COMPUTE, ("lsu_pct",), _ISSUED),
+    Part.ADU_PIPE: Resource(Kind.COMPUTE, ("adu_pct",), _ISSUED),
+    Part.CBU_PIPE: Resource(Kind.COMPUTE, ("cbu_pct",), _ISSUED),
+    Part.TEX_PIPE: Resource(Kind.COMPUTE, ("tex_pct",), _ISSUED),
+    Part.UNIFORM_PIPE: Resource(Kind.COMPUTE, ("uniform_pct",), _ISSUED),
+    Part.ISSUE_SLOTS: Resource(Kind.COMPUTE, ("issue_slot_busy_pct",)),
+    Part.DRAM: Resource(Kind.MEMORY, ("dram_throughput_pct",)),
+    Part.L2: Resource(Kind.MEMORY, L2_PARTS),
+    Part.L1_DATA: Resource(Kind.MEMORY, ("l1_data_pct",), (Part.LSU_PIPE,)),
+    Part.CONSTANT_CACHE: Resource(Kind.MEMORY, ("constant_cache_pct",), (Part.ADU_PIPE,)),
+}
 
 
 def measured(row: Row, names: Names, dram: DramUse | None = None) -> tuple[Bottleneck, ...]:
     """Every resource that was measured, the busiest first.
 
-    dram: DRAM's use where more is known of it than ncu's one cold launch. Of a side on which a unit is saturated no
-    other part is looked for: fp64_chain at 93.9% of the FP64 pipe reads 96.8% of a port that the pipe shares.
+    dram: DRAM's use where more is known of it than ncu's one cold launch. ncu's maximum over all parts of a side names
+    one that has no column; not on a side on which a unit is saturated: fp64_chain at 93.9% of the FP64 pipe reads 96.8%
+    of a port that the pipe shares.
     """
+
+    def use(column: str, part: Part) -> Comparison | None:
+        traced = metric(column).traced(row, names, spec=".1f")
+        return None if traced is None else Comparison(metric(column), traced, of=part)
+
     found = []
-    for resource in RESOURCES:
-        part = _l1_part(row) if resource.part is Part.L1_DATA else resource.part
-        uses = [use for column in resource.columns if (use := _use(row, names, column, part))]
+    for part, resource in RESOURCES.items():
+        if part is Part.L1_DATA:
+            shared, everything = number(row, "shared_data_pct"), number(row, "l1_data_pct")
+            if shared is None or everything is None:
+                part = Part.SHARED_MEMORY_OR_L1
+            elif shared >= everything / 2:
+                part = Part.SHARED_MEMORY
+        uses = [each for column in resource.columns if (each := use(column, part))]
         if part is Part.DRAM and dram is not None:
             uses = [Comparison(dram.quantity, dram.number, of=part)]
         if uses:
-            most = max(uses, key=lambda use: use.value)
+            most = max(uses, key=lambda each: each.value)
             found.append(Bottleneck(resource.kind, part, most.value, most))
-    for part, kind, column in _SIDES:
-        side = _use(row, names, column, part)
-        known = max((item.value for item in found if item.kind is kind), default=0.0)
-        if side and known < SATURATED.value and side.value > known + ELSEWHERE.value:
+    for part, kind, column in (
+        (Part.OTHER_COMPUTE, Kind.COMPUTE, "sm_throughput_pct"),
+        (Part.OTHER_MEMORY, Kind.MEMORY, "memory_throughput_pct"),
+    ):
+        side, known = use(column, part), max((item.value for item in found if item.kind is kind), default=0.0)
+        if side and known < SATURATED and side.value > known + ELSEWHERE:
             found.append(Bottleneck(kind, part, side.value, side))
     return tuple(sorted(found, key=lambda item: -item.value))
 
 
-def _use(row: Row, names: Names, column: str, part: Part) -> Comparison | None:
-    """The use of a resource, held against nothing yet."""
-    quantity = metric(column)
-    use = quantity.traced(row, names, spec=".1f")
-    return None if use is None else Comparison(quantity, use, of=part)
-
-
-def _l1_part(row: Row) -> Part:
-    """What mostly passes the data stage that L1 and shared memory have in common."""
-    shared, everything = number(row, "shared_data_pct"), number(row, "l1_data_pct")
-    if shared is None or everything is None:
-        return Part.SHARED_MEMORY_OR_L1
-    return Part.SHARED_MEMORY if shared >= everything / 2 else Part.L1_DATA
-
-
-def both_sides(row: Row) -> bool:
-    """Whether both sides were measured well enough to say that nothing else is busier."""
-    compute = any(number(row, column) is not None for column in ("sm_throughput_pct", "issue_slot_busy_pct"))
-    parts = [number(row, column) for column in ("dram_throughput_pct", "l1_data_pct")]
-    return compute and (number(row, "memory_throughput_pct") is not None or None not in parts)
-
-
 def feeds(item: Bottleneck, other: Bottleneck) -> bool:
     """Whether a resource's use is what the work of the other one needs."""
-    part = _stage(other.part)
-    return _stage(item.part) in next((resource.fed_by for resource in RESOURCES if resource.part == part), ())
+    part = Part.L1_DATA if other.part in PASSES else other.part
+    return part is not None and part in RESOURCES and item.part in RESOURCES[part].fed_by
 
 
-def _stage(part: Part | None) -> Part | None:
-    """A part as RESOURCES names it."""
-    return Part.L1_DATA if part in (Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1) else part
+@dataclass(frozen=True)
+class _Limits:
+    """What may bind a launch, and in which order."""
+
+    resources: tuple[Bottleneck, ...]
+    waiting: Bottleneck | None
+    beside: Bottleneck | None
+    imbalance: Bottleneck | None
+    both_sides: bool
+    """Whether both sides were measured well enough to say that nothing else is busier."""
+
+    @property
+    def busiest(self) -> Bottleneck | None:
+        """The busiest resource; but where it feeds another one that is at its limit too and close, that one."""
+        top = self.resources[0] if self.resources else None
+        for item in self.resources[1:]:
+            if top and feeds(top, item) and item.value >= max(SATURATED, top.value - CLOSE):
+                return item
+        return top
+
+    @property
+    def latency(self) -> Bottleneck | None:
+        """That nothing binds; None where it is not known how evenly the multiprocessors work."""
+        left = 100 - (self.resources[0].value if self.resources else 0.0)
+        return Bottleneck(Kind.LATENCY, None, left) if self.imbalance else None
+
+    def first(self, without: Kind | None = None) -> Bottleneck | None:
+        """The first that holds in the module's order; None where there is not enough to tell.
+
+        without: of LAUNCH, CONCURRENT and IMBALANCE the one that is left out.
+        """
+        busiest = self.busiest
+        if self.waiting and without is not Kind.LAUNCH and _holds(self.waiting):
+            return self.waiting
+        if busiest and busiest.value >= SATURATED:
+            return busiest
+        if self.beside and without is not Kind.CONCURRENT and _holds(self.beside):
+            return self.beside
+        if self.imbalance and without is not Kind.IMBALANCE and _holds(self.imbalance):
+            return self.imbalance
+        if not self.both_sides:
+            return None
+        return busiest if busiest and busiest.value >= BUSY else self.latency
+
+    def changes(self, found: Bottleneck) -> Iterator[tuple[Bottleneck | None, float]]:
+        """Every verdict that one number may change this one into, with the change in points."""
+        if found.kind is Kind.LAUNCH:
+            yield self.first(without=Kind.LAUNCH), found.value - WAITING
+            return
+        if self.waiting:
+            yield self.waiting, WAITING - self.waiting.value
+        if found.kind in _USED:
+            rest = (item for item in self.resources if item.part != found.part)
+            second = next((item for item in rest if not feeds(item, found) and not feeds(found, item)), None)
+            if second and second.value >= BUSY - NOISE:
+                yield second, found.value - second.value
+            lower = self.beside if self.beside and _holds(self.beside) else self.imbalance
+            if found.value >= SATURATED and lower and _holds(lower):
+                yield lower, found.value - SATURATED
+            elif self.latency:
+                yield self.latency, found.value - BUSY
+            if found.value >= SATURATED:
+                return
+        elif busiest := self.busiest:
+            yield busiest, (BUSY if found.kind is Kind.LATENCY else SATURATED) - busiest.value
+        if found.kind is Kind.CONCURRENT:
+            yield self.first(without=Kind.CONCURRENT), found.value - BESIDE
+            return
+        if self.beside:
+            yield self.beside, BESIDE - self.beside.value
+        if found.kind is Kind.IMBALANCE:
+            yield self.first(without=Kind.IMBALANCE), found.value - IDLE
+        elif self.imbalance:
+            yield self.imbalance, IDLE - self.imbalance.value
 
 
-def what_is_fed(resources: Sequence[Bottleneck]) -> Bottleneck | None:
-    """The busiest resource; but where it feeds another one that is at its limit too and close, that one."""
-    if not resources:
-        return None
-    top = resources[0]
-    for item in resources[1:]:
-        if feeds(top, item) and item.value >= max(SATURATED.value, top.value - CLOSE.value):
-            return item
-    return top
-
-
-def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> tuple[Finding, ...]:
-    """A note where ncu's figure for L2 is of a part that its report does not show.
-
-    ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90% there while
-    lookups, tags and both directions to the multiprocessors stay below 50%, and ncu's own memory throughput leaves
-    that part out: what it is cannot be told from the report, so it is no evidence. It is there whenever much crosses
-    from one half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), which DRAM traffic does by itself.
-    """
-    whole = metric("l2_throughput_pct").traced(row, names)
-    shown = next((item.comparison.number for item in resources if item.part is Part.L2 and item.comparison), None)
-    memory = number(row, "memory_throughput_pct") or 0.0
-    if whole is None or shown is None or whole.value < BUSY.value:
-        return ()
-    if whole.value <= max(shown.value, memory) + ELSEWHERE.value:
-        return ()
-    return (
-        Finding(
-            "hidden_l2_part",
-            {"l2": whole, "shown": shown},
-            words="ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and "
-            "transfers use L2 to {shown}, so it is not used here.",
-        ),
-    )
-
-
-_USED = (Kind.COMPUTE, Kind.MEMORY)
-_FIRST_NAMES = {metric.name: metric.ncu[0] for metric in METRICS}
+def _holds(limit: Bottleneck) -> bool:
+    return limit.comparison is not None and limit.comparison.reached
 
 
 def judge(
@@ -184,29 +233,48 @@ def judge(
     ran, likewise. beside: percent of the kernel's time in which another ran.
     dram: DRAM's use, where more is known of it than in the row. names: ncu's names.
     """
-    resources = measured(row, names, dram)
-    idle = quantities.IDLE.traced(row, names)
-    pool = _Pool(
+    resources, idle = measured(row, names, dram), quantities.IDLE.traced(row, names)
+    imbalance = None if idle is None else Comparison(quantities.IDLE, idle, IDLE)
+    compute = any(number(row, column) is not None for column in ("sm_throughput_pct", "issue_slot_busy_pct"))
+    memory = [number(row, column) for column in ("dram_throughput_pct", "l1_data_pct")]
+    limits = _Limits(
         resources,
-        None if idle is None else compare(quantities.IDLE, idle, IDLE),
-        _imbalance(row, idle.value if idle else 0.0),
-        waiting,
-        beside,
-        both_sides(row),
+        Bottleneck(Kind.LAUNCH, None, waiting.value, waiting) if waiting else None,
+        Bottleneck(Kind.CONCURRENT, None, beside.value, beside) if beside else None,
+        Bottleneck(Kind.IMBALANCE, _imbalance(row, imbalance.value), imbalance.value, imbalance) if imbalance else None,
+        compute and (number(row, "memory_throughput_pct") is not None or None not in memory),
     )
-    found = pool.first()
+    found, runner_up, margin = limits.first(), None, None
     why = causes(row, found, stalls, names)
-    runner_up, margin = pool.runner_up(found, lambda other: not why or causes(row, other, stalls, names)[:1] != why[:1])
-    if found is not None and not why and pool.undecided(found):
-        found, runner_up, margin = Bottleneck(Kind.NO_SINGLE_LIMIT, None, resources[0].value), None, None
+    if found is not None:
+        top = resources[0] if resources else None
+        changes = [(other, points) for other, points in limits.changes(found) if other is not None]
+        among = (*_USED, Kind.LATENCY)
+        if found.kind in _USED and top is not None and top.part != found.part:
+            # It is ahead, and feeds what binds.
+            runner_up, margin = top, found.value - top.value
+        else:
+            # A verdict with the same cause says nothing else.
+            others = [each for each in changes if not why or causes(row, each[0], stalls, names)[:1] != why[:1]]
+            runner_up, margin = min(others, key=lambda change: change[1], default=(None, None))
+        noise = any(other.kind in among and 0 <= points < NOISE for other, points in changes)
+        if not why and found.kind in among and noise:
+            found, runner_up, margin = Bottleneck(Kind.NO_SINGLE_LIMIT, None, resources[0].value), None, None
+    shown = any(stalls[0] in cause.evidence for cause in why) if stalls else False
+    by_ncu = dram.by_ncu if dram and dram.basis is not DramBasis.NCU and found and found.part is Part.DRAM else None
+    wanted = (
+        "dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct",
+        "sm_active_cycles", "sm_active_cycles_max",
+        *(["shared_data_pct"] if found and found.part is Part.SHARED_MEMORY_OR_L1 else []),
+    )  # fmt: skip
     return Verdict(
         kind=found.kind if found else Kind.UNKNOWN,
         part=found.part if found else None,
         evidence=(
             *_deciding(found, runner_up, resources, row, names),
-            *_by_ncu(dram, found),
-            *(stalls[:1] if found and found.kind is Kind.LATENCY and not _shown(why, stalls) else ()),
-            *([pool.idle] if pool.idle and not pool.idle.reached else []),
+            *([Comparison(metric("dram_throughput_pct"), by_ncu, of=Part.DRAM)] if by_ncu else []),
+            *(stalls[:1] if found and found.kind is Kind.LATENCY and not shown else ()),
+            *([imbalance] if imbalance and not imbalance.reached else []),
             *([waiting] if waiting and not waiting.reached else []),
             *([copying] if copying and copying.reached else []),
         ),
@@ -215,7 +283,7 @@ def judge(
         resources=resources,
         idle=idle,
         causes=why,
-        missing=_missing(row, found),
+        missing=tuple(column for column in wanted if number(row, column) is None),
         notes=hidden_l2_part(row, resources, names),
     )
 
@@ -229,190 +297,145 @@ def _imbalance(row: Row, idle: float) -> Part:
     if fewer or (waves is not None and waves.idle_multiprocessors):
         return Part.TOO_FEW_BLOCKS
     tail = 100 * (waves.loss_share or 0.0) if waves is not None else 0.0
-    if tail >= max(IDLE.value, idle - CLOSE.value):
-        return Part.TAIL
-    return Part.UNEVEN_WORK
-
-
-def _by(kind: Kind, number: Comparison, part: Part | None = None) -> Bottleneck:
-    """What a number that is no resource's use shows to bind."""
-    return Bottleneck(kind, part, number.value, number)
-
-
-@dataclass(frozen=True)
-class _Pool:
-    """What there is to choose from."""
-
-    resources: tuple[Bottleneck, ...]
-    idle: Comparison | None
-    imbalance: Part
-    waiting: Comparison | None
-    beside: Comparison | None
-    known: bool
-    """Whether both sides of the multiprocessors were measured."""
-
-    def first(self, without: Kind | None = None) -> Bottleneck | None:
-        """The first that holds in the module's order; None where there is not enough to tell.
-
-        without: of LAUNCH, CONCURRENT and IMBALANCE the one that is left out.
-        """
-        if without is not Kind.LAUNCH and self.waiting and self.waiting.reached:
-            return _by(Kind.LAUNCH, self.waiting)
-        busiest = what_is_fed(self.resources)
-        if busiest is not None and busiest.value >= SATURATED.value:
-            return busiest
-        if without is not Kind.CONCURRENT and self.beside and self.beside.reached:
-            return _by(Kind.CONCURRENT, self.beside)
-        if without is not Kind.IMBALANCE and self.idle and self.idle.reached:
-            return self._imbalanced()
-        if not self.known:
-            return None
-        if busiest is not None and busiest.value >= BUSY.value:
-            return busiest
-        return None if self.idle is None else self._latency()
-
-    def _latency(self) -> Bottleneck:
-        return Bottleneck(Kind.LATENCY, None, 100 - (self.resources[0].value if self.resources else 0.0))
-
-    def _imbalanced(self) -> Bottleneck:
-        assert self.idle is not None
-        return _by(Kind.IMBALANCE, self.idle, self.imbalance)
-
-    def runner_up(
-        self, found: Bottleneck | None, differs: Callable[[Bottleneck], bool]
-    ) -> tuple[Bottleneck | None, float | None]:
-        """What the smallest change of one number would make of it, and that change in points.
-
-        Negative where the runner-up is ahead and feeds what binds. differs: whether a verdict says something else: one
-        with the same cause does not.
-        """
-        if found is None:
-            return None, None
-        top = self.resources[0] if self.resources else None
-        if top is not None and found.kind in _USED and top.part != found.part:
-            return top, found.value - top.value
-        changes = [(other, margin) for other, margin in self._changes(found) if other and differs(other)]
-        return min(changes, key=lambda change: change[1], default=(None, None))
-
-    def _changes(self, found: Bottleneck) -> Iterator[tuple[Bottleneck | None, float]]:
-        """Every verdict that one number may change this one into, with the change in points."""
-        if found.kind is Kind.LAUNCH:
-            yield self.first(without=Kind.LAUNCH), found.value - WAITING.value
-            return
-        if self.waiting:
-            yield _by(Kind.LAUNCH, self.waiting), WAITING.value - self.waiting.value
-        yield from self._by_use(found)
-        if found.kind in _USED and found.value >= SATURATED.value:
-            return
-        if found.kind is Kind.CONCURRENT:
-            yield self.first(without=Kind.CONCURRENT), found.value - BESIDE.value
-            return
-        if self.beside:
-            yield _by(Kind.CONCURRENT, self.beside), BESIDE.value - self.beside.value
-        if found.kind is Kind.IMBALANCE:
-            yield self.first(without=Kind.IMBALANCE), found.value - IDLE.value
-        elif self.idle:
-            yield self._imbalanced(), IDLE.value - self.idle.value
-
-    def _by_use(self, found: Bottleneck) -> Iterator[tuple[Bottleneck | None, float]]:
-        """Those that the use of a resource would make."""
-        busiest = what_is_fed(self.resources)
-        if found.kind in (Kind.IMBALANCE, Kind.CONCURRENT):
-            if busiest:
-                yield busiest, SATURATED.value - busiest.value
-            return
-        if found.kind is Kind.LATENCY:
-            if busiest:
-                yield busiest, BUSY.value - busiest.value
-            return
-        second = self._second(found)
-        if second is not None and second.value >= BUSY.value - NOISE.value:
-            yield second, found.value - second.value
-        below = self.beside if self.beside and self.beside.reached else self.idle
-        if found.value >= SATURATED.value and below and below.reached:
-            lower = _by(Kind.CONCURRENT, below) if below is self.beside else self._imbalanced()
-            yield lower, found.value - SATURATED.value
-        elif self.idle is not None:
-            yield self._latency(), found.value - BUSY.value
-
-    def _second(self, found: Bottleneck) -> Bottleneck | None:
-        """The busiest resource that neither feeds the one found nor is fed by it."""
-        rest = (item for item in self.resources if item.part != found.part)
-        return next((item for item in rest if not feeds(item, found) and not feeds(found, item)), None)
-
-    def undecided(self, found: Bottleneck) -> bool:
-        """Whether the noise of the measurement decides between resources, or whether one is busy at all."""
-        if found.kind not in (*_USED, Kind.LATENCY):
-            return False
-        among = (*_USED, Kind.LATENCY)
-        return any(
-            other is not None and other.kind in among and 0 <= margin < NOISE.value
-            for other, margin in self._by_use(found)
-        )
-
-
-# The evidence
-
-
-def _against(found: Bottleneck) -> Comparison:
-    """A resource's use against the threshold that it has reached, or not."""
-    use = found.comparison
-    assert use is not None
-    return compare(use.quantity, use.number, SATURATED if use.value >= SATURATED.value else BUSY, use.of)
+    return Part.TAIL if tail >= max(IDLE, idle - CLOSE) else Part.UNEVEN_WORK
 
 
 def _deciding(
     found: Bottleneck | None, runner_up: Bottleneck | None, resources: Sequence[Bottleneck], row: Row, names: Names
 ) -> list[Comparison]:
-    """What decides, and what would decide for the runner-up."""
-    kind, busiest = found.kind if found else None, resources[0] if resources else None
-    if kind in _USED:
-        return [_against(item) for item in (found, runner_up) if item is not None and item.kind in _USED]
-    if kind is Kind.NO_SINGLE_LIMIT:
-        return [_against(item) for item in resources[:MOST_USES]]
-    issuing = metric("issue_active_pct")
-    issued = issuing.traced(row, names) if kind is Kind.LATENCY else None
-    return [
-        *([found.comparison] if found and found.comparison else []),
-        *(_blocks(row, names) if kind is Kind.IMBALANCE else []),
-        *([_against(busiest)] if busiest else []),
-        *([Comparison(issuing, issued)] if issued else []),
-    ]
+    """What decides, and what would decide for the runner-up; a resource's use against the threshold that it reaches."""
+
+    def against(*those: Bottleneck | None) -> list[Comparison]:
+        return [
+            Comparison(use.quantity, use.number, SATURATED if use.value >= SATURATED else BUSY, use.of)
+            for each in those
+            if each is not None and (use := each.comparison)
+        ]
+
+    if found and found.kind in _USED:
+        return against(found, runner_up if runner_up and runner_up.kind in _USED else None)
+    if found and found.kind is Kind.NO_SINGLE_LIMIT:
+        return against(*resources[:MOST_USES])
+    shown = [found.comparison] if found and found.comparison else []
+    blocks, multiprocessors = metric("blocks").traced(row, names), number(row, "multiprocessors")
+    if found and found.kind is Kind.IMBALANCE and blocks and multiprocessors and blocks.value < multiprocessors:
+        shown.append(
+            Comparison(metric("blocks"), blocks, Threshold(multiprocessors, "", ThresholdOrigin.MULTIPROCESSORS))
+        )
+    shown += against(*resources[:1])
+    issued = metric("issue_active_pct").traced(row, names)
+    if found and found.kind is Kind.LATENCY and issued:
+        shown.append(Comparison(metric("issue_active_pct"), issued))
+    return shown
 
 
-def _by_ncu(dram: DramUse | None, found: Bottleneck | None) -> list[Comparison]:
-    """ncu's figure for DRAM too, where another was taken for it."""
-    if (
-        dram is None
-        or dram.by_ncu is None
-        or dram.basis is DramBasis.NCU
-        or found is None
-        or found.part is not Part.DRAM
-    ):
-        return []
-    return [Comparison(metric("dram_throughput_pct"), dram.by_ncu, of=Part.DRAM)]
+def hidden_l2_part(row: Row, resources: Sequence[Bottleneck], names: Names) -> tuple[Finding, ...]:
+    """A note where ncu's figure for L2 is of a part that its report does not show.
+
+    ``lts__throughput`` is a maximum over parts. On an H200 a kernel that streams from DRAM reads 70 to 90% there while
+    lookups, tags and both directions to the multiprocessors stay below 50%, and ncu's own memory throughput leaves
+    that part out: what it is cannot be told from the report, so it is no evidence. It is there whenever much crosses
+    from one half of L2 to the other (``lts__t_sectors_srcunit_ltcfabric``), which DRAM traffic does by itself.
+    """
+    whole = metric("l2_throughput_pct").traced(row, names)
+    shown = next((item.comparison.number for item in resources if item.part is Part.L2 and item.comparison), None)
+    memory = number(row, "memory_throughput_pct") or 0.0
+    if whole is None or shown is None or whole.value < BUSY:
+        return ()
+    if whole.value <= max(shown.value, memory) + ELSEWHERE:
+        return ()
+    words = (
+        "ncu's L2 figure ({l2}) is of a part that its report does not show; lookups and transfers use L2 to {shown}, "
+        "so it is not used here."
+    )
+    return (finding("hidden_l2_part", words, l2=whole, shown=shown),)
 
 
-def _shown(why: Sequence[Cause], stalls: Sequence[Comparison]) -> bool:
-    """Whether the largest stall is the evidence of a cause already."""
-    return any(stalls[0] in cause.evidence for cause in why) if stalls else False
+# Why it is slow
+
+_TRAFFIC = (Part.LSU_PIPE, Part.DRAM, Part.L2, Part.L1_DATA, Part.SHARED_MEMORY_OR_L1, Part.OTHER_MEMORY)
+_TRAFFIC_STALLS = ("long_scoreboard", "lg_throttle", "drain", "mio_throttle")
+_SHARED = (Part.SHARED_MEMORY, Part.SHARED_MEMORY_OR_L1, Part.LSU_PIPE)
+_SHARED_STALLS = ("short_scoreboard", "mio_throttle")
+_WAITING_UNITS = (Part.ADU_PIPE, Part.OTHER_COMPUTE)
+"""Units that do little but make warps wait for each other."""
 
 
-def _blocks(row: Row, names: Names) -> list[Comparison]:
-    """The blocks against the multiprocessors, where they are fewer."""
-    quantity: Quantity = metric("blocks")
-    blocks, multiprocessors = quantity.traced(row, names), number(row, "multiprocessors")
-    if blocks is None or multiprocessors is None or blocks.value >= multiprocessors:
-        return []
-    return [Comparison(quantity, blocks, Test.BELOW, multiprocessors, ThresholdOrigin.MULTIPROCESSORS)]
+def causes(row: Row, found: Bottleneck | None, stalls: Sequence[Comparison], names: Names) -> tuple[Cause, ...]:
+    """What makes a launch slow, the most specific first; empty where nothing that is known does.
 
+    found: what binds it. stalls: percent of the warps' time in each stall reason, the largest first.
+    """
+    if found is None or found.kind not in (*_USED, Kind.LATENCY):
+        return ()
+    latency, top = found.kind is Kind.LATENCY, stalls[0] if stalls else None
+    waits_for = str(top.of) if top else ""
+    main = waits_for if top and top.value >= DOMINANT_STALL else ""
 
-_WANTED = ("dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct")
+    def held(quantity: Quantity, threshold: Threshold | None = None) -> Comparison | None:
+        """A number against a threshold; None where it was not collected."""
+        value = quantity.traced(row, names)
+        return None if value is None else Comparison(quantity, value, threshold)
 
+    def reached(quantity: Quantity, threshold: Threshold) -> Comparison | None:
+        comparison = held(quantity, threshold)
+        return comparison if comparison and comparison.reached else None
 
-def _missing(row: Row, found: Bottleneck | None) -> tuple[str, ...]:
-    """Columns without which the verdict is less sure, or there is none."""
-    wanted = [*_WANTED, "sm_active_cycles", "sm_active_cycles_max"]
-    if found is not None and found.part is Part.SHARED_MEMORY_OR_L1:
-        wanted.append("shared_data_pct")
-    return tuple(column for column in wanted if number(row, column) is None)
+    def beside(*wanted: Quantity) -> Iterator[Comparison]:
+        return (comparison for each in wanted if (comparison := held(each)))
+
+    # One of the parts binds, or nothing does and the warps mostly wait for one of the reasons.
+    traffic = waits_for in _TRAFFIC_STALLS if latency else found.part in _TRAFFIC
+    shared = waits_for in _SHARED_STALLS if latency else found.part in _SHARED
+    why: list[Cause] = []
+
+    def because(id: CauseId, share: Comparison, *more: Comparison, of_time: bool = True) -> None:
+        why.append(Cause(id, (share, *more), share.value if of_time else None))
+
+    if traffic and (share := reached(quantities.HOST_SHARE, HOST_TRAFFIC)):
+        because(CauseId.HOST_MEMORY, share)
+
+    # Many atomics in shared memory; on one address, which one slice of L2 takes in; or many.
+    if shared and (share := reached(quantities.SHARED_ATOMIC_SHARE, MOSTLY)):
+        because(CauseId.ATOMICS, share, of_time=False)
+    elif traffic:
+        share = held(quantities.ATOMIC_SHARE, MOSTLY)
+        contended = reached(quantities.ATOMIC_CONTENTION, CONTENDED)
+        if contended and reached(metric("l2_atomic_unit_max_pct"), CONTENDED_UNIT):
+            because(CauseId.ATOMICS, contended, *([share] if share else []), of_time=False)
+        elif share and share.reached:
+            because(CauseId.ATOMICS, share, of_time=False)
+
+    if top and main == "barrier" and (latency or found.part in (*_WAITING_UNITS, *_SHARED)):
+        because(CauseId.BARRIER, top)
+    if top and latency and main in ("membar", "sleeping"):
+        because(CauseId.MEMORY_FENCE if main == "membar" else CauseId.SLEEPING, top)
+    # A launch of a few µs fetches its code for the first time: that is no loop too long for the cache.
+    if top and latency and main == "no_instruction" and reached(quantities.DURATION, SHORT):
+        because(CauseId.INSTRUCTION_CACHE, top)
+    # Constants by immediate address; indexed ones have a cache of their own among the resources.
+    if top and latency and main == "imc_miss":
+        because(CauseId.CONSTANT_CACHE, top)
+
+    if traffic and (share := reached(quantities.LOCAL_SHARE, LOCAL_TRAFFIC)):
+        because(CauseId.LOCAL_MEMORY, share, *beside(quantities.LOCAL_BYTES, metric("spill_requests")))
+
+    # More sectors than the bytes need; where only requests were counted, more than the widest request has. And they
+    # queue somewhere: a resource binds, or one is used enough for that.
+    touched = held(quantities.SECTORS_PER_NEEDED, SCATTERED)
+    if touched is None:
+        touched = reached(quantities.SECTORS_PER_REQUEST, FULL_REQUEST)
+        touched = touched if touched and touched.value >= EXCESS * FULL_REQUEST else None
+    queued = not latency or 100 - found.value >= QUEUED
+    if traffic and queued and touched and touched.reached:
+        sectors = beside(quantities.GLOBAL_LOADS_SECTORS, quantities.GLOBAL_STORES_SECTORS)
+        because(CauseId.SCATTERED_ACCESS, touched, *sectors, of_time=False)
+
+    # Instructions that few threads of a warp take part in.
+    lanes, block = held(metric("threads_per_instruction"), FEW_LANES), held(metric("threads_per_block"), WARP)
+    by_lanes = found.kind is not Kind.MEMORY and not (latency and traffic)
+    if lanes and not lanes.reached and by_lanes and block and not block.reached:
+        because(CauseId.PARTIAL_WARPS, block, lanes, of_time=False)
+    elif lanes and not lanes.reached and by_lanes:
+        because(CauseId.DIVERGENCE, lanes, *beside(metric("uniform_branches_pct")), of_time=False)
+    return tuple(why)

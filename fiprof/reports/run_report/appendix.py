@@ -10,8 +10,7 @@ from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.check_rules import Check, CheckName
-from fiprof.analysis.check_rules import words as check_words
+from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.comm.comm import comm
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.model import case_quantities
@@ -236,7 +235,7 @@ def sure(runs: Sequence[Analyses]) -> Section:
             for (name, _), of_kind in alike.items():
                 about = list(dict.fromkeys(_subject(measured.run, check) for check in of_kind))
                 more = f" and {len(about) - MOST_NAMED} more" if len(about) > MOST_NAMED else ""
-                holds = check_words()[name]["holds"]
+                holds = checks.words()[name]["holds"]
                 said = "failed" if outcome is False else "not possible"
                 rows.append(
                     (str(number), said, holds, ", ".join(about[:MOST_NAMED]) + more, worded(of_kind[0].finding))

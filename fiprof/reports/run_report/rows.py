@@ -9,7 +9,7 @@ from typing import Any
 
 from fiprof.analysis import checks, trace
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.check_rules import Check, CheckName
+from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.program import StandIns
 from fiprof.analysis.timeline import KernelSpan
