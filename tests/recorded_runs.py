@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from click.testing import CliRunner
 
@@ -102,6 +104,21 @@ def counted_run(name: str, into: Path) -> Run:
     left_out = [f"{table}.parquet" for table in (*FROM_NSYS, "checks")]
     ignored = shutil.ignore_patterns(*left_out, "*.ncu-rep.xz", "nsys")
     return Run(Path(shutil.copytree(parsed(name).path, into / RUNS[name].name, ignore=ignored)))
+
+
+def rows(*words: object) -> list[dict[str, Any]]:
+    """What a command answers a program."""
+    status, printed = invoke(*map(str, words), "--format", "json")
+    assert status == 0
+    found: list[dict[str, Any]] = json.loads(printed)["rows"]
+    return found
+
+
+def refusal(*words: object) -> FiprofError:
+    """The error that a command ends with."""
+    error = CliRunner().invoke(cli, [*map(str, words)]).exception
+    assert isinstance(error, FiprofError), error
+    return error
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

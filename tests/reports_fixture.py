@@ -22,6 +22,7 @@ from fiprof.analysis.hotspots import hotspots
 from fiprof.analysis.roofline import roofline
 from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
+from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.model import metrics, schemas, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
@@ -29,7 +30,7 @@ from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.parsers import ncu, nsys
 from fiprof.reports import hotspots as hotspots_report
-from fiprof.reports import roofline_chart, roofline_tables, verdict_tables
+from fiprof.reports import roofline_chart, roofline_tables, timeline_text, verdict_tables
 from fiprof.reports import show as show_tables
 from fiprof.reports import stalls as stalls_report
 from fiprof.reports.report import report
@@ -156,6 +157,7 @@ def snapshots(run: Run) -> dict[str, str]:
     printed = {
         "verdict.txt": render(verdict_tables.document(verdicts(recorded)), "table", width=80),
         "hotspots.txt": render(hotspots_report.document(hotspots(recorded), most=1), "table", width=80),
+        "timeline.txt": render(timeline_text.document(timeline(recorded, cells=79)), "table", width=100),
         "stalls.txt": render(stalled, "table", width=100, colour=True, bars=True),
         "stalls.md": render(stalls_report.document(stalls(run, wanted=Selection("merge"))), "md"),
         "stalls.json": render(stalls_report.document(stalls(run, wanted=Selection("rope"))), "json"),

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import csv
-import json
 import lzma
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from fiprof.model.run import Run
-from tests.recorded_runs import RUNS, invoke, parsed
+from tests.recorded_runs import RUNS, parsed, rows
 from tests.reports_fixture import DATA, RAW
 
-Rows = list[dict[str, Any]]
 LAUNCHES = pytest.mark.parametrize("index", range(6))
 DETAILS = lzma.decompress((DATA / "ncu/full.details.txt.xz").read_bytes()).decode()
 """ncu's text page of the recorded report."""
-
-
-def rows(command: str, run: Run, *words: str) -> Rows:
-    """What programs get."""
-    status, printed = invoke(command, str(run.path), *words, "--format", "json")
-    assert status == 0
-    found: Rows = json.loads(printed)["rows"]
-    return found
 
 
 # The charts of SpeedOfLight_RooflineChart and SpeedOfLight_Hierarchical…RooflineChart, as the recorded report defines
@@ -72,7 +61,7 @@ def chart_peak(cell: Callable[[str], float], kind: str) -> float:
 
 @LAUNCHES
 def test_the_roofline_is_that_of_ncu_s_charts(five_kernels: Run, index: int) -> None:
-    cell, row = cells(index), rows("roofline", five_kernels)[index]
+    cell, row = cells(index), rows("roofline", five_kernels.path)[index]
     for kind in ("tensor", "fp32", "fp16", "fp64"):
         assert kind != "fp32" or row["fp32_tflops"]
         if row[f"{kind}_tflops"]:
@@ -106,7 +95,7 @@ def test_the_fp32_and_fp64_shares_are_those_of_ncu_s_rule(five_kernels: Run) -> 
         re.sub(r"\s+", " ", DETAILS),
     )
     assert [int(fp32) for fp32, _ in said] == [7, 24, 10, 7, 5, 4]
-    for row, shares in zip(rows("roofline", five_kernels), said, strict=True):
+    for row, shares in zip(rows("roofline", five_kernels.path), said, strict=True):
         found = [
             100 * (row[f"{kind}_tflops"] or 0) / (row[f"{kind}_roof_tflops"] or 1)  # no fp64 at all has no roof
             for kind in ("fp32", "fp64")
@@ -134,7 +123,7 @@ SCALES = {"Tbyte/s": 1e3, "Gbyte/s": 1.0, "Mbyte/s": 1e-3, "us": 1.0, "ms": 1e3,
 
 @LAUNCHES
 def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> None:
-    row, page = rows("show", five_kernels)[index], details()[index]
+    row, page = rows("show", five_kernels.path)[index], details()[index]
     for key, name in (
         ("duration_us", "Duration"),
         ("dram_throughput_pct", "DRAM Throughput"),
@@ -161,7 +150,7 @@ def test_figures_are_those_that_ncu_prints(five_kernels: Run, index: int) -> Non
 
 def test_bank_conflicts_are_those_of_ncu_s_rule() -> None:
     said = re.compile(r"shared (load|store) requests\.This results in (\d+) bank conflicts,\s+which represent (\S+)%")
-    shown, compared = rows("show", parsed("all")), 0
+    shown, compared = rows("show", parsed("all").path), 0
     for row in parsed("all").rows("rules", ("launch", "rule", "message")):
         for kind, _, share in said.findall(row["message"]) if row["rule"] == "SharedMemoryConflicts" else ():
             assert f"{100 * shown[row['launch']][f'shared_{kind}s_conflict_share']:.2f}" == share
@@ -172,7 +161,7 @@ def test_bank_conflicts_are_those_of_ncu_s_rule() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -> None:
     """Registers are given to a warp 256 at a time; waves are blocks over what the GPU holds at once."""
-    for row, launch in zip(rows("show", parsed(name)), parsed(name).launches, strict=False):
+    for row, launch in zip(rows("show", parsed(name).path), parsed(name).launches, strict=False):
         warps = -(-round(launch["threads_per_block"]) // 32)
         of_quarter = 16384 // (-(-round(launch["registers_per_thread"]) * 32 // 256) * 256)
         assert row["limit_registers_blocks"] == of_quarter * 4 // warps == launch["limit_registers_blocks"]
@@ -186,7 +175,7 @@ def test_the_limits_of_occupancy_follow_from_the_launch_as_ncu_s_do(name: str) -
 @pytest.mark.parametrize("name", RUNS)
 def test_the_shares_of_all_stalls_are_one(name: str) -> None:
     found: dict[int, list[tuple[float, float]]] = {}
-    for row in rows("stalls", parsed(name)):
+    for row in rows("stalls", parsed(name).path):
         found.setdefault(row["launch"], []).append((row["stall_share"] or 0, row["sample_share"] or 0))
     assert len(found) >= 6
     for shares in found.values():
@@ -221,7 +210,7 @@ def source_page() -> list[tuple[str, dict[str, tuple[str, int, int]]]]:
 
 def test_every_hotspot_is_in_the_source_page_and_no_hotter_one_is_missing() -> None:
     page = source_page()
-    found = rows("hotspots", parsed("all"), "--instructions", "20")
+    found = rows("hotspots", parsed("all").path, "--instructions", "20")
     assert len(found) == 6 * 20
     for launch in range(6):
         mine = [row for row in found if row["launch"] == launch]

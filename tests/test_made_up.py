@@ -1,0 +1,247 @@
+"""What commands say of launches and traces that nobody has recorded: partial runs, hostile names, odd counters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fiprof.analysis.occupancy import occupancy, register_limit
+from fiprof.model.run import Run
+from fiprof.model.wording import worded
+from fiprof.text import cell_width
+from tests.recorded_runs import invoke, refusal, rows
+from tests.reports_fixture import add, case, ended, execution, make_run, record_run
+
+NEED_COUNTERS = ("expected", "hotspots", "roofline", "stalls", "verdict")
+READERS = ("hotspots", "roofline", "show", "stalls", "timeline", "verdict")
+HOSTILE = "<script>|[red]\n\x1b[2J" + "k" * 10_000
+
+
+def run_of(folder: Path, kernel: str = "K", **manifest: Any) -> str:
+    """A run of one launch with a stall and an instruction, traced too."""
+    ran = execution(0, 1000, kernel)
+    launch = {**ran, "launch": 0, "duration_ns": 1000.0}
+    stall = {"launch": 0, "reason": "wait", "share": 1.0, "warps_per_issue": 10.0}
+    run = make_run(folder, launches=[launch], reasons=[stall], kernels=[ran], **manifest)
+    add(run, "hotspots", [{"launch": 0, "address": 0, "sass": kernel, "samples": 300, "top_reason": kernel}])
+    return str(folder)
+
+
+def shown(folder: Path, command: str = "roofline", **launch: Any) -> dict[str, Any]:
+    """The first row of a command about a run of one launch with these columns."""
+    made = {"launch": 7, "case": "mine[rows=8]", "iteration": 0, "kernel": "K", "duration_ns": 1000.0, **launch}
+    return rows(command, make_run(folder, launches=[made]).path)[0]
+
+
+# What a run may lack
+
+
+@pytest.mark.parametrize("command", NEED_COUNTERS)
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        ({"actions": [ended("ncu", exit_status=1, outcome="failed", message="ERR_NVGPU")]}, "ncu failed: ERR_NVGPU"),
+        ({"settings": {"tools": ["nsys"]}}, "ncu was not asked for"),
+        ({"status": "failed", "reason": "no disk"}, "ncu was not started: no disk"),
+    ],
+)
+def test_a_run_without_counters_says_why(tmp_path: Path, command: str, manifest: dict[str, Any], why: str) -> None:
+    error = refusal(command, make_run(tmp_path / "run", kernels=[], **manifest).path)
+    assert error.why and worded(error.why) == why
+
+
+@pytest.mark.parametrize("command", [command for command in READERS if command != "hotspots"])
+def test_a_kernel_that_is_not_there(five_kernels: Run, command: str) -> None:
+    error = refusal(command, five_kernels.path, "--kernel", "nosuch")
+    assert error.message == "recorded has no launch with kernel 'nosuch'"
+    assert "PersistentVariableLengthMergeStatesKernel" in error.remedy
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_an_incomplete_run_says_so_first(tmp_path: Path, command: str) -> None:
+    printed = invoke(command, run_of(tmp_path / "cut", status="interrupted", reason="Ctrl-C"))[1]
+    first = next(line for line in printed.splitlines() if line.startswith("! "))
+    assert first == "! the run cut was interrupted: Ctrl-C"
+
+
+@pytest.mark.parametrize("command", READERS)
+def test_names_from_the_profiled_program_are_text(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    run = run_of(tmp_path / "run", HOSTILE)
+    table, markdown, json_, csv = (invoke(command, run, "--format", each)[1] for each in ("table", "md", "json", "csv"))
+    assert not any("\x1b" in text for text in (table, markdown, json_, csv))
+    assert table.replace("\n", "").isprintable() and max(map(cell_width, table.splitlines())) <= 100
+    assert "<script>" not in markdown
+    assert json.loads(json_)["rows"][0]["kernel"] == HOSTILE
+
+
+def test_show_of_one_tool_alone(tmp_path: Path) -> None:
+    """Work of the cost model over the time that there is, and no roof without counters."""
+    of_nsys = rows("show", record_run(tmp_path / "nsys", ncu_raw=None).path)
+    assert [(row["launch"], row["label"], row["duration_us"]) for row in of_nsys[:2]] == [
+        (None, "prefill", None), (None, "decode", None),
+    ]  # fmt: skip
+    assert of_nsys[0]["case_model_tflops"] == pytest.approx(137506062336 / 302.141e-6 / 1e12)
+    assert (of_nsys[0]["case_model_tflops_roof_share"], of_nsys[1]["case_kernels"]) == (None, 2)
+    assert "Occupancy" not in invoke("show", str(tmp_path / "nsys"))[1]
+    of_ncu = rows("show", record_run(tmp_path / "ncu", trace=False, plain=False).path)
+    assert [row["nsys_duration_us"] for row in of_ncu] == [None] * 6
+    assert of_ncu[0]["case_model_tflops"] == pytest.approx(439.55, abs=0.01)
+    plain = rows("show", record_run(tmp_path / "plain", ncu_raw=None, trace=False).path)
+    found = [plain[2][key] for key in ("launch", "label", "duration_us", "case_model_tflops")]
+    assert (found, round(plain[2]["case_plain_us"], 2)) == ([None, "rmsnorm", None, None], 25.92)
+
+
+def test_little_was_collected(tmp_path: Path) -> None:
+    nothing = shown(tmp_path / "nothing")
+    assert (nothing["basis"], nothing["roof"], nothing["tflops"]) == ("none", None, None)
+    assert "not enough evidence" in invoke("roofline", str(tmp_path / "nothing"))[1]
+    moved = {"dram_read_bytes": 2e5, "dram_write_bytes": 8e3, "dram_clock_hz": 1e9, "dram_peak_bytes_per_cycle": 1000.0}
+    row = shown(tmp_path / "bytes", "show", **moved)
+    assert (row["dram_gb_per_s"], row["dram_share"]) == (pytest.approx(208), pytest.approx(0.208))
+
+
+# Rooflines
+
+INSTRUCTIONS = ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma", "dadd", "dmul", "dfma")
+COPY: dict[str, Any] = {
+    **{f"{each}_thread_insts": 0.0 for each in INSTRUCTIONS},
+    "sm_clock_hz": 1e9, "dram_clock_hz": 1e9, "l2_clock_hz": 1e9,
+    "fp32_peak_ops_per_cycle": 1000.0, "fp16_peak_ops_per_cycle": 2000.0, "fp64_peak_ops_per_cycle": 500.0,
+    "dram_bytes_per_second": 9e11, "dram_peak_bytes_per_cycle": 1000.0,
+    "l2_bytes_per_second": 1e12, "l2_peak_bytes_per_cycle": 2000.0,
+    "l1_bytes_per_second": 1e11, "l1_peak_bytes_per_cycle": 8000.0,
+}  # fmt: skip
+"""A launch of 1 µs that moves 900 kB and computes nothing."""
+FMA = {"ffma_thread_insts": 1e5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "basis", "roof", "share"),
+    [
+        ({}, "traffic", "DRAM", 0.9),
+        ({"fadd_thread_insts": 9_900.0}, "traffic", "DRAM", 0.9),
+        ({"fadd_thread_insts": 10_100.0}, "counted", "DRAM", 0.9),
+        ({**FMA, "l1_bytes_per_second": 7.9e12}, "counted", "L1", 0.9875),
+        ({**FMA, "l2_bytes_per_second": 1.9e12}, "counted", "L2", 0.95),
+        ({"dfma_thread_insts": 2.4e5}, "counted", "fp64", 0.96),
+        ({**FMA, "hfma_thread_insts": 4.6e5}, "counted", "fp16", 0.92),
+    ],
+)
+def test_the_lowest_roof_binds(tmp_path: Path, changes: dict[str, float], basis: str, roof: str, share: float) -> None:
+    row = shown(tmp_path / "run", **{**COPY, **changes})
+    assert (row["basis"], row["roof"], row["roof_share"]) == (basis, roof, pytest.approx(share))
+    assert (row["remark"] or {}).get("id") == ("moves_memory" if basis == "traffic" else None)
+
+
+TENSOR = {**COPY, "tensor_active_pct": 48.0, "ffma_thread_insts": 1e6, "fp32_peak_ops_per_cycle": 1e5}
+UNCOUNTED_FP64 = {f"{each}_thread_insts": None for each in ("dadd", "dmul", "dfma")}
+
+
+@pytest.mark.parametrize(
+    ("counted", "part"),
+    [
+        ({}, "tensor_cores"),
+        ({"tensor_ops_fp16": 0.0}, "tensor_cores"),
+        ({**UNCOUNTED_FP64, "tensor_active_pct": None, "fp64_pct": 48.0}, "fp64_pipe"),
+        # Counted, or as little active as the tensor cores are without a tensor operation, it is as ever.
+        ({"tensor_ops_fp16": 1.0}, ""),
+        ({"tensor_active_pct": 1.3}, ""),
+    ],
+)
+def test_a_pipe_that_worked_and_was_not_counted_gets_no_other_roof(
+    tmp_path: Path, counted: dict[str, float | None], part: str
+) -> None:
+    """FP4 on a GPU of which ncu counted fp16 alone; a report without counters of tensor or fp64 operations."""
+    launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0, **TENSOR, **counted}
+    (row,) = rows("roofline", make_run(tmp_path / "run", launches=[launch], cases=[case(flops=0)]).path)
+    assert (row["basis"] == "counted") == (not part)
+    if part:
+        assert (row["work"], row["roof"], row["remark"]["part"]) == (None, None, part)
+        # 1 GFLOP in 1 µs by the cost model, and no roof of theirs.
+        model = make_run(tmp_path / "model", launches=[launch], cases=[case(flops=10**9)])
+        (row,) = rows("roofline", model.path)
+        assert (row["basis"], row["work"], row["roof"], row["compute_roof_tflops"]) == ("model", "model", "DRAM", None)
+
+
+# Occupancy
+
+FULL: dict[str, Any] = {
+    "threads_per_block": 256.0, "blocks": 100.0, "multiprocessors": 132.0, "max_warps_per_sm": 64.0,
+    "limit_registers_blocks": 8.0, "limit_shared_memory_blocks": 8.0, "limit_warps_blocks": 8.0,
+    "limit_blocks_blocks": 32.0, "limit_barriers_blocks": 32.0, "theoretical_occupancy_pct": 25.0,
+    "shared_static_bytes": 0.0, "shared_dynamic_bytes": 15360.0, "shared_driver_bytes": 1024.0,
+    "shared_allocated_bytes": 16384.0, "shared_configured_bytes": 32768.0, "max_shared_bytes_per_sm": 233472.0,
+}  # fmt: skip
+SIX_BLOCKS = {
+    "limit_shared_memory_blocks": 5.0, "max_shared_bytes_per_sm": 65536.0, "shared_configured_bytes": 65536.0,
+    "shared_dynamic_bytes": 12800.0, "shared_allocated_bytes": 12800.0, "shared_driver_bytes": 0.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "limiter", "step"),
+    [
+        # A small configuration of shared memory is raised, not saved.
+        ({"limit_shared_memory_blocks": 2.0}, "shared memory", ("more_shared_set_up", 3, 49152, 32768)),
+        # In steps of 256 bytes before compute capability 8.0, of 128 from then on.
+        ({**SIX_BLOCKS, "cc_major": 7.0}, "shared memory", ("less_shared_memory", 6, 10752, 12800)),
+        ({**SIX_BLOCKS, "cc_major": 8.0}, "shared memory", ("less_shared_memory", 6, 10880, 12800)),
+        (SIX_BLOCKS, "shared memory", ("less_shared_memory", 6, 10880, 12800)),
+        # Clusters that fit less often than blocks.
+        ({"cluster_size": 16.0, "clusters_max_active": 8.0}, "clusters", ("smaller_clusters", 1, 15, 16)),
+    ],
+)
+def test_what_one_more_block_takes(
+    tmp_path: Path, changes: dict[str, float], limiter: str, step: tuple[str, float, float, float]
+) -> None:
+    row = shown(tmp_path / "run", "show", **{**FULL, **changes})
+    (found,) = row["occupancy_steps"]
+    assert row["occupancy_limiters"] == [limiter]
+    assert tuple(found[key] for key in ("id", "blocks", "needed", "now")) == step
+
+
+@given(registers=st.integers(1, 255), threads=st.integers(1, 1024), blocks=st.integers(1, 100_000))
+def test_a_step_by_registers_makes_room(registers: int, threads: int, blocks: int) -> None:
+    warps = -(-threads // 32)
+    limit = register_limit(registers, warps, 65536)
+    row = {
+        "registers_per_thread": float(registers), "registers_allocated_per_thread": float(-(-registers // 8) * 8),
+        "max_registers_per_sm": 65536.0, "threads_per_block": float(threads), "max_warps_per_sm": 64.0,
+        "limit_registers_blocks": float(limit), "blocks": float(blocks), "multiprocessors": 132.0,
+    }  # fmt: skip
+    found = occupancy(row)
+    for step in found.steps:
+        needed = step.values["needed"]
+        assert needed < registers
+        assert register_limit(needed, warps, 65536) == step.values["blocks"] > limit
+        assert register_limit(needed + 8, warps, 65536) <= limit
+    if limit:
+        assert found.waves is not None
+        assert found.waves.full * found.waves.wave_blocks + found.waves.last_blocks == blocks
+        assert 0 <= found.waves.idle_share < 1
+
+
+# Stalls
+
+
+def test_a_reason_of_a_later_ncu_and_samples_without_ratios(tmp_path: Path) -> None:
+    launch = {"launch": 0, "case": "mine[rows=8]", "kernel": "K", "duration_ns": 1000.0}
+    later = [
+        {"launch": 0, "reason": reason, "share": share, "warps_per_issue": share * 10}
+        for reason, share in (("quantum_wait", 0.9), ("selected", 0.1))
+    ]
+    run = make_run(tmp_path / "later", launches=[launch], reasons=later)
+    assert "a state that this fiprof does not know" in invoke("stalls", str(run.path))[1]
+    sampled = [{"launch": 0, "reason": reason, "samples": n} for reason, n in (("selected", 100), ("wait", 300))]
+    found = rows("stalls", make_run(tmp_path / "sampled", launches=[launch], reasons=sampled).path)
+    assert [(row["reason"], row["stall_share"], row["sample_share"]) for row in found] == [
+        ("wait", None, 0.75), ("selected", None, 0.25),
+    ]  # fmt: skip
