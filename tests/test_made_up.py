@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis.occupancy import occupancy, register_limit
+from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 from fiprof.model.wording import worded
 from fiprof.text import cell_width
@@ -52,7 +53,7 @@ def shown(folder: Path, command: str = "roofline", **launch: Any) -> dict[str, A
 )
 def test_a_run_without_counters_says_why(tmp_path: Path, command: str, manifest: dict[str, Any], why: str) -> None:
     error = refusal(command, make_run(tmp_path / "run", kernels=[], **manifest).path)
-    assert error.why and worded(error.why) == why
+    assert isinstance(error.why, Finding) and worded(error.why) == why
 
 
 @pytest.mark.parametrize("command", [command for command in READERS if command != "hotspots"])
