@@ -93,13 +93,13 @@ class _Finder:
         asked = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
         of_kernels = bool(asked - OF_CASES)
-        self.whole: sa.Alias | None = None
+        self.whole: sa.FromClause | None = None
         self.source: sa.FromClause = measured
         if of_kernels and asked & OF_CASES:
-            self.whole = measured.alias("whole")
+            whole = self.whole = measured.alias("whole")
             of_case = sa.select(subjects.c.whole).where(subjects.c.id == measured.c.subject).scalar_subquery()
-            same = sa.and_(self.whole.c.run == measured.c.run, self.whole.c.subject == of_case)
-            self.source = measured.join(self.whole, same, isouter=True)
+            same = sa.and_(whole.c.run == measured.c.run, whole.c.subject == of_case)
+            self.source = measured.join(whole, same, isouter=True)
         self.of_runs: list[sa.ColumnElement[bool]] = [
             runs.c.id.in_(sa.select(tags.c.run).where(tags.c.tag == tag)) for tag in question.tags
         ]
