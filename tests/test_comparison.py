@@ -229,5 +229,6 @@ def test_a_comment_folds_what_explains_and_a_page_draws_it(tmp_path: Path) -> No
     assert comment.startswith("prefill: B took 303.73 µs instead of 465.02 µs without a profiler (-161.30 µs, -34.7%).")
     assert "| warps in flight a scheduler | 1.95 | 3 | -162.31 |" in explained
     page = out.read_text()
-    assert [anchor in page for anchor in ("chart-case", "chart-factors", "case-0-0-explained-mix")] == [True] * 3
+    titles = ("prefill: where the change is", "what its time is made of", "Warp stalls of both sides")
+    assert [re.search(f'data-title="[^"]*{title}"', page) is not None for title in titles] == [True] * 3
     assert page.endswith("</html>")

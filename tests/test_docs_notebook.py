@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("nbclient")
-pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
 
 from fiprof.reports.notebook import VEGALITE
 from tests import docs_notebook

@@ -1,4 +1,4 @@
-"""fiprof/reports/pages/charts*.py, colours.py, plot.py: charts over the recorded H200 run, and in characters."""
+"""Charts over a size and of the recorded H200 run, and their colours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.recorded_runs import parsed
 
-pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
 
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run

@@ -1,19 +1,19 @@
-"""fiprof/reports/pages/html.py: a page as one HTML file. What a browser makes of it: test_browser.py."""
+"""A report as one HTML file. What a browser makes of it: test_browser.py."""
 
 from __future__ import annotations
 
+import re
 import sys
 from html.parser import HTMLParser
 
 import pytest
 
-from fiprof.model.provenance import Provenance, TracedNumber, sentence
-from fiprof.reports.pages import html
-from fiprof.reports.pages.page import Chart, Link, Page, PageLink, Section, Table, Text
-from fiprof.reports.view import Column, View
+from fiprof.reports import charts, markdown_html
+from fiprof.reports.markdown_html import document_html, report_html
+from fiprof.reports.view import Chart, Document, View
 from tests import pages
 
-pytest.importorskip("altair")
+pytest.importorskip("vl_convert")
 
 
 class Elements(HTMLParser):
@@ -43,7 +43,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(scope="module")
 def demo() -> Elements:
-    return Elements(html.render(pages.demo()))
+    return Elements(pages.demo())
 
 
 def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
@@ -54,13 +54,22 @@ def test_nothing_is_loaded_and_the_policy_forbids_it(demo: Elements) -> None:
     assert "http" not in policy
 
 
+def test_the_library_is_there_once_with_its_notice_where_there_are_charts() -> None:
+    text = pages.demo()
+    assert text.count("window.vegaEmbed=") == 1 and text.count("BSD 3-Clause") == 1
+    without = document_html("# no charts\n\n## A\n", "no charts")
+    assert "vegaEmbed=" not in without
+    assert len(without.encode()) < 50_000
+
+
 def test_every_anchor_is_an_id_once_and_in_the_contents(demo: Elements) -> None:
     ids = [a["id"] for _, a in demo.tags if a.get("id")]
     assert len(ids) == len(set(ids))
-    assert set(pages.anchors(pages.demo())) <= set(ids)
     inside = [a["href"] for a in demo.all("a") if (a["href"] or "").startswith("#")]
     assert {href[1:] for href in inside if href} <= set(ids)
-    assert inside.count("#story-hostile") == 3  # the contents twice, and its own heading
+    assert inside.count("#every-launch") == 2  # the contents twice; a folded heading has no link
+    # The first folded sections are open.
+    assert ["open" in each for each in demo.all("details")[1:]] == [True, True, False]
 
 
 def test_names_are_text(demo: Elements) -> None:
@@ -70,39 +79,34 @@ def test_names_are_text(demo: Elements) -> None:
     assert "bell\\x07escape\\x1b[31m override\\u202egnirts" in demo.text
 
 
-def test_a_figures_json_does_not_end_its_script() -> None:
-    import altair as alt
-
-    def figure() -> alt.LayerChart:
-        return alt.layer(alt.Chart(alt.InlineData(values=[{"x": pages.HOSTILE[1]}])).mark_bar()).properties(height=9)
-
-    text = html.render(Page("p", (Section("s", "S", (Chart("c", "C", "", figure),)),)))
-    assert len(Elements(text).all("script")) == 4
+def test_a_charts_json_does_not_end_its_script() -> None:
+    chart = Chart("C", lambda: charts.figure([], 9, {"a": [{"x": pages.HOSTILE[1]}]}), "")
+    text = report_html(Document(View((), ()), (View((), (), charts=(chart,)),)), "p")
+    assert len(Elements(text).all("script")) == 3
     assert not Elements(text).all("img")
 
 
-def test_links_go_to_the_page_in_the_same_form_and_to_no_program() -> None:
-    parts = (PageLink("that", "other#x"), Link("this", "run.json"), Link("bad", "javascript:alert(1)"))
-    text = html.render(Page("p", (Section("s", "S", (Text(parts),)),)))
-    found = [a["href"] for a in Elements(text).all("a") if not (a["href"] or "").startswith("#")]
-    assert found == ["other.html#x", "run.json"]
+def test_numbers_sort_by_their_value_and_a_missing_one_by_nothing(demo: Elements) -> None:
+    orders = [a.get("data-o") for a in demo.all("td")]
+    assert {"2957.0", "46.5", ""} <= set(orders)
 
 
-def test_a_number_names_its_source_and_each_source_is_there_once() -> None:
-    view = View((Column("key"), Column("n", "n", "", ".1f")), (("x", 1.0), ("y", 2.0)))
-    table = Table(view, sources=(("", "launches.n"), ("", "launches.n")))
-    fact = TracedNumber(52.84, Provenance("ncu", "a / b", launch=3), ".1f", "%")
-    words = Text((sentence("at {} of {}", fact, "<b>"),))
-    text = html.render(Page("p", (Section("s", "S", (table, words)),)))
-    assert Elements(text).all("td") == [
-        {"class": "n", "data-o": "1", "data-s": "0"},
-        {"class": "n", "data-o": "2", "data-s": "0"},
-    ]
-    assert 'at <span class="fact" data-s="1">52.8%</span> of &lt;b&gt;' in text
-    assert '<script type="application/json" id="sources">["launches.n","ncu, launch 3: a / b"]</script>' in text
+def test_links_go_to_the_page_in_the_same_form_and_a_number_to_its_source(demo: Elements) -> None:
+    assert [a["href"] for a in demo.all("a") if not (a["href"] or "").startswith("#")] == ["analysis.html#x"]
+    facts = [each for each in demo.all("span") if each.get("class") == "fact"]
+    assert facts == [{"class": "fact", "data-s": 'ncu, launch 3: a | b / "c"'}] * len(pages.HOSTILE)
+    assert demo.text.count("at 52.8% of <b>") == len(pages.HOSTILE)
 
 
-def test_without_the_charts_library_each_chart_stands_in_characters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "altair", None)
-    text = html.render(pages.demo())
-    assert text.count("pip install &#39;fiprof[report]&#39;") == 1
+def test_without_the_charts_library_a_page_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    markdown_html.vega_js.cache_clear()
+    assert pages.demo().count("pip install &#39;fiprof[report]&#39;") == 1
+
+
+def test_the_stylesheet_has_both_schemes_and_print() -> None:
+    text = document_html("# p", "p")
+    assert text.startswith("<!DOCTYPE html>")
+    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert style and "light-dark(" in style[1] and "@media print" in style[1]
+    assert "&#" not in style[1] and "&gt;" not in style[1]

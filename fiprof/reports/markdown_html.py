@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.frames import Column
-from fiprof.reports.view import Value, is_number, word
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import numbers_of
+from fiprof.model.wording import worded
+from fiprof.reports.view import Document, Sayable, Value, is_number, shown_columns, word
 from fiprof.text import cell_width, escape_control, escape_lines, join_words
 
 if TYPE_CHECKING:
     import jinja2
-    from markdown_it import MarkdownIt
     from markdown_it.token import Token
+    from markupsafe import Markup
 
+SUFFIX = ".html"
 WIDEST_CELL = 40
 """Cells to which a column of a table is padded in plain text."""
 CHART = "vega-lite"
@@ -30,6 +34,16 @@ PAGE_ONLY = re.compile(r"^\[//\]: # \"page\"\n.*?^\[//\]: # \"end\"\n", re.MULTI
 """What stands on the page alone, between two comments: long tables to look things up in."""
 CONTENTS_LEVEL = 3
 """Headings up to this level stand in the table of contents."""
+FOLD_TARGET = "fold:"
+FOLD = f"[]({FOLD_TARGET})"
+"""In a heading whose section is folded on the page; the first ones are open."""
+OPEN_FOLDS = 2
+SOURCE = "source:"
+"""Target of a link that is no link but a number, whose title says where it comes from."""
+LONG_TABLE = 25
+"""Rows from which a table scrolls in a box of its own."""
+AROUND_PX = 60
+"""Height of a chart's axis and legend, about."""
 
 
 class Markdown(str):
@@ -167,106 +181,162 @@ def render(template: str, **context: Any) -> str:
 # HTML
 
 
-def document_html(markdown: str, title: str) -> str:
+def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), library: str = "") -> str:
+    """The tables and charts of a report as one HTML file; its numbers say where they come from.
+
+    lead: paragraphs below the title. library: as of ``document_html``.
+    """
+    parts = [f"# {escape_markdown(title)}", *lead, *_cautions(report.warnings)]
+    for view in report.shown:
+        if view.title:
+            heading = escape_markdown(view.title)
+            parts.append(f"### {heading} {FOLD}" if view.folded else f"## {heading}")
+        parts += [*_cautions(view.warnings), *map(_traced, view.summary)]
+        for chart in view.charts:
+            parts += [vega_block(chart.title, chart.spec()), f"*{escape_markdown(chart.caption)}*"]
+        if view.rows and (shown := shown_columns(view, bars=False)):
+            cells = [[_traced(value) if numbers_of(value) else value for value in values] for _, values in shown]
+            parts.append(markdown_table([column for column, _ in shown], list(zip(*cells, strict=True))))
+        parts += [f"*{_traced(note)}*" for note in view.notes]
+    parts += [f"*{_traced(note)}*" for note in report.notes]
+    return document_html(paragraphs(*parts), title, library=library)
+
+
+def _cautions(texts: Iterable[Sayable]) -> list[str]:
+    return [f"> {_traced(text)}" for text in texts]
+
+
+def _traced(what: Any) -> Markdown:
+    """A sentence, or a cell, whose numbers carry their sources."""
+    text = worded(what) if isinstance(what, str | Finding) else what
+    whole, done = str(text), Markdown("")
+    for fact in numbers_of(text):
+        before, found, whole = whole.partition(str(fact))
+        source = re.sub(r'([\\"&<])', r"\\\1", escape_control(str(fact.source)))
+        linked = f'[{escape_markdown(found)}]({SOURCE} "{source}")' if found else ""
+        done = Markdown(f"{done}{escape_markdown(before)}{linked}")
+    return Markdown(done + escape_markdown(whole))
+
+
+@cache
+def vega_js() -> Markup:
+    """Vega, Vega-Lite and vega-embed with their notice, for a script element. Raises ImportError without vl-convert."""
+    import vl_convert
+    from markupsafe import Markup
+
+    notice = "/* Vega, Vega-Lite, vega-embed: Copyright University of Washington Interactive Data Lab, BSD 3-Clause. */"
+    return Markup(f"{notice}\n{vl_convert.javascript_bundle()}".replace("</script", "<\\/script"))
+
+
+def document_html(markdown: str, title: str, *, library: str = "") -> str:
     """The document as one HTML file with this project's page around it: contents, search, charts, sorted tables.
 
-    It needs no network. Links to ``*.md`` lead to ``*.html``. Markup in the text is shown, never obeyed.
+    It needs no network. Links to ``*.md`` lead to ``*.html``. Markup in the text is shown, never obeyed. library: path,
+    from the page, of a file that holds ``vega_js``; without it the page has the library itself, where there are charts.
     """
     import jinja2
     from markupsafe import Markup
 
-    from fiprof.reports.pages import html
-
-    parser = _parser()
-    tokens = parser.parse(markdown)
-    headings = list(_anchored(tokens))
-    body = parser.renderer.render(tokens, parser.options, {})
-    folder = resources.files("fiprof.reports").joinpath("pages/templates")
-    styles = sorted(each.name for each in folder.iterdir() if each.name.endswith(".css"))
+    body, headings = _body(markdown)
+    script, missing = "", ""
+    if CHARTS.search(markdown):
+        try:
+            script = vega_js()
+        except ImportError:
+            missing = "Charts are left out: vl-convert is not installed. pip install 'fiprof[report]' draws them."
+    folder = resources.files("fiprof.reports").joinpath("templates")
     template = jinja2.Environment(loader=jinja2.PackageLoader("fiprof.reports"), autoescape=True).get_template(
         "document.html.j2"
     )
     return template.render(
         title=escape_control(title),
         contents=[each for each in headings if each[0] <= CONTENTS_LEVEL],
-        body=Markup(f"{body}{'</section>' * sum(_open_sections(headings))}"),
-        css=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in styles)),
+        body=body,
+        css=Markup("".join(folder.joinpath(name).read_text("utf-8") for name in ("base.css", "page.css"))),
         js=Markup(folder.joinpath("page.js").read_text("utf-8")),
-        vega_js=html.vega_js() if CHARTS.search(markdown) else "",
+        vega_js=script if script and not library else "",
+        library=library if script else "",
+        missing=missing,
     )
 
 
-def _open_sections(headings: Sequence[tuple[int, str, str]]) -> list[bool]:
-    """Whether a section of level 2, and one of level 3, is open at the end."""
-    levels = [level for level, _, _ in headings if level in (2, 3)]
-    return [bool(levels), bool(levels) and levels[-1] == 3]
+def _body(markdown: str) -> tuple[Markup, list[tuple[int, str, str]]]:
+    """The document's HTML, and level, anchor and text of each heading below its title.
 
-
-def _parser() -> MarkdownIt:
+    Each heading begins a section. Links get the pages' suffix, cells the numbers that they are sorted by.
+    """
     from markdown_it import MarkdownIt
+    from markupsafe import Markup
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    rules: dict[str, Any] = {
-        "fence": _fence,
-        "heading_open": _heading_open,
-        "heading_close": lambda _, tokens, i, *__: f"{tokens[i].meta['pilcrow']}</{tokens[i].tag}>\n",
-        "table_open": lambda *_: '<div class="scroll" tabindex="0" role="group" aria-label="Table"><table>\n',
-        "table_close": lambda *_: "</table></div>\n",
-        "blockquote_open": lambda *_: '<div class="caution" role="note">\n',
-        "blockquote_close": lambda *_: "</div>\n",
-    }
-    for name, rule in rules.items():
-        parser.add_render_rule(name, rule)
-    return parser
-
-
-def _anchored(tokens: Sequence[Token]) -> Iterator[tuple[int, str, str]]:
-    """Level, anchor and text of each heading below the title. Headings get anchors, links the pages' suffix, cells the
-    numbers that they are sorted by."""
+    tokens = parser.parse(markdown)
+    headings: list[tuple[int, str, str]] = []
     taken: dict[str, int] = {}
-    level = 0
+    opened: list[tuple[int, str]] = []
+    """Level and end of each section that is not closed yet."""
+    folds, number, after = 0, False, ""
     for index, token in enumerate(tokens):
-        inner = tokens[index + 1].content if token.nesting == 1 and index + 1 < len(tokens) else ""
+        shown = None
         for each in token.children or ():
             href = str(each.attrGet("href") or "")
-            if each.type == "link_open" and not re.match(r"[\w+.-]+:", href):
-                each.attrSet("href", re.sub(r"\.md(?=#|$)", ".html", href))
-        if token.type == "heading_open" and token.tag != "h1":
-            words = "".join(each.content for each in tokens[index + 1].children or ())
-            anchor = slug(words)
-            taken[anchor] = taken.get(anchor, -1) + 1
-            anchor += f"-{taken[anchor]}" if taken[anchor] else ""
-            now = int(token.tag[1])
-            ends = (level >= now) * (1 + (level == 3 and now == 2)) if now <= CONTENTS_LEVEL else 0
-            token.meta = {"anchor": anchor, "ends": ends}
-            level = now if now <= CONTENTS_LEVEL else level
-            yield now, anchor, words
-        if token.type == "heading_close":
-            anchor = tokens[index - 2].meta.get("anchor", "")
-            pilcrow = f'<a class="pilcrow" href="#{anchor}" aria-label="Link to this place">¶</a>' if anchor else ""
-            token.meta = {"pilcrow": pilcrow}
-        if token.type in ("th_open", "td_open") and token.attrs.pop("style", ""):
-            token.attrSet("class", "n")
-            if token.type == "td_open":
-                number = inner.replace(",", "")
-                token.attrSet("data-o", number if re.fullmatch(r"[-+]?\d+(\.\d+)?", number) else "")
+            if href == SOURCE:
+                each.tag, each.attrs, number = "span", {"class": "fact", "data-s": str(each.attrGet("title"))}, True
+            elif each.type == "link_close" and number:
+                each.tag, number = "span", False
+            elif each.type == "link_open" and not re.match(r"[\w+.-]+:", href):
+                each.attrSet("href", re.sub(r"\.md(?=#|$)", SUFFIX, href))
+        match token.type:
+            case "heading_open":
+                level, children = int(token.tag[1]), tokens[index + 1].children or []
+                if level == 1:
+                    continue
+                fold = any(each.attrGet("href") == FOLD_TARGET for each in children)
+                if fold:
+                    tokens[index + 1].children = children = children[:-2]
+                    folds += 1
+                words = "".join(each.content for each in children).strip()
+                anchor = slug(words)
+                taken[anchor] = taken.get(anchor, -1) + 1
+                anchor += f"-{taken[anchor]}" if taken[anchor] else ""
+                headings.append((level, anchor, words))
+                pilcrow = f'<a class="pilcrow" href="#{anchor}" aria-label="Link to this place">¶</a>'
+                shown, after = f'<{token.tag} id="{anchor}">', f"{'' if fold else pilcrow}</{token.tag}>\n"
+                if level <= CONTENTS_LEVEL:
+                    ends = ""
+                    while opened and opened[-1][0] >= level:
+                        ends += opened.pop()[1]
+                    opened.append((level, "</details></section>" if fold else "</section>"))
+                    folded = f"<details{' open' * (folds <= OPEN_FOLDS)}><summary>" if fold else ""
+                    shown = f'{ends}<section id="{anchor}">\n{folded}<{token.tag}>'
+                    after += "</summary>\n" if fold else ""
+            case "heading_close" if after:
+                shown, after = after, ""
+            case "table_open":
+                rows = [each.type for each in tokens[index:]]
+                long = " long" if rows[: rows.index("table_close")].count("tr_open") > LONG_TABLE else ""
+                shown = f'<div class="scroll{long}" tabindex="0" role="group" aria-label="Table"><table>\n'
+            case "table_close":
+                shown = "</table></div>\n"
+            case "blockquote_open":
+                shown = '<div class="caution" role="note">\n'
+            case "blockquote_close":
+                shown = "</div>\n"
+            case "th_open" | "td_open" if token.attrs.pop("style", ""):
+                token.attrSet("class", "n")
+                if token.type == "td_open":
+                    found = re.fullmatch(r"([-+]?\d+(\.\d+)?)%?", tokens[index + 1].content.replace(",", ""))
+                    token.attrSet("data-o", found[1] if found else "")
+            case "fence":
+                shown = _fence(token)
+        if shown is not None:
+            token.type, token.content = "html_block", shown
+    ends = "".join(end for _, end in reversed(opened))
+    return Markup(parser.renderer.render(tokens, parser.options, {}) + ends), headings
 
 
-def _heading_open(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
-    token = tokens[index]
-    if "anchor" not in token.meta:
-        return f"<{token.tag}>"
-    if int(token.tag[1]) > CONTENTS_LEVEL:
-        return f'<{token.tag} id="{token.meta["anchor"]}">'
-    return f'{"</section>" * token.meta["ends"]}<section id="{token.meta["anchor"]}">\n<{token.tag}>'
-
-
-def _fence(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
+def _fence(token: Token) -> str:
     from markupsafe import Markup, escape
 
-    from fiprof.reports.pages.html import AROUND_PX
-
-    token = tokens[index]
     kind, _space, title = token.info.partition(" ")
     if kind != CHART:
         return Markup('<div class="code"><pre tabindex="0"><code>{}</code></pre></div>\n').format(token.content)

@@ -12,9 +12,8 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.wording import say
-from fiprof.reports.pages.charts_comparison import Interval, intervals_chart
-from fiprof.reports.pages.page import Chart
-from fiprof.reports.view import Column, Document, Narrow, view_of
+from fiprof.reports import charts
+from fiprof.reports.view import Chart, Column, Document, Narrow, view_of
 
 FOR_PEOPLE = ("pair", "interval")
 DECIDED_BY = (
@@ -83,6 +82,12 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
     rows = [
         {"pair": label(case), "a_case": case.a, "b_case": case.b, **measured_cells(case, 2)} for case in found.cases
     ]
+    drawn = Chart(
+        "B against A, with intervals",
+        lambda: charts.intervals([(label(case), case) for case in found.cases], SAME_WITHIN.value),
+        "A bar is the interval of the change, the stroke in it the change; a dot is a process against the mean of A. "
+        f"Shaded: ±{SAME_WITHIN.value:g}%.",
+    )
     counts = ((outcome, len(found.cases_of(outcome))) for outcome in Outcome)
     commits = {side: f" ({of.commit[:12]})" if of.commit else "" for side, of in (("a", found.a), ("b", found.b))}
     return document_of(
@@ -99,23 +104,8 @@ def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
             f"{100 - FALSE_ALARMS.value:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE.value:g}% at least; "
             f"same is within {SAME_WITHIN.value:g}%.",
         ),
+        charts=(drawn,),
     )
-
-
-def chart(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Chart:
-    """The intervals, and every process."""
-    label, items = _labels(found, cases), []
-    for case in found.cases:
-        of, mean_a_us = case.difference, case.mean_us("a")
-        sides = {"A": case.a_us, "B": case.b_us}
-        processes = tuple((side, 100 * (us / mean_a_us - 1)) for side, times in sides.items() for us in times)
-        words = f"{of.difference_pct:+.2f}% {of.outcome.words}"
-        items.append(Interval(label(case), of.low_pct, of.difference_pct, of.high_pct, words, processes))
-    caption = (
-        "A bar is the interval of the change, the stroke in it the change; a dot is a process against the mean of A. "
-        f"Shaded: ±{SAME_WITHIN.value:g}%."
-    )
-    return intervals_chart("intervals", "B against A, with intervals", items, same=SAME_WITHIN.value, caption=caption)
 
 
 def _labels(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Label:

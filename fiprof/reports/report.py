@@ -23,7 +23,7 @@ from fiprof.model.run import Run
 from fiprof.model.wording import worded
 from fiprof.reports import comm as comm_report
 from fiprof.reports import verdict_words as words
-from fiprof.reports.pages.page import Link, Section, target
+from fiprof.reports.pages.page import Section
 from fiprof.reports.run_report import appendix, panes, parameters, reproduce
 from fiprof.reports.run_report.ink import Ink, LocatedNumber, significant
 from fiprof.reports.run_report.rows import Row, Rows, failed_of_run, gain, headline, rows_of, short, titled
@@ -65,13 +65,12 @@ class Report:
     numbers: tuple[LocatedNumber, ...]
     """Every number whose source is known."""
 
-    def html(self, links: Sequence[Link] = ()) -> str:
-        """One file that needs no network. links: to sibling pages."""
+    def html(self, links: Sequence[tuple[str, str]] = ()) -> str:
+        """One file that needs no network. links: texts and addresses of sibling pages."""
         import msgspec
 
         packed = base64.b64encode(gzip.compress(msgspec.json.encode(self.data, enc_hook=str), 6, mtime=0)).decode()
-        shown = [(escape_control(each), target(each, ".html")) for each in links]
-        return environment().get_template("run.html.j2").render(report=self, data=packed, links=shown)
+        return environment().get_template("run.html.j2").render(report=self, data=packed, links=links)
 
     def markdown(self, whole: str = "") -> str:
         """The same as text. whole: the page that has all of it, where there is one."""

@@ -6,7 +6,6 @@ It is read from a disk as from a server. ``site.json`` says what was published o
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,10 +22,9 @@ from fiprof.model.annotations import read_annotations
 from fiprof.model.run import Run
 from fiprof.model.wording import say
 from fiprof.reports import measured_table, trend
-from fiprof.reports.pages import html
-from fiprof.reports.pages.page import Block, Page, PageLink, Section, Table
+from fiprof.reports.markdown_html import SUFFIX, Markdown, escape_markdown, link, report_html, vega_js
 from fiprof.reports.report import report
-from fiprof.reports.view import Column, Value, View
+from fiprof.reports.view import Column, Document, View
 from fiprof.text import escape_control
 
 SCHEMA_VERSION = 1
@@ -91,18 +89,20 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
     name, manifest = run.path.name, run.manifest
     if not name.isprintable():
         raise FiprofError(f"{escape_control(name)} is no name for a page", "rename the run's folder")
-    made = _comparison(run) if manifest.kind == "comparison" else report([run])
-    back = PageLink("All runs", f"../{INDEX}")
-    if isinstance(made, Page):
-        text = html.render(dataclasses.replace(made, links=(back,)), library=f"../{LIBRARY}")
+    if manifest.kind == "comparison":
+        a, b = (escape_control(str(manifest.settings.get(side))) for side in "ab")
+        title, found = f"{a} against {b}", measured_table.document(read_comparison(run.path), run.cases)
+        lead = (link("All runs", f"../{INDEX}{SUFFIX}"), escape_markdown(manifest.name))
+        text = report_html(found, title, lead=lead, library=f"../{LIBRARY}")
     else:
-        text = made.html([back])
+        made = report([run])
+        title, text = str(made.title), made.html([("All runs", f"../{INDEX}{SUFFIX}")])
     commit = run.environment("program", "git") or run.environment("git")
     gpu = run.environment("gpu", "name") or run.environment("gpu_state", "before", "name")
     published = Published(
         name,
         state,
-        str(made.title),
+        title,
         manifest.status,
         manifest.duration_s,
         None if gpu is None else str(gpu),
@@ -113,28 +113,17 @@ def rendered(run: Run, state: str) -> tuple[Published, str]:
 
 def add(folder: Path, published: Published, text: str) -> None:
     """Write a run's page into a site. Raises FiprofError where it cannot be written."""
-    _write(folder, f"{REPORTS}/{published.name}{html.SUFFIX}", text)
-
-
-def _comparison(run: Run) -> Page:
-    """The page of a measured comparison: what ``fiprof compare RUN`` prints."""
-    found = measured_table.document(read_comparison(run.path), run.cases)
-    sections = (
-        Section(f"part-{number}", view.title, (Table(dataclasses.replace(view, title="")),))
-        for number, view in enumerate(found.shown)
-    )
-    sides = {side: escape_control(str(run.manifest.settings.get(side))) for side in "ab"}
-    return Page(say("{a} against {b}", **sides), tuple(sections), subtitle=escape_control(run.manifest.name))
+    _write(folder, f"{REPORTS}/{published.name}{SUFFIX}", text)
 
 
 def publish_trend(folder: Path, name: str, found: Trend, command: str) -> None:
     """Write a page of TRENDS; remove it where there is no line. command: that asks for it."""
     if found.lines:
-        page = dataclasses.replace(trend.page(found, command), links=(PageLink("All runs", INDEX),))
-        _write(folder, f"{name}{html.SUFFIX}", html.render(page, library=LIBRARY))
+        text = trend.page(found, command, lead=(link("All runs", f"{INDEX}{SUFFIX}"),), library=LIBRARY)
+        _write(folder, f"{name}{SUFFIX}", text)
     else:
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, f"{name}{html.SUFFIX}")
+            confined.remove(folder, f"{name}{SUFFIX}")
 
 
 def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mapping[str, Published]) -> Path:
@@ -144,27 +133,20 @@ def finish(folder: Path, archive: Path, runs: Sequence[Published], before: Mappi
     """
     for name in before.keys() - {run.name for run in runs}:
         with contextlib.suppress(FileNotFoundError):
-            confined.remove(folder, f"{REPORTS}/{name}{html.SUFFIX}")
+            confined.remove(folder, f"{REPORTS}/{name}{SUFFIX}")
     with contextlib.suppress(ImportError):
-        _write(folder, LIBRARY, html.vega_js())
-    _write(folder, f"{INDEX}{html.SUFFIX}", html.render(_index(folder, archive, runs), library=LIBRARY))
+        _write(folder, LIBRARY, vega_js())
+    _write(folder, f"{INDEX}{SUFFIX}", _index(folder, archive, runs))
     _write(folder, FILE_NAME, json_file.encode(Site(list(runs))).decode())
-    return folder / f"{INDEX}{html.SUFFIX}"
+    return folder / f"{INDEX}{SUFFIX}"
 
 
-def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> Page:
-    columns = (
-        Column("run", "run"),
-        Column("what", "what", wrap=True),
-        Column("gpu", "GPU"),
-        Column("commit", "commit"),
-        Column("tags", "tags"),
-        Column("status", "status"),
-        Column("took", "took", "s", ",.1f"),
-    )
-    rows: tuple[tuple[Value, ...], ...] = tuple(
+def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> str:
+    names = ("run", "what", "GPU", "commit", "tags", "status")
+    columns = (*(Column("", name) for name in names), Column("", "took", "s", ",.1f"))
+    rows = tuple(
         (
-            PageLink(run.name, f"{REPORTS}/{quote(run.name)}"),
+            link(run.name, f"{REPORTS}/{quote(run.name)}{SUFFIX}"),
             run.title,
             run.gpu,
             run.commit and run.commit[:SHORT_COMMIT],
@@ -174,18 +156,12 @@ def _index(folder: Path, archive: Path, runs: Sequence[Published]) -> Page:
         )
         for run in runs
     )
-    blocks: tuple[Block, ...] = (
-        Table(
-            View(
-                columns, rows, notes=("Search ( / ) leaves the runs that have every word; a click on a heading sorts.",)
-            ),
-            "all-runs",
-        ),
-    )
+    note = "Search ( / ) leaves the runs that have every word; a click on a heading sorts."
+    view = View(columns, rows, title="Runs", notes=(note,))
+    there = [name for name in TRENDS if (folder / f"{name}{SUFFIX}").exists()]
+    links = Markdown(" · ".join(link(f"Trends of {name.removeprefix('trend-')}", f"{name}{SUFFIX}") for name in there))
     title = say("{count:profiled run|profiled runs}", count=len(runs))
-    there = [name for name in TRENDS if (folder / f"{name}{html.SUFFIX}").exists()]
-    links = tuple(PageLink(f"Trends of {name.removeprefix('trend-')}", name) for name in there)
-    return Page(title, (Section("runs", "Runs", blocks),), links=links)
+    return report_html(Document(view, (view,)), title, lead=(links,))
 
 
 def _tags(run: Path) -> tuple[str, ...]:

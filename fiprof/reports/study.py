@@ -484,7 +484,7 @@ class StudyTables:
 
     def _chart(self, title: str, fits: Sequence[scaling.Fit], axis: str) -> Markdown:
         """Time against an axis, a line for each way to solve it."""
-        from fiprof.reports.pages.charts_scaling import Point, Series, scaling_chart
+        from fiprof.reports.charts import Point, Series, scaling_chart
 
         series = [
             Series(
@@ -499,13 +499,13 @@ class StudyTables:
         ]
         unit = kernel_info.of_parameter(axis).unit
         x = (axis_name(axis), unit if unit == "tokens" else "")
-        return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")).to_dict(validate=False))
+        return vega_block(title, scaling_chart(series, x=x, y=("time", "µs")))
 
     @property
     def roofline(self) -> Markdown:
         """Each model shape's largest case under the roofs that follow from its shares of them; empty without any."""
+        from fiprof.reports.charts import Point, Series, scaling_chart
         from fiprof.reports.pages import colours
-        from fiprof.reports.pages.charts_scaling import Drawn, Point, Series, scaling_chart
 
         cases = [(case, self.row(case)["intensity"]) for case in self.study.largest if self.row(case)["intensity"]]
         placed = [(case, x) for case, x in cases if case.tflops]
@@ -516,7 +516,7 @@ class StudyTables:
                 f"{case.workload} {short(self.study, case, without=self.study.axes(case.workload))}",
                 (Point(x, case.tflops or 0.0, name=self.label(case)),),
                 colours.kernel(case.workload)[1],
-                Drawn.POINTS,
+                "points",
             )
             for case, x in placed
         ]
@@ -532,9 +532,9 @@ class StudyTables:
             low, high = min(x for _, x in placed) / 2, max(x for _, x in placed) * 2
             end = min([high, *(value / bandwidth for _, value in across)])
             line = (Point(low, low * bandwidth), Point(end, end * bandwidth))
-            series.append(Series(f"DRAM {bandwidth:.2f} TB/s", line, colours.GREY, Drawn.LINE))
+            series.append(Series(f"DRAM {bandwidth:.2f} TB/s", line, colours.GREY, "line"))
         chart = scaling_chart(series, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
-        return vega_block("Roofline: each model shape at its largest size", chart.to_dict(validate=False))
+        return vega_block("Roofline: each model shape at its largest size", chart)
 
     # Claims
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fiprof.analysis.trend import FEWEST, Level, Line, Trend
 from fiprof.model.labels import Labels
 from fiprof.model.wording import say
-from fiprof.reports.pages import colours, vega
-from fiprof.reports.pages.page import Block, Chart, Page, Section, Table, Text
+from fiprof.reports import charts
+from fiprof.reports.markdown_html import Markdown, code_span, escape_markdown, report_html
+from fiprof.reports.pages import colours
 from fiprof.reports.runs import NOTHING, RESULT_KEYS, labels, metric_column, when
-from fiprof.reports.view import Column, Document, Narrow, view_of
+from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
 from fiprof.text import short_kernel
-
-if TYPE_CHECKING:
-    from altair import LayerChart
 
 SPARK_CELLS = 32
 SPARK = "▁▂▃▄▅▆▇█"
@@ -128,27 +127,25 @@ def _update(name: str, before: str | None, after: str | None) -> str:
     return f"{name} {before[:cells] if before else '–'} → {after[:cells] if after else '–'}"
 
 
-def page(found: Trend, command: str) -> Page:
-    """The page: each line as a chart with its changes, those that changed most first. command: that asks for it."""
+def page(found: Trend, command: str, *, lead: Sequence[Markdown] = (), library: str = "") -> str:
+    """The page: each line as a chart with its changes, those that changed most first.
+
+    command: that asks for it. lead, library: as ``report_html`` takes them.
+    """
     label, value = _labels(found), metric_column(found.metric)
     caption = "A point a run; the line is the median of a level; dashed where it changed."
-    sections = []
-    for number, line in enumerate(found.lines[:MOST_LINES]):
+    views = []
+    for line in found.lines[:MOST_LINES]:
         run = line.rows[0]
         facts = (run.gpu, run.uuid, run.driver and f"driver {run.driver}", line.conditions)
-
-        def figure(line: Line = line) -> LayerChart:
-            return _figure(line, value)
-
-        chart = Chart(f"chart-{number}", f"{found.metric} over time", sparkline(line), figure, caption)
-        blocks: list[Block] = [Text((", ".join(fact for fact in facts if fact),)), chart]
-        if line.changed:
-            blocks.append(Table(view_of(_change_columns(value), _changes(line)), anchor=f"changes-{number}"))
         name = " · ".join(filter(None, (label(run.case), run.kernel and short_kernel(run.kernel), _gpu(line))))
-        sections.append(Section(f"line-{number}", name, tuple(blocks)))
-    about = Section("about", "How changes are found", tuple(Text((note,)) for note in _notes(found)))
-    title = f"Trend of {found.metric}"
-    return Page(title, (*sections, about), subtitle=value.meaning, facts=(("Command", command),))
+        chart = Chart(f"{found.metric} over time", partial(_figure, line, value), caption)
+        texts = {"title": name, "summary": (", ".join(filter(None, facts)),), "charts": (chart,)}
+        views.append(view_of(_change_columns(value), _changes(line), **texts))
+    views.append(View((), (), title="How changes are found", summary=_notes(found)))
+    meaning, asked = escape_markdown(value.meaning), Markdown(f"Command: {code_span(command)}")
+    title, report = f"Trend of {found.metric}", Document(views[0], tuple(views))
+    return report_html(report, title, lead=(*lead, meaning, asked), library=library)
 
 
 def sparkline(line: Line, cells: int = SPARK_CELLS) -> str:
@@ -192,42 +189,38 @@ def _notes(found: Trend) -> tuple[str, ...]:
     return (*notes, method)
 
 
-def _figure(line: Line, value: Column) -> LayerChart:
-    """A point a run over time, the level it is at, and a line where that changed."""
-    import altair as alt
-
-    points: list[dict[str, Any]] = []
+def _figure(line: Line, value: Column) -> charts.Spec:
+    """A point a run over time, the level it is at, and a dashed line where that changed."""
+    points: charts.Rows = []
     for run, number in zip(line.rows, line.values, strict=True):
-        facts: Sequence[tuple[str, str]] = [
-            (value.title, vega.number(number, value.spec, value.unit)),
-            ("commit", run.git or ""),
-            ("tags", ", ".join(run.tags)),
-        ]
-        points.append({"x": _time(run.started), "y": number, "tip": vega.tip(run.name, facts)})
-    levels = [
-        {"a": points[level.start]["x"], "b": points[level.end - 1]["x"], "y": level.value} for level in line.levels
+        words = f"{number:{value.spec}} {value.unit}".rstrip()
+        facts = [(value.title, words), ("commit", run.git or ""), ("tags", ", ".join(run.tags))]
+        points.append({"x": _time(run.started), "y": number, "tip": charts.tip(run.name, facts)})
+    levels: charts.Rows = [
+        {"x": points[level.start]["x"], "x2": points[level.end - 1]["x"], "y": level.value} for level in line.levels
     ]
-    changes = []
+    changes: charts.Rows = []
     for level in line.changed:
         words = f"{level.ratio:+.1%}"
-        tip = vega.tip("change", [("", words), ("p", f"{level.p_value:.3f}")])
+        tip = charts.tip("change", [("", words), ("p", f"{level.p_value:.3f}")])
         changes.append({"x": points[level.start]["x"], "words": words, "tip": tip})
     low, high = min(line.values) * (1 - MARGIN), max(line.values) * (1 + 2 * MARGIN)
-    ruler = alt.Axis(title=None, labelAngle=0, tickCount={"expr": "max(2, width / 110)"}, labelOverlap=True)
-    x, start = (alt.X(f"{field}:T", axis=ruler) for field in ("x", "a"))
-    unit = f"{value.title}{f' ({value.unit})' if value.unit else ''}"
-    y = alt.Y("y:Q", axis=vega.axis(unit, tickCount=5), scale=alt.Scale(domain=[low, high], nice=False, zero=False))
+    ruler = {"title": None, "labelAngle": 0, "tickCount": {"expr": "max(2, width / 110)"}, "labelOverlap": True}
+    title = f"{value.title}{f' ({value.unit})' if value.unit else ''}"
+    x = {"field": "x", "type": "temporal", "axis": ruler}
+    scale = {"domain": [low, high], "nice": False, "zero": False}
+    place = {"x": x, "y": charts.quantity("y", axis=charts.axis(title, tickCount=5), scale=scale)}
+    rule = {"type": "rule", "strokeWidth": 3, "color": LEVEL, "opacity": 0.8}
+    dot = {"type": "point", "size": 45, "filled": True, "color": POINT, "opacity": 0.9, **charts.TIP}
+    dashed = {"type": "rule", "strokeDash": [4, 3], "color": colours.GREY, **charts.TIP}
+    label = {"type": "text", "align": "left", "baseline": "top", "dx": 4, "color": charts.INK}
     layers = [
-        vega.marks(levels).mark_rule(strokeWidth=3, color=LEVEL, opacity=0.8).encode(start, y, x2="b"),
-        vega.marks(points).mark_point(size=45, filled=True, color=POINT, opacity=0.9, tooltip=vega.TIP).encode(x, y),
+        charts.layer("levels", rule, {**place, "x2": {"field": "x2"}}),
+        charts.layer("points", dot, place),
+        charts.layer("changes", dashed, {"x": x}),
+        charts.layer("changes", label, {"x": x, "y": {"value": 0}, "text": {"field": "words"}}),
     ]
-    if changes:
-        drawn, top = vega.marks(changes), alt.value(0)
-        layers += [
-            drawn.mark_rule(strokeDash=[4, 3], color=colours.GREY, tooltip=vega.TIP).encode(x),
-            drawn.mark_text(align="left", baseline="top", dx=4, color=vega.INK).encode(x, y=top, text="words:N"),
-        ]
-    return vega.figure(layers, height=CHART_PX)
+    return charts.figure(layers, CHART_PX, {"levels": levels, "points": points, "changes": changes})
 
 
 def _time(started: str | None) -> str | None:

@@ -18,7 +18,7 @@ from fiprof.model.provenance import TracedNumber
 from fiprof.model.wording import worded
 from fiprof.text import escape_control
 
-__all__ = ["Column", "Document", "Frame", "Narrow", "View", "view_of"]
+__all__ = ["Chart", "Column", "Document", "Frame", "Narrow", "View", "view_of"]
 
 Format = Literal["table", "json", "csv", "md"]
 FORMATS: tuple[Format, ...] = ("table", "json", "csv", "md")
@@ -35,8 +35,19 @@ Sayable = Finding | StrEnum | str
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A chart of a page; terminals and Markdown have none."""
+
+    title: str
+    spec: Callable[[], dict[str, Any]]
+    """Gives its Vega-Lite specification."""
+    caption: str = ""
+    """How to read it, with units."""
+
+
+@dataclass(frozen=True)
 class View:
-    """A table with a heading, and the sentences that belong to it."""
+    """A table with a heading, and the sentences and charts that belong to it."""
 
     columns: tuple[Column, ...]
     rows: tuple[tuple[Value, ...], ...]
@@ -49,7 +60,9 @@ class View:
     notes: tuple[Sayable, ...] = ()
     """How to read them; after them."""
     folded: bool = False
-    """For looking into: Markdown folds it under its title; without one it belongs to the view before."""
+    """For looking into: folded under its title; without one it belongs to the view before."""
+    charts: tuple[Chart, ...] = ()
+    """On a page, before the table."""
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
-    from fiprof.reports.pages.page import Page
-    from fiprof.reports.view import Format
+    from fiprof.reports.view import Document, Format
     from fiprof.workloads.case import Case
 
 
@@ -113,12 +112,12 @@ def command(
         _show_measured(archive.find(a), format_, out)
         return
     from fiprof.analysis.comparison.runs import compare
-    from fiprof.reports.compare_report import document, page
+    from fiprof.reports.compare_report import MOST_DETAILED_ON_PAGE, document
 
     with contextlib.ExitStack() as until_shown:
         found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
         if out is not None:
-            _write_page(page(found), out)
+            _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
         options.show(document(found, every=every), format_)
 
 
@@ -226,8 +225,8 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
     """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
     from fiprof.analysis.comparison.measured_result import read_comparison
     from fiprof.model.manifest import read_manifest
-    from fiprof.reports.compare_report import Explained
-    from fiprof.reports.measured_table import chart, document
+    from fiprof.reports.compare_report import explained
+    from fiprof.reports.measured_table import document
 
     manifest = read_manifest(folder)
     if manifest.kind != "comparison":
@@ -235,11 +234,10 @@ def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
             f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
         )
     found = read_comparison(folder)
-    drawn = chart(found, manifest.cases)
-    explained = Explained(found, document(found, manifest.cases), drawn, _explanation(found, folder))
+    shown = explained(document(found, manifest.cases), found, _explanation(found, folder))
     if out is not None:
-        _write_page(explained.page(), out)
-    options.show(explained.document(), format_)
+        _write_page(shown, out)
+    options.show(shown, format_)
 
 
 def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | None:
@@ -257,12 +255,13 @@ def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | Non
     return compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
 
 
-def _write_page(made: Page, out: Path) -> None:
+def _write_page(report: Document, out: Path) -> None:
     """Write a page, whole or not at all, and say where."""
     from fiprof.cli.progress import working
     from fiprof.files import write_whole
-    from fiprof.reports.pages import html
+    from fiprof.reports.compare_report import TITLE
+    from fiprof.reports.markdown_html import report_html
 
     with working("page"):
-        write_whole(out, html.render(made).encode(), "--out names another")
+        write_whole(out, report_html(report, TITLE).encode(), "--out names another")
     output.message(str(out))

@@ -50,9 +50,8 @@ def command(
         found = index.trend(archive, asked, catalog)
     if out is not None:
         from fiprof.files import write_whole
-        from fiprof.reports.pages import html
 
         page = trend.page(found, shlex.join(["fiprof", *sys.argv[1:]]))
-        write_whole(out, html.render(page).encode(), "--out names another")
+        write_whole(out, page.encode(), "--out names another")
         output.message(str(out))
     show(trend.document(found, most=None if every else trend.MOST_ROWS), format_)

@@ -59,8 +59,6 @@ FAMILIES = (
     ("lookup", "index|gather|scatter|embedding", "#bb3355"),
 )
 """Family, pattern of the names of its kernels in small letters (the first family that fits), colour."""
-OPTIONS = ("#ff5500", "#999900", "#9841aa", "#ff3d9e", "#009933", "#c48464")
-"""Of the ways to do something, on the blue cells of a heat map."""
 _OTHERS = ("#4455dd", "#bb3355", "#c48464", "#999900")
 """Of kernels without a family."""
 
@@ -99,9 +97,3 @@ def luminance(colour: str) -> float:
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
     return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-
-
-def between(low: str, high: str, share: float) -> str:
-    """The colour at a share, 0 to 1, of the way from one to the other."""
-    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (low, high)]
-    return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(*ends, strict=True))

@@ -192,7 +192,7 @@ def ranges(found: Rows) -> Section:
     """A program's NVTX ranges by the time of the kernels launched in them."""
     if found.top is None or not any(each["range"] for each in found.top.ranges):
         return Section("ranges", "", ())
-    return Section("ranges", "Time by range", (top_report.document(found.top, most=20).shown[-1],))  # type: ignore[arg-type]
+    return Section("ranges", "Time by range", (top_report.document(found.top, most=20).shown[-1],))
 
 
 def ranks(runs: Sequence[Analyses]) -> Section:
@@ -203,7 +203,7 @@ def ranks(runs: Sequence[Analyses]) -> Section:
         if measured.run.has("kernels") and ranks_of(measured.run).several
         for view in comm_report.document(comm(measured.run)).shown[:3]
     ]
-    return Section("ranks", "Ranks and collectives", tuple(blocks))  # type: ignore[arg-type]
+    return Section("ranks", "Ranks and collectives", tuple(blocks))
 
 
 # Checks

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fiprof.model.provenance import TracedNumber, numbers_of
 from fiprof.model.wording import worded
-from fiprof.reports.pages.page import Caution, Code, Link, Section, Text
+from fiprof.reports.pages.page import Caution, Code, Section, Text
 from fiprof.reports.view import Column, View, is_number, word
 from fiprof.text import escape_control, escape_lines
 
@@ -44,13 +43,10 @@ class Ink:
         return self._sources.setdefault(escape_control(str(fact.source)), len(self._sources))
 
     def text(self, *parts: object) -> Any:
-        """A sentence: a string, or a list of strings and ``[text, place of its source]``, ``[text, -1, address]``."""
+        """A sentence: a string, or a list of strings and ``[text, place of its source]``."""
         pieces: list[Any] = []
         for part in parts:
             text, at = str(part), 0
-            if isinstance(part, Link):
-                pieces.append([escape_control(text), -1, safe_address(part.href)])
-                continue
             for fact in numbers_of(part):
                 start = text.find(str(fact), at)
                 # What is written in another way has its source all the same.
@@ -76,8 +72,6 @@ class Ink:
         if column.bar:
             return {"t": "", "b": significant(min(max(float(value or 0.0), 0.0), 1.0))}  # type: ignore[arg-type]
         if numbers_of(value):
-            return {"p": self.text(value)}
-        if isinstance(value, Link):
             return {"p": self.text(value)}
         if isinstance(value, int | float) and not isinstance(value, bool):
             return {"t": word(value, column.spec), "o": significant(value)} if math.isfinite(value) else None
@@ -150,12 +144,6 @@ def significant(value: float) -> float | int | None:
         return None
     short = float(f"{value:.7g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
-
-
-def safe_address(href: str) -> str:
-    """A link's address; empty for a scheme that could be a program."""
-    scheme = re.match(r"\s*([\w+.-]+):", href)
-    return "" if scheme and scheme[1].lower() not in ("http", "https") else href
 
 
 def texts(ink: Ink, said: Iterable[object]) -> list[Any]:

@@ -19,58 +19,17 @@ function embed() {
   }));
 }
 
-// Numbers beside points find a free place: Vega has that, Vega-Lite does not.
-function place(spec) {
-  const numbers = spec.marks.find((mark) => mark.name === "numbers_marks");
-  if (!numbers) return spec;
-  const { fill, fontSize, fontWeight } = numbers.encode.update;
-  numbers.from = { data: "points_marks" };
-  numbers.encode = { enter: { text: { field: "datum.number" }, fill, fontSize, fontWeight } };
-  numbers.transform = [{
-    type: "label",
-    size: { signal: "[max(width, 1), max(height, 1)]" },
-    avoidMarks: ["roofs_marks", "roof_names_wide_marks", "roof_names_narrow_marks"],
-    anchor: ["right", "left", "top", "bottom", "top-right", "bottom-right", "top-left", "bottom-left"],
-    offset: [3, 8],
-    padding: 2,
-  }];
-  return spec;
-}
-
 async function draw(plot) {
   if (!waiting.delete(plot)) return;
   const spec = JSON.parse(plot.nextElementSibling.textContent);
-  const options = { ast: true, renderer: "svg", actions: false, patch: place, tooltip: { theme: "page" } };
-  const { view } = await (await embed())(plot, spec, options);
+  const options = { ast: true, renderer: "svg", actions: false, tooltip: { theme: "page" } };
+  await (await embed())(plot, spec, options);
   const svg = plot.querySelector("svg");
   for (const name of ["role", "aria-label", "aria-roledescription"]) plot.removeAttribute(name);
   svg.role = "img";
   svg.ariaLabel = plot.dataset.title;
   for (const inner of svg.children) inner.ariaHidden = "true";
   plot.dataset.drawn = "";
-  if ("zoom_a" in view.getState({ signals: (name) => name === "zoom_a", data: () => false }).signals) zoomable(plot, view);
-}
-
-// Buttons for a chart whose axis can be zoomed; the same by Ctrl and the wheel, and by dragging.
-function zoomable(plot, view) {
-  const bar = document.createElement("p");
-  bar.className = "zoom";
-  const move = (from, to) => () => {
-    const [a, b] = view.scale("x").domain();
-    view.signal("zoom_a", from === null ? null : [a + (b - a) * from, a + (b - a) * to]).run();
-  };
-  for (const [name, sign, from, to] of [
-    ["Zoom in", "+", 0.25, 0.75], ["Zoom out", "−", -0.5, 1.5],
-    ["Earlier", "←", -0.4, 0.6], ["Later", "→", 0.4, 1.4], ["All of it", "↔", null, null],
-  ]) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = sign;
-    button.title = button.ariaLabel = name;
-    button.onclick = move(from, to);
-    bar.append(button);
-  }
-  plot.before(bar);
 }
 
 const near = new IntersectionObserver(
@@ -82,7 +41,6 @@ addEventListener("beforeprint", () => {
 });
 
 // Where a number comes from: under the mouse, at the focus, at a touch. Arrow keys go from number to number.
-const sources = JSON.parse(get("sources").textContent);
 const box = get("source");
 let told = null;
 
@@ -91,7 +49,7 @@ function tell(element) {
   told = element;
   box.hidden = !element;
   if (!element) return;
-  box.textContent = sources[element.dataset.s];
+  box.textContent = element.dataset.s;
   element.setAttribute("aria-describedby", "source");
   const at = element.getBoundingClientRect();
   const { offsetWidth: wide, offsetHeight: high } = box;
@@ -103,21 +61,20 @@ const number = (event) => event.target.closest?.("[data-s]");
 for (const kind of ["mouseover", "focusin", "click"]) document.addEventListener(kind, (event) => tell(number(event)));
 addEventListener("scroll", () => told !== document.activeElement && tell(null), { passive: true, capture: true });
 
-for (const group of all("p, li, .answer")) {
+for (const group of all("p, li, .scroll")) {
   all(".fact", group).forEach((fact, i) => (fact.tabIndex = i ? -1 : 0));
 }
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") return tell(null);
   const here = document.activeElement;
-  const group = here.closest(".scroll, p, li, .answer");
+  const group = here.closest(".scroll, p, li");
   const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (!group || !step || !here.matches(".scroll, [data-s]")) return;
-  let numbers = all("[data-s]", group).filter((each) => each.checkVisibility());
-  if (here.matches("td") && event.key.match(/Up|Down/)) numbers = numbers.filter((each) => each.cellIndex === here.cellIndex);
+  if (!group || !step || !here.matches(".fact")) return;
+  const numbers = all(".fact", group);
   const next = numbers[numbers.indexOf(here) + step];
   if (!next) return;
-  next.tabIndex = here.matches(".fact") ? 0 : -1;
-  if (here.matches(".fact")) here.tabIndex = -1;
+  here.tabIndex = -1;
+  next.tabIndex = 0;
   next.focus();
   event.preventDefault();
 });
@@ -152,29 +109,29 @@ for (const table of all(".scroll table")) {
   }
 }
 
-// Search: rows and blocks without the words are hidden, and what has none left with them.
+// Search: rows and paragraphs without the words are hidden, and what has none left with them.
 const search = get("search");
-const leaves = "p, li, figure, article, .code, tbody tr, dl > div";
+const leaves = "p, li, figure, .code, tbody tr";
 function find() {
   const words = search.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
   const fitting = (text) => words.every((word) => text.toLowerCase().includes(word));
   document.body.classList.toggle("searching", words.length > 0);
   let found = 0;
   for (const section of all("main > section").reverse()) {
-    for (const part of [...all("section, .block", section).reverse(), section]) {
+    for (const part of [...all("section", section).reverse(), section]) {
       const heading = part.querySelector(":scope > :is(h2, h3, h4, h5, h6, summary), :scope > details > summary");
       const whole = words.length > 0 && heading && fitting(heading.textContent);
       let any = whole;
       for (const leaf of all(leaves, part)) {
-        if (leaf.closest("section, .block") !== part) continue;
+        if (leaf.closest("section") !== part) continue;
         const fits = whole || fitting(leaf.textContent);
         leaf.hidden = !fits;
         found += fits;
         any ||= fits;
       }
-      part.hidden = words.length > 0 && !any && !part.querySelector("section:not([hidden]), .block:not([hidden])");
-      if (whole) all("section, .block, " + leaves, part).forEach((each) => (each.hidden = false));
-      const folded = part.matches("details") ? part : part.querySelector(":scope > details");
+      part.hidden = words.length > 0 && !any && !part.querySelector("section:not([hidden])");
+      if (whole) all("section, " + leaves, part).forEach((each) => (each.hidden = false));
+      const folded = part.querySelector(":scope > details");
       if (words.length && folded && !part.hidden) folded.open = true;
     }
   }
