@@ -154,7 +154,7 @@ def add_ms(index: Index, templates: list[Entry]) -> float:
 
     def add() -> None:
         one = next(some)
-        index.catalogue.add(index.archive, [dataclasses.replace(one, run={**one.run, "stamp": "new"})])
+        index.catalogue.add(index.archive, [one._replace(run={**one.run, "stamp": "new"})])
 
     return _median_ms(add, 21)
 

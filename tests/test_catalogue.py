@@ -22,7 +22,8 @@ from alembic.script import ScriptDirectory
 
 import fiprof
 from fiprof.errors import FiprofError
-from fiprof.model.catalogue import schema, store
+from fiprof.model.catalogue import store
+from fiprof.model.catalogue.summary import VALUES
 from fiprof.orchestrator import index
 from fiprof.orchestrator.run_folder import Archive
 from tests.recorded_runs import PROGRAMS, RUNS, invoke, parsed, profiled
@@ -194,7 +195,7 @@ def test_older_tables_are_made_again_and_new_quantities_get_columns(
 ) -> None:
     config = Config()
     config.set_main_option("script_location", str(store.MIGRATIONS))
-    assert ScriptDirectory.from_config(config).get_heads() == [schema.HEAD]
+    assert ScriptDirectory.from_config(config).get_heads() == [store.HEAD]
     url = f"sqlite:///{tmp_path}/old" if database == "sqlite" else request.getfixturevalue("postgresql_url")
     catalogue = store.Catalogue(url)
     with catalogue.writing() as connection:
@@ -210,12 +211,12 @@ def test_older_tables_are_made_again_and_new_quantities_get_columns(
     with catalogue.writing() as connection:
         assert sa.inspect(connection).has_table("mine") and not sa.inspect(connection).has_table("cases")
         connection.exec_driver_sql("DROP TABLE mine")
-        connection.exec_driver_sql(f"ALTER TABLE measured DROP COLUMN {schema.VALUES[5]}")
+        connection.exec_driver_sql(f"ALTER TABLE measured DROP COLUMN {VALUES[5]}")
     catalogue.migrate()
     with catalogue.reading() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), schema.METADATA) == []
+        assert compare_metadata(MigrationContext.configure(connection), store.METADATA) == []
     with catalogue.writing() as connection:
-        connection.execute(schema.version.update().values(version_num="9999"))
+        connection.execute(store.version.update().values(version_num="9999"))
     with pytest.raises(FiprofError, match="9999, which this fiprof does not know"):
         catalogue.migrate()
 
@@ -243,7 +244,7 @@ def test_eight_at_once(archive: Path) -> None:
     found = index.opened(Archive(archive))
     assert found.refresh().read == 0
     with found.catalogue.reading() as connection:
-        counts = [connection.scalar(sa.select(sa.func.count()).select_from(schema.METADATA.tables[name]))
+        counts = [connection.scalar(sa.select(sa.func.count()).select_from(store.METADATA.tables[name]))
                   for name in ("runs", "measured", "archives", "environments")]  # fmt: skip
     assert counts == [44, 11 + 21 + 13 + 41 * 3, 1, 2]
 

@@ -11,13 +11,12 @@ import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fiprof.errors import FiprofError
-from fiprof.model.annotations import read_annotations
+from fiprof.model.annotations import Annotations, read_annotations
 from fiprof.model.catalogue import summary
 from fiprof.model.catalogue.summary import Result
 from fiprof.model.labels import Labels
@@ -27,15 +26,12 @@ from fiprof.text import escape_control
 
 LONGEST_TEXT = 4000
 """Characters of a command or a reason."""
-MEASURED_BY = ("clock_control", "cache_control")
-"""Settings without which ncu's figures of two runs cannot be compared."""
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A run as rows of the catalogue's tables, or what is wrong with it."""
 
     run: Row
@@ -44,9 +40,9 @@ class Entry:
     """What is only shown: reason, replayed_from, command, cases, case_labels, tools and notes."""
     environment: Row
     """Columns of ``environments``."""
-    parameters: Mapping[str, Row] = field(default_factory=dict)
+    parameters: Mapping[str, Row]
     """Case id -> its parameters."""
-    results: tuple[Result, ...] = ()
+    results: tuple[Result, ...]
 
 
 def stamp(folder: Path | str) -> str | None:
@@ -72,35 +68,49 @@ def read(folder: Path, stamped: str) -> Entry:
     except FiprofError as error:
         manifest, problem = Manifest(name, "failed", "", math.nan, [], {}, {}, []), error.message
     status = "damaged" if problem else manifest.status
-    known = manifest.environment
+    known, settings = manifest.environment, manifest.settings
     program, host, gpu = (_dict(known.get(key)) for key in ("program", "host", "gpu"))
     state = _dict(_dict(known.get("gpu_state")).get("before"))
     uuid = _text(gpu.get("uuid") or state.get("uuid"))
     packages = {_text(key): _text(value) for key, value in _dict(known.get("packages")).items()}
+    git = program.get("git") or known.get("git")
+    if isinstance(git, dict):
+        git = f"{git['commit']}-dirty" if git.get("commit") and git.get("dirty") else git.get("commit")
     # Before the folder is measured: it may leave a summary there.
     results = () if problem else tuple(_results(folder, manifest))
-    tags, notes = _annotations(folder)
-    started = _text(manifest.started)
+    annotations = Annotations()
+    with contextlib.suppress(FiprofError):
+        annotations = read_annotations(folder)
+
+    # Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time.
+    started, began = _text(manifest.started), EPOCH
+    with contextlib.suppress(ValueError, OverflowError):
+        began = datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone()
+    with contextlib.suppress(ValueError):
+        said = datetime.fromisoformat(started or "")
+        began = said if said.tzinfo else said.replace(tzinfo=UTC)
+
     labels = Labels(manifest.cases)
     words = program.get("command") or next((action.argv for action in manifest.actions), ())
     reason = _text(problem or manifest.reason) or "it does not say why"
-    conditions = ", ".join(f"{key}={manifest.settings[key]}" for key in MEASURED_BY if key in manifest.settings)
-    tools = manifest.settings.get("tools", dict.fromkeys(file.tool_name for file in manifest.imported))
+    # Without these, ncu's figures of two runs cannot be compared.
+    conditions = [f"{key}={settings[key]}" for key in ("clock_control", "cache_control") if key in settings]
+    tools = settings.get("tools", dict.fromkeys(file.tool_name for file in manifest.imported))
     return Entry(
         run={
             "name": name,
             "stamp": stamped,
             "status": status,
             "started": started,
-            "started_us": _started_us(started, name),
+            "started_us": (began - EPOCH) // timedelta(microseconds=1),
             "duration_s": manifest.duration_s if math.isfinite(manifest.duration_s) else None,
             "fiprof": _text(manifest.fiprof),
-            "git": _git(program.get("git") or known.get("git")),
+            "git": _text(git),
             "user": _text(host.get("user")),
             "host": _text(host.get("name")),
-            "conditions": _text(conditions),
+            "conditions": _text(", ".join(conditions)),
             "bytes": folder_bytes(folder),
-            "tags": json.dumps(tags),
+            "tags": json.dumps(sorted(set(map(escape_control, annotations.tags)))),
         },
         description={
             "reason": "" if status == "complete" else reason,
@@ -109,7 +119,7 @@ def read(folder: Path, stamped: str) -> Entry:
             "cases": [escape_control(case.id) for case in manifest.cases],
             "case_labels": [escape_control(labels(case.id)) for case in manifest.cases],
             "tools": list(map(escape_control, tools)),
-            "notes": notes,
+            "notes": [{key: escape_control(text) for key, text in vars(note).items()} for note in annotations.notes],
         },
         environment={
             "gpu": _text(gpu.get("name") or state.get("name")),
@@ -129,16 +139,6 @@ def read(folder: Path, stamped: str) -> Entry:
     )
 
 
-def _started_us(started: str | None, name: str) -> int:
-    """Microseconds since 1970, UTC; by the folder's name where the manifest does not say, 0 where that has no time."""
-    with contextlib.suppress(ValueError):
-        began = datetime.fromisoformat(started or "")
-        return ((began if began.tzinfo else began.replace(tzinfo=UTC)) - EPOCH) // timedelta(microseconds=1)
-    with contextlib.suppress(ValueError, OverflowError):
-        return (datetime.strptime(name[:15], "%Y%m%d-%H%M%S").astimezone() - EPOCH) // timedelta(microseconds=1)
-    return 0
-
-
 def _results(folder: Path, manifest: Manifest) -> Iterator[Result]:
     """The results of the run's summary, made from its tables where it has none, and every case that was asked for."""
     cases = dict.fromkeys(escape_control(case.id) for case in manifest.cases)
@@ -156,23 +156,6 @@ def _results(folder: Path, manifest: Manifest) -> Iterator[Result]:
             yield Result(case, kernel, {key: value for key, value in each.values.items() if math.isfinite(value)})
     for case in cases:
         yield Result(case, None, {})
-
-
-def _annotations(folder: Path) -> tuple[list[str], list[Row]]:
-    """The tags, sorted, and the notes."""
-    with contextlib.suppress(FiprofError):
-        found = read_annotations(folder)
-        notes = [{key: escape_control(text) for key, text in vars(note).items()} for note in found.notes]
-        return sorted({escape_control(tag) for tag in found.tags}), notes
-    return [], []
-
-
-def _git(found: object) -> str | None:
-    """The commit, with ``-dirty`` after changes."""
-    if isinstance(found, dict):
-        commit = found.get("commit")
-        return _text(f"{commit}-dirty" if commit and found.get("dirty") else commit)
-    return _text(found)
 
 
 def _dict(found: object) -> Mapping[str, Any]:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,9 +14,8 @@ import sqlalchemy as sa
 from fiprof.errors import FiprofError
 from fiprof.model.catalogue.entry import EPOCH, Row
 from fiprof.model.catalogue.question import Condition, Question
-from fiprof.model.catalogue.schema import (
-    OF_CASES,
-    VALUES,
+from fiprof.model.catalogue.store import (
+    MOST_IDS,
     archives,
     descriptions,
     environments,
@@ -27,7 +25,7 @@ from fiprof.model.catalogue.schema import (
     subjects,
     tags,
 )
-from fiprof.model.catalogue.store import MOST_IDS
+from fiprof.model.catalogue.summary import OF_CASES, VALUES
 from fiprof.model.selection import matching
 
 FACTS = ("git", "user", "host", "fiprof", "command", "driver", "cuda", "uuid")
@@ -87,14 +85,21 @@ class _Finder:
         self.connection = connection
         self.question = question
         self.archive = archive
-        self.environments = {row.id: row for row in connection.execute(sa.select(environments))}
-        self.packages: dict[int, dict[str, str]] = {}
-        self.roots = {row.id: row.path for row in connection.execute(sa.select(archives))}
+        self.environments = {
+            row.id: {**row._mapping, "packages": json.loads(row.packages)}
+            for row in connection.execute(sa.select(environments))
+        }
         quantities = [each for each in question.where if each.name in VALUES]
         asked = {*question.metrics, *(each.name for each in quantities)}
         # Rows are of kernels, or of cases as a whole; where both are asked for, the case's stands beside its kernels'.
-        self.of_kernels = bool(asked - OF_CASES)
-        self.whole = measured.alias("whole") if self.of_kernels and asked & OF_CASES else None
+        of_kernels = bool(asked - OF_CASES)
+        self.whole: sa.FromClause | None = None
+        self.source: sa.FromClause = measured
+        if of_kernels and asked & OF_CASES:
+            whole = self.whole = measured.alias("whole")
+            of_case = sa.select(subjects.c.whole).where(subjects.c.id == measured.c.subject).scalar_subquery()
+            same = sa.and_(whole.c.run == measured.c.run, whole.c.subject == of_case)
+            self.source = measured.join(whole, same, isouter=True)
         self.of_runs: list[sa.ColumnElement[bool]] = [
             runs.c.id.in_(sa.select(tags.c.run).where(tags.c.tag == tag)) for tag in question.tags
         ]
@@ -109,7 +114,7 @@ class _Finder:
         if of_subjects:
             # The rows of the other level have nothing of what is asked.
             kernel = subjects.c.kernel
-            level = [kernel.is_not(None) if self.of_kernels else kernel.is_(None)] if asked else []
+            level = [kernel.is_not(None) if of_kernels else kernel.is_(None)] if asked else []
             wanted = sa.select(subjects.c.id).where(*level, *of_subjects)
             # As numbers, by which a database plans better, where there are few.
             numbers = connection.scalars(wanted.limit(MOST_LISTED + 1)).all()
@@ -122,7 +127,8 @@ class _Finder:
         """Add a condition on a fact of the run, a parameter or a package."""
         name = wanted.name
         if name in ("driver", "cuda", "uuid"):
-            self._in_environments(lambda row: wanted.on(text=getattr(row, name) or "") and getattr(row, name))
+            fits = self._in_environments(runs, lambda each: wanted.on(text=each[name] or "") and each[name])
+            self.of_runs.append(fits)
         elif name == "git" and wanted.operator != "!=":
             wanted.on(text="")
             self.of_runs.append(runs.c.git.like(f"{_escaped(wanted.text)}%", escape="\\"))
@@ -134,10 +140,11 @@ class _Finder:
         elif self.connection.execute(sa.select(1).where(parameters.c.name == name).limit(1)).first():
             fits = sa.and_(parameters.c.name == name, wanted.on(parameters.c.number, parameters.c.text))
             of_subjects.append(subjects.c.whole.in_(sa.select(parameters.c.subject).where(fits)))
-        elif any(name in json.loads(row.packages) for row in self.environments.values()):
+        elif any(name in each["packages"] for each in self.environments.values()):
             wanted.on(text="")
-            versions = {number: json.loads(row.packages).get(name) for number, row in self.environments.items()}
-            self._in_environments(lambda row: versions[row.id] and wanted.on(text=versions[row.id]))
+            with_package = [each for each in self.environments.values() if name in each["packages"]]
+            fitting = [each["id"] for each in with_package if wanted.on(text=each["packages"][name])]
+            self.of_runs.append(runs.c.environment.in_(_listed(fitting)))
         else:
             names = self.connection.scalars(sa.select(parameters.c.name).distinct().order_by(parameters.c.name)).all()
             raise FiprofError(
@@ -146,9 +153,8 @@ class _Finder:
                 exit_code=2,
             )
 
-    def _in_environments(self, fits: Callable[[Any], object]) -> None:
-        numbers = [number for number, row in self.environments.items() if fits(row)]
-        self.of_runs.append(runs.c.environment.in_(_listed(numbers)))
+    def _in_environments(self, table: sa.Table, fits: Callable[[Row], object]) -> sa.ColumnElement[bool]:
+        return table.c.environment.in_(_listed([number for number, each in self.environments.items() if fits(each)]))
 
     def _kernel(self, words: str) -> sa.ColumnElement[bool]:
         """Subjects that ``--kernel`` means, as other commands take it, and the cases that they are of."""
@@ -165,28 +171,15 @@ class _Finder:
 
     def _shared(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
         """Conditions on what both ``runs`` and ``measured`` have."""
-        asked = self.question
+        asked, part = self.question, self.question.gpu.lower()
         found = [] if asked.everywhere else [table.c.archive == self.archive]
         if asked.since:
             found.append(table.c.started_us >= (asked.since - EPOCH) // timedelta(microseconds=1))
-        if asked.gpu:
-            part = asked.gpu.lower()
-            numbers = [
-                number for number, row in self.environments.items() if part in f"{row.gpu}\n{row.uuid}".lower()
-            ]  # fmt: skip
-            found.append(table.c.environment.in_(_listed(numbers)))
+        if part:
+            found.append(self._in_environments(table, lambda each: part in f"{each['gpu']}\n{each['uuid']}".lower()))
         return found
 
     # Rows
-
-    @cached_property
-    def source(self) -> sa.FromClause:
-        """``measured``, joined with ``whole`` where it is needed."""
-        if self.whole is None:
-            return measured
-        of_case = sa.select(subjects.c.whole).where(subjects.c.id == measured.c.subject).scalar_subquery()
-        same = sa.and_(self.whole.c.run == measured.c.run, self.whole.c.subject == of_case)
-        return measured.join(self.whole, same, isouter=True)
 
     def _value(self, key: str) -> sa.ColumnElement[Any]:
         return (self.whole if self.whole is not None and key in OF_CASES else measured).c[key]
@@ -203,9 +196,9 @@ class _Finder:
         order = self.question.sort.removeprefix("-")
         column = runs.c["started_us" if order == "started" else order]
         rows, more = self._first(sa.select(runs.c.id).where(*conditions), column, runs.c.name)
-        facts = self._by_id(runs, [row.id for row in rows])
+        facts = self._facts([row.id for row in rows])
         shown = self._by_id(descriptions, [row.id for row in rows])
-        answered = tuple({**shown[row.id].shown, **self._facts(facts[row.id])} for row in rows)
+        answered = tuple({**shown[row.id].shown, **facts[row.id]} for row in rows)
         return Answer(runs=answered, more=more, filtered=self.question.filters)
 
     def results(self) -> Answer:
@@ -224,8 +217,7 @@ class _Finder:
         elif order != "started":
             wanted, column = wanted.join(runs, runs.c.id == measured.c.run), runs.c[order]
         found, more = self._first(wanted.where(*conditions), column, measured.c.run, measured.c.place)
-        facts = {number: self._facts(row) for number, row in self._by_id(runs, [row.run for row in found]).items()}
-        names = self._by_id(subjects, [row.subject for row in found])
+        facts, names = self._facts([row.run for row in found]), self._by_id(subjects, [row.subject for row in found])
         keys = ("name", "path", "started", "gpu", "uuid", "driver", "git", "conditions", "packages", "tags")
         rows = (
             ResultRow(
@@ -258,12 +250,18 @@ class _Finder:
             found.update({row[0]: row for row in self.connection.execute(some)})
         return found
 
-    def _facts(self, row: Any) -> Row:
-        """Facts of a run, with those of its environment."""
-        environment = self.environments[row.environment]._asdict()
-        packages = self.packages.setdefault(row.environment, json.loads(environment["packages"]))
-        path = f"{self.roots[row.archive]}/{row.name}"
-        return {**environment, **row._asdict(), "tags": tuple(json.loads(row.tags)), "packages": packages, "path": path}
+    def _facts(self, numbers: Sequence[int]) -> dict[int, Row]:
+        """Facts of runs, with those of their environments."""
+        roots = {row.id: row.path for row in self.connection.execute(sa.select(archives))}
+        return {
+            number: {
+                **self.environments[row.environment],
+                **row._mapping,
+                "tags": tuple(json.loads(row.tags)),
+                "path": f"{roots[row.archive]}/{row.name}",
+            }
+            for number, row in self._by_id(runs, numbers).items()
+        }
 
 
 def _listed(numbers: Sequence[int]) -> sa.BindParameter[Any]:

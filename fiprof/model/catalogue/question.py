@@ -7,28 +7,19 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from fiprof import clock
 from fiprof.errors import FiprofError
-from fiprof.model.catalogue.schema import VALUES
+from fiprof.model.catalogue.summary import VALUES
 
-ALIASES = {"duration": "case_plain_us"}
-"""What else a quantity is called: a case's duration is that of an iteration without a profiler."""
-UNITS = re.compile(r"_(us|pct|ghz|gb_per_s|tflops|mb)$")
-SORTS = ("started", "name", "duration_s", "bytes")
-"""What runs are sorted by, apart from metrics."""
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq, "==": operator.eq, "!=": operator.ne, ">=": operator.ge, "<=": operator.le, ">": operator.gt,
     "<": operator.lt,
 }  # fmt: skip
-_CONDITION = re.compile(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", re.DOTALL)
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(h|d|w)")
-_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """``NAME OPERATOR VALUE``: of a parameter, a quantity, a package or a fact of the run."""
 
     name: str
@@ -94,35 +85,33 @@ def question(
     **as_they_are: Any,
 ) -> Question:
     """A question from its words, as the options of ``fiprof runs`` take them. Raises FiprofError."""
+    conditions = []
+    for text in where:
+        found = re.fullmatch(r"\s*([\w.-]+?)\s*(>=|<=|!=|==|=|>|<)\s*(.*?)\s*", text, re.DOTALL)
+        if not found or not found[3]:
+            raise FiprofError(
+                f"--where {text} is not a condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2
+            )
+        conditions.append(Condition(found[1], found[2], found[3]))
     keys = tuple(dict.fromkeys(map(_metric, metrics)))
-    order, descending = sort.removeprefix("-"), sort.startswith("-")
-    if order and order not in SORTS:
+    order, descending = sort.removeprefix("-") or "started", sort.startswith("-")
+    if order not in ("started", "name", "duration_s", "bytes"):
         order = _metric(order)
         keys = keys if order in keys else (*keys, order)
     return Question(
-        where=tuple(map(_condition, where)),
+        where=tuple(conditions),
         since=_since(since_) if since_ else None,
         metrics=keys,
         tags=tuple(tags),
-        sort=f"{'-' * descending}{order or 'started'}",
+        sort=f"{'-' * descending}{order}",
         **as_they_are,
     )
 
 
-def _condition(text: str) -> Condition:
-    """``batch>=64``. Raises FiprofError."""
-    found = _CONDITION.fullmatch(text)
-    if not found or not found[3]:
-        raise FiprofError(
-            f"--where {text} is not a condition", "NAME=VALUE, or with != > >= < <=: batch>=64", exit_code=2
-        )
-    return Condition(found[1], found[2], found[3])
-
-
 def _since(text: str) -> datetime:
     """``30d``, ``12h``, ``2w`` before now, or a date or time, local unless it says. Raises FiprofError."""
-    if found := _SPAN.fullmatch(text.strip()):
-        return clock.now() - timedelta(hours=float(found[1]) * _HOURS[found[2]])
+    if found := re.fullmatch(r"(\d+(?:\.\d+)?)\s*(h|d|w)", text.strip()):
+        return clock.now() - timedelta(hours=float(found[1]) * {"h": 1, "d": 24, "w": 168}[found[2]])
     try:
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError) as error:
@@ -132,9 +121,12 @@ def _since(text: str) -> datetime:
 
 
 def _metric(name: str) -> str:
-    """The key of a quantity that the catalogue has: itself, or without its unit (``l2_hit``). Raises FiprofError."""
-    names = {ALIASES.get(name, name), f"case_{name}"}
-    found = [key for key in VALUES if key in names or UNITS.sub("", key) in names]
+    """The key of a quantity that the catalogue has: itself, or without its unit (``l2_hit``). Raises FiprofError.
+
+    A case's duration is that of an iteration without a profiler.
+    """
+    names = {"case_plain_us" if name == "duration" else name, f"case_{name}"}
+    found = [key for key in VALUES if key in names or re.sub("_(us|pct|ghz|gb_per_s|tflops|mb)$", "", key) in names]
     if not found:
         raise FiprofError(f"the catalogue has no quantity {name}", f"it has {', '.join(VALUES)}", exit_code=2)
     return found[0]

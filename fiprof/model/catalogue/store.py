@@ -1,12 +1,20 @@
-"""The catalogue's database: opened, brought to this fiprof's tables, and written.
+"""The catalogue's tables and database: opened, brought to this fiprof's tables, and written.
 
-A run's rows are written in one transaction. Writers take turns, by SQLite's own lock or by an advisory lock of
-PostgreSQL, and decide within their turn what is new: several who index the same runs at once write each of them once.
+Everything in it is derived from run folders and can be made again from those. A run's rows are written in one
+transaction. Writers take turns, by SQLite's own lock or by an advisory lock of PostgreSQL, and decide within their turn
+what is new: several who index the same runs at once write each of them once.
+
+``measured`` has a column for each quantity of ``summary.py``. Columns that a catalogue lacks are added when it is
+opened, so a new quantity needs no migration. (Rows of key and value were measured: with 20 of them per kernel a rebuild
+falls below 420 runs a second at 12,000 runs and keeps falling.) Any other change needs a new HEAD, and a migration for
+the databases that teams share.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import json
 import math
 import time
@@ -19,10 +27,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from fiprof.errors import FiprofError
-from fiprof.model.catalogue import schema
 from fiprof.model.catalogue.entry import Entry, Row
-from fiprof.model.catalogue.schema import LONGEST_NAME, archives, row_id, runs
+from fiprof.model.catalogue.summary import VALUES
 
+HEAD = "0004"
+"""The migration that makes these tables."""
+REMADE = ("0001", "0002", "0003")
+"""Versions whose tables are thrown away and made again."""
+LONGEST_NAME = 200
+"""Characters of a name that is indexed: PostgreSQL's B-trees take 2.7 kB."""
 ADVISORY_LOCK = 0x66_6970_726F66
 """PostgreSQL's lock of whoever writes: a number that no other program takes."""
 BUSY_S = 60
@@ -31,6 +44,102 @@ MOST_IDS = 500
 """Values in one condition."""
 MIGRATIONS = Path(__file__).parent / "migrations"
 INSERT: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+METADATA = sa.MetaData()
+
+
+def _id(name: str = "id") -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, primary_key=True, autoincrement=False)
+
+
+archives = sa.Table("archives", METADATA, _id(), sa.Column("path", sa.Text, nullable=False))
+"""An archive; a database of a team may hold several."""
+
+environments = sa.Table(
+    "environments",
+    METADATA,
+    _id(),
+    *(sa.Column(name, sa.Text) for name in ("gpu", "uuid", "driver", "cuda")),
+    # A JSON object: name -> version.
+    sa.Column("packages", sa.Text, nullable=False),
+)
+"""A GPU with its driver and the packages, each combination once: hundreds of rows."""
+
+runs = sa.Table(
+    "runs",
+    METADATA,
+    _id(),
+    sa.Column("archive", sa.BigInteger, nullable=False),
+    sa.Column("name", sa.String(255), nullable=False),
+    # Of the folder and its manifest when they were read: with another one the run is read again.
+    sa.Column("stamp", sa.String(80), nullable=False),
+    sa.Column("status", sa.String(20), nullable=False),
+    sa.Column("started_us", sa.BigInteger, nullable=False),
+    sa.Column("started", sa.Text),
+    sa.Column("duration_s", sa.Float),
+    sa.Column("environment", sa.BigInteger, nullable=False),
+    *(sa.Column(name, sa.Text) for name in ("fiprof", "git", "user", "host", "conditions")),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    # A JSON list.
+    sa.Column("tags", sa.Text, nullable=False),
+    sa.Index("run_started", "archive", "started_us", "name"),
+    sa.Index("run_user", "archive", "user"),
+    sa.Index("run_git", "archive", "git"),
+)
+"""What runs are searched by: short rows, of which many are read."""
+
+descriptions = sa.Table("descriptions", METADATA, _id("run"), sa.Column("shown", sa.JSON, nullable=False))
+"""What is only shown of a run."""
+
+tags = sa.Table(
+    "tags",
+    METADATA,
+    sa.Column("tag", sa.String(LONGEST_NAME), primary_key=True),
+    sa.Column("run", sa.BigInteger, primary_key=True, index=True),
+)
+
+subjects = sa.Table(
+    "subjects",
+    METADATA,
+    _id(),
+    sa.Column("case", sa.Text),
+    sa.Column("kernel", sa.Text),
+    # The subject of the case as a whole; its own id for such a subject, null outside of cases.
+    sa.Column("whole", sa.BigInteger),
+)
+"""What numbers are of: a case as a whole (without a kernel), a kernel of a case, a kernel outside of cases."""
+
+parameters = sa.Table(
+    "parameters",
+    METADATA,
+    _id("subject"),
+    sa.Column("name", sa.String(LONGEST_NAME), primary_key=True),
+    sa.Column("text", sa.String(LONGEST_NAME), nullable=False),
+    sa.Column("number", sa.Float),
+    sa.Index("parameter_number", "name", "number", "subject"),
+    sa.Index("parameter_text", "name", "text", "subject"),
+)
+"""Parameters of cases, by the subject of the case as a whole."""
+
+measured = sa.Table(
+    "measured",
+    METADATA,
+    _id("subject"),
+    # Of the run, so that one index decides.
+    sa.Column("started_us", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.BigInteger, primary_key=True, autoincrement=False, index=True),
+    sa.Column("archive", sa.BigInteger, nullable=False),
+    sa.Column("environment", sa.BigInteger, nullable=False),
+    # Its number among the run's results.
+    sa.Column("place", sa.Integer, nullable=False),
+    *(sa.Column(key, sa.Float) for key in VALUES),
+    # What is asked for together lies together.
+    sqlite_with_rowid=False,
+)
+"""The key quantities; null where they were not collected."""
+
+version = sa.Table("alembic_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True))
+"""The migration that made the tables; Alembic's own table."""
 
 
 class Damaged(FiprofError):
@@ -63,24 +172,21 @@ class Catalogue:
         """What people know it by: its file, or its URL without the password."""
         return self.url.database or "" if self.is_sqlite else self.url.render_as_string()
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
+    def reading(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """A transaction that only reads."""
-        with self._errors(), self.engine.begin() as connection:
-            yield connection
+        return self._transaction(writes=False)
 
-    @contextlib.contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def writing(self) -> contextlib.AbstractContextManager[sa.Connection]:
         """A transaction of the only writer."""
-        with self._errors(), self.engine.connect().execution_options(writes=True) as connection, connection.begin():
-            if not self.is_sqlite:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
-            yield connection
+        return self._transaction(writes=True)
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _transaction(self, *, writes: bool) -> Iterator[sa.Connection]:
         try:
-            yield
+            with self.engine.connect().execution_options(writes=writes) as connection, connection.begin():
+                if writes and not self.is_sqlite:
+                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+                yield connection
         except SQLAlchemyError as error:
             reason = str(error.orig if isinstance(error, DBAPIError) else error)
             # SQLite's own words for a file that it cannot read; what it merely cannot do is an OperationalError.
@@ -90,46 +196,39 @@ class Catalogue:
                 "fiprof index makes it again from the run folders; --catalog or FIPROF_CATALOG names another",
             ) from error
 
-    # Tables
-
     def migrate(self) -> None:
         """Make the tables, or bring an older fiprof's to this one's."""
         with self.reading() as connection:
-            if _version(connection) == schema.HEAD and not _missing_columns(connection):
+            if _version(connection) == HEAD and not _missing_columns(connection):
                 return
         with self.writing() as connection:
             found = _version(connection)
-            if found is None or found in schema.REMADE or (self.is_sqlite and found < schema.HEAD):
+            if found is None or found in REMADE or (self.is_sqlite and found < HEAD):
                 older = sa.MetaData()
-                names = {*schema.METADATA.tables, "cases", "packages"} if found else ()
+                names = {*METADATA.tables, "cases", "packages"} if found else ()
                 older.reflect(connection, only=lambda name, _: name in names)
                 older.drop_all(connection)
-                schema.METADATA.create_all(connection, checkfirst=False)
-                connection.execute(schema.version.insert().values(version_num=schema.HEAD))
-            elif found != schema.HEAD:
-                self._upgrade(connection, found)
+                METADATA.create_all(connection, checkfirst=False)
+                connection.execute(version.insert().values(version_num=HEAD))
+            elif found != HEAD:
+                from alembic import command
+                from alembic.config import Config
+                from alembic.util.exc import CommandError
+
+                config = Config(attributes={"connection": connection})
+                config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+                try:
+                    command.upgrade(config, "head")
+                except CommandError as error:
+                    raise FiprofError(
+                        f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
+                        "read it with a later fiprof, or name another with --catalog",
+                    ) from error
             missing = _missing_columns(connection)
             for key in missing:
                 connection.exec_driver_sql(f'ALTER TABLE measured ADD COLUMN "{key}" FLOAT')
             if missing:
                 connection.execute(runs.update().values(stamp=""))
-
-    def _upgrade(self, connection: sa.Connection, found: str) -> None:
-        from alembic import command
-        from alembic.config import Config
-        from alembic.util.exc import CommandError
-
-        config = Config(attributes={"connection": connection})
-        config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-        try:
-            command.upgrade(config, "head")
-        except CommandError as error:
-            raise FiprofError(
-                f"the catalogue {self.name} is of version {found}, which this fiprof does not know",
-                "read it with a later fiprof, or name another with --catalog",
-            ) from error
-
-    # Runs
 
     def archive(self, key: str, path: str, *, alone: bool) -> int:
         """The id of an archive. alone: the only one; what the catalogue has of others is no longer true.
@@ -155,11 +254,9 @@ class Catalogue:
 
     def remove(self, archive: int, names: Iterable[str] | None = None) -> None:
         """Remove runs of an archive; all of them without names."""
+        every = sa.select(runs.c.id).where(runs.c.archive == archive)
         with self.writing() as connection:
-            if names is None:
-                _delete(connection, sa.select(runs.c.id).where(runs.c.archive == archive))
-            else:
-                _delete(connection, [row_id(archive, name) for name in names])
+            _delete(connection, every if names is None else [row_id(archive, name) for name in names])
 
     def add(self, archive: int, entries: Sequence[Entry]) -> int:
         """Write runs in place of those of the same names, except where they are there already. Returns how many."""
@@ -170,12 +267,18 @@ class Catalogue:
                     if by_id[row.id].run["stamp"] == row.stamp:
                         del by_id[row.id]
             _delete(connection, list(by_id))
-            rows: dict[sa.Table, dict[Any, Row]] = {table: {} for table in schema.METADATA.sorted_tables}
+            rows: dict[sa.Table, dict[Any, Row]] = {table: {} for table in METADATA.sorted_tables}
             for run, entry in by_id.items():
                 _add_rows(rows, archive, run, entry)
             for table, found in rows.items():
-                if found:
-                    _insert(connection, table, list(found.values()))
+                if not found:
+                    continue
+                # Through the driver itself, which halves the time for 40 columns.
+                insert = INSERT[connection.dialect.name](table).on_conflict_do_nothing()
+                statement = insert.compile(dialect=connection.dialect, column_keys=list(next(iter(found.values()))))
+                order, values = statement.positiontup, list(found.values())
+                cells: Any = [tuple(map(row.__getitem__, order)) for row in values] if order else values
+                connection.exec_driver_sql(str(statement), cells)
         return len(by_id)
 
     def analyze(self) -> None:
@@ -185,67 +288,56 @@ class Catalogue:
                 connection.exec_driver_sql("ANALYZE")
 
 
+@functools.lru_cache(10_000)
+def row_id(*what: str | int | None) -> int:
+    """The id of the row that stands for these words, the same in every catalogue."""
+    return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=8).digest()) >> 1
+
+
 def _add_rows(rows: dict[sa.Table, dict[Any, Row]], archive: int, run: int, entry: Entry) -> None:
     """Add a run's rows, each once by its key."""
     environment = row_id(*entry.environment.values())
-    rows[schema.environments][environment] = {"id": environment, **entry.environment}
+    rows[environments][environment] = {"id": environment, **entry.environment}
     place = {"archive": archive, "environment": environment}
     rows[runs][run] = {"id": run, **place, **entry.run}
-    rows[schema.descriptions][run] = {"run": run, "shown": json.dumps(entry.description)}
+    rows[descriptions][run] = {"run": run, "shown": json.dumps(entry.description)}
     for tag in json.loads(entry.run["tags"]):
-        rows[schema.tags][tag[:LONGEST_NAME], run] = {"tag": tag[:LONGEST_NAME], "run": run}
+        rows[tags][tag[:LONGEST_NAME], run] = {"tag": tag[:LONGEST_NAME], "run": run}
     place |= {"run": run, "started_us": entry.run["started_us"]}
     for number, each in enumerate(entry.results):
         subject, whole = row_id(each.case, each.kernel), row_id(each.case, None) if each.case else None
         for key, kernel in {whole: None, subject: each.kernel}.items():
             if key is not None:
-                rows[schema.subjects][key] = {"id": key, "case": each.case, "kernel": kernel, "whole": whole}
-        values = {key: each.values.get(key) for key in schema.VALUES}
-        rows[schema.measured][subject, run] = {"subject": subject, "place": number, **place, **values}
-    for case, parameters in entry.parameters.items():
+                rows[subjects][key] = {"id": key, "case": each.case, "kernel": kernel, "whole": whole}
+        values = {key: each.values.get(key) for key in VALUES}
+        rows[measured][subject, run] = {"subject": subject, "place": number, **place, **values}
+    for case, named in entry.parameters.items():
         whole = row_id(case, None)
-        for name, value in parameters.items():
-            named = {"subject": whole, "name": name[:LONGEST_NAME]}
-            rows[schema.parameters].setdefault((whole, name), {**named, **_parameter(value)})
-
-
-def _insert(connection: sa.Connection, table: sa.Table, rows: list[Row]) -> None:
-    """Insert rows, except those that are there; through the driver itself, which halves the time for 40 columns."""
-    insert = INSERT[connection.dialect.name](table).on_conflict_do_nothing()
-    statement = insert.compile(dialect=connection.dialect, column_keys=list(rows[0]))
-    order = statement.positiontup
-    values: Any = [tuple(map(row.__getitem__, order)) for row in rows] if order else rows
-    connection.exec_driver_sql(str(statement), values)
-
-
-def _parameter(value: bool | float | str) -> Row:
-    """As text, and as a number where it is one."""
-    number: float | None = None
-    if not isinstance(value, bool):
-        with contextlib.suppress(ValueError, OverflowError):
-            number = float(value)
-    text = json.dumps(value) if isinstance(value, bool) else str(value)
-    finite = number is not None and math.isfinite(number)
-    return {"text": text[:LONGEST_NAME], "number": number if finite else None}
+        for name, value in named.items():
+            finite: float | None = None
+            with contextlib.suppress(ValueError, OverflowError):
+                finite = None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
+            text = json.dumps(value) if isinstance(value, bool) else str(value)
+            row = {"subject": whole, "name": name[:LONGEST_NAME], "text": text[:LONGEST_NAME], "number": finite}
+            rows[parameters].setdefault((whole, name), row)
 
 
 def _version(connection: sa.Connection) -> str | None:
     """The migration that made the tables; None where there are none."""
-    if not sa.inspect(connection).has_table(schema.version.name):
-        return None
-    return connection.scalar(sa.select(schema.version.c.version_num))
+    there = sa.inspect(connection).has_table(version.name)
+    return connection.scalar(sa.select(version.c.version_num)) if there else None
 
 
 def _missing_columns(connection: sa.Connection) -> list[str]:
     """Quantities for which an older fiprof made no column."""
-    there = connection.execute(sa.select(sa.text("*")).select_from(schema.measured).limit(0)).keys()
-    return [key for key in schema.VALUES if key not in there]
+    there = connection.execute(sa.select(sa.text("*")).select_from(measured).limit(0)).keys()
+    return [key for key in VALUES if key not in there]
 
 
 def _delete(connection: sa.Connection, which: sa.Select[Any] | Sequence[int]) -> None:
     """Delete runs by their ids; the rows that runs share stay."""
     for some in [which] if isinstance(which, sa.Select) else _pieces(which):
-        for table in (schema.measured, schema.tags, schema.descriptions):
+        for table in (measured, tags, descriptions):
             connection.execute(table.delete().where(table.c.run.in_(some)))
         connection.execute(runs.delete().where(runs.c.id.in_(some)))
 

@@ -50,6 +50,10 @@ LAUNCH_QUANTITIES: tuple[Quantity, ...] = tuple(
 )  # fmt: skip
 TRACED = ("nsys_duration_us", "nsys_spread", "program_us", "program_count")
 """Keys of a kernel under nsys: the first two in a case, the others of a program without cases."""
+OF_CASES = frozenset(each.key for each in CASE_QUANTITIES)
+"""Keys that a case has as a whole; the others are of a kernel."""
+VALUES = (*(each.key for each in CASE_QUANTITIES), *(each.key for each in LAUNCH_QUANTITIES), *TRACED)
+"""Keys of all, by which the catalogue names its columns."""
 MOST_KERNELS = 50
 """Of a program, those that took most time."""
 

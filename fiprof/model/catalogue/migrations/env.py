@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from fiprof.model.catalogue.schema import METADATA, version
+from fiprof.model.catalogue.store import METADATA, version
 
 context.configure(context.config.attributes["connection"], target_metadata=METADATA, version_table=version.name)
 context.run_migrations()
