@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fiprof.analysis.hotspots import HotspotReport, hotspots
+from fiprof.analysis.frames import OfRun
+from fiprof.analysis.hotspots import LaunchHotspots, hotspots
 from fiprof.analysis.sass import Code, brief, parse
 from fiprof.model.run import Run
 from fiprof.reports.hotspots import document
@@ -32,10 +33,10 @@ def made(folder: Path, lines: Sequence[dict[str, Any] | tuple[str, int, str | No
     return run
 
 
-def shape(report: HotspotReport) -> list[list[tuple[int, int | None]]]:
+def shape(report: OfRun[LaunchHotspots]) -> list[list[tuple[int, int | None]]]:
     """Of the only launch: place and rank of the lines in each block."""
     (launch,) = report.launches
-    return [[(line.offset // 16, line.rank) for line in block] for block in launch.blocks]
+    return [[(line["offset"] // 16, line["rank"]) for line in block] for block in launch.blocks]
 
 
 def test_neighbours_are_merged(tmp_path: Path) -> None:

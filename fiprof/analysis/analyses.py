@@ -6,9 +6,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
+from fiprof.analysis.frames import OfRun
 from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
 from fiprof.analysis.show import Figures, show
-from fiprof.analysis.stalls import LaunchStalls, StallReport, stalls
+from fiprof.analysis.stalls import LaunchStalls, stalls
 from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.analysis.verdict.verdict import Verdicts, verdicts
 from fiprof.model.run import Launch, Run
@@ -112,7 +113,7 @@ class Analyses:
         return {item.launch: item for item in self.roofs.launches} if self.run.launches else {}
 
     @cached_property
-    def stalls(self) -> StallReport:
+    def stalls(self) -> OfRun[LaunchStalls]:
         """What ``fiprof stalls`` shows of the launches shown. Raises FiprofError without any."""
         return stalls(self.run, wanted=self.shown)
 

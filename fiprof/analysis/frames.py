@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fiprof.model.finding import Finding
     from fiprof.model.run import Launch
+    from fiprof.model.selection import Weights
+
+L = TypeVar("L")
 
 
 class Narrow(Enum):
@@ -81,3 +85,15 @@ class OfLaunch:
     launch, iteration, kernel, kernel_full = map(_of_row, ("launch", "iteration", "kernel", "kernel_full"))
     case, label, grid, block = map(_of_row, ("case", "label", "grid", "block"))
     repeated, duration_us = map(_of_row, ("repeated", "duration_us"))
+
+
+@dataclass(frozen=True)
+class OfRun(Generic[L]):
+    """What was found about the launches of a run."""
+
+    launches: tuple[L, ...]
+    """In the order of the run."""
+    warnings: tuple[Finding, ...] = ()
+    """About the run."""
+    weights: Weights = field(default_factory=dict)
+    """The time that each launch stands for; empty where each stands for itself."""

@@ -123,6 +123,10 @@ def access_bytes(line: str) -> int:
     return next((_WIDTHS[word] for word in reversed(found.modifiers) if word in _WIDTHS), ACCESS_BYTES)
 
 
+ACCESSES = {"loads": (Family.GLOBAL_LOAD, Family.ASYNC_COPY), "stores": (Family.GLOBAL_STORE,)}
+"""Instructions that access global memory; copies by TMA are not among the loads."""
+
+
 @dataclass(frozen=True)
 class HotInstruction:
     """An instruction at which warps stall."""
@@ -135,10 +139,9 @@ class HotInstruction:
     """Samples at it of all those of the launch, 0 to 1."""
     reason: str | None
     """The stall reason with most of its samples."""
-    waits_for: str | None = None
+    waits_for: str | None
     """What it probably waits for, in short; None where the instructions do not say."""
-
-    chain: bool = False
+    chain: bool
     """Whether it makes the address of another load from what it waits for."""
 
     @property
@@ -175,10 +178,12 @@ class Listing:
         return Counter(map(family, self.code.lines))
 
     @functools.cached_property
-    def _executed(self) -> Counter[Family]:
-        found: Counter[Family] = Counter()
+    def _executed(self) -> Counter[str]:
+        """Opcodes and families of what was executed, and how often."""
+        found: Counter[str] = Counter()
         for line, executed in zip(self.code.lines, self._counts("executed"), strict=True):
             if executed:
+                found[parse(line).opcode] += executed
                 found[family(line)] += executed
         return found
 
@@ -186,50 +191,43 @@ class Listing:
         """Instructions of these families in the code."""
         return sum(self._in_code[each] for each in families)
 
-    def executed_share(self, *families: Family) -> float | None:
-        """Executed instructions of these families, of all, 0 to 1; None where that was not collected."""
-        total = self._executed.total()
-        return sum(self._executed[each] for each in families) / total if total else None
-
-    def executed_opcodes(self, opcodes: Collection[str]) -> float:
-        """Executed instructions of these opcodes, of all, 0 to 1; 0 where that was not collected."""
-        executed = self._counts("executed")
-        these = sum(
-            count for line, count in zip(self.code.lines, executed, strict=True) if parse(line).opcode in opcodes
-        )
-        return these / sum(executed) if any(executed) else 0.0
+    def executed_share(self, *those: str) -> float | None:
+        """Executed instructions of these families or opcodes, of all, 0 to 1; None where that was not collected."""
+        total = sum(self._executed[each] for each in Family)
+        return sum(self._executed[each] for each in those) / total if total else None
 
     def opcodes(self, *families: Family) -> dict[str, int]:
         """Opcode -> how many of them the code has, of these families, the most first."""
         found = Counter(parse(line).opcode for line in self.code.lines if family(line) in families)
         return dict(found.most_common())
 
-    def widest_bytes(self, *families: Family) -> int | None:
-        """Bytes of a thread in the widest access of these families; None where the code has none."""
-        return max((access_bytes(line) for line in self.code.lines if family(line) in families), default=None)
+    def widths(self, *families: Family) -> set[int]:
+        """Bytes of a thread in the accesses of these families."""
+        return {access_bytes(line) for line in self.code.lines if family(line) in families}
 
-    def hottest(self, reason: str | None = None, *families: Family) -> HotInstruction | None:
+    def ideal_sectors(self, *families: Family) -> tuple[float, float] | None:
+        """Sectors a request of the narrowest and of the widest of these accesses where a warp's 32 threads touch
+        neighbours: 32 threads x width / 32 bytes, 4 for accesses of 4 bytes, 16 for those of 16.
+
+        More than that touches sectors of which it uses a part; fewer is what threads that share an address, or do not
+        take part, need. None without such an access.
+        """
+        widths = self.widths(*families)
+        return (float(min(widths)), float(max(widths))) if widths else None
+
+    def hottest(self, reason: str | None = None) -> HotInstruction | None:
         """The instruction with most samples in cycles without an issue; all samples count where that is not known.
 
-        reason: only among those that have most of their samples in this stall reason. families: only among these.
-        None without samples.
+        reason: only among those that have most of their samples in this stall reason. None without samples.
         """
         not_issued, reasons = self._counts("samples_not_issued"), self.rows["top_reason"].to_pylist()
-        known = any(not_issued)
-
-        def weight(place: int) -> int:
-            return not_issued[place] if known else self.samples[place]
-
+        weights = not_issued if any(not_issued) else self.samples
         places = [
             place
             for place, samples in enumerate(self.samples)
-            if samples
-            and (reason is None or reasons[place] == reason)
-            and (not families or family(self.code.lines[place]) in families)
+            if samples and (reason is None or reasons[place] == reason)
         ]
-        if not places:
-            return None
-        return self._hot(max(places, key=lambda each: (weight(each), -each)))
+        return self._hot(max(places, key=lambda each: (weights[each], -each))) if places else None
 
     def most_scattered(self) -> tuple[HotInstruction, float] | None:
         """The access to global memory with most sectors above the ideal, and its sectors over the ideal ones."""
@@ -286,8 +284,5 @@ def listings(table: pa.Table, wanted: Collection[int] | None = None) -> Iterator
         end = start + counted["counts"]
         if wanted is None or launch in wanted:
             rows = kept.slice(start, end - start)
-            yield launch, Listing(_code(rows), rows)
-
-
-def _code(rows: pa.Table) -> Code:
-    return Code(rows["address"].to_pylist(), [line or "" for line in rows["sass"].to_pylist()])
+            lines = [line or "" for line in rows["sass"].to_pylist()]
+            yield launch, Listing(Code(rows["address"].to_pylist(), lines), rows)

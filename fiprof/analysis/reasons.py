@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from enum import StrEnum
 from pathlib import Path
-from typing import Self
 
 
 class ReasonKind(StrEnum):
@@ -29,31 +28,19 @@ class WarpState(str):
     helps: str
     """What usually makes it less."""
 
-    def __new__(cls, name: str, kind: ReasonKind, short: str, meaning: str, helps: str) -> Self:
-        state = super().__new__(cls, name)
-        state.kind, state.short, state.meaning, state.helps = kind, short, meaning, helps
-        return state
-
-
-def _read() -> dict[str, WarpState]:
-    text = Path(__file__).with_name("warp_states.csv").read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
-    return {
-        row["state"]: WarpState(row["state"], ReasonKind(row["kind"]), row["short"], row["meaning"], row["helps"])
-        for row in rows
-    }
-
-
-REASONS = _read()
-"""ncu's warp states under our names."""
-
 
 def state(name: str) -> WarpState:
     """What is known of a state; one that only a later ncu has is a stall."""
-    unknown = "are in a state that this fiprof does not know"
-    return REASONS.get(name) or WarpState(name, ReasonKind.STALL, "unknown", unknown, "unknown")
+    unknown = ("stall", "unknown", "are in a state that this fiprof does not know", "unknown")
+    return REASONS.get(name) or _state(name, *unknown)
 
 
-def kind_of(name: str) -> ReasonKind:
-    """The kind of a state."""
-    return state(name).kind
+def _state(name: str, kind: str, short: str, meaning: str, helps: str) -> WarpState:
+    state = WarpState(name)
+    state.kind, state.short, state.meaning, state.helps = ReasonKind(kind), short, meaning, helps
+    return state
+
+
+with Path(__file__).with_name("warp_states.csv").open(encoding="utf-8", newline="") as _file:
+    REASONS = {row[0]: _state(*row) for row in list(csv.reader(_file))[1:]}
+"""ncu's warp states under our names."""

@@ -5,12 +5,11 @@ Its other numbers are quantities of the launch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from fiprof.analysis import checks
-from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.occupancy import Occupancy, occupancy
 from fiprof.analysis.program import weights
 from fiprof.analysis.roofline import LaunchRoofline, place
@@ -21,7 +20,7 @@ from fiprof.model.quantities import DURATION, L2_USE
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import IDENTITY, Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
-from fiprof.model.times import TraceTimes
+from fiprof.model.times import Times, TraceTimes
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,8 @@ class LaunchFigures:
     """The launch itself, which quantities evaluate on; empty for a kernel that only nsys saw."""
     rank: int | None = None
     """Whose times under nsys these are; None in a run of one rank."""
-    nsys_duration_us: float | None = None
-    """Median duration of this kernel in this case under nsys."""
-    nsys_spread: float | None = None
-    """(p90 - p10) / median of it."""
-    widths: GlobalWidths = field(default=GlobalWidths())
+    nsys: Times | None = None
+    """Executions of this kernel in this case under nsys."""
     run: Run | None = None
     """Where the launch is of."""
 
@@ -58,10 +54,27 @@ class LaunchFigures:
     def occupancy(self) -> Occupancy:
         return occupancy(self.row) if self.row else Occupancy()
 
+    def ideal_sectors(self, kind: str) -> tuple[float, float] | None:
+        """The least and the most sectors a request that the widths of its accesses need. kind: loads or stores."""
+        from fiprof.analysis.instructions import ACCESSES, by_launch
+
+        listing = by_launch(self.run).get(self.launch) if self.run is not None and self.launch is not None else None
+        return listing.ideal_sectors(*ACCESSES[kind]) if listing else None
+
     @property
     def duration_us(self) -> float | None:
-        """By ncu."""
+        """Duration by ncu."""
         return DURATION.of(self.row)
+
+    @property
+    def nsys_duration_us(self) -> float | None:
+        """Median duration under nsys."""
+        return self.nsys.median_us if self.nsys else None
+
+    @property
+    def nsys_spread(self) -> float | None:
+        """(p90 - p10) / median under nsys."""
+        return self.nsys.spread if self.nsys else None
 
     @property
     def busiest(self) -> str | None:
@@ -89,70 +102,44 @@ def show(run: Run, *, wanted: Selection = EVERYTHING) -> Figures:
     wanted: only these launches, and their cases.
     Raises FiprofError where there is none of these, or for a table that is there and cannot be read.
     """
-    widths = widths_by_launch(run)
-    found = [
-        *(
-            _launch(row, run, widths.get(row.launch, GlobalWidths()))
-            for row in run.launches
-            if not wanted.launches or row.launch in wanted.launches
-        ),
-        *_only_traced(run),
-    ]
-    kept = wanted.of(found, run.manifest.name, lambda item: item.duration_us or item.nsys_duration_us, weights(run))
-    whole = not wanted
-    ids = {item.case for item in kept}
-    numbers = {item.launch for item in kept}
+    kept = wanted.of(
+        list(_figures(run, wanted)),
+        run.manifest.name,
+        lambda item: item.duration_us or item.nsys_duration_us,
+        weights(run),
+    )
+    ids, numbers = {item.case for item in kept}, {item.launch for item in kept}
     failed = [
         check
         for check in checks.failed(run)
-        if whole or (check.launch in {None, *numbers} and check.case in {None, *ids})
+        if not wanted or (check.launch in {None, *numbers} and check.case in {None, *ids})
     ]
+    missing = []
+    if not run.launches:
+        missing.append(finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu")))
+    if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
+        missing.append(finding("no_trace", "no times by nsys: {why}", why=run.missing("nsys")))
+    if not run.plain and run.cases and not run.imported and not run.of_program:
+        missing.append(finding("no_plain_times", "no times without a profiler: the plain run left none"))
     return Figures(
         run=run,
-        cases=tuple(case for case in run.manifest.cases if whole or case.id in ids),
+        cases=tuple(case for case in run.manifest.cases if not wanted or case.id in ids),
         launches=tuple(kept),
-        warnings=(*run.status_warning(), *_missing(run), *checks.summarized(failed, run)),
+        warnings=(*run.status_warning(), *missing, *checks.summarized(failed, run)),
     )
 
 
-def _missing(run: Run) -> Iterable[Finding]:
-    """What the run lacks and why."""
-    if not run.launches:
-        yield finding("no_counters", "no counters, occupancy and roofs: {why}", why=run.missing("ncu"))
-    if not run.trace.cases and (run.cases or run.imported or not run.has("kernels")):
-        yield finding("no_trace", "no times by nsys: {why}", why=run.missing("nsys"))
-    if not run.plain and run.cases and not run.imported and not run.of_program:
-        yield finding("no_plain_times", "no times without a profiler: the plain run left none")
-
-
-def _launch(row: Launch, run: Run, widths: GlobalWidths) -> LaunchFigures:
-    rank = ranks_of(run).on(row.get("device"))
-    trace = run.trace if rank is None else run.trace.ranks.get(rank, run.trace)
-    traced = trace.kernels.get((row.case or "", row.kernel))
-    return LaunchFigures(
-        **{name: row[name] for name in IDENTITY},
-        label=row.label,
-        row=row,
-        rank=rank,
-        nsys_duration_us=traced.median_us if traced else None,
-        nsys_spread=traced.spread if traced else None,
-        widths=widths,
-        run=run,
-    )
-
-
-def _only_traced(run: Run) -> Iterable[LaunchFigures]:
-    """The kernels that ncu did not see."""
+def _figures(run: Run, wanted: Selection) -> Iterator[LaunchFigures]:
+    """The launches under ncu, then the kernels that only nsys saw."""
     profiled = {(launch.case, launch.kernel) for launch in run.launches}
+    for row in run.launches:
+        if not wanted.launches or row.launch in wanted.launches:
+            rank = ranks_of(run).on(row.get("device"))
+            trace = run.trace if rank is None else run.trace.ranks.get(rank, run.trace)
+            nsys, identity = trace.kernels.get((row.case or "", row.kernel)), {name: row[name] for name in IDENTITY}
+            yield LaunchFigures(**identity, label=row.label, row=row, rank=rank, nsys=nsys, run=run)
     traces: dict[int | None, TraceTimes] = dict(run.trace.ranks.items()) or {None: run.trace}
-    found = [(rank, *key, times) for rank, trace in traces.items() for key, times in trace.kernels.items()]
-    for rank, case, kernel, times in found:
-        if (case, kernel) not in profiled:
-            yield LaunchFigures(
-                rank=rank,
-                case=case,
-                label=run.labels(case),
-                kernel=kernel,
-                nsys_duration_us=times.median_us,
-                nsys_spread=times.spread,
-            )
+    for rank, traced in traces.items():
+        for (case, kernel), nsys in traced.kernels.items():
+            if (case, kernel) not in profiled:
+                yield LaunchFigures(rank=rank, case=case, label=run.labels(case), kernel=kernel, nsys=nsys)

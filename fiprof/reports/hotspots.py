@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.hotspots import HotspotReport, Instruction, LaunchHotspots
+from fiprof.analysis.frames import OfRun
+from fiprof.analysis.hotspots import LaunchHotspots, Line
 from fiprof.analysis.sass import brief
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.reports.headings import bounded, heading
@@ -23,55 +24,51 @@ LEAST_SHARE = 0.0005
 MOST_LAUNCHES = 3
 """Groups of like launches that people are shown."""
 
-
-def document(report: HotspotReport, *, most: int | None = None) -> Document:
-    """The hottest instructions of each group of like launches and what is around them; for programs the hottest alone.
-
-    most: groups that people are shown; None for all.
-    """
-    rows = tuple(_row(item, line) for item in report.launches for line in item.hotspots)
-    kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
-    return Document(
-        programs=View(tuple(map(Column, KEYS)), rows),
-        shown=tuple(map(_of_launch, kept)),
-        warnings=report.warnings,
-        notes=(*left_out, HOW_TO_READ),
-    )
-
-
-def _row(item: LaunchHotspots, line: Instruction) -> tuple[Value, ...]:
-    cause = line.waits_for
-    waits_for = (None, None) if cause is None else (hex(cause.offset), cause.sass)
-    return (
-        item.launch, item.case, item.label, item.kernel, hex(line.offset), line.sass, line.samples, line.share,
-        line.samples_not_issued, line.top_reason, line.source_file, line.source_line, *waits_for,
-    )  # fmt: skip
-
-
-_COLUMNS = (
+SHOWN = (
     Column("rank", "#", spec="d"),
     Column("offset", "offset", spec="x"),
     Column("samples", "samples", spec=",d", narrow=Narrow.DROP),
     Column("sample_share", "share", spec=".1%"),
     Column("samples_not_issued", "not issued", spec=",d", narrow=Narrow.DROP),
     Column("top_reason", "stall", least=len("short_scoreboard"), narrow=Narrow.KEEP),
-    Column("sass", "instruction"),
+    Column("shown", "instruction"),
     Column("waits_for", "waits for", narrow=Narrow.BELOW),
     Column("source", "source", narrow=Narrow.BELOW),
 )
-_IF_ANY = ("waits_for", "source")
-"""Columns that are there where an instruction has something in them."""
+"""The last two are there where an instruction has something in them."""
+
+
+def document(report: OfRun[LaunchHotspots], *, most: int | None = None) -> Document:
+    """The hottest instructions of each group of like launches and what is around them; for programs the hottest alone.
+
+    most: groups that people are shown; None for all.
+    """
+    rows = []
+    for item in report.launches:
+        for line in item.hotspots:
+            cause = line["waits_for_offset"]
+            offsets = {"offset": hex(line["offset"]), "waits_for_offset": None if cause is None else hex(cause)}
+            own = {"launch": item.launch, "case": item.case, "label": item.label, "kernel": item.kernel}
+            rows.append(tuple({**line, **own, **offsets}[key] for key in KEYS))
+    kept, left_out = bounded(longest_first(alike(report.launches, weights=report.weights)), most)
+    return Document(
+        programs=View(tuple(map(Column, KEYS)), tuple(rows)),
+        shown=tuple(map(_of_launch, kept)),
+        warnings=report.warnings,
+        notes=(*left_out, HOW_TO_READ),
+    )
 
 
 def _of_launch(group: Alike[LaunchHotspots]) -> View:
     item = group.shown
     rows: list[dict[str, Value]] = []
     for block in item.blocks:
-        rows += [{"sass": "…"}] if rows else []
+        rows += [{"shown": "…"}] if rows else []
         rows += map(_cells, block)
-    columns = [column for column in _COLUMNS if column.key not in _IF_ANY or any(row.get(column.key) for row in rows)]
+    columns = [*SHOWN[:-2], *(column for column in SHOWN[-2:] if any(row.get(column.key) for row in rows))]
     return View(
         tuple(columns),
+        # Nothing for zeros.
         tuple(tuple(row.get(column.key) or "" for column in columns) for row in rows),
         title=heading(item, group),
         warnings=item.warnings,
@@ -80,18 +77,14 @@ def _of_launch(group: Alike[LaunchHotspots]) -> View:
     )
 
 
-def _cells(line: Instruction) -> dict[str, Value]:
-    """What there is; nothing for zeros."""
-    cause, seen = line.waits_for, line.share >= LEAST_SHARE
-    file = (line.source_file or "").replace("\\", "/").rpartition("/")[2]
+def _cells(line: Line) -> dict[str, Value]:
+    cause, number = line["waits_for_offset"], line["source_line"]
+    file = (line["source_file"] or "").replace("\\", "/").rpartition("/")[2]
+    unseen = {} if line["sample_share"] >= LEAST_SHARE else {"sample_share": None, "top_reason": None}
     return {
-        "rank": line.rank,
-        "offset": hex(line.offset),
-        "sass": line.shown,
-        "samples": line.samples,
-        "sample_share": line.share if seen else None,
-        "samples_not_issued": line.samples_not_issued,
-        "top_reason": line.top_reason if seen else None,
-        "waits_for": f"{hex(cause.offset)} {brief(cause.sass)}" if cause else None,
-        "source": (file if line.source_line is None else f"{file}:{line.source_line}") if file else None,
+        **line,
+        **unseen,
+        "offset": hex(line["offset"]),
+        "waits_for": None if cause is None else f"{hex(cause)} {brief(line['waits_for_sass'])}",
+        "source": f"{file}:{number}" if file and number is not None else file,
     }

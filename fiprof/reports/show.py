@@ -149,10 +149,10 @@ def _ideal(name: str) -> Cells:
     """Sectors a request that would be ideal, of the narrowest and the widest access; for people as one cell."""
 
     def ideal(place: int) -> Callable[[LaunchFigures], Value]:
-        return lambda item: found[place] if (found := getattr(item.widths, f"ideal_{name}")) else None
+        return lambda item: found[place] if (found := item.ideal_sectors(name)) else None
 
     def shown(item: LaunchFigures) -> Value:
-        found = getattr(item.widths, f"ideal_{name}")
+        found = item.ideal_sectors(name)
         return found and "–".join(f"{sectors:g}" for sectors in dict.fromkeys(found))
 
     return (

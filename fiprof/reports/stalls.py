@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.stalls import LaunchStalls, Stall, StallReport, disagreements, findings
+from fiprof.analysis.frames import OfRun
+from fiprof.analysis.stalls import LaunchStalls, Stall, disagreements, findings
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say, worded
 from fiprof.reports.headings import bounded, heading
@@ -28,7 +29,7 @@ COLUMNS = (
 SHOWN = (COLUMNS[4], Column("weight", "bar", bar=True), COLUMNS[5], COLUMNS[6], COLUMNS[9])
 
 
-def document(report: StallReport, *, reasons: int | None = None, most: int | None = None) -> Document:
+def document(report: OfRun[LaunchStalls], *, reasons: int | None = None, most: int | None = None) -> Document:
     """A table for each group of like launches, what takes most time first; for programs a row a launch and reason.
 
     reasons: only so many of each launch; people see the rest as one. most: groups that people are shown; None for all.

@@ -230,9 +230,9 @@ class LaunchContext:
         """Whether it is known how often each instruction is executed."""
         return self.code is not None and self.code.executed_share() is not None
 
-    def executes(self, *families: Family, least: float = FREQUENT / 100) -> bool:
-        """Whether these families are known to be so much of what is executed, 0 to 1."""
-        share = self.code.executed_share(*families) if self.code else None
+    def executes(self, *those: str, least: float = FREQUENT / 100) -> bool:
+        """Whether these families or opcodes are known to be so much of what is executed, 0 to 1."""
+        share = self.code.executed_share(*those) if self.code else None
         return share is not None and share >= least
 
     def has(self, *families: Family) -> bool:
@@ -244,8 +244,7 @@ class LaunchContext:
         not known."""
         if self.code is None:
             return True
-        widest = self.code.widest_bytes(*families)
-        return widest is not None and widest < 16
+        return max(self.code.widths(*families), default=16) < 16
 
     def hottest(self, reason: str | None = None) -> HotInstruction | None:
         """Where warps stall most, of those that stall for a reason; None where that is not known."""
@@ -628,7 +627,7 @@ def _pipes(s: LaunchContext) -> Iterator[Step]:
         case Part.ALU_PIPE:
 
             def often(opcodes: str) -> bool:
-                return not s.code or not s.counted or s.code.executed_opcodes(opcodes.split()) >= FREQUENT / 100
+                return not s.counted or s.executes(*opcodes.split())
 
             how = ways(
                 ("addresses_once", often("IADD3 IADD LEA VIADD")),

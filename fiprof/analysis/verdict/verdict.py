@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks, concurrency
 from fiprof.analysis.checks import Check, CheckName
@@ -13,9 +14,7 @@ from fiprof.analysis.program import StandIns, StandsFor, weights
 from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
-from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.rules import judge
-from fiprof.analysis.verdict.steps import Step
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding, finding
@@ -24,6 +23,10 @@ from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Alike, Selection, alike
+
+if TYPE_CHECKING:
+    from fiprof.analysis.verdict.ncu_rules import QuotedRule
+    from fiprof.analysis.verdict.steps import Step
 
 _COUNTED = frozenset(Kind) - {Kind.LAUNCH, Kind.UNKNOWN}
 """Kinds that rest on ncu's counters; those are no evidence of what happens between kernels."""

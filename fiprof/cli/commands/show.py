@@ -28,18 +28,19 @@ if TYPE_CHECKING:
 def command(run: Run, chosen: Chosen, format_: Format, **sections: bool) -> None:
     """The time of each kernel, how much of the hardware it uses, and what limits it."""
     from fiprof.analysis.show import show
-    from fiprof.analysis.verdict.verdict import verdicts
-    from fiprof.model.selection import Selection
+    from fiprof.analysis.verdict.verdict import limits
     from fiprof.reports.show import MOST_ROWS, Section, document
     from fiprof.reports.verdict_words import short_title
+
+    def limits_of(launches: tuple[int, ...]) -> dict[int, str]:
+        judged = [launch for launch in run.launches if launch.launch in launches]
+        return {launch.launch: short_title(found) for launch, found in zip(judged, limits(run, judged), strict=True)}
 
     figures = show(run, wanted=chosen.wanted)
     named = [section for section in Section if chosen.every or sections[section]]
     made = document(
         figures,
-        limits=lambda launches: {
-            item.launch: short_title(item) for item in verdicts(run, wanted=Selection(launches=launches)).launches
-        },
+        limits=limits_of,
         overview=chosen.every or not named,
         sections=named,
         most=chosen.most(MOST_ROWS),

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 from fiprof.analysis import checks, hotspots, instructions
-from fiprof.analysis.accesses import GlobalWidths, widths_by_launch
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.instructions import Listing
 from fiprof.analysis.occupancy import findings as occupancy_findings
@@ -116,10 +115,10 @@ def _why(measured: Analyses, verdict: LaunchVerdict, ink: Ink) -> dict[str, Any]
     case = measured.run.case(verdict.case)
     factor = work_factor(measured.run, case) if case else None
     marks = [check.finding for check in checks.failed(measured.run) if check.launch == verdict.launch]
-    widths = measured.run.once(widths_by_launch).get(verdict.launch, GlobalWidths())
+    listing = instructions.by_launch(measured.run).get(verdict.launch)
     accesses = []
     for kind in ("loads", "stores"):
-        ideal = getattr(widths, f"ideal_{kind}")
+        ideal = listing.ideal_sectors(*instructions.ACCESSES[kind]) if listing else None
         sectors = (
             verdict.row.traced(QUANTITIES[key]) if (key := f"global_{kind}_sectors_per_request") in QUANTITIES else None
         )
