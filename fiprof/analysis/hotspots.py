@@ -76,8 +76,8 @@ class LaunchHotspots(OfLaunch):
 
     @property
     def meanings(self) -> tuple[Finding, ...]:
-        """The hotspots' stalls, the one with most samples first, and waits of instructions that load nothing themselves,
-        though ncu counts them as long_scoreboard."""
+        """The hotspots' stalls, the one with most samples first; and waits that ncu counts as long_scoreboard at what
+        loads nothing itself."""
         stalls: Counter[str] = Counter()
         for line in self.hotspots:
             if line["top_reason"] and state(line["top_reason"]).kind == ReasonKind.STALL:
