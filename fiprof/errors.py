@@ -30,5 +30,5 @@ INTERRUPTED_EXIT = 130
 class Interrupted(FiprofError):
     """Somebody asked the work to end."""
 
-    def __init__(self) -> None:
-        super().__init__("interrupted", "what was collected is kept", exit_code=INTERRUPTED_EXIT)
+    def __init__(self, remedy: str = "what was collected is kept") -> None:
+        super().__init__("interrupted", remedy, exit_code=INTERRUPTED_EXIT)

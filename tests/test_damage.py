@@ -129,7 +129,7 @@ def test_a_cache_is_read_or_refused(tmp_path: Path) -> None:
         whole = path.read_bytes()
         path.write_bytes(flipped(whole, seed) if turn % 5 else whole.replace(b"1", b"9" * 5000))
         with contextlib.suppress(FiprofError):
-            _ = (jit.read_modules(tmp_path), jit.read_own_log(tmp_path))
+            jit.read_modules(tmp_path)
         path.write_bytes(whole)
 
 

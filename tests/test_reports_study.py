@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.analysis import choices, claims
+from fiprof.analysis import claims
 from fiprof.analysis.study import Study, load
 from fiprof.flashinfer.results import SourceResults
 from fiprof.model import packs
@@ -37,7 +37,7 @@ def changed(study: Study, change: fixture.Change) -> Study:
 
 
 def advice(study: Study, question: str) -> str:
-    (only,) = [item for item in choices.choices(study)[0] if item.question == question]
+    (only,) = [item for item in claims.choices(study)[0] if item.question == question]
     return only.advice(study)
 
 
@@ -66,7 +66,7 @@ def test_a_recommendation_turns_with_the_times(whole: Study) -> None:
 
 def test_a_study_of_one_workload_says_nothing_of_others(tmp_path: Path) -> None:
     study = load(fixture.write_study(tmp_path / "study", only=["rmsnorm"], jit=None))
-    assert (choices.choices(study), claims.results(study)) == (([], []), ())
+    assert (claims.choices(study), claims.results(study)) == (([], []), ())
     for name, text in pages(study).items():
         for word in ("Prefill", "FA3", "Not measured", "add_then", "#what-others", "fiprof jit"):
             assert word not in text or name == "kernel-dev-guide", (name, word)

@@ -1,7 +1,8 @@
-"""What others say of kernels, each as a test on a study's cases; a pack brings the claims, the engine is here.
+"""What others say of kernels, each as a test on a study's cases; and ways to do the same, between which times choose.
 
-A claim declares its source, its cases, its test and the limits. What becomes of it is a function of the recorded
-numbers alone. The intervals of all pairs of one claim hold at once (:func:`fiprof.analysis.ratio.by_rounds`).
+A pack brings claims and choices, the engine is here. A claim declares its source, its cases, its test and the limits.
+What becomes of it is a function of the recorded numbers alone. The intervals of all pairs of one claim hold at once
+(:func:`fiprof.analysis.ratio.by_rounds`).
 """
 
 from __future__ import annotations
@@ -13,56 +14,59 @@ from enum import StrEnum
 from itertools import combinations
 from statistics import median
 
-from fiprof.analysis.case_names import Params, Value, axis_name, is_number, value_word
-from fiprof.analysis.ratio import Ratio, by_rounds
+from fiprof.analysis.ratio import Direction, Ratio, by_rounds, of_cases
 from fiprof.analysis.study import (
     Pair,
+    Params,
     Side,
     Study,
+    Value,
     absence,
     absent_pair,
+    axis_name,
     bound,
     dram_bytes,
+    fastest_pairs,
+    is_number,
     least_bytes,
     main_kernel,
     matches,
+    pair_label,
     pairs,
+    parameter_words,
+    value_word,
 )
+from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind
 from fiprof.model import packs
 from fiprof.model.finding import Finding, finding
-from fiprof.model.results import CaseResult, Kernel
+from fiprof.model.results import CaseResult
 from fiprof.model.wording import worded
 from fiprof.text import number
 
 TOLERANCE = 0.10
 """How far from a claimed number, in proportion, a measured one may be and still confirm it. fiprof's own choice."""
-
 SAVING_TOLERANCE = 0.05
 """The same for a claimed saving, as a part of the whole: 40% is confirmed from 35 to 45%."""
-
 MOST = 0.80
 """Part of the deciding cases beyond a claim on one side, from which it is wrong on that side and does not depend.
 fiprof's own choice."""
-
 LEAST_DECIDED = 0.50
 """Part of the cases that have to decide before anything is said of a claim. fiprof's own choice."""
-
 NEAR_ONE = 0.1
 """Ratios so close to 1 are written with three decimals: the side of it matters."""
-
-MOST_ROWS = 6
+MOST_GROUPS = 6
 """Groups of cases that the parameters tell apart, at most."""
+UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT)
+"""Kinds of a verdict that say nothing for or against a bound."""
 
 
 class Outcome(StrEnum):
-    """What a case, or a pair of cases, says of a claim."""
+    """What a case, or a pair of cases, says of a claim; BELOW is less than is claimed, or another bound."""
 
     HOLDS = "holds"
     ABOVE = "above"
-    """More than is claimed."""
     BELOW = "below"
-    """Less than is claimed, or another bound."""
     UNCLEAR = "unclear"
     """The interval crosses a limit or says nothing, or no single resource is known to bind."""
 
@@ -84,12 +88,11 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a number has to lie."""
+    """Where a number has to lie. tolerance: the part of a claimed number by which the limits are apart from it."""
 
     low: float
     high: float = float("inf")
     tolerance: float | None = None
-    """The part of a claimed number by which the limits are apart from it; None where they are claimed themselves."""
 
     def outcome(self, low: float, high: float) -> Outcome:
         """What a number somewhere in this interval says."""
@@ -118,8 +121,6 @@ class Tested:
     """Of a pair: its plain times, first case over second."""
     saving: float | None = None
     """Of a pair: its counted DRAM bytes, 1 - first case over second."""
-    kernel: Kernel | None = None
-    """Of a single case: its main kernel, which has a verdict."""
 
     __test__ = False
 
@@ -130,14 +131,8 @@ class Tested:
 
     @property
     def measured(self) -> str:
-        """What was found, in words."""
-        if self.ratio is not None:
-            return ratio_words(self.ratio)
-        if self.saving is not None:
-            return f"{self.saving:.1%}"
-        assert self.kernel is not None
-        share, roof = self.kernel.roof_share, self.kernel.roof
-        return worded(bound(self.kernel)) + (f", {share:.0%} of {roof}" if roof and share is not None else "")
+        """What was found of a pair, in words."""
+        return ratio_words(self.ratio) if self.ratio is not None else f"{self.saving or 0.0:.1%}"
 
 
 def ratio_words(found: Ratio) -> str:
@@ -148,18 +143,18 @@ def ratio_words(found: Ratio) -> str:
     return f"{word(found.value)}x ({word(found.low)} to {word(found.high)})"
 
 
-# Tests
+# Tests: each has its workloads, its words, and what it says of a study: every pair or case with its outcome, or why
+# there is none.
 
 
 @dataclass(frozen=True)
 class TimeRatio:
-    """The plain time of one side over that of the other, pair by pair."""
+    """The plain time of one side over that of the other, pair by pair; ``what`` is how that ratio is called."""
 
     one: Side
     other: Side
     limits: Limits
     what: str
-    """How that ratio is called."""
 
     @property
     def workloads(self) -> frozenset[str]:
@@ -170,7 +165,6 @@ class TimeRatio:
         return f"{self.what}, plain; {self.limits.words()}"
 
     def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        """Each pair with its outcome, or why there is none."""
         return _ratios(pairs(study, self.one, self.other), self.limits) or absent_pair(study, self.one, self.other)
 
 
@@ -192,12 +186,11 @@ class Growth:
         return f"the time at {self.factor}x the {axis_name(self.axis)} over that before, plain; {self.limits.words()}"
 
     def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        """Each pair with its outcome, or why there is none."""
         found: list[Pair] = []
         for value in study.varied(self.workload).get(self.axis, ()):
             if isinstance(value, int | float) and is_number(value):
-                longer = Side(self.workload, ((self.axis, value * self.factor),))
-                found += pairs(study, longer, Side(self.workload, ((self.axis, value),)))
+                longer = Side(self.workload, {self.axis: value * self.factor})
+                found += pairs(study, longer, Side(self.workload, {self.axis: value}))
         if not found and study.of(self.workload):
             words = "no two measured {workload} cases have {axis} {factor}x apart and all else the same"
             return finding("growth", words, workload=self.workload, axis=self.axis, factor=self.factor)
@@ -237,7 +230,6 @@ class Saving:
         return f"{what}; {limits}; counted once, so no interval"
 
     def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        """Each pair with its outcome, or why there is none."""
         everything = pairs(study, self.one, self.other)
         found = [pair for pair in everything if min(map(least_bytes, pair)) > (study.l2_bytes or 0)]
         tested = []
@@ -256,13 +248,14 @@ class Saving:
 
 @dataclass(frozen=True)
 class Bound:
-    """The verdict of the kernel that takes most of an iteration's time."""
+    """The verdict of the kernel that takes most of an iteration's time: COMPUTE or MEMORY.
+
+    at_least: parameter -> its least value in the cases that are asked.
+    """
 
     workload: str
     kind: Kind
-    """COMPUTE or MEMORY."""
     at_least: tuple[tuple[str, float], ...] = ()
-    """Parameter -> its least value in the cases that are asked."""
 
     @property
     def workloads(self) -> frozenset[str]:
@@ -273,30 +266,21 @@ class Bound:
         return f"the verdict of the longest kernel is {self.kind}-bound; one without a single limit decides nothing"
 
     def run(self, study: Study) -> tuple[Tested, ...] | Finding:
-        """Each case with its outcome, or why there is none."""
-        cases = [
-            case
-            for case in study.of(self.workload)
-            if all(
-                is_number(case.params.get(name)) and float(case.params[name]) >= least for name, least in self.at_least
-            )
-        ]
-        tested = []
-        for case in cases:
-            kernel = main_kernel(case)
-            if kernel is not None and kernel.verdict is not None:
-                kind = kernel.verdict.kind
-                outcome = Outcome.HOLDS if kind == self.kind else Outcome.BELOW
-                tested.append(Tested((case,), Outcome.UNCLEAR if kind in UNDECIDED_KINDS else outcome, kernel=kernel))
-        if cases and not tested:
+        asked, tested = False, []
+        for case in study.of(self.workload):
+            sizes = ((case.params.get(name), least) for name, least in self.at_least)
+            if all(isinstance(value, int | float) and is_number(value) and value >= least for value, least in sizes):
+                asked, kernel = True, main_kernel(case)
+                if kernel is not None and kernel.verdict is not None:
+                    outcome = Outcome.HOLDS if kernel.verdict.kind == self.kind else Outcome.BELOW
+                    undecided = kernel.verdict.kind in UNDECIDED_KINDS
+                    tested.append(Tested((case,), Outcome.UNCLEAR if undecided else outcome))
+        if asked and not tested:
             return finding("verdict", "ncu gave no verdict of any of these cases")
         return tuple(tested) or absence(study, self.workload)
 
 
-UNDECIDED_KINDS = (Kind.UNKNOWN, Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT)
-"""Kinds of a verdict that say nothing for or against a bound."""
-
-Test = TimeRatio | Growth | Saving | Bound
+# Claims
 
 
 @dataclass(frozen=True)
@@ -309,7 +293,7 @@ class Claim:
     """The sentence."""
     about: str
     """The cases, in words."""
-    test: Test
+    test: TimeRatio | Growth | Saving | Bound
     source: str
     """Who says so and where, in words; or that no source was found."""
     said_of: str
@@ -325,13 +309,16 @@ class Claim:
         decided = [item.outcome for item in tested if item.outcome is not Outcome.UNCLEAR]
         if len(decided) < LEAST_DECIDED * len(tested):
             values = {"count": len(tested) - len(decided), "of": len(tested)}
-            return Result(
-                self,
-                ClaimVerdict.NOT_TESTABLE,
-                tested,
-                finding("too_wide", "{count} of {of} decide nothing", **values),
-            )
-        return Result(self, _verdict(decided), tested)
+            why = finding("too_wide", "{count} of {of} decide nothing", **values)
+            return Result(self, ClaimVerdict.NOT_TESTABLE, tested, why)
+        verdict, beyond = ClaimVerdict.DEPENDS, MOST * len(decided)
+        if decided.count(Outcome.HOLDS) == len(decided):
+            verdict = ClaimVerdict.CONFIRMED
+        elif decided.count(Outcome.ABOVE) >= beyond:
+            verdict = ClaimVerdict.UNDERSTATED
+        elif decided.count(Outcome.BELOW) >= beyond:
+            verdict = ClaimVerdict.OVERSTATED
+        return Result(self, verdict, tested)
 
 
 @dataclass(frozen=True)
@@ -339,7 +326,7 @@ class Effect:
     """What was found over pairs or cases of a claim: a ratio, or a part of one."""
 
     count: int
-    """How many pairs or cases."""
+    """Pairs or cases."""
     median: float
     """Median over the pairs. Of a bound: the part of the cases in which it holds."""
     interval: tuple[float, float] | None
@@ -349,14 +336,12 @@ class Effect:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a claim."""
+    """What became of a claim; with an absence where it is not testable."""
 
     claim: Claim
     verdict: ClaimVerdict
     tested: tuple[Tested, ...]
-    """In the order of the study."""
     absence: Finding | None = None
-    """Why it is not testable."""
 
     def counted(self, outcome: Outcome) -> int:
         """Tests with this outcome."""
@@ -404,7 +389,8 @@ class Result:
         usual = Counter(item.outcome for item in decided).most_common(1)
         if len({item.outcome for item in decided}) < 2:
             return ""
-        names = [name for name in decided[0].params if len({item.params.get(name) for item in decided}) > 1]
+        params = decided[0].params
+        names = [name for name in params if len({item.params.get(name) for item in decided}) > 1]
         best: dict[tuple[Value, ...], Counter[Outcome]] = {}
         fewest = (len(decided) - usual[0][1]) / 2
         for chosen in (*((name,) for name in names), *combinations(names, 2)):
@@ -412,15 +398,13 @@ class Result:
             for item in decided:
                 groups.setdefault(tuple(item.params[name] for name in chosen), Counter())[item.outcome] += 1
             wrong = sum(group.total() - max(group.values()) for group in groups.values())
-            if wrong < fewest and len(groups) <= MOST_ROWS:
+            if wrong < fewest and len(groups) <= MOST_GROUPS:
                 fewest, best, by = wrong, groups, chosen
-        params, parts = decided[0].params, []
+        parts = []
         for key, group in best.items():
             words = (value_word(name, value, {**params, name: value}) for name, value in zip(by, key, strict=True))
-            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common()).replace(
-                "holds", "hold"
-            )
-            parts.append(f"{', '.join(words)}: {outcomes}")
+            outcomes = ", ".join(f"{count} {outcome}" for outcome, count in group.most_common())
+            parts.append(f"{', '.join(words)}: {outcomes.replace('holds', 'hold')}")
         return "; ".join(parts)
 
 
@@ -439,19 +423,117 @@ def effect(tested: Sequence[Tested]) -> Effect | None:
     return Effect(len(tested), share, (share, (holds + unclear) / len(tested)))
 
 
-def _verdict(decided: Sequence[Outcome]) -> ClaimVerdict:
-    """Of the outcomes that decide."""
-    counts = Counter(decided)
-    if counts[Outcome.HOLDS] == len(decided):
-        return ClaimVerdict.CONFIRMED
-    for outcome, verdict in ((Outcome.ABOVE, ClaimVerdict.UNDERSTATED), (Outcome.BELOW, ClaimVerdict.OVERSTATED)):
-        if counts[outcome] >= MOST * len(decided):
-            return verdict
-    return ClaimVerdict.DEPENDS
-
-
 def results(study: Study) -> tuple[Result, ...]:
     """What became of the claims of the installed packs whose workloads the study has."""
     return tuple(
         each.result(study) for each in packs.joined("claims") if each.test.workloads <= study.by_workload.keys()
     )
+
+
+# Choices
+
+MOST_EXCEPTIONS = 4
+"""Cases that a recommendation excepts by name; more are counted."""
+WORTH = 1 + WORTH_CHANGING.share
+"""A ratio below it is no reason to choose, however sure it is."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Two ways to do the same, or two models, and how a recommendation for one of them is said."""
+
+    what: str
+    """The question, e.g. «Tensor cores for decode»."""
+    old: Side
+    new: Side
+    take_new: str
+    """What to do where new is faster, e.g. ``pass use_tensor_cores=True``."""
+    keep_old: str
+    by: str = ""
+    """An option to tell apart, e.g. kv_heads; empty for none."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the pairs of cases that differ in a choice alone say about it."""
+
+    choice: Choice
+    where: str
+    """The value of ``by`` in words."""
+    group: tuple[tuple[Pair, Ratio], ...]
+    """Each pair with the old one's time over the new one's; the largest ratio first."""
+
+    @property
+    def question(self) -> str:
+        return f"{self.choice.what}{f' ({self.where})' if self.where else ''}"
+
+    @property
+    def median(self) -> float:
+        """Median gain over the pairs."""
+        return median(ratio.value for _, ratio in self.group)
+
+    def counted(self, direction: Direction) -> int:
+        """Pairs in which the new way is faster (MORE), slower (LESS), or no difference is seen."""
+        return sum(ratio.direction is direction for _, ratio in self.group)
+
+    @property
+    def by_bound(self) -> list[tuple[str, list[float]]]:
+        """What limits the old way -> the gains there, most pairs first; empty where no pair gains or none loses, and
+        where that is alike or unknown."""
+        found: dict[str, list[float]] = {}
+        for (old, _), ratio in self.group:
+            kernel = main_kernel(old)
+            limit = bound(kernel) if kernel else None
+            found.setdefault(worded(limit) if limit else "", []).append(ratio.value)
+        turns = self.counted(Direction.MORE) and self.counted(Direction.LESS) and len(found) > 1 and "" not in found
+        return sorted(found.items(), key=lambda item: -len(item[1])) if turns else []
+
+    def advice(self, study: Study) -> str:
+        """What to do, with the cases that are excepted."""
+        choice = self.choice
+        faster, slower = (
+            [item for item in self.group if item[1].direction is each] for each in (Direction.MORE, Direction.LESS)
+        )
+        most = max((ratio.factor for _, ratio in (*faster, *slower)), default=1.0)
+        if not faster and not slower:
+            return "no measurable difference"
+        if most < WORTH:
+            return f"no reason to choose: {most - 1:.1%} at most"
+        if not slower:
+            return choice.take_new + ("" if len(faster) == len(self.group) else "; some sizes show no difference")
+        if not faster:
+            return choice.keep_old
+        new_way = len(faster) >= len(slower)
+        many, other = (choice.take_new, choice.keep_old) if new_way else (choice.keep_old, choice.take_new)
+        worth = [pair for pair, ratio in (slower if new_way else faster) if ratio.factor >= WORTH]
+        if not worth:
+            return many
+        without = (choice.by,) if self.where else ()
+        where = "; ".join(pair_label(study, *pair, without=without) for pair in worth[:MOST_EXCEPTIONS])
+        more = f" and {len(worth) - MOST_EXCEPTIONS} more" if len(worth) > MOST_EXCEPTIONS else ""
+        return f"{many}; but {other} at {where}{more}"
+
+
+def choices(study: Study) -> tuple[list[Chosen], list[tuple[Choice, Finding]]]:
+    """The answers to every pack's choices whose workloads the study has, one for each value of ``by``; and those
+    without a pair with the reason.
+
+    Of two models each size is solved the fastest way: nobody who chooses one takes what this study advises against.
+    """
+    found: list[Chosen] = []
+    absent: list[tuple[Choice, Finding]] = []
+    for choice in packs.joined("choices"):
+        if not {choice.old.workload, choice.new.workload} <= study.by_workload.keys():
+            continue
+        groups: dict[str, list[tuple[Pair, Ratio]]] = {}
+        for pair in fastest_pairs(study, choice.old, choice.new) or pairs(study, choice.old, choice.new):
+            if (ratio := of_cases(*pair)) is not None:
+                params = pair[0].params
+                tells_apart = choice.by and choice.by in study.varied(pair[0].workload)
+                where = parameter_words({choice.by: params[choice.by]}, params) if tells_apart else ""
+                groups.setdefault(where, []).append((pair, ratio))
+        for where, group in groups.items():
+            found.append(Chosen(choice, where, tuple(sorted(group, key=lambda item: -item[1].value))))
+        if not groups:
+            absent.append((choice, absent_pair(study, choice.old, choice.new)))
+    return found, absent

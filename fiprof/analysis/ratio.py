@@ -15,24 +15,24 @@ LEAST_CONFIDENCE = 0.5
 
 
 class Direction(StrEnum):
-    """On which side of 1 a ratio's interval lies."""
+    """On which side of 1 a ratio's interval lies; SAME where it holds 1, or says nothing: no difference is seen."""
 
     MORE = "more"
     LESS = "less"
     SAME = "same"
-    """It holds 1, or says nothing: no difference is seen."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """One number over another."""
+    """One number over another, with its interval.
+
+    Numbers that were counted once have none: low and high are the value then, and confidence is None.
+    """
 
     value: float
     low: float
     high: float
-    """The interval; equal to value where the numbers were counted once and have none."""
     confidence: float | None
-    """Of the interval; None where there is none."""
 
     @property
     def sure(self) -> bool:
@@ -57,8 +57,7 @@ def ratio(one: Times, other: Times) -> Ratio | None:
     The interval combines those of the two medians on a logarithmic scale (the «method of variance estimates recovery»,
     Zou and Donner 2008): ln low = ln r - sqrt(ln(a / a_low)^2 + ln(b_high / b)^2), and likewise above.
     """
-    bounds = (one.low_us, one.median_us, one.high_us, other.low_us, other.median_us, other.high_us)
-    if min(bounds) <= 0:
+    if min(one.low_us, one.median_us, one.high_us, other.low_us, other.median_us, other.high_us) <= 0:
         return None
     value = one.median_us / other.median_us
     down = math.hypot(math.log(one.median_us / one.low_us), math.log(other.high_us / other.median_us))

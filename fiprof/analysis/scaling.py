@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from fiprof.analysis.case_names import is_number
-from fiprof.analysis.study import FEWEST_ON_AXIS, Study
+from fiprof.analysis.study import FEWEST_ON_AXIS, Study, is_number
 from fiprof.analysis.thresholds import FIT_POINTS, OFF_FIT
 from fiprof.model import kernel_info
 from fiprof.model.results import CaseResult
@@ -29,38 +28,27 @@ if TYPE_CHECKING:
     Numbers = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
-TWO_DECIMALS = 0.1
-"""From here to 1 two decimals are enough."""
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A fitted number with its interval."""
+class Estimate(NamedTuple):
+    """A fitted number with its interval; nothing possible is within it where low is above high."""
 
     value: float
     low: float
     high: float
 
     def words(self, scale: float = 1.0) -> str:
-        """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``."""
-        value, low, high = (each * scale for each in (self.value, self.low, self.high))
-        word = (lambda each: f"{each:.2f}") if TWO_DECIMALS <= abs(value) < 1 else number
-        return f"{word(value)} ({word(low)} to {word(high)})"
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing possible is within the interval."""
-        return self.low > self.high
+        """``2.58 (2.44 to 2.71)``, ``0.90 (0.88 to 0.92)``: from 0.1 to 1 two decimals are enough."""
+        two = 0.1 <= abs(self.value * scale) < 1
+        value, low, high = (f"{each * scale:.2f}" if two else number(each * scale) for each in self)
+        return f"{value} ({low} to {high})"
 
 
-@dataclass(frozen=True)
-class Residual:
-    """The case farthest from a fit."""
+class Residual(NamedTuple):
+    """The case farthest from a fit: its value of the axis, and measured less fitted, of the measured time."""
 
     at: float
-    """Its value of the axis."""
     part: float
-    """Measured less fitted, of the measured time."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +57,13 @@ class Line:
 
     power: int
     slope_us: Estimate
-    """For one more of axis ** power."""
     intercept_us: Estimate
-    """What does not grow."""
     worst: Residual
 
     @property
     def holds(self) -> bool:
         """Whether the times follow it."""
-        return abs(self.worst.part) <= OFF_FIT.share and not self.intercept_us.empty
-
-    def us(self, x: float) -> float:
-        """Its time."""
-        return self.intercept_us.value + self.slope_us.value * float(x**self.power)
+        return abs(self.worst.part) <= OFF_FIT.share and self.intercept_us.low <= self.intercept_us.high
 
 
 @dataclass(frozen=True)
@@ -104,14 +86,11 @@ class Fit:
     workload: str
     axis: str
     """Parameter that varies."""
-    fixed: tuple[tuple[str, Any], ...]
-    """The other parameters that vary in the study, with the values that they have here."""
     cases: tuple[CaseResult, ...]
     """By growing axis."""
     line: Line | None
-    """None of fewer than FIT_POINTS cases."""
+    """Line and law are None of fewer than FIT_POINTS cases."""
     law: Law | None
-    """Likewise."""
 
     @property
     def unit(self) -> tuple[str, float]:
@@ -135,60 +114,51 @@ def fits(study: Study, workload: str, axis: str = "") -> list[Fit]:
     found = []
     varied = study.varied(workload)
     for name in study.axes(workload):
-        if axis and name != axis:
-            continue
-        groups: dict[tuple[tuple[str, Any], ...], list[CaseResult]] = {}
-        for case in study.of(workload):
+        groups: dict[tuple[object, ...], list[CaseResult]] = {}
+        for case in study.of(workload) if axis in ("", name) else ():
             if is_number(case.params.get(name)) and float(case.params[name]) > 0:
-                key = tuple((other, case.params.get(other, "")) for other in varied if other != name)
-                groups.setdefault(key, []).append(case)
-        for key, cases in groups.items():
+                groups.setdefault(tuple(case.params.get(each, "") for each in varied if each != name), []).append(case)
+        for cases in groups.values():
             if len(cases) >= FEWEST_ON_AXIS:
-                ordered = sorted(cases, key=lambda case: float(case.params[name]))
-                found.append(fit(workload, name, key, ordered))
+                found.append(fit(workload, name, sorted(cases, key=lambda case: float(case.params[name]))))
     return found
 
 
-def fit(workload: str, axis: str, fixed: Sequence[tuple[str, Any]], cases: Sequence[CaseResult]) -> Fit:
+def fit(workload: str, axis: str, cases: Sequence[CaseResult]) -> Fit:
     """The line and the power law through the plain medians of cases with different values of an axis.
 
     cases: by growing axis, each with a plain time above zero.
     """
     import numpy as np
+    from scipy.optimize import lsq_linear
 
+    if len(cases) < FIT_POINTS.value:
+        return Fit(workload, axis, tuple(cases), None, None)
     known = kernel_info.of_workload(workload)
     power = known.growth.get(axis, 1) if known else 1
     x = np.array([float(case.params[axis]) for case in cases])
     y = np.array([case.plain.median_us for case in cases if case.plain is not None])
-    few = len(cases) < FIT_POINTS.value
-    line, law = (None, None) if few else (_line(x, y, power), _law(x, y))
-    return Fit(workload, axis, tuple(fixed), tuple(cases), line, law)
 
-
-def _line(x: Numbers, y: Numbers, power: int) -> Line:
-    import numpy as np
-    from scipy.optimize import lsq_linear
+    def worst(fitted: Numbers) -> Residual:
+        parts = (y - fitted) / y
+        farthest = int(np.abs(parts).argmax())
+        return Residual(float(x[farthest]), float(parts[farthest]))
 
     grown = x**power
-    unit = float(grown.max())
-    rows, ones = np.column_stack([1 / y, grown / unit / y]), np.ones_like(y)
-    highest = float(y.min())
-    intercept, rise = lsq_linear(rows, ones, bounds=([0.0, 0.0], [highest, np.inf]), method="bvls").x
-    free, half = _free(rows, ones)
-    return Line(
+    unit, highest = float(grown.max()), float(y.min())
+    rows = np.column_stack([1 / y, grown / unit / y])
+    bounds = ([0.0, 0.0], [highest, np.inf])
+    intercept, rise = lsq_linear(rows, np.ones_like(y), bounds=bounds, method="bvls").x
+    free, half = _free(rows, np.ones_like(y))
+    line = Line(
         power,
         Estimate(float(rise) / unit, max(free[1] - half[1], 0.0) / unit, (free[1] + half[1]) / unit),
         Estimate(float(intercept), max(free[0] - half[0], 0.0), min(free[0] + half[0], highest)),
-        _worst(x, y, intercept + rise * grown / unit),
+        worst(intercept + rise * grown / unit),
     )
-
-
-def _law(x: Numbers, y: Numbers) -> Law:
-    import numpy as np
-
-    rows, logs = np.column_stack([np.ones_like(x), np.log(x)]), np.log(y)
-    free, half = _free(rows, logs)
-    return Law(Estimate(free[1], free[1] - half[1], free[1] + half[1]), _worst(x, y, math.exp(free[0]) * x ** free[1]))
+    (factor, exponent), half = _free(np.column_stack([np.ones_like(x), np.log(x)]), np.log(y))
+    law = Law(Estimate(exponent, exponent - half[1], exponent + half[1]), worst(math.exp(factor) * x**exponent))
+    return Fit(workload, axis, tuple(cases), line, law)
 
 
 def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
@@ -202,11 +172,3 @@ def _free(rows: Numbers, target: Numbers) -> tuple[list[float], list[float]]:
     variance = float(((target - rows @ solution) ** 2).sum()) / left
     half = float(t.ppf((1 + CONFIDENCE) / 2, left)) * np.sqrt(variance * np.diag(inverse))
     return solution.tolist(), half.tolist()
-
-
-def _worst(x: Numbers, y: Numbers, fitted: Numbers) -> Residual:
-    import numpy as np
-
-    parts = (y - fitted) / y
-    farthest = int(np.abs(parts).argmax())
-    return Residual(float(x[farthest]), float(parts[farthest]))

@@ -1,17 +1,17 @@
-"""A study's results: its cases, what varies among them, pairs, the fastest ways; and all of it as one frame."""
+"""A study's results: its cases and how they are called, pairs, the fastest ways; and all of it as one frame."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from fiprof import confined
 from fiprof.analysis import alternatives
 from fiprof.analysis.alternatives import Alternative
-from fiprof.analysis.case_names import Params, Value, is_number, parameter_words, same, short
 from fiprof.analysis.frames import Column, Frame
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import Kind, Part, named
@@ -23,6 +23,8 @@ from fiprof.model.results import ENVIRONMENT, RESULTS, CaseResult, EnvironmentIn
 FEWEST_ON_AXIS = 3
 """A number with so many values in a workload is an axis that its times are fitted along; with fewer, an option."""
 
+Value = bool | int | float | str
+Params = Mapping[str, Value]
 Pair = tuple[CaseResult, CaseResult]
 
 
@@ -37,11 +39,9 @@ class Study:
     @cached_property
     def by_workload(self) -> dict[str, tuple[CaseResult, ...]]:
         """Workload -> its cases, those skipped too, in the study's order."""
-        found: dict[str, list[CaseResult]] = {}
-        for results in self.results:
-            for case in results.cases:
-                found.setdefault(case.workload, []).append(case)
-        return {name: tuple(cases) for name, cases in found.items()}
+        cases = [case for results in self.results for case in results.cases]
+        names = dict.fromkeys(case.workload for case in cases)
+        return {name: tuple(case for case in cases if case.workload == name) for name in names}
 
     @cached_property
     def measured(self) -> tuple[CaseResult, ...]:
@@ -58,19 +58,15 @@ class Study:
 
     @cached_property
     def _varied(self) -> dict[str, dict[str, tuple[Value, ...]]]:
-        found: dict[str, dict[str, dict[Value, None]]] = {}
+        found: dict[str, dict[str, tuple[Value, ...]]] = {}
         for workload, cases in self.by_workload.items():
-            for case in cases:
-                for name, value in case.params.items():
-                    found.setdefault(workload, {}).setdefault(name, {})[value] = None
-        return {
-            workload: {
-                name: tuple(sorted(values, key=float)) if all(map(is_number, values)) else tuple(values)
-                for name, values in params.items()
-                if len(values) > 1
-            }
-            for workload, params in found.items()
-        }
+            found[workload] = {}
+            for name in dict.fromkeys(name for case in cases for name in case.params):
+                values = tuple(dict.fromkeys(case.params[name] for case in cases if name in case.params))
+                if len(values) > 1:
+                    numbers = all(map(is_number, values))
+                    found[workload][name] = tuple(sorted(values, key=float)) if numbers else values
+        return found
 
     def axes(self, workload: str) -> tuple[str, ...]:
         """The parameters that sizes vary along: numbers with FEWEST_ON_AXIS values or more."""
@@ -101,7 +97,7 @@ class Study:
     @cached_property
     def fastest(self) -> tuple[CaseResult, ...]:
         """The fastest way to solve each problem of the study, in its order."""
-        return self._in_order(self._fastest_of(solving) for solving in alternatives.by_problem(self.measured))
+        return self._fastest_of(alternatives.by_problem(self.measured))
 
     @cached_property
     def largest(self) -> tuple[CaseResult, ...]:
@@ -114,20 +110,18 @@ class Study:
             key = workload, frozenset((name, value) for name, _, value in defining if name not in axes)
             if key not in found or size(solving[0]) > size(found[key][0]):
                 found[key] = solving
-        return self._in_order(map(self._fastest_of, found.values()))
+        return self._fastest_of(found.values())
 
-    def _fastest_of(self, solving: tuple[CaseResult, ...]) -> CaseResult:
-        """Of the cases that nothing is certain to beat, and that are as fast as each other, the study's first."""
-        kept = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
-        most_us = _us(kept[0]) * (1 + WORTH_CHANGING.share)
-        return self._in_order(case for case in kept if _us(case) <= most_us)[0]
-
-    def _in_order(self, cases: Iterable[CaseResult]) -> tuple[CaseResult, ...]:
-        return tuple(sorted(cases, key=lambda case: self._places[case.id]))
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {case.id: index for index, case in enumerate(self.measured)}
+    def _fastest_of(self, problems: Iterable[tuple[CaseResult, ...]]) -> tuple[CaseResult, ...]:
+        """Of the cases of each problem that nothing is certain to beat, and that are as fast as each other, the study's
+        first."""
+        places = {case.id: index for index, case in enumerate(self.measured)}
+        found = []
+        for solving in problems:
+            kept = [case for case in solving if case.id not in self.alternatives] or list(solving[:1])
+            most_us = _us(kept[0]) * (1 + WORTH_CHANGING.share)
+            found.append(min((case for case in kept if _us(case) <= most_us), key=lambda case: places[case.id]))
+        return tuple(sorted(found, key=lambda case: places[case.id]))
 
 
 def _us(case: CaseResult) -> float:
@@ -140,36 +134,125 @@ def load(folder: Path) -> Study:
     Raises FiprofError where ``results/environment_info.json`` or a workload's file is missing, damaged or of another
     schema, or there is no result at all.
     """
-    results = folder / RESULTS
-    info = read(_inside(folder, ENVIRONMENT), EnvironmentInfo)
-    if not info.workloads and len(list(results.glob("*.json"))) < 2:
-        raise FiprofError(f"{results} has no results of any kernel", "fiprof study NAME measures them")
-    return Study(folder, info, tuple(read(_inside(folder, f"{name}.json"), KernelResults) for name in info.workloads))
+
+    def inside(name: str) -> Path:
+        try:
+            confined.exists(folder, f"{RESULTS}/{name}")
+        except ValueError as error:
+            where = folder / RESULTS / ENVIRONMENT
+            raise FiprofError(f"{where}: {error}", "its workloads are names of results") from error
+        return folder / RESULTS / name
+
+    info = read(inside(ENVIRONMENT), EnvironmentInfo)
+    if not info.workloads and len(list((folder / RESULTS).glob("*.json"))) < 2:
+        raise FiprofError(f"{folder / RESULTS} has no results of any kernel", "fiprof study NAME measures them")
+    return Study(folder, info, tuple(read(inside(f"{name}.json"), KernelResults) for name in info.workloads))
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """The path of one of a study's results. Raises FiprofError where a link or a name leads out of its folder."""
-    try:
-        confined.exists(folder, f"{RESULTS}/{name}")
-    except ValueError as error:
-        raise FiprofError(f"{folder / RESULTS / ENVIRONMENT}: {error}", "its workloads are names of results") from error
-    return folder / RESULTS / name
+# Names
+
+
+def is_number(value: Value | None) -> bool:
+    """Whether a value is a size; a switch is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def same(one: Value, other: Value) -> bool:
+    """Whether two values of a parameter are the same; true is not 1."""
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def label(study: Study, case: CaseResult, *, workload: bool = True, without: Sequence[str] = ()) -> str:
+    """E.g. ``decode batch 32, KV 2,048, GQA 32/8, tensor cores``: what tells a case from its workload's others."""
+    varied = study.varied(case.workload)
+    words = parameter_words({k: v for k, v in case.params.items() if k in varied and k not in without}, case.params)
+    return " ".join(filter(None, [case.workload, words])) if workload else words or case.workload
+
+
+def short(study: Study, case: CaseResult, *, without: Sequence[str] = ()) -> str:
+    """The same for a narrow column: ``256x8k GQA TC graph``, the axes' values and then the options."""
+
+    def number(value: Value) -> str:
+        """``8k`` for 8,192: powers of two are read so."""
+        return f"{value // 1024}k" if isinstance(value, int) and value >= 1024 and value % 1024 == 0 else str(value)
+
+    def option(name: str, value: Value) -> str:
+        known = kernel_info.of_parameter(name)
+        if isinstance(value, bool):
+            return (known.short_on or name) if value else known.short_off
+        return known.ratio(value, case.params) or (str(value) if known.value == "{}" else f"{name}={number(value)}")
+
+    params = {name: value for name, value in case.params.items() if name not in without}
+    axes = "x".join(number(params[name]) for name in study.axes(case.workload) if name in params)
+    options = (option(name, params[name]) for name in study.options(case.workload) if name in params)
+    return " ".join(filter(None, [axes, *options])) or case.workload
+
+
+def pair_label(study: Study, one: CaseResult, other: CaseResult, *, without: Sequence[str] = ()) -> str:
+    """What two cases have in common, and along which axis they differ: ``batch 1, KV 512 to 2,048``.
+
+    Options that differ are left out, because whoever shows the pair has named them; and so are those in ``without``.
+    """
+    differ = _different(one, other)
+    axes = [name for name in differ if name in study.axes(one.workload)]
+    common = label(study, one, workload=False, without=(*differ, *without))
+    moves = [f"{parameter_words({name: other.params[name]}, other.params)} to {one.params[name]:,}" for name in axes]
+    return ", ".join(filter(None, ["" if common == one.workload else common, *moves])) or one.workload
+
+
+def short_pair(study: Study, one: CaseResult, other: CaseResult) -> str:
+    """The same for a narrow column: ``1x512 graph`` in common, or ``1x512 GQA to 1x2k GQA`` along an axis."""
+    differ = _different(one, other)
+    if any(name in study.axes(one.workload) for name in differ):
+        return f"{short(study, other)} to {short(study, one)}"
+    return short(study, one, without=differ)
+
+
+def _different(one: CaseResult, other: CaseResult) -> list[str]:
+    return [name for name, value in one.params.items() if not same(value, other.params.get(name, value))]
+
+
+def axis_name(name: str) -> str:
+    """A parameter as an axis, e.g. ``KV length``; a switch by what it switches on."""
+    known = kernel_info.of_parameter(name)
+    return known.axis or known.on or name
+
+
+def parameter_words(params: Params, everything: Params) -> str:
+    """E.g. ``batch 32, KV 2,048, GQA 32/8``; nothing of a switch that is off and has no other name.
+
+    everything: all parameters, to name a ratio by.
+    """
+    words = []
+    for name, value in params.items():
+        known = kernel_info.of_parameter(name)
+        if kind := known.ratio(value, everything):
+            words.append(f"{kind} {everything[known.of]}/{value}")
+        elif value is False:
+            words.append(known.off)
+        else:
+            words.append(known.of_value(value) or (name if value is True else f"{name}={value}"))
+    return ", ".join(filter(None, words))
+
+
+def value_word(name: str, value: Value, params: Params) -> str:
+    """A parameter's value in words, a switch that is off too."""
+    return parameter_words({name: value}, params) or f"no {parameter_words({name: True}, params)}"
 
 
 # Pairs
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of a comparison: a workload with some parameters."""
 
     workload: str
-    params: tuple[tuple[str, Value], ...] = ()
+    params: Params = MappingProxyType({})
 
 
 def side(workload: str, **params: Value) -> Side:
     """E.g. ``side("decode", cuda_graph=True)``."""
-    return Side(workload, tuple(params.items()))
+    return Side(workload, params)
 
 
 def matches(case: CaseResult, params: Params) -> bool:
@@ -182,13 +265,13 @@ def pairs(study: Study, one: Side, other: Side) -> list[Pair]:
 
     In the order of the study.
     """
-    named_ = {name for name, _ in (*one.params, *other.params)}
 
     def rest(case: CaseResult) -> frozenset[tuple[str, Value, bool]]:
+        named_ = one.params.keys() | other.params.keys()
         return frozenset((k, v, isinstance(v, bool)) for k, v in case.params.items() if k not in named_)
 
-    others = {rest(case): case for case in study.of(other.workload) if matches(case, dict(other.params))}
-    ones = (case for case in study.of(one.workload) if matches(case, dict(one.params)))
+    others = {rest(case): case for case in study.of(other.workload) if matches(case, other.params)}
+    ones = (case for case in study.of(one.workload) if matches(case, one.params))
     return [(case, others[rest(case)]) for case in ones if rest(case) in others]
 
 
@@ -197,34 +280,30 @@ def fastest_pairs(study: Study, one: Side, other: Side) -> list[Pair]:
 
     None where a side names an option of solving: :func:`pairs` has those that differ in it.
     """
-    named_ = {name for each in (one, other) for name, _ in each.params}
+    named_ = one.params.keys() | other.params.keys()
     sides: tuple[dict[object, CaseResult], dict[object, CaseResult]] = ({}, {})
     for case in study.fastest:
         _, defining = alternatives.problem(case.workload, case.params)
         if named_ <= {name for name, _, _ in defining}:
             rest = frozenset(item for item in defining if item[0] not in named_)
             for found, each in zip(sides, (one, other), strict=True):
-                if case.workload == each.workload and matches(case, dict(each.params)):
+                if case.workload == each.workload and matches(case, each.params):
                     found[rest] = case
     return [(case, sides[1][rest]) for rest, case in sides[0].items() if rest in sides[1]]
-
-
-# Why there is nothing
 
 
 def absence(study: Study, workload: str, params: Params | None = None) -> Finding:
     """Why there is no measured case of a workload with these parameters."""
     wanted = params or {}
-    cases = study.by_workload.get(workload)
     others = {kernel_info.of_parameter(name).of for name in wanted}
     words = parameter_words({name: value for name, value in wanted.items() if name not in others}, wanted)
+    cases = study.by_workload.get(workload)
     matching = [case for case in cases or () if matches(case, wanted)]
+    values: dict[str, Any] = {"workload": workload, "count": len(matching)}
+    if not matching and not (cases and words):
+        return finding("workload", "the study has no {workload} cases", workload=workload)
     if not matching:
-        if not cases or not words:
-            return finding("workload", "the study has no {workload} cases", workload=workload)
-        template = "the study has no {workload} case with {params}"
-        return finding("parameters", template, workload=workload, params=words)
-    values = {"workload": workload, "count": len(matching)}
+        return finding("parameters", "the study has no {workload} case with {params}", workload=workload, params=words)
     if reasons := tuple(dict.fromkeys(case.skipped for case in matching if case.skipped)):
         more = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
         template = "{count:{workload} case has|{workload} cases have} no time: {reason}"
@@ -238,8 +317,8 @@ def absence(study: Study, workload: str, params: Params | None = None) -> Findin
 def absent_pair(study: Study, *sides: Side) -> Finding:
     """Why no two measured cases of the sides are a pair."""
     for each in sides:
-        if not any(matches(case, dict(each.params)) for case in study.of(each.workload)):
-            return absence(study, each.workload, dict(each.params))
+        if not any(matches(case, each.params) for case in study.of(each.workload)):
+            return absence(study, each.workload, each.params)
     return finding("pair", "no two measured cases differ in this alone")
 
 
@@ -263,18 +342,16 @@ def main_kernel(case: CaseResult) -> Kernel | None:
 
 def kernel_share(case: CaseResult, part: str) -> float:
     """Part of an iteration's kernel time in kernels with this in their name; 0 where none ran or has no time."""
-    durations = [(kernel.kernel, kernel.duration_us) for kernel in case.kernels]
-    total = sum(duration or 0.0 for _, duration in durations)
-    if not part or not total or any(duration is None for _, duration in durations):
+    times = {index: kernel.duration_us for index, kernel in enumerate(case.kernels)}
+    if not part or None in times.values() or not (total := sum(each or 0.0 for each in times.values())):
         return 0.0
-    return sum(duration or 0.0 for name, duration in durations if part in name) / total
+    return sum(times[index] or 0.0 for index, kernel in enumerate(case.kernels) if part in kernel.kernel) / total
 
 
 def dram_bytes(case: CaseResult) -> float | None:
     """Counted DRAM bytes of an iteration; None where a kernel's were not counted."""
-    counted = [kernel.dram_bytes for kernel in case.kernels]
-    known = [value for value in counted if value is not None]
-    return sum(known) if counted and len(known) == len(counted) else None
+    known = [kernel.dram_bytes for kernel in case.kernels if kernel.dram_bytes is not None]
+    return sum(known) if case.kernels and len(known) == len(case.kernels) else None
 
 
 def top_stalls(kernel: Kernel, most: int = 2) -> list[tuple[str, float]]:
@@ -335,43 +412,47 @@ def frame(study: Study) -> Frame:
 
 def row(study: Study, case: CaseResult) -> dict[str, Any]:
     """A case's row of that frame, without its parameters."""
+
+    def percent(share: float | None) -> float | None:
+        return None if share is None else 100 * share
+
     kernel, moved, least = main_kernel(case), dram_bytes(case), least_bytes(case)
-    found = {
-        "workload": case.workload,
+    found: dict[str, Any] = dict.fromkeys(column.key for column in COLUMNS)
+    found |= {
         "case": short(study, case),
         "plain_us": case.plain.median_us if case.plain else None,
-        "half_pct": 100 * half_width(case) if case.plain else None,
+        "half_pct": percent(half_width(case)) if case.plain else None,
         "nsys_us": case.nsys.median_us if case.nsys else None,
-        **{name: getattr(case, name) for name in ("ncu_us", "wall_us", "tflops", "gb_per_s", "run", "skipped")},
         "intensity": case.flops / moved if moved and case.flops else None,
         "least_mb": least / 1e6,
         "dram_mb": None if moved is None else moved / 1e6,
         "traffic": moved / least if moved is not None and least else None,
-        "dram_roof_pct": _percent(case.gb_per_s_roof_share),
+        "dram_roof_pct": percent(case.gb_per_s_roof_share),
     }
-    names = ("l2_pct", "l2_hit_pct", "dram_pct", "waves", "grid", "block", "kernel", "roof")
-    of_kernel = {name: getattr(kernel, name) if kernel else None for name in names}
+    for name in ("workload", "ncu_us", "wall_us", "tflops", "gb_per_s", "run", "skipped"):
+        found[name] = getattr(case, name)
     if kernel is not None:
-        achieved, most = kernel.achieved_occupancy_pct, kernel.theoretical_occupancy_pct
+        achieved, most, shared = (
+            kernel.achieved_occupancy_pct,
+            kernel.theoretical_occupancy_pct,
+            kernel.shared_bytes_per_block,
+        )
         held = f"{achieved:.0f} of {most:.0f}" if achieved is not None and most is not None else None
-        shared = kernel.shared_bytes_per_block
-        of_kernel |= {
+        for name in ("l2_pct", "l2_hit_pct", "dram_pct", "waves", "grid", "block", "kernel", "roof"):
+            found[name] = getattr(kernel, name)
+        found |= {
             "bound": bound(kernel),
-            "roof_pct": _percent(kernel.roof_share),
+            "roof_pct": percent(kernel.roof_share),
             "tensor_pct": kernel.tensor_active_pct,
             "occupancy": held and ", ".join([held, *kernel.occupancy_limiters]),
             "stalls": ", ".join(f"{name} {share:.0%}" for name, share in top_stalls(kernel)) or None,
             "shared_kb": None if shared is None else shared / 1e3,
             "registers": kernel.registers_per_thread,
         }
-    return {**dict.fromkeys((column.key for column in COLUMNS), None), **found, **of_kernel}
+    return found
 
 
-def bound(kernel: Kernel) -> Any:
+def bound(kernel: Kernel) -> Finding | None:
     """The kernel's verdict, e.g. memory-bound (DRAM); None without one."""
     verdict = kernel.verdict
     return named(Kind(verdict.kind), Part(verdict.part) if verdict.part else None) if verdict else None
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share

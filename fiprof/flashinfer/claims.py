@@ -103,9 +103,16 @@ CLAIMS = (
     ),
 )
 
-NOTE = (
-    "Made after the first data from a GPU had been seen, and not before: that the claim of saved traffic leaves out "
-    "what fits in L2, and the rules by which outcomes become a verdict. The limits of the numbers, such as ±10%, are "
-    "older than the data."
-)
-"""Said below the claims."""
+
+def claims() -> tuple[Claim, ...]:
+    """What others say of the kernels."""
+    return CLAIMS
+
+
+def claim_notes() -> tuple[str]:
+    """What to know of the claims' rules; said below them."""
+    return (
+        "Made after the first data from a GPU had been seen, and not before: that the claim of saved traffic leaves "
+        "out what fits in L2, and the rules by which outcomes become a verdict. The limits of the numbers, such as "
+        "±10%, are older than the data.",
+    )

@@ -6,7 +6,6 @@ interpreter, which starts this file by path: it needs no fiprof there, and impor
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import functools
@@ -19,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if not __package__:
     # Makes this file's package importable; the runner's main function is not run under this name.
@@ -39,16 +38,29 @@ FOLDERS = {".cuh": "data/include/flashinfer", ".cu": "data/csrc", ".py": ""}
 """Ending -> where in the package the tables' paths begin."""
 TIMEOUT_S = 120
 LONGEST_SNIPPET = 200
-
-TOPICS: dict[str, tuple[str, dict[str, Any]]] = {
-    topic["name"]: (workload, topic) for workload, table in kernels().items() for topic in table.get("sources", ())
+TOPICS: dict[str, str] = {
+    topic: workload for workload, table in kernels().items() for topic in table.get("sources", ())
 }
-"""Topic -> its workload, and its table in kernels.toml."""
-KERNELS = tuple(dict.fromkeys(kernel for _, topic in TOPICS.values() for kernel in topic["kernels"]))
-"""The kernels that are looked for unless others are named."""
+"""Topic -> its workload."""
 
 _DEFINES = r"^(?!\s*(?://|\*|#|return\b|new\b|throw\b))\s*(?:.*[\w>&*]\s+)?{name}\b\s*(?:[({{:]|$)"
 """A line that defines a name; a call has ``=``, ``(`` or ``.`` before it."""
+
+
+def entries(topic: str) -> Iterator[tuple[str, str, str, bool]]:
+    """Part, path, symbol, and whether versions may lack it, of each place of a topic."""
+    for line in kernels()[TOPICS[topic]]["sources"][topic]:
+        for each in data()["shared"][line[1:]] if line.startswith("@") else (line,):
+            path, *symbols = each.split(" | ")
+            for symbol in symbols:
+                part, _, name = symbol.rpartition(" ")
+                yield part, path.removesuffix("?"), name, path.endswith("?")
+
+
+OWN = {topic: {symbol for part, _, symbol, _ in entries(topic) if part == "kernel"} for topic in TOPICS}
+"""Topic -> its kernels."""
+KERNELS = tuple(dict.fromkeys(kernel for own in OWN.values() for kernel in sorted(own)))
+"""The kernels that are looked for unless others are named."""
 
 
 def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
@@ -67,19 +79,21 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
         asked[kernel] = asked.get(kernel, False) or not dsl
         if kernel not in KERNELS:
             missing.append(SourceMissing("", "kernel", short))
-    for topic, (workload, table) in TOPICS.items():
-        if not asked.keys() & {*table["kernels"]}:
+    for topic, workload in TOPICS.items():
+        if not asked.keys() & OWN[topic]:
             continue
-        for part, path, symbol, optional in _entries(table):
-            if part != "kernel" or asked.get(symbol):
-                place = _place(root, topic, part, path, symbol)
-                places += [place] if place else []
-                missing += [] if place or optional else [SourceMissing(topic, part, symbol)]
-        for choice in guide("choices").get(workload, ()) if table is kernels()[workload]["sources"][0] else ():
-            place = _place(root, topic, "choice", choice["file"], choice["at"], choice["says"])
-            places += [place] if place else []
-            missing += [] if place or choice.get("optional") else [SourceMissing(topic, "choice", choice["says"])]
-    places += filter(None, (_place(root, JIT, "step", step["file"], step["at"]) for step in guide("jit")["steps"]))
+        looked = [(*entry, "") for entry in entries(topic) if entry[0] != "kernel" or asked.get(entry[2])]
+        # A workload's choices stand with its first topic.
+        if topic == next(each for each, owner in TOPICS.items() if owner == workload):
+            for _, _, at, says, *optional in guide("choices").get(workload, ()):
+                path, symbol = at.split()
+                looked.append(("choice", path, symbol, bool(optional), says))
+        for part, path, symbol, may_lack, says in looked:
+            if place := _place(root, topic, part, path, symbol, says):
+                places.append(place)
+            elif not may_lack:
+                missing.append(SourceMissing(topic, part, says or symbol))
+    places += filter(None, (_place(root, JIT, "step", *at.split()) for _, _, at in guide("jit")["steps"]))
     # The builder's files first.
     files = [file for glob in ("jit/*.py", "*.py", "*/**/*.py") for file in sorted(root.glob(glob))]
     for name in guide("jit")["variables"]:
@@ -87,15 +101,6 @@ def source_map(root: Path, names: Sequence[str] = KERNELS) -> SourceResults:
         if at := next(filter(None, found), None):
             places.append(SourcePlace(JIT, "variable", name, *at))
     return SourceResults(version="", places=list(dict.fromkeys(places)), missing=missing, package=PACKAGE)
-
-
-def _entries(table: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Part, path, symbol, and whether versions may lack it, of a topic; ``@name`` stands for a list of [shared]."""
-    for key in ("places", "optional"):
-        for entry in table.get(key, ()):
-            for each in data()["shared"][entry[1:]] if entry.startswith("@") else (entry,):
-                part, path, symbol = each.rsplit(" ", 2)
-                yield part, path, symbol, key == "optional"
 
 
 def _place(root: Path, topic: str, part: str, path: str, symbol: str, says: str = "") -> SourcePlace | None:
@@ -142,15 +147,14 @@ def find_sources(python: str, names: Sequence[str] = ()) -> SourceResults:
     remedy = "--python PATH names the interpreter that has flashinfer"
     asked = f"{python} cannot tell where FlashInfer's sources are"
     try:
-        command = (python, str(Path(__file__)), "--", *names)
+        command = (python, str(Path(__file__)), *names)
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+            raise FiprofError(f"{asked}: {last.removeprefix('fiprof: error: ')}", remedy)
+        return msgspec.json.decode(done.stdout, type=SourceResults)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FiprofError(f"{asked}: {error}", remedy) from error
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise FiprofError(f"{asked}: {last.removeprefix('fiprof: error: ')}", remedy)
-    try:
-        return msgspec.json.decode(done.stdout, type=SourceResults)
     except msgspec.MsgspecError as error:
         raise FiprofError(f"{asked}: it printed something else: {error}", remedy) from error
 
@@ -167,15 +171,12 @@ def after_measuring(measured: Measured) -> None:
 
 
 def main() -> int:
-    """Print the map as JSON. Exit status: 0 done, 1 no FlashInfer here."""
-    parser = argparse.ArgumentParser(description="Where FlashInfer's kernels are defined, as JSON.")
-    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="names as profiled (default: all)")
-    options = parser.parse_args()
+    """Print the map of the kernels that the arguments name, all without any. Exit status: 0 done, 1 no FlashInfer."""
     spec = importlib.util.find_spec(MODULE)
     if spec is None or not spec.submodule_search_locations:
         sys.stderr.write(f"fiprof: error: {MODULE} is not installed for {sys.executable}\n")
         return 1
-    found = source_map(Path(next(iter(spec.submodule_search_locations))), options.kernels or KERNELS)
+    found = source_map(Path(next(iter(spec.submodule_search_locations))), sys.argv[1:] or KERNELS)
     with contextlib.suppress(PackageNotFoundError):
         found = dataclasses.replace(found, version=version(PACKAGE))
     sys.stdout.write(json.dumps(dataclasses.asdict(found), indent=1) + "\n")

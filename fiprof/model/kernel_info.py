@@ -49,14 +49,13 @@ class ParameterName:
     value: str = ""
     """A value in words, e.g. ``batch {}``; ``{}`` where the value says all."""
     on: str = ""
-    """A switch that is on, e.g. ``tensor cores``."""
+    """A switch that is on, e.g. ``tensor cores``; ``short_on`` for narrow columns."""
     off: str = ""
     """The same where it is off; empty to say nothing."""
     short_on: str = ""
-    """For narrow columns."""
     short_off: str = ""
     of: str = ""
-    """Another parameter: a value is named by its ratio to that one's, see :attr:`ratios`."""
+    """Another parameter: a value is named by its ratio to that one's."""
     ratios: tuple[str, str, str] = ("", "", "")
     """Names of a value that equals the other parameter's, of the value 1, and of those between."""
 
@@ -70,6 +69,13 @@ class ParameterName:
         """A value in words, with the parameter's own name where no pack names it."""
         return self.of_value(value) or f"{name} {str(value).lower() if isinstance(value, bool) else value}"
 
+    def ratio(self, value: Value, everything: Mapping[str, Value]) -> str:
+        """The name of a value's ratio to the other parameter's, of all parameters; empty where it has none."""
+        whole = everything.get(self.of)
+        if not self.of or not isinstance(whole, int | float) or isinstance(whole, bool):
+            return ""
+        return self.ratios[0 if whole == value else 1 if value == 1 else 2]
+
 
 _merged = functools.cache(packs.merged)
 
@@ -77,6 +83,12 @@ _merged = functools.cache(packs.merged)
 def of_workload(workload: str) -> KernelInfo | None:
     """None for a workload that no pack knows, e.g. one of the user's own."""
     return _merged("kernels").get(workload)
+
+
+def title(workload: str) -> str:
+    """A workload's name in words."""
+    known = of_workload(workload)
+    return known.title if known else f"Workload {workload}"
 
 
 def of_parameter(name: str) -> ParameterName:

@@ -95,8 +95,8 @@ def fill(template: str, /, **values: object) -> Markdown:
 
 
 def paragraphs(*parts: str) -> Markdown:
-    """Paragraphs, tables and code below each other; empty ones are left out."""
-    return Markdown("\n\n".join(filter(None, parts)))
+    """Paragraphs, tables and code below each other, each escaped; empty ones are left out."""
+    return Markdown("\n\n".join(map(escape_markdown, filter(None, parts))))
 
 
 def bullets(lines: Iterable[object]) -> Markdown:

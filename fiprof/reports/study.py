@@ -14,24 +14,31 @@ from statistics import median
 from typing import Any
 
 from fiprof import confined
-from fiprof.analysis import alternatives, case_names, choices, claims, scaling, study
-from fiprof.analysis.case_names import (
-    Params,
-    axis_name,
-    is_number,
-    label,
-    parameter_words,
-    short,
-    short_pair,
-    value_word,
-)
-from fiprof.analysis.choices import Chosen
+from fiprof.analysis import alternatives, claims, scaling, study
 from fiprof.analysis.claims import Bound, Outcome, Result
-from fiprof.analysis.expectations import Family, combined
+from fiprof.analysis.expectations import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.reasons import ReasonKind, state
-from fiprof.analysis.study import Study, load, main_kernel, matches, pairs, row, side, size
+from fiprof.analysis.study import (
+    COLUMNS,
+    Params,
+    Study,
+    axis_name,
+    is_number,
+    label,
+    load,
+    main_kernel,
+    matches,
+    pairs,
+    parameter_words,
+    row,
+    short,
+    short_pair,
+    side,
+    size,
+    value_word,
+)
 from fiprof.analysis.verdict.model import Kind, Part
 from fiprof.files import write_whole
 from fiprof.model import kernel_info, packs
@@ -53,7 +60,6 @@ from fiprof.reports.study_method import Method
 from fiprof.reports.view import Value
 from fiprof.text import byte_words, csv_cell, join_words, number, spread
 
-CASES = "cases.csv"
 DOCUMENTS = ("INDEX", "environment", "analysis", "kernel-dev-guide", "final-report")
 
 NEAR_ROOF = 0.85
@@ -62,6 +68,8 @@ TAIL_EFFICIENCY = 0.80
 """Waves over waves rounded up: below it, the last wave leaves a good part of the GPU idle. fiprof's own choice."""
 MOST_ROWS = 8
 """Rows of a table of examples."""
+
+Row = tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -88,40 +96,37 @@ def documents(folder: Path) -> list[Path]:
     """
     reports = folder / "reports"
     found = load(folder)
-    made = pages(found)
+    contents: dict[str, str] = {}
+    for name, text in pages(found).items():
+        contents[f"{name}.md"] = plain_markdown(text, f"{name}.html")
+        contents[f"{name}.html"] = document_html(text, text.partition("\n")[0].lstrip("# "))
+    contents["cases.csv"] = cases_csv(found)
     confined.make_folder(folder, reports.name)
-    written = []
-    for name, text in made.items():
-        title = text.partition("\n")[0].lstrip("# ")
-        for suffix, content in ((".md", plain_markdown(text, f"{name}.html")), (".html", document_html(text, title))):
-            write_whole(reports / f"{name}{suffix}", content.encode())
-            written.append(reports / f"{name}{suffix}")
-    write_whole(reports / CASES, cases_csv(found).encode())
-    return [*written, reports / CASES]
+    for name, content in contents.items():
+        write_whole(reports / name, content.encode())
+    return [reports / name for name in contents]
 
 
 def cases_csv(found: Study) -> str:
     """The study's frame: every case with its parameters and figures, units in the columns' names."""
     rows = study.frame(found).rows
     keys = list(dict.fromkeys(key for each in rows for key in each))
+
+    def cell(value: Any) -> str:
+        if isinstance(value, str | Finding):
+            return csv_cell(worded(value))
+        return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(keys)
-    for each in rows:
-        writer.writerow(_csv_value(each.get(key)) for key in keys)
+    csv.writer(text, lineterminator="\n").writerows([keys, *([cell(each.get(key)) for key in keys] for each in rows)])
     return text.getvalue()
-
-
-def _csv_value(value: Any) -> str:
-    if isinstance(value, str | Finding):
-        return csv_cell(worded(value))
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def pages(found: Study) -> dict[str, str]:
     """Document -> its Markdown, with its charts."""
-    context = {"s": StudyTables(found), "m": Method(found), "info": found.info, "documents": DOCUMENTS}
-    return {name: render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
+    context = {"info": found.info, "documents": DOCUMENTS, "columns": COLUMNS}
+    s, m = StudyTables(found), Method(found)
+    return {name: render(f"study/{name}.md.j2", document=name, s=s, m=m, **context) for name in DOCUMENTS}
 
 
 @dataclass(frozen=True)
@@ -129,19 +134,16 @@ class StudyTables:
     """What the templates print of a study: its tables, its charts, and the figures in its sentences."""
 
     study: Study
-    number = staticmethod(number)
-    grid = staticmethod(grid)
     anchor = staticmethod(slug)
     bytes = staticmethod(byte_words)
-    title = staticmethod(case_names.title)
-    worded = staticmethod(worded)
+    grid = staticmethod(grid)
     knowledge = staticmethod(kernel_info.of_workload)
+    number = staticmethod(number)
+    title = staticmethod(kernel_info.title)
+    worded = staticmethod(worded)
     rows_: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     # Cases
-
-    def label(self, case: CaseResult, *, workload: bool = True) -> str:
-        return label(self.study, case, workload=workload)
 
     def row(self, case: CaseResult) -> dict[str, Any]:
         """The case's row of the study's frame."""
@@ -150,8 +152,12 @@ class StudyTables:
     def table(self, cases: Sequence[CaseResult], keys: str) -> Markdown:
         """Columns of the study's frame; those in which no case has a value are left out."""
         rows = [self.row(case) for case in cases]
-        declared = {column.key: column for column in study.COLUMNS}
-        columns = [declared[key] for key in keys.split() if any(each[key] not in (None, "") for each in rows)]
+        columns = [
+            column
+            for key in keys.split()
+            for column in COLUMNS
+            if column.key == key and any(each[key] not in (None, "") for each in rows)
+        ]
         if "workload" not in keys.split() and cases and (axes := self.study.axes(cases[0].workload)):
             sizes = " x ".join(map(axis_name, axes))
             columns = [Column("case", sizes) if column.key == "case" else column for column in columns]
@@ -159,18 +165,8 @@ class StudyTables:
 
     @property
     def own(self) -> list[str]:
-        """Workloads that are there for themselves."""
-        return [name for name in self.study.by_workload if not self.is_baseline(name)]
-
-    @property
-    def baselines(self) -> list[str]:
-        """Workloads that are there for another one to be compared with."""
-        return [name for name in self.study.by_workload if self.is_baseline(name)]
-
-    @staticmethod
-    def is_baseline(workload: str) -> bool:
-        known = kernel_info.of_workload(workload)
-        return known is not None and bool(known.problem)
+        """Workloads that are there for themselves, and not for another one to be compared with."""
+        return [name for name in self.study.by_workload if not getattr(kernel_info.of_workload(name), "problem", "")]
 
     def shown(self, workload: str) -> list[CaseResult]:
         """The smallest unbeaten case, then the largest one of each combination of options."""
@@ -182,29 +178,22 @@ class StudyTables:
 
     def in_order(self, workload: str) -> list[CaseResult]:
         """A workload's measured cases by options, then by growing sizes."""
-
-        def order(case: CaseResult) -> tuple[list[str], list[float]]:
-            sizes = [float(case.params[name]) for name in self.study.axes(workload) if name in case.params]
-            return [str(case.params.get(name)) for name in self.study.options(workload)], sizes
-
-        return sorted(self.study.of(workload), key=order)
+        axes, options = self.study.axes(workload), self.study.options(workload)
+        by_size = sorted(
+            self.study.of(workload), key=lambda case: [float(case.params[name]) for name in axes if name in case.params]
+        )
+        return sorted(by_size, key=lambda case: [str(case.params.get(name)) for name in options])
 
     @property
     def again(self) -> str:
         """The command that measures what is missing."""
         return f"fiprof study {self.study.info.study}" + (" --quick" if self.study.info.settings.get("quick") else "")
 
-    @property
-    def columns(self) -> list[Column]:
-        """The frame's columns that tables here show."""
-        return [column for column in study.COLUMNS if column.key not in ("workload", "run", "skipped", "kernel")]
-
     def in_short(self, workload: str) -> str:
         """How near its roof it comes, what limits it there, and how many ways were measured."""
-        case = next((case for case in self.best if case.workload == workload), None)
-        figures = self.row(case) if case else {}
+        figures = next((self.row(case) for case in self.best if case.workload == workload), None)
         counted = f"{len(self.study.of(workload))} cases."
-        if not case or figures["roof_pct"] is None:
+        if figures is None or figures["roof_pct"] is None:
             return counted
         limit = f", {worded(figures['bound'])}" if figures["bound"] else ""
         stall = f"; its warps: {figures['stalls']}" if figures["stalls"] else ""
@@ -212,14 +201,14 @@ class StudyTables:
         return f"{best}{limit}{stall}. {counted}"
 
     @property
-    def without_time(self) -> list[tuple[str, int, str, str]]:
+    def without_time(self) -> list[Row]:
         """Workload, how many cases, the first two, and the reason, of cases that have no time."""
         groups: dict[tuple[str, str], list[str]] = {}
         for workload, cases in self.study.by_workload.items():
             for case in cases:
                 if case.plain is None:
                     why = case.skipped or "it has no plain time"
-                    groups.setdefault((workload, why), []).append(self.label(case, workload=False))
+                    groups.setdefault((workload, why), []).append(label(self.study, case, workload=False))
         return [
             (workload, len(names), join_words(names[:2]) + (" …" if len(names) > 2 else ""), why)
             for (workload, why), names in groups.items()
@@ -233,53 +222,50 @@ class StudyTables:
 
     def sections(self, document: str, place: str = "") -> list[StudySection]:
         """What packs add to a document, at one place or at all."""
-        return [
-            each
-            for each in self._sections
-            if each.document == document and place in ("", each.place) and not each.absent
-        ]
+        wanted = [each for each in self._sections if each.document == document and not each.absent]
+        return [each for each in wanted if place in ("", each.place)]
 
     # Choices and alternatives
 
     @cached_property
-    def _choices(self) -> tuple[list[Chosen], list[tuple[choices.Choice, Finding]]]:
-        return choices.choices(self.study)
+    def _choices(self) -> tuple[list[claims.Chosen], list[tuple[claims.Choice, Finding]]]:
+        return claims.choices(self.study)
 
     @property
-    def chosen(self) -> list[Chosen]:
+    def chosen(self) -> list[claims.Chosen]:
         """The answers to the packs' choices."""
         return self._choices[0]
 
     @property
-    def choice_rows(self) -> list[tuple[Value, ...]]:
+    def choice_rows(self) -> list[Row]:
         """Question, gain in the median, where it is least and most, pairs that are faster, slower and the same."""
-        return [
-            (item.question, item.median, self._gain(item, -1), self._gain(item, 0), *map(item.counted, DIRECTIONS))
-            for item in self.chosen
-        ]
+        rows: list[Row] = []
+        for item in self.chosen:
+            least, most = (
+                f"{ratio.value:.2f} at {short_pair(self.study, *pair)}"
+                for pair, ratio in (item.group[-1], item.group[0])
+            )
+            counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
+            rows.append((item.question, item.median, least, most, *counts))
+        return rows
 
     @property
-    def verdicts(self) -> list[tuple[str, list[str]]]:
-        """Verdict -> the claims of which it is said."""
-        found: dict[str, list[str]] = {}
-        for item in self.claims:
-            words = item.verdict.replace("_", " ").replace("depends", "depending on the case")
-            found.setdefault(words, []).append(item.claim.words)
-        return sorted(found.items())
-
-    @staticmethod
-    def from_to(gains: Sequence[float]) -> str:
-        low, high = f"{min(gains):.2f}", f"{max(gains):.2f}"
-        return f"{low}x" if low == high else f"{low}x to {high}x"
-
-    def _gain(self, item: Chosen, index: int) -> str:
-        pair, ratio = item.group[index]
-        return f"{ratio.value:.2f} at {short_pair(self.study, *pair)}"
+    def choice_bounds(self) -> list[str]:
+        """Gains by what limits the old way, of the choices that it turns."""
+        lines = []
+        for item in self.chosen:
+            parts = []
+            for limit, gains in item.by_bound:
+                low, high = f"{min(gains):.2f}x", f"{max(gains):.2f}x"
+                parts.append(f"{limit} {low if low == high else f'{low} to {high}'} ({len(gains)})")
+            if parts:
+                lines.append(f"{item.question}, by what limits the old way: {', '.join(parts)}.")
+        return lines
 
     @property
-    def beaten(self) -> list[tuple[Value, ...]]:
+    def beaten(self) -> list[Row]:
         """Kernel, case, what to take instead, factor with its ends, and by which time, the largest factor first."""
-        rows: list[tuple[Value, ...]] = []
+        rows: list[tuple[Any, ...]] = []
         for case in self.study.measured:
             if (found := self.study.alternatives.get(case.id)) is not None:
                 instead = {each.name: each.instead for each in found.changes}
@@ -289,21 +275,16 @@ class StudyTables:
                 take, factor = ", ".join(filter(None, words)), found.factor
                 by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
                 rows.append((case.workload, self.row(case)["case"], take, factor.value, factor.low, factor.high, by))
-        return sorted(rows, key=lambda item: -item[3])  # type: ignore[operator]
+        return sorted(rows, key=lambda each: -each[3])
 
     # Kernels
 
     @property
     def best(self) -> list[CaseResult]:
         """Of each workload the model shape nearest to its roof, at its largest size, solved the fastest way."""
-        found: dict[str, CaseResult] = {}
-        for case in self.study.largest:
-            if case.workload not in found or self._roof_share(case) > self._roof_share(found[case.workload]):
-                found[case.workload] = case
-        return list(found.values())
-
-    def _roof_share(self, case: CaseResult) -> float:
-        return self.row(case)["roof_pct"] or 0.0
+        by_share = sorted(self.study.largest, key=lambda case: -(self.row(case)["roof_pct"] or 0.0))
+        found = {case.workload: case for case in reversed(by_share)}
+        return [found[name] for name in dict.fromkeys(case.workload for case in self.study.largest)]
 
     @property
     def next_steps(self) -> list[str]:
@@ -325,100 +306,96 @@ class StudyTables:
     @property
     def tails(self) -> dict[str, Any]:
         """Grids whose last wave is nearly empty, of cases that nothing solves faster: the slowest of each launch."""
-        seen = [(case, kernel) for case in self.study.unbeaten if (kernel := main_kernel(case)) and kernel.waves]
-        late = [(case, kernel) for case, kernel in seen if wave_efficiency(kernel.waves) < TAIL_EFFICIENCY]
-        distinct = {(kernel.kernel, kernel.grid, kernel.block): (case, kernel) for case, kernel in reversed(late)}
-        shown = sorted(distinct.values(), key=lambda item: -(item[0].plain.median_us if item[0].plain else 0.0))
+        rows = [self.row(case) for case in self.study.unbeaten if self.row(case)["waves"]]
+        late = [each for each in rows if wave_efficiency(each["waves"]) < TAIL_EFFICIENCY]
+        distinct = {(each["kernel"], each["grid"], each["block"]): each for each in reversed(late)}
+        slowest = sorted(distinct.values(), key=lambda each: -each["plain_us"])[:MOST_ROWS]
         return {
-            "cases": len(seen),
-            "under": sum((kernel.waves or 0) < 1 for _, kernel in seen),
+            "cases": len(rows),
+            "under": sum(each["waves"] < 1 for each in rows),
             "tails": len(late),
-            "names": join_words(list(dict.fromkeys(case.workload for case, _ in late))),
+            "names": join_words(list(dict.fromkeys(each["workload"] for each in late))),
             "empty": 1 - TAIL_EFFICIENCY,
             "rows": [
-                (case.workload, self.row(case)["case"], kernel.waves, 100 * wave_efficiency(kernel.waves))
-                for case, kernel in shown[:MOST_ROWS]
+                (each["workload"], each["case"], each["waves"], 100 * wave_efficiency(each["waves"]))
+                for each in slowest
             ],
         }
 
     def fastest_map(self, workload: str) -> Markdown:
         """A problem over its last size, a row for each model shape and value of its other sizes: the fastest way, and
         its share of the roof. Empty where no size was varied."""
-        problems = [(case, *problem_of(case)) for case in self.study.fastest]
-        found = [(case, params) for case, name, params in problems if name == workload]
-        names = dict.fromkeys(name for case, _ in found for name in case.params)
-        defining = [name for name in names if len({params.get(name) for _, params in found}) > 1]
+        found = []
+        for case in self.study.fastest:
+            name, defining = alternatives.problem(case.workload, case.params)
+            if name == workload:
+                names = {each for each, _, _ in defining}
+                found.append((case, {each: value for each, value in case.params.items() if each in names}))
+        every = dict.fromkeys(name for case, _ in found for name in case.params)
+        varied = [name for name in every if len({params.get(name) for _, params in found}) > 1]
         sizes = [
             name
-            for name in defining
+            for name in varied
             if all(is_number(case.params.get(name)) for case, _ in found) and not kernel_info.of_parameter(name).of
         ]
         if not sizes:
             return Markdown("")
         *others, across = sizes
-        models = [name for name in defining if name not in sizes]
+        models = [name for name in varied if name not in sizes]
         rows: dict[tuple[str, ...], dict[Any, str]] = {}
         for case, params in found:
             model = parameter_words({name: value for name, value in params.items() if name in models}, case.params)
-            kernel = main_kernel(case)
+            kernel, known = main_kernel(case), kernel_info.of_workload(case.workload)
             share = kernel.roof_share if kernel and kernel.roof else case.gb_per_s_roof_share
-            words = [self._way(case), "" if share is None else f"{share:.0%}"]
+            solving = [name for name in self.study.options(case.workload) if name in case.params and name not in params]
+            options = {name: case.params[name] for name in solving if known and name in known.options}
+            way = [case.workload if case.workload != workload else "", parameter_words(options, case.params)]
+            words = [", ".join(filter(None, way)), "" if share is None else f"{share:.0%}"]
             key = (*([model] if models else []), *(f"{case.params[name]:,}" for name in others))
             rows.setdefault(key or (workload,), {})[case.params[across]] = " ".join(filter(None, words))
-        values = sorted({value for row in rows.values() for value in row}, key=float)
+        values = sorted({value for each in rows.values() for value in each}, key=float)
         head = [*(["model"] if models else []), *map(axis_name, others)] or ["kernel"]
         heads = ";".join([*head, *(f"{axis_name(across)} {value:,}" for value in values)])
         ordered = sorted(rows.items(), key=lambda item: item[0][0]) if models else rows.items()
         return grid(heads, [(*key, *(cells.get(value, "–") for value in values)) for key, cells in ordered])
 
-    def _way(self, case: CaseResult) -> str:
-        """The options that a case was solved with; the workload where it is another one for the same problem."""
-        workload, params = problem_of(case)
-        known = kernel_info.of_workload(case.workload)
-        options = {
-            name: case.params[name]
-            for name in self.study.options(case.workload)
-            if name in case.params and name not in params and known and name in known.options
-        }
-        words = [case.workload if case.workload != workload else "", parameter_words(options, case.params)]
-        return ", ".join(filter(None, words))
-
     def fusing(self, workload: str) -> list[tuple[str, str, Markdown]]:
         """Each workload that solves the same problem, the formula of the traffic, and what is saved against it."""
         made = []
-        for rival in self.baselines:
-            known = kernel_info.of_workload(rival)
-            if known is None or known.problem != workload:
+        own = kernel_info.of_workload(workload)
+        for rival in self.study.by_workload:
+            if getattr(kernel_info.of_workload(rival), "problem", "") != workload:
                 continue
-            both = pairs(self.study, side(workload), side(rival))
-            rows = [
-                (self.row(one)["case"], *(_saved(self.row(one)[key], self.row(other)[key]) for key in SAVED))
-                for one, other in both
-            ]
-            own = kernel_info.of_workload(workload)
+            rows: list[Row] = []
+            for both in pairs(self.study, side(workload), side(rival)):
+                one, other = map(self.row, both)
+                figures = [(one[key], other[key]) for key in ("least_mb", "dram_mb", "plain_us")]
+                rows.append((one["case"], *(100 * (1 - mine / its) if mine and its else None for mine, its in figures)))
             heads = "case; least bytes (%)|.1f; counted DRAM bytes (%)|.1f; time (%)|.1f"
             made.append((rival, own.traffic if own else "", grid(heads, rows)))
         return made
 
     @property
-    def expected(self) -> tuple[list[str], list[tuple[Value, ...]]]:
+    def expected(self) -> tuple[list[str], list[Row]]:
         """Where figures come from; and kernel, case, roof, expected and measured share of it, and of the stalls."""
         capability = (self.study.info.environment.get("gpu") or {}).get("compute_capability")
         sources: dict[str, None] = {}
-        rows: list[tuple[Value, ...]] = []
+        rows: list[Row] = []
         for source, family in combined():
             for case in self.study.fastest:
-                expected = _expected_share(family, case)
-                kernel = main_kernel(case)
-                if expected is None or kernel is None or family.roof is None:
+                kernel, value = main_kernel(case), case.params.get(family.size)
+                alike = all(case.params.get(name, wanted) == wanted for name, wanted in family.params.items())
+                if kernel is None or family.roof is None or case.workload not in family.workloads or not alike:
+                    continue
+                expected = family.roof.shares.get(float(value) if isinstance(value, int | float) else 0.0)
+                if expected is None:
                     continue
                 words = f"{source.title} ({source.reference}; {source.gpu})."
                 if source.compute_capability != capability:
                     words += " Another GPU than this one: the shares say where to look, not who is right."
                 sources[words] = None
-                figures = self.row(case)
-                of_dram = family.roof.kind == "dram"
-                measured = figures["dram_roof_pct"] if of_dram else figures["roof_pct"]
+                figures, of_dram = self.row(case), family.roof.kind == "dram"
+                measured = figures["dram_roof_pct" if of_dram else "roof_pct"]
                 stalls = "; ".join(
                     f"{reason} {low:g} to {high:g}, {100 * kernel.stalls.get(reason, 0.0):.0f}"
                     for reason, (low, high) in family.stalls.items()
@@ -431,11 +408,18 @@ class StudyTables:
     # Growth
 
     def growth(self, workload: str) -> list[dict[str, Any]]:
-        """Of each axis: its name, where the other axes stand, the fits there as rows, and a chart."""
+        """Of each axis: its name, where the other axes stand (in their middle), the fits there as rows, and a chart."""
         made = []
         for axis in self.study.axes(workload):
-            if fits := scaling.fits(self.study, workload, axis):
-                shown, fixed = self._middle(workload, axis, fits)
+            shown, fixed = scaling.fits(self.study, workload, axis), {}
+            for name in self.study.axes(workload) if shown else ():
+                values = sorted(
+                    {each.cases[0].params[name] for each in shown if name in each.cases[0].params}, key=float
+                )
+                if name != axis and values:
+                    fixed[name] = values[len(values) // 2]
+                    shown = [each for each in shown if each.cases[0].params.get(name) == fixed[name]]
+            if shown:
                 words = parameter_words(fixed, fixed)
                 title = f"{workload}: time against {axis_name(axis)}{f', {words}' if words else ''}"
                 made.append(
@@ -443,24 +427,14 @@ class StudyTables:
                         "axis": axis_name(axis),
                         "where": words,
                         "slope": self.slope(workload, axis),
-                        "rows": [self._fit(item) for item in shown],
+                        "rows": [self._fit(each) for each in shown],
                         "unit": shown[0].unit[0],
                         "chart": self._chart(title, shown, axis),
                     }
                 )
         return made
 
-    def _middle(self, workload: str, axis: str, found: list[scaling.Fit]) -> tuple[list[scaling.Fit], Params]:
-        """The fits at the middle of the other axes, and those axes' values there."""
-        fixed: dict[str, Any] = {}
-        for name in self.study.axes(workload):
-            values = sorted({item.cases[0].params[name] for item in found if name in item.cases[0].params}, key=float)
-            if name != axis and values:
-                fixed[name] = values[len(values) // 2]
-                found = [item for item in found if item.cases[0].params.get(name) == fixed[name]]
-        return found, fixed
-
-    def _fit(self, item: scaling.Fit) -> tuple[Value, ...]:
+    def _fit(self, item: scaling.Fit) -> Row:
         line, law = item.line, item.law
         grown = of_cases(item.cases[-1], item.cases[0])
         return (
@@ -490,7 +464,7 @@ class StudyTables:
             Series(
                 short(self.study, item.cases[0], without=self.study.axes(item.workload)),
                 tuple(
-                    Point(x, each.median_us, each.low_us, each.high_us, self.label(case), (("run", case.run),))
+                    Point(x, each.median_us, each.low_us, each.high_us, label(self.study, case), (("run", case.run),))
                     for x, case in zip(item.xs, item.cases, strict=True)
                     if (each := case.plain) is not None
                 ),
@@ -507,30 +481,27 @@ class StudyTables:
         from fiprof.reports.charts import Point, Series, scaling_chart
         from fiprof.reports.pages import colours
 
-        cases = [(case, self.row(case)["intensity"]) for case in self.study.largest if self.row(case)["intensity"]]
-        placed = [(case, x) for case, x in cases if case.tflops]
-        if not placed:
-            return Markdown("")
-        series = [
-            Series(
-                f"{case.workload} {short(self.study, case, without=self.study.axes(case.workload))}",
-                (Point(x, case.tflops or 0.0, name=self.label(case)),),
-                colours.kernel(case.workload)[1],
-                "points",
-            )
-            for case, x in placed
-        ]
-        shares = [(case.gb_per_s, case.gb_per_s_roof_share) for case, _ in placed]
+        placed = [(case, self.row(case)["intensity"], case.tflops) for case in self.study.largest]
+        series, bandwidths, xs = [], [], []
         roofs: dict[str, list[float]] = {}
-        for case, _ in placed:
+        for case, x, tflops in placed:
+            if not x or not tflops:
+                continue
+            xs.append(x)
+            name = f"{case.workload} {short(self.study, case, without=self.study.axes(case.workload))}"
+            point = Point(x, tflops, name=label(self.study, case))
+            series.append(Series(name, (point,), colours.kernel(case.workload)[1], "points"))
             kernel = main_kernel(case)
-            if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops and case.tflops_roof_share:
-                roofs.setdefault(kernel.roof, []).append(case.tflops / case.tflops_roof_share)
+            if kernel and kernel.roof and kernel.roof_kind == "compute" and case.tflops_roof_share:
+                roofs.setdefault(kernel.roof, []).append(tflops / case.tflops_roof_share)
+            if case.gb_per_s and case.gb_per_s_roof_share:
+                bandwidths.append(case.gb_per_s / case.gb_per_s_roof_share)
+        if not series:
+            return Markdown("")
         across = [(name, median(values)) for name, values in roofs.items()]
-        if bandwidths := [rate / share for rate, share in shares if rate and share]:
+        if bandwidths:
             bandwidth = median(bandwidths) / 1e3
-            low, high = min(x for _, x in placed) / 2, max(x for _, x in placed) * 2
-            end = min([high, *(value / bandwidth for _, value in across)])
+            low, end = min(xs) / 2, min([max(xs) * 2, *(value / bandwidth for _, value in across)])
             line = (Point(low, low * bandwidth), Point(end, end * bandwidth))
             series.append(Series(f"DRAM {bandwidth:.2f} TB/s", line, colours.GREY, "line"))
         chart = scaling_chart(series, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
@@ -544,18 +515,22 @@ class StudyTables:
         return claims.results(self.study)
 
     @property
-    def claim_rows(self) -> list[tuple[Value, ...]]:
+    def verdicts(self) -> list[tuple[str, list[str]]]:
+        """Verdict -> the claims of which it is said."""
+        found: dict[str, list[str]] = {}
+        for item in self.claims:
+            words = item.verdict.replace("_", " ").replace("depends", "depending on the case")
+            found.setdefault(words, []).append(item.claim.words)
+        return sorted(found.items())
+
+    @property
+    def claim_rows(self) -> list[Row]:
         """Claim, verdict, what was measured, and how many tests have each outcome."""
-        return [
-            (
-                item.claim.words,
-                item.verdict.replace("_", " "),
-                item.measured,
-                len(item.tested),
-                *map(item.counted, Outcome),
-            )
-            for item in self.claims
-        ]
+        rows: list[Row] = []
+        for item in self.claims:
+            counts = (len(item.tested), *map(item.counted, Outcome))
+            rows.append((item.claim.words, item.verdict.replace("_", " "), item.measured, *counts))
+        return rows
 
     def claim_ends(self, item: Result) -> str:
         """The least and the most that was measured, and where; empty for a bound."""
@@ -585,26 +560,24 @@ class StudyTables:
 
     # The developers' guide
 
-    def parameters(self, workload: str) -> list[tuple[Value, ...]]:
+    def parameters(self, workload: str) -> list[Row]:
         """Parameter, what it decides, its values here, and how the time grows with it."""
         about = kernel_info.of_workload(workload)
         meanings, varied = dict(about.parameters) if about else {}, self.study.varied(workload)
-        return [
-            (name, meanings.get(name, "–"), self._tried(workload, name), self.slope(workload, name))
-            for name in dict.fromkeys([*meanings, *varied])
-        ]
+        rows: list[Row] = []
+        for name in dict.fromkeys([*meanings, *varied]):
+            there = dict.fromkeys(case.params[name] for case in self.study.of(workload) if name in case.params)
+            tried = [
+                ("on" if each else "off") if isinstance(each, bool) else f"{each:,}" if is_number(each) else str(each)
+                for each in varied.get(name) or there
+            ]
+            rows.append((name, meanings.get(name, "–"), ", ".join(tried) or "–", self.slope(workload, name)))
+        return rows
 
-    def _tried(self, workload: str, name: str) -> str:
-        values = dict.fromkeys(case.params[name] for case in self.study.of(workload) if name in case.params)
-        shown = self.study.varied(workload).get(name) or tuple(values)
-        words = (("on" if each else "off") if isinstance(each, bool) else f"{each:,}" if is_number(each) else str(each)
-                 for each in shown)  # fmt: skip
-        return ", ".join(words) or "–"
-
-    def effects(self, workload: str) -> list[tuple[Value, ...]]:
+    def effects(self, workload: str) -> list[Row]:
         """What each option's values did against its first one, all else the same: pairs, how many are faster and
         slower, time over time in the median, from and to, and where it is largest."""
-        rows: list[tuple[Value, ...]] = []
+        rows: list[Row] = []
         for name in self.study.options(workload):
             first, *others = self.study.varied(workload)[name]
             for value in others:
@@ -624,13 +597,12 @@ class StudyTables:
 
     def kernels(self, workload: str) -> list[tuple[CaseResult, Kernel]]:
         """Each kernel of a workload, with the largest case that ran it, if possible one that nothing beats."""
-        kept = {case.id for case in self.study.unbeaten}
-        ordered = sorted(self.study.of(workload), key=lambda case: (case.id in kept, size(case)))
+        ordered = sorted(self.study.of(workload), key=lambda case: (case.id not in self.study.alternatives, size(case)))
         return list({kernel.kernel: (case, kernel) for case in ordered for kernel in case.kernels}.values())
 
-    def waiting(self, workload: str) -> list[tuple[Value, ...]]:
+    def waiting(self, workload: str) -> list[Row]:
         """Kernel, case, the largest states of its warps, and its occupancy."""
-        rows: list[tuple[Value, ...]] = []
+        rows: list[Row] = []
         for case, kernel in self.kernels(workload):
             if kernel.stalls:
                 figures = row(self.study, replace(case, kernels=[kernel]))
@@ -638,31 +610,25 @@ class StudyTables:
         return rows
 
     @property
-    def states(self) -> list[tuple[Value, ...]]:
+    def states(self) -> list[Row]:
         """The states that the kernels' warps are in most: name, largest share, what it is, and what helps."""
         shares: dict[str, float] = {}
-        for workload in self.study.by_workload:
-            for _, kernel in self.kernels(workload):
-                for name, share in study.top_stalls(kernel):
-                    shares[name] = max(share, shares.get(name, 0.0))
-        ordered = sorted(shares.items(), key=lambda item: -item[1])
-        return [
-            (
-                name,
-                100 * share,
-                state(name).meaning,
-                state(name).helps if state(name).kind is ReasonKind.STALL else f"no stall; {state(name).helps}",
-            )
-            for name, share in ordered[:MOST_ROWS]
-        ]
+        for _, kernel in (found for workload in self.study.by_workload for found in self.kernels(workload)):
+            for name, share in study.top_stalls(kernel):
+                shares[name] = max(share, shares.get(name, 0.0))
+        rows: list[Row] = []
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])[:MOST_ROWS]:
+            known = state(name)
+            helps = known.helps if known.kind is ReasonKind.STALL else f"no stall; {known.helps}"
+            rows.append((name, 100 * share, known.meaning, helps))
+        return rows
 
     @property
     def variants(self) -> dict[tuple[str, ...], list[str]]:
         """How to add a variant: steps -> for which workloads."""
         found: dict[tuple[str, ...], list[str]] = {}
         for workload in self.own:
-            about = kernel_info.of_workload(workload)
-            found.setdefault(about.variant if about else (), []).append(workload)
+            found.setdefault(getattr(kernel_info.of_workload(workload), "variant", ()), []).append(workload)
         return found
 
     @property
@@ -670,19 +636,23 @@ class StudyTables:
         """Lines of a shell for each kernel: a large and a small case, options of collect, the kernel's name."""
         lines = []
         for workload in self.own:
-            kept = [case for case in self.study.unbeaten if case.workload == workload] or list(self.study.of(workload))
+            of = self.study.of(workload)
+            kept = [case for case in of if case.id not in self.study.alternatives] or list(of)
             if not kept:
                 continue
             case = max([case for case in kept if case.kernels] or kept, key=size)
-            options = {name: case.params[name] for name in self.study.options(workload) if name in case.params}
-            least = min((each for each in self.study.of(workload) if matches(each, options)), key=size)
-            varied = {name: case.params[name] for name in self.study.varied(workload) if name in case.params}
-            values = {name: str(each).lower() if isinstance(each, bool) else each for name, each in varied.items()}
-            flags = [f"--{name.replace('_', '-')} {shlex.quote(str(value))}" for name, value in values.items()]
+            options: Params = {name: case.params[name] for name in self.study.options(workload) if name in case.params}
+            least = min((each for each in of if matches(each, options)), key=size)
+            flags = [f"--kernel {workload}"]
+            for name in self.study.varied(workload):
+                if name in case.params:
+                    value = case.params[name]
+                    word = str(value).lower() if isinstance(value, bool) else str(value)
+                    flags.append(f"--{name.replace('_', '-')} {shlex.quote(word)}")
             kernel = main_kernel(case)
             lines.append(
                 f"# {workload}\nLARGE={shlex.quote(case.id)}\nSMALL={shlex.quote(least.id)}\n"
-                f"OPTIONS={shlex.quote(' '.join([f'--kernel {workload}', *flags]))}\n"
+                f"OPTIONS={shlex.quote(' '.join(flags))}\n"
                 f"KERNEL={shlex.quote(kernel.kernel if kernel else workload)}"
             )
         return lines
@@ -693,9 +663,6 @@ class StudyTables:
         found = [kernel_info.of_workload(name) for name in self.own]
         return list(dict.fromkeys(line for about in found if about for line in about.before_profiling))
 
-
-SAVED = ("least_mb", "dram_mb", "plain_us")
-DIRECTIONS = (Direction.MORE, Direction.LESS, Direction.SAME)
 
 NEXT_STEPS = {
     "launch": "{cases}: the GPU waits for the host. Fewer launches or a CUDA graph help, a faster kernel does not.",
@@ -729,27 +696,6 @@ def next_step(case: CaseResult) -> tuple[str, str, float]:
     return ("stall", *waiting[0]) if waiting else ("no_stalls", "", 0.0)
 
 
-def wave_efficiency(waves: float | None) -> float:
-    """Waves over waves rounded up; 1 where they are not known or there is less than one."""
-    return waves / math.ceil(waves) if waves is not None and waves > 1 else 1.0
-
-
-def problem_of(case: CaseResult) -> tuple[str, Params]:
-    """The workload that a case is a way to solve, and the parameters that define the problem."""
-    workload, defining = alternatives.problem(case.workload, case.params)
-    names = {name for name, _, _ in defining}
-    return workload, {name: value for name, value in case.params.items() if name in names}
-
-
-def _saved(one: float | None, other: float | None) -> float | None:
-    """Percent."""
-    return 100 * (1 - one / other) if one and other else None
-
-
-def _expected_share(family: Family, case: CaseResult) -> float | None:
-    """Percent of the roof that a family's figures expect of a case; None where they are for others."""
-    value = case.params.get(family.size)
-    alike = all(case.params.get(name, wanted) == wanted for name, wanted in family.params.items())
-    if case.workload not in family.workloads or not alike or family.roof is None:
-        return None
-    return family.roof.shares.get(float(value) if isinstance(value, int | float) else 0.0)
+def wave_efficiency(waves: float) -> float:
+    """Waves over waves rounded up; 1 of less than one."""
+    return waves / math.ceil(waves) if waves > 1 else 1.0

@@ -8,9 +8,8 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
-from fiprof.analysis.case_names import label
-from fiprof.analysis.study import Study, half_width, least_bytes
-from fiprof.model import packs
+from fiprof.analysis.study import Study, half_width, label, least_bytes
+from fiprof.model import kernel_info, packs
 from fiprof.model.manifest import read_manifest
 from fiprof.model.results import ENVIRONMENT, CaseResult
 from fiprof.reports.markdown_html import Markdown, link
@@ -85,10 +84,12 @@ class Method:
     @property
     def files(self) -> list[tuple[Value, ...]]:
         """Results file, what it holds, and how many measurements."""
-        from fiprof.analysis.case_names import title
-
         rows: list[tuple[Value, ...]] = [
-            (f"{each.workload}.json", title(each.workload), sum(case.plain is not None for case in each.cases))
+            (
+                f"{each.workload}.json",
+                kernel_info.title(each.workload),
+                sum(case.plain is not None for case in each.cases),
+            )
             for each in self.study.results
         ]
         rows += [*packs.joined("files", self.study), (ENVIRONMENT, "where and how it was measured", None)]

@@ -15,13 +15,13 @@ import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fiprof
-from fiprof.errors import INTERRUPTED_EXIT, FiprofError, Interrupted
+from fiprof.errors import FiprofError, Interrupted
 from fiprof.flashinfer.data import kernels
 from fiprof.flashinfer.results import JIT, JitCall, JitModule, JitPhase, JitResults
 from fiprof.model import results
@@ -34,7 +34,7 @@ from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.study.definition import ExtraRequest
+    from fiprof.orchestrator.study.definition import Extra, ExtraRequest
 
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""
@@ -47,6 +47,7 @@ COLD, DISK = "empty cache", "disk cache"
 DEFAULT_CASES = tuple(case for table in kernels().values() for case in table.get("jit", ()))
 """What decides which module is compiled: backend, tensor cores, element type and head size; not batch or length."""
 
+KEEP = "--keep keeps the cache folder and its logs"
 DISK_FULL = r"No space left on device"
 FAILURES = (
     (DISK_FULL, "the disk is full", "free space, or name a folder on another disk with --cache-dir"),
@@ -56,7 +57,7 @@ FAILURES = (
         "the compiler was killed, most likely for want of memory",
         "MAX_JOBS=4 compiles fewer sources at a time",
     ),
-    (r"^(.*(?:fatal )?error\b.*)$", "the compiler says: {0}", "--keep keeps the cache folder and its logs"),
+    (r"^(.*(?:fatal )?error\b.*)$", "the compiler says: {0}", KEEP),
 )
 """What stands in a log, the words for it, and what to do."""
 
@@ -66,23 +67,11 @@ class JitRequest:
     """What ``fiprof jit`` is to measure."""
 
     cases: tuple[Case, ...]
-    python: str = sys.executable
-    """The interpreter that has torch and flashinfer."""
-    cache_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
-    """Where the scratch folder is made."""
-    keep: bool = False
-    """Leave the scratch folder."""
-    gpu: int | None = None
-    """As nvidia-smi counts; None for the first visible."""
-    timeout_s: float = 900.0
-    """Longest time for each process."""
-
-
-class JitInterrupted(Interrupted):
-    """Somebody asked the measurement to end."""
-
-    def __init__(self) -> None:
-        FiprofError.__init__(self, "interrupted", "nothing of it is kept", exit_code=INTERRUPTED_EXIT)
+    python: str = sys.executable  # the interpreter that has torch and flashinfer
+    cache_dir: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))  # of the scratch folder
+    keep: bool = False  # leave the scratch folder
+    gpu: int | None = None  # as nvidia-smi counts; None for the first visible
+    timeout_s: float = 900.0  # of each process
 
 
 class _CaseError(FiprofError):
@@ -153,18 +142,15 @@ def measure(
     fails alone stands in the results with its error.
     """
     cores, load = os.cpu_count() or 1, os.getloadavg()[0]
-    warnings = []
+    calls: list[JitCall] = []
+    modules: dict[str, JitModule] = {}
+    environment: dict[str, Any] = {}
+    layout: dict[str, int] = {}
+    warnings, remedy = [], ""
     if load > BUSY_LOAD * cores:
         warnings.append(f"the machine was busy before the first cold call: load {load:.1f} on {cores} cores")
     lock = gpu_lock(visible_gpu(request.gpu), wait=wait, waiting=progress.say, stopping=supervisor.stopping)
     with lock, _scratch(request, progress) as scratch:
-        calls: list[JitCall] = []
-        modules: dict[str, JitModule] = {}
-        environment: dict[str, Any] = {}
-        log: dict[str, None] = {}
-        layout: dict[str, None] = {}
-        failures: list[FiprofError] = []
-        size = 0
         steps = iter(commands(request, scratch))
         for number, (case, cold, disk) in enumerate(zip(request.cases, steps, steps, strict=True), 1):
             base, where = scratch / f"cache-{number}", f"{number}/{len(request.cases)} {case.id}"
@@ -172,8 +158,8 @@ def measure(
                 first = _probe(cold, f"{where}: {COLD}", progress, supervisor, environment)
             except _CaseError as error:
                 progress.say(f"{case.id}: {error.message}")
-                failures.append(error)
-                calls.append(JitCall(case.id, None, None, None, [], [], error=error.message))
+                remedy = remedy or error.remedy
+                calls.append(JitCall(case.id, None, None, None, [], error=error.message))
                 continue
             own = read_modules(base)
             modules = {**own, **modules}
@@ -188,29 +174,29 @@ def measure(
                     warnings.append(f"{case.id}: the new process compiled again though the cache was full")
             except _CaseError as error:
                 warnings.append(f"{case.id}: with the cache on disk it failed: {error.message}")
-            memory_s = statistics.median(first["again_s"])
-            phases = _phases(first["first_s"], own)
-            calls.append(JitCall(case.id, first["first_s"], disk_s, memory_s, list(own), phases))
-            log |= dict.fromkeys(read_own_log(base))
+            calls.append(JitCall(case.id, first["first_s"], disk_s, statistics.median(first["again_s"]), list(own)))
             for path in sorted(base.rglob("*")):
-                layout[f"{path.relative_to(base)}{'/' if path.is_dir() else ''}"] = None
-                size += path.stat().st_size if path.is_file() else 0
-    if len(failures) == len(calls):
-        why = f"no case could be measured, the first: {calls[0].case}: {calls[0].error}"
-        raise FiprofError(why, failures[0].remedy)
+                name = f"{path.relative_to(base)}{'/' if path.is_dir() else ''}"
+                layout[name] = layout.get(name, 0) + (path.stat().st_size if path.is_file() else 0)
+    if all(call.error for call in calls):
+        raise FiprofError(f"no case could be measured, the first: {calls[0].case}: {calls[0].error}", remedy)
     cases = " ".join(f"--case {shlex.quote(call.case)}" for call in calls if not call.error)
     return JitResults(
         study=study,
         calls=calls,
         modules=sorted(modules.values(), key=lambda module: -(module.compile_s or 0.0)),
         cache_layout=list(layout),
-        cache_bytes=size,
+        cache_bytes=sum(layout.values()),
         warm_up=[f"python -m fiprof.workloads run {cases} --measure-iterations 1 --no-check"],
         environment=environment,
         warnings=warnings,
-        log=list(log),
         fiprof=fiprof.__version__,
     )
+
+
+def extras() -> Mapping[str, Extra]:
+    """What a study can measure beyond its cases."""
+    return {"jit": measure_jit}
 
 
 def measure_jit(request: ExtraRequest) -> None:
@@ -233,15 +219,14 @@ def _probe(
     with progress.step(name):
         finished = supervisor.start(command).wait(lambda log: progress.detail(name, under_way(log)))
     if finished.outcome == "interrupted":
-        raise JitInterrupted
+        raise Interrupted("nothing of it is kept")
     if finished.outcome == "timeout":
         raise FiprofError(f"{name}: {finished.message}", "--timeout gives it longer")
     if finished.exit_status is None:
         raise FiprofError(finished.message, "--python PATH names the interpreter that has torch and flashinfer")
-    out = command.makes[0]
-    records = {record["kind"]: record for record in (read_jsonl(out) if out.exists() else ())}
-    if known := records.get("environment"):
-        environment |= {key: value for key, value in known.items() if key != "kind"} if not environment else {}
+    records = {record["kind"]: record for record in read_jsonl(command.makes[0])}
+    if "environment" in records and not environment:
+        environment |= {key: value for key, value in records["environment"].items() if key != "kind"}
     if finished.outcome == "ok" and "failure" not in records:
         if "call" not in records:
             raise _CaseError(
@@ -251,7 +236,8 @@ def _probe(
         return records["call"]
     log = read_log(command.log)
     message, remedy = explain(records.get("failure"), finished, log)
-    raise (_CaseError if known and not re.search(DISK_FULL, log) else FiprofError)(message, remedy)
+    of_case = "environment" in records and not re.search(DISK_FULL, log)
+    raise (_CaseError if of_case else FiprofError)(message, remedy)
 
 
 def explain(failure: dict[str, Any] | None, finished: Finished, log: str) -> tuple[str, str]:
@@ -262,7 +248,7 @@ def explain(failure: dict[str, Any] | None, finished: Finished, log: str) -> tup
     for pattern, words, remedy in FAILURES:
         if found := re.search(pattern, log, re.MULTILINE):
             return f"{message}: {words.format(*(group.strip()[:200] for group in found.groups()))}", remedy
-    return message, "--keep keeps the cache folder and its logs"
+    return message, KEEP
 
 
 def under_way(log: str) -> str:
@@ -359,26 +345,3 @@ def read_ninja_log(log: Path) -> list[tuple[float, float, str]]:
         if len(fields) == 5 and all(re.fullmatch("[0-9]{1,18}", each) for each in fields[:2]):
             builds[fields[3]] = (int(fields[0]) / 1e3, int(fields[1]) / 1e3, fields[3])
     return sorted(builds.values())
-
-
-def read_own_log(base: Path) -> list[str]:
-    """The lines of FlashInfer's own logs in a cache folder, this machine's paths shortened."""
-    return [
-        line.replace(f"{base}/", "")
-        for path in sorted(base.glob(".cache/flashinfer/*/*/flashinfer_jit.log"))
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
-
-
-def _phases(seconds: float, modules: dict[str, JitModule]) -> list[JitPhase]:
-    """Where a cold call's time went: compile (first compiler's begin to last one's end) and link by ninja's log, other
-    for the rest; they sum to its seconds."""
-    compile_s = link_s = 0.0
-    for module in modules.values():
-        compiles = [phase for phase in module.phases if phase.name == "compile"]
-        starts = [phase.start_s or 0.0 for phase in compiles]
-        ends = [start + phase.seconds for start, phase in zip(starts, compiles, strict=True)]
-        compile_s += max(ends, default=0.0) - min(starts, default=0.0)
-        link_s += sum(phase.seconds for phase in module.phases if phase.name == "link")
-    other_s = max(0.0, seconds - compile_s - link_s)
-    return [JitPhase("compile", compile_s), JitPhase("link", link_s), JitPhase("other", other_s)]
