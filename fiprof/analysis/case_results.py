@@ -73,7 +73,7 @@ class _Measured:
         return CaseResult(
             **_entry(case),
             run=run.manifest.name,
-            relative_error=baseline.relative_error if baseline else None,
+            relative_error=baseline.reference.relative_error if baseline else None,
             plain=plain,
             slow_clock_rounds=_slow_clock_rounds(baseline),
             nsys=times(traced.iterations_us if traced else (), run.settings.rounds),

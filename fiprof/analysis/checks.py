@@ -199,9 +199,9 @@ def other_processes(run: Run) -> Check:
 def reference(run: Run, case: CaseEntry) -> Check:
     """The result against the float32 reference: the relative error."""
     baseline = run.baseline.get(case.id)
-    if baseline is None or baseline.relative_error is None or baseline.tolerance is None:
+    if baseline is None or baseline.reference.relative_error is None or baseline.reference.tolerance is None:
         return unknown(CheckName.REFERENCE, "imported" if run.imported else "no_reference")
-    return judge(CheckName.REFERENCE, baseline.relative_error, high=baseline.tolerance)
+    return judge(CheckName.REFERENCE, baseline.reference.relative_error, high=baseline.reference.tolerance)
 
 
 def plain_against_nsys(run: Run, case: CaseEntry) -> Check:

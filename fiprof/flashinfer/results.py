@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fiprof.model.environment import Gpu
 from fiprof.model.json_file import SCHEMA
+from fiprof.model.manifest import Gpu
 
 JIT = "jit_analysis.json"
 SOURCES = "sources.json"

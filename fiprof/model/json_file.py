@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fiprof import confined
 from fiprof.errors import FiprofError
@@ -24,14 +24,7 @@ SCHEMA = "schema"
 
 
 class MisfitError(Exception):
-    """What does not fit, in one line that begins with the field.
-
-    line: of JSON lines, from 1; 0 elsewhere.
-    """
-
-    def __init__(self, message: str, line: int = 0) -> None:
-        super().__init__(message)
-        self.line = line
+    """What does not fit, in one line that begins with the field."""
 
 
 def decode(data: bytes, kind: type[T]) -> T:
@@ -48,14 +41,14 @@ def decode(data: bytes, kind: type[T]) -> T:
         raise MisfitError(in_words(str(error))) from error
 
 
-def convert(value: object, kind: type[T], field: str = "", line: int = 0) -> T:
-    """What was decoded already, as a type. field, line: where it stands. Raises MisfitError."""
+def convert(value: object, kind: type[T], field: str = "") -> T:
+    """What was decoded already, as a type. field: where it stands. Raises MisfitError."""
     import msgspec
 
     try:
         return msgspec.convert(value, kind)
     except msgspec.MsgspecError as error:
-        raise MisfitError(in_words(str(error), field), line) from error
+        raise MisfitError(in_words(str(error), field)) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,29 +87,6 @@ def read(path: Path, kind: type[D], *, newest: int, makes: str, damaged: str, re
         raise FiprofError(f"{path} cannot be read: {error.strerror}", makes) from error
     except MisfitError as error:
         raise FiprofError(f"{path} {damaged}: {error}", remedy) from error
-
-
-def objects(data: bytes) -> list[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines with their line numbers from 1; a last line cut short is left out.
-
-    NaN and infinities are read, which Python's writer of the records has. Raises MisfitError.
-    """
-    import json
-
-    lines = data.split(b"\n")
-    found = []
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError) as error:
-            if number == len(lines):
-                break
-            raise MisfitError("no JSON object", number) from error
-        if isinstance(record, dict):
-            found.append((number, record))
-        elif record is not None:
-            raise MisfitError("no JSON object", number)
-    return found
 
 
 def in_words(problem: str, field: str = "") -> str:

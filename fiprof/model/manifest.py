@@ -10,7 +10,6 @@ from typing import Any, Literal
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.model import json_file
-from fiprof.model.environment import Environment
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.settings import CollectSettings
 
@@ -24,6 +23,75 @@ Status = Literal["complete", "failed", "interrupted"]
 Outcome = Literal["ok", "failed", "timeout", "interrupted", "skipped"]
 RunKind = Literal["run", "comparison"]
 FileKind = Literal["nsys-rep", "nsys-sqlite", "ncu-rep", "ncu-raw", "ncu-details", "ncu-source"]
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU as torch sees it. Sizes in bytes."""
+
+    name: str | None = None
+    compute_capability: str | None = None
+    """E.g. 9.0."""
+    multiprocessors: int | None = None
+    memory_bytes: int | None = None
+    l2_bytes: int | None = None
+    uuid: str | None = None
+    cuda: str | None = None
+    visible_devices: str | None = None
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """The GPU as the driver sees it at one moment."""
+
+    name: str | None = None
+    uuid: str | None = None
+    driver: str | None = None
+    sm_clock_mhz: float | None = None
+    max_sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    other_processes: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What was run, as the user typed it."""
+
+    command: tuple[str, ...] | None = None
+    cwd: str | None = None
+    program: Program | None = None
+    git: str | None = None
+    """Commit of the checkout that the program lies in, with ``-dirty`` after changes."""
+    files: dict[str, str] | None = None
+    """Each file of the command line that could be read -> SHA-256."""
+    exit_status: int | None = None
+    """Of the traced program; negative for a signal."""
+    seconds: float | None = None
+    """That the program took under nsys."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What a run's environment may hold: whatever could be found out about the machine, each fact of one type.
+
+    The schema of a dict in ``run.json`` and ``environment_info.json``; what else stands there is not looked at.
+    """
+
+    packages: dict[str, str | None] | None = None
+    """Name -> version; None where it is not installed."""
+    tools: dict[str, str | None] | None = None
+    """nsys and ncu -> version."""
+    gpu: Gpu | None = None
+    gpu_state: dict[str, GpuState | None] | None = None
+    """Before and after the run."""
+    driver: str | None = None
+    host: dict[str, str | int | float | None] | None = None
+    program: Program | None = None
+    git: str | dict[str, str | bool | None] | None = None
+    """Commit of the folder that collect was started in."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.model.environment import Gpu
-from fiprof.model.json_file import MisfitError, convert, objects
+from fiprof.model.json_file import MisfitError, convert
+from fiprof.model.manifest import Gpu
 
 T = TypeVar("T")
 
@@ -42,14 +42,6 @@ class Baseline:
     """Of each round, whether the SM clock was what it was at the start when it began; empty where it was not read."""
     plan: dict[str, bool | int | float | str] = field(default_factory=dict)
     """What the library planned, as far as it tells."""
-
-    @property
-    def relative_error(self) -> float | None:
-        return self.reference.relative_error
-
-    @property
-    def tolerance(self) -> float | None:
-        return self.reference.tolerance
 
 
 @dataclass(frozen=True)
@@ -91,17 +83,33 @@ def case_errors(path: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> list[tuple[dict[str, Any], object]]:
-    """Each object of a file, and what it is by its kind; None where the kind is not known."""
+    """Each object of a file, and what it is by its kind; None where the kind is not known.
+
+    NaN and infinities are read, which Python's writer of the records has.
+    """
+    import json
+
     if not path.exists():
         return []
     found: list[tuple[dict[str, Any], object]] = []
+    number = 0
     try:
-        for number, record in objects(confined.read_bytes(path.parent, path.name)):
-            schema = KINDS.get(str(record.get("kind")))
-            found.append((record, convert(record, schema, line=number) if schema else None))
+        lines = confined.read_bytes(path.parent, path.name).split(b"\n")
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError) as error:
+                if number == len(lines):
+                    break
+                raise MisfitError("no JSON object") from error
+            if isinstance(record, dict):
+                schema = KINDS.get(str(record.get("kind")))
+                found.append((record, convert(record, schema) if schema else None))
+            elif record is not None:
+                raise MisfitError("no JSON object")
     except OSError as error:
         raise FiprofError(f"{path} cannot be read: {error.strerror}") from error
     except MisfitError as error:
         remedy = "it was changed by hand or damaged: restore it from a copy"
-        raise FiprofError(f"{path}: line {error.line}: {error}", remedy) from error
+        raise FiprofError(f"{path}: line {number}: {error}", remedy) from error
     return found

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.files import atomic_write
 from fiprof.model import json_file
-from fiprof.model.environment import Environment
 from fiprof.model.json_file import SCHEMA
+from fiprof.model.manifest import Environment
 from fiprof.model.settings import StudySettings
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,9 +11,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
-from fiprof.model import missing, tables
+from fiprof.model import tables
 from fiprof.model.arrays import PIECE_ROWS
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Formula, Row
 from fiprof.model.labels import Labels
 from fiprof.model.layout import BASELINE, TABLES
@@ -34,10 +34,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-
 _NAMES = {metric.name: metric.ncu for metric in METRICS}
 IDENTITY = ("launch", "case", "iteration", "kernel", "kernel_full", "grid", "block")
 """Columns of ``launches`` that tell which launch it is."""
+RUN_WARNINGS = {
+    "failed": "the run {run} failed: {reason}",
+    "interrupted": "the run {run} was interrupted: {reason}",
+    "damaged": "the run {run} cannot be read: {reason}",
+}
+"""Status -> what makes a whole run doubtful."""
 
 
 @dataclass(frozen=True)
@@ -258,9 +263,7 @@ class Run:
         found = tuple(
             Launch(columns, place, self.labels(case), self.metric_name) for place, case in enumerate(columns["case"])
         )
-        counts: dict[tuple[str | None, str], int] = defaultdict(int)
-        for launch in found:
-            counts[launch.case, launch.kernel] += 1
+        counts = Counter((launch.case, launch.kernel) for launch in found)
         for launch in found:
             launch.repeated = counts[launch.case, launch.kernel] > 1
         return found
@@ -341,7 +344,7 @@ class Run:
         manifest = self.manifest
         if manifest.status == "complete":
             return ()
-        return (missing.run_warning(manifest.status, manifest.name, manifest.reason),)
+        return (run_warning(manifest.status, manifest.name, manifest.reason),)
 
     @functools.cached_property
     def settings(self) -> CollectSettings:
@@ -367,8 +370,46 @@ class Run:
 
     def remedy(self, options: str) -> str:
         """How to come by what the run lacks, and what it has. options: by which fiprof measures that."""
-        return missing.remedy(self, options)
+        traced = self.has("kernels") and not self.launches
+        command = "fiprof profile {} -- COMMAND" if self.of_program else "fiprof collect {}"
+        again = f"{command.format(options)} collects that"
+        if self.imported:
+            tool, report = ("ncu", "ncu --set full") if self.has("kernels") else ("nsys", "nsys profile")
+            again = f"import a report of {tool} of the same program beside this file: {report} -o REPORT COMMAND"
+        return f"{again}; fiprof {'top' if traced else 'show'} shows what this run has"
 
     def missing(self, tool: str) -> Finding:
         """Why the run has nothing of nsys or ncu."""
-        return missing.missing(self, tool)
+        manifest, first = self.manifest, {"nsys": "kernels", "ncu": "launches"}.get(tool, "")
+        if self.imported and tool not in {file.tool_name for file in manifest.imported}:
+            return finding("not_imported", "no file of {tool} was imported", tool=tool)
+        if tool not in manifest.settings.get("tools", (tool,)):
+            return finding("not_asked", "{tool} was not asked for", tool=tool)
+        steps = [action for action in manifest.actions if action.step.startswith(tool)]
+        for action in steps:
+            if action.outcome != "ok":
+                kind, words = "step_ended", "{step} {outcome}"
+                if action.message:
+                    kind, words = "step_said", "{step} {outcome}: {message}"
+                return finding(kind, words, step=action.step, outcome=action.outcome, message=action.message)
+        # The step that tables need.
+        exported = {"nsys": "nsys-export", "ncu": "ncu-raw"}.get(tool)
+        if manifest.status == "interrupted" and not any(action.step == exported for action in manifest.actions):
+            return finding("not_ended", "{tool} did not come to its end: {reason}", tool=tool, reason=manifest.reason)
+        if not self.imported and not steps:
+            kind, words = "not_started", "{tool} was not started"
+            if manifest.reason:
+                kind, words = "not_started_because", "{tool} was not started: {reason}"
+            return finding(kind, words, tool=tool, reason=manifest.reason)
+        if self.has(first):
+            if self.imported and self.table(first, ["device"]).num_rows:
+                words = "{tool}'s kernels belong to no case; fiprof import --range NAME makes cases of NVTX ranges"
+                return finding("no_cases", words, tool=tool)
+            return finding("no_kernels", "{tool} saw no kernel", tool=tool)
+        words = "{tool} ran, but its tables are not there; fiprof parse {run} makes them, or says why it cannot"
+        return finding("no_tables", words, tool=tool, run=str(self.path))
+
+
+def run_warning(status: str, run: str, reason: str) -> Finding:
+    """That a run is not complete. run: its name. reason: the manifest's."""
+    return finding(status, RUN_WARNINGS[status], run=run, reason=reason)

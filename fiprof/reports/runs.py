@@ -11,8 +11,8 @@ from fiprof.model.catalogue.queries import Answer, ResultRow
 from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
-from fiprof.model.missing import run_warning
 from fiprof.model.quantities import Quantity
+from fiprof.model.run import run_warning
 from fiprof.model.wording import say
 from fiprof.reports.view import Column, Document, Narrow, View, view_of
 

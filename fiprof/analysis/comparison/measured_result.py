@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from fiprof.analysis.comparison.statistics import LEAST_PROCESSES, Difference, Outcome, differences
 from fiprof.model import json_file
-from fiprof.model.environment import Environment
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.layout import COMPARISON
+from fiprof.model.manifest import Environment
 
 SCHEMA_VERSION = 1
 

@@ -400,9 +400,9 @@ def _costs(cases: Sequence[tuple[Run, CaseEntry]]) -> View:
 
     def error(pair: tuple[Run, CaseEntry]) -> TracedNumber | None:
         found = pair[0].baseline.get(pair[1].id)
-        if found is None or found.relative_error is None:
+        if found is None or found.reference.relative_error is None:
             return None
-        return TracedNumber(found.relative_error, Provenance("plain", "relative_error", case=pair[1].id))
+        return TracedNumber(found.reference.relative_error, Provenance("plain", "relative_error", case=pair[1].id))
 
     cells: Cells = (
         (Column("case", "case"), lambda pair: pair[0].labels(pair[1].id)),

@@ -11,9 +11,8 @@ import msgspec
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.trace import pieces, rows_of
 from fiprof.model.arrays import coded, numbers
-from fiprof.model.missing import RUN_WARNINGS
 from fiprof.model.ranks import ranks_of
-from fiprof.model.run import Run
+from fiprof.model.run import RUN_WARNINGS, Run
 from fiprof.model.wording import worded
 from fiprof.reports.run_report.rows import Row
 from fiprof.text import escape_control, short_kernel
