@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.orchestrator.parse import parse_all
 
@@ -40,7 +40,7 @@ def make(folder: Path, kernels: int) -> None:
     made["kernel_full"] = made["kernel"]
     table = pa.Table.from_pandas(made, preserve_index=False)
     tables.write(
-        run.tables_path, "kernels", table.select(schemas.schema("kernels").names).cast(schemas.schema("kernels"))
+        run.tables_path, "kernels", table.select(tables.schema("kernels").names).cast(tables.schema("kernels"))
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fiprof.model.metrics import METRICS
-from fiprof.model.schemas import TABLES
+from fiprof.model.tables import OPEN_ENDED, TABLES
 
 PAGE = Path(__file__).parents[1] / "docs/run-folder.md"
 
@@ -36,14 +36,14 @@ a table as a DataFrame; any reader of Parquet will do.
 def page() -> str:
     """The page as the code has it."""
     parts = [HEAD]
-    for table in TABLES.values():
+    for name, table in TABLES.items():
         rows = [f"| `{column.name}` | {column.kind} | {column.doc.replace('|', ' ')} |" for column in table.columns]
         parts.append(
-            f"## {table.name}\n\nA row: {table.row}.\n\n| column | type | what |\n| --- | --- | --- |\n"
+            f"## {name}\n\nA row: {table.row}.\n\n| column | type | what |\n| --- | --- | --- |\n"
             + "\n".join(rows)
             + "\n"
         )
-        if table.open_ended:
+        if name == OPEN_ENDED:
             metrics = [f"| `{metric.name}` | `{metric.ncu[0]}` |" for metric in METRICS]
             parts.append(
                 "Further columns, one a metric of ncu:\n\n| column | ncu's metric |\n| --- | --- |\n"

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 from fiprof.parsers import nsys
 
 DATA = Path(__file__).parent / "data/nsys"
@@ -42,10 +42,10 @@ def parsed(sqlite: Path, out: Path) -> tuple[nsys.NsysSummary, dict[str, list[Ro
     found = {name: tables.read(out, name) for name in NAMES}
     for name, table in found.items():
         table.validate(full=True)
-        assert table.schema.names == schemas.schema(name).names
+        assert table.schema.names == tables.schema(name).names
         assert table.num_rows == summary.rows[name]
     # What a run of several files alone has.
-    return summary, {name: table.drop_columns([schemas.FILE]).to_pylist() for name, table in found.items()}
+    return summary, {name: table.drop_columns([tables.FILE]).to_pylist() for name, table in found.items()}
 
 
 @functools.cache

@@ -24,7 +24,7 @@ from fiprof.analysis.show import show
 from fiprof.analysis.stalls import stalls
 from fiprof.analysis.timeline import timeline
 from fiprof.analysis.verdict.verdict import verdicts
-from fiprof.model import metrics, schemas, tables
+from fiprof.model import metrics, tables
 from fiprof.model.manifest import Action, CaseEntry, Manifest
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
@@ -139,8 +139,8 @@ def add(run: Run, name: str, rows: Rows) -> None:
 
 def _table(name: str, rows: Rows) -> pa.Table:
     """Columns that a row does not name are null, or 0 where a row of the table always has a number."""
-    schema = schemas.schema(name)
-    zero = {each.name: 0 for each in schemas.TABLES[name].columns if each.required and each.kind.startswith("int")}
+    schema = tables.schema(name)
+    zero = {each.name: 0 for each in tables.TABLES[name].columns if each.required and each.kind.startswith("int")}
     if name == "launches":
         for column in metrics.COLUMNS:
             if column not in schema.names:

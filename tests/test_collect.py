@@ -21,7 +21,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from fiprof.model.schemas import TABLES
+from fiprof.model.tables import TABLES
 from tests.conftest import Completed, Fiprof, catches, fake_programs, python_path, run_fiprof
 from tests.fakes.recorded import recorded_bytes
 from tests.test_workloads_case import USERS_OWN

@@ -14,7 +14,7 @@ import pytest
 
 from fiprof.model.layout import NCU_REPORT
 from fiprof.model.packing import copy_out
-from fiprof.model.schemas import TABLES
+from fiprof.model.tables import TABLES
 from fiprof.orchestrator.tools import count_gpus, find_tool
 from fiprof.workloads.registry import builtin
 from tests.conftest import Fiprof

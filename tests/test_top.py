@@ -14,7 +14,7 @@ from fiprof.analysis.idle import Cause, activities, idle
 from fiprof.analysis.top import Spent, top
 from fiprof.analysis.trace import NOTHING, innermost
 from fiprof.errors import FiprofError
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 from fiprof.model.run import Run
 from fiprof.reports.top import folded, together
 from fiprof.text import functor, kernel_identity
@@ -32,7 +32,7 @@ def made_run(folder: Path, **made: Rows) -> Run:
             times = {"start_ns": start * 1000, "end_ns": end * 1000, "duration_ns": (end - start) * 1000}
             given = {"device": 0, "stream": 7, "pid": 1, "tid": 1, "kind": "push_pop", "depth": 0, "domain": "app"}
             rows.append({**given, "correlation": number, **times, **row})
-        columns = schemas.schema(name)
+        columns = tables.schema(name)
         known = [{field.name: row.get(field.name) for field in columns} for row in rows]
         tables.write(folder / "tables", name, pa.Table.from_pylist(known, columns))
     manifest = {"name": "made", "status": "complete", "started": "2026-11-22T10:00:00+00:00", "duration_s": 1.0}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
-from fiprof.model import schemas
+from fiprof.model import tables
 from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.formula import Formula, Row, number
@@ -188,7 +188,7 @@ def other_processes(run: Run) -> Check:
     known = [state["other_processes"] for state in states if isinstance(state, dict) and "other_processes" in state]
     if not known:
         return unknown(CheckName.OTHER_PROCESSES, "imported" if run.imported else "no_gpu_state")
-    own = {f"{schemas.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
+    own = {f"{tables.own_pid(row['pid'])} ({row['process']})" for row in run.rows("processes", ("pid", "process"))}
     others = tuple(sorted({process for processes in known for process in processes} - own))
     return judge(CheckName.OTHER_PROCESSES, len(others), high=0, unit="processes", processes=others)
 
@@ -364,7 +364,7 @@ def compute(run: Run) -> pa.Table:
         {**vars(check), "values": json.dumps({name: plain(value) for name, value in check.values.items()})}
         for check in evaluate(run)
     ]
-    return pa.Table.from_pylist(rows, schema=schemas.schema("checks"))
+    return pa.Table.from_pylist(rows, schema=tables.schema("checks"))
 
 
 def every(run: Run) -> tuple[Check, ...]:

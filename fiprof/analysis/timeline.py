@@ -14,7 +14,7 @@ from fiprof.analysis import samples
 from fiprof.analysis.samples import Levels
 from fiprof.analysis.trace import NOTHING, Kinds, database, innermost, insert, pieces, rows_of, thread_keys
 from fiprof.analysis.trace_checks import trace_doubts
-from fiprof.model import schemas
+from fiprof.model import tables
 from fiprof.model.arrays import MISSING, coded, numbers
 from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Row
@@ -581,7 +581,7 @@ def _no_phases(run: Run) -> Finding:
         kind, why = "other_ranges", "the trace does not have the NVTX domain {domain}"
         if run.imported:
             kind, why = "no_cases", "fiprof import --range NAME makes cases of NVTX ranges"
-    elif any(schemas.NVTX_INCOMPATIBLE in (row["text"] or "") for row in said):
+    elif any(tables.NVTX_INCOMPATIBLE in (row["text"] or "") for row in said):
         kind = "ranges_unreadable"
         why = (
             "this nsys could not read the program's NVTX ranges. nsys from 2024.4 on can, or the Python package "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fiprof.model import schemas
+from fiprof.model import tables
 from fiprof.model.arrays import numbers
 from fiprof.model.formula import Row
 from fiprof.model.run import Run
@@ -34,7 +34,7 @@ class Rank:
     """In its job; where neither NCCL nor the environment tells, counted from 0 in the order of files and GPUs."""
     file: int | None
     pid: int
-    """As the tables have it, see ``schemas.PID_BITS``."""
+    """As the tables have it, see ``tables.PID_BITS``."""
     process: str | None
     """Name of its program."""
     host: str | None
@@ -47,7 +47,7 @@ class Rank:
     @property
     def own_pid(self) -> int:
         """As its machine counts it."""
-        return schemas.own_pid(self.pid)
+        return tables.own_pid(self.pid)
 
 
 class Ranks:
@@ -154,5 +154,5 @@ def payload(text: object) -> dict[str, int]:
 
 
 def _declared(table: str) -> list[str]:
-    names: list[str] = schemas.schema(table).names
+    names: list[str] = tables.schema(table).names
     return names

@@ -1,4 +1,5 @@
-"""The tables of a run, see ``schemas``: how they are written and read (Parquet).
+"""The tables of a run: ``tables.csv`` says what a row of each is and what its columns hold; here they are written and
+read (Parquet).
 
 Arrow in between, pandas where somebody wants a DataFrame: importing pandas costs half a second.
 """
@@ -6,22 +7,76 @@ Arrow in between, pandas where somebody wants a DataFrame: importing pandas cost
 from __future__ import annotations
 
 import contextlib
+import csv
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write
-from fiprof.model.schemas import FILE, TABLES, Kind, schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# Bytes. Past its limit Parquet writes every row's text in full, and kernel names are long.
-LARGEST_DICTIONARY = 64 << 20
+NVTX_INCOMPATIBLE = "NVTX payload extension is incompatible"
+"""In the table ``diagnostics``: nsys up to 2024.2 sees no range of the Python package nvtx from 0.2.13 on."""
+PID_BITS = 24
+"""Of a process's number in nsys. Those of several traces that have the same one differ in the bits above."""
+FILE = "file"
+"""Column of a row's trace, in a run that was imported from several."""
+OPEN_ENDED = "launches"
+"""The table with further columns: one a metric of ``metrics.csv``, float64."""
+
+
+class Column(NamedTuple):
+    name: str
+    kind: str
+    """int64, int32, float64, string, bool, or category (a string stored once)."""
+    doc: str
+    """What it holds, with its unit unless the name says so."""
+    required: bool
+    """Whether every row has a value; ``!`` behind the type in the file."""
+
+
+class Table(NamedTuple):
+    row: str
+    """What one row is."""
+    columns: tuple[Column, ...]
+
+
+TABLES: dict[str, Table] = {}
+with (Path(__file__).parent / "tables.csv").open(encoding="utf-8", newline="") as _file:
+    for _name, _rows in groupby(list(csv.reader(_file))[1:], key=lambda row: row[0]):
+        (_, _, _, _meaning), *_columns = _rows
+        TABLES[_name] = Table(
+            _meaning, tuple(Column(each, kind.rstrip("!"), doc, kind.endswith("!")) for _, each, kind, doc in _columns)
+        )
+
+
+def own_pid(pid: int) -> int:
+    """A process's number as its machine counts it, of that in a table: see PID_BITS."""
+    return pid & (1 << PID_BITS) - 1
+
+
+@functools.cache
+def schema(name: str) -> pa.Schema:
+    """The Arrow schema of a table's declared columns."""
+    import pyarrow as pa
+
+    kinds = {
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "category": pa.dictionary(pa.int32(), pa.string()),
+    }
+    return pa.schema([pa.field(column.name, kinds[column.kind]) for column in TABLES[name].columns])
 
 
 def empty(name: str) -> pa.Table:
@@ -35,13 +90,12 @@ def table_path(folder: Path, name: str) -> Path:
 
 def write(folder: Path, name: str, table: pa.Table) -> None:
     """Write a table whole or not at all. Raises ValueError for columns that are not declared."""
-    declared, table = schema(name), _with_file(name, table)
-    missing = [column for column in declared.names if column not in table.column_names]
-    extra = [column for column in table.column_names if column not in declared.names]
-    if missing or (extra and not TABLES[name].open_ended):
+    typed, table = schema(name), _with_file(name, table)
+    missing = [column for column in typed.names if column not in table.column_names]
+    extra = [column for column in table.column_names if column not in typed.names]
+    if missing or (extra and name != OPEN_ENDED):
         raise ValueError(f"table {name}: missing columns {missing}, undeclared columns {extra}")
-    ordered = table.select([*declared.names, *extra])
-    typed = declared
+    ordered = table.select([*typed.names, *extra])
     for column in extra:
         typed = typed.append(ordered.schema.field(column))
     with _parquet(folder, name, typed) as file:
@@ -83,9 +137,7 @@ def _with_file(name: str, table: pa.Table) -> pa.Table:
 def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWriter]:
     import pyarrow.parquet as pq
 
-    def of_kind(kind: Kind) -> list[str]:
-        return [column.name for column in TABLES[name].columns if column.kind == kind]
-
+    columns = TABLES[name].columns
     with (
         atomic_write(table_path(folder, name)) as partial,
         pq.ParquetWriter(
@@ -94,10 +146,11 @@ def _parquet(folder: Path, name: str, typed: pa.Schema) -> Iterator[pq.ParquetWr
             typed,
             compression="zstd",
             # Numbers gain nothing from a dictionary: without, the table of metrics is smaller and written faster.
-            use_dictionary=of_kind("category"),
+            use_dictionary=[column.name for column in columns if column.kind == "category"],
             # Times and ids mostly rise by little.
-            column_encoding=dict.fromkeys(of_kind("int64"), "DELTA_BINARY_PACKED"),
-            dictionary_pagesize_limit=LARGEST_DICTIONARY,
+            column_encoding={column.name: "DELTA_BINARY_PACKED" for column in columns if column.kind == "int64"},
+            # Past its limit Parquet writes every row's text in full, and kernel names are long.
+            dictionary_pagesize_limit=64 << 20,
             write_statistics=False,  # a third of the time, and no reader here skips rows by them
             write_page_checksum=True,
         ) as file,
@@ -124,11 +177,9 @@ class Reader:
         with self._errors():
             # Not read_table: that imports pyarrow.dataset, and with it pandas.
             self._file = pq.ParquetFile(self.path.absolute(), page_checksum_verification=True)
-            found = self._file.schema_arrow
-        if problem := _misfit(name, found):
-            raise self._damaged(problem)
-        self.schema = found
-        self.names: list[str] = found.names
+            self.schema = self._file.schema_arrow
+            _check(name, self.schema)
+        self.names: list[str] = self.schema.names
         """Of the columns, in their order."""
         self.columns = frozenset(self.names)
         self._read: dict[str, pa.ChunkedArray] = {}
@@ -157,20 +208,20 @@ class Reader:
 
         The next one is read while one is looked at.
         """
-        reading = self._pieces(columns, rows)
+        import pyarrow as pa
+
+        def read() -> Iterator[pa.Table]:
+            with self._errors():
+                for piece in self._file.iter_batches(rows, columns=[name for name in columns if name in self.columns]):
+                    found = self._with_absent(pa.Table.from_batches([piece]), columns, piece.num_rows)
+                    yield found.select(list(columns))
+
+        reading = read()
         with ThreadPoolExecutor(1) as reader:
             coming = reader.submit(next, reading, None)
             while (piece := coming.result()) is not None:
                 coming = reader.submit(next, reading, None)
                 yield piece
-
-    def _pieces(self, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
-        import pyarrow as pa
-
-        with self._errors():
-            for piece in self._file.iter_batches(rows, columns=[name for name in columns if name in self.columns]):
-                found = self._with_absent(pa.Table.from_batches([piece]), columns, piece.num_rows)
-                yield found.select(list(columns))
 
     def _with_absent(self, found: pa.Table, wanted: Sequence[str], rows: int) -> pa.Table:
         """With nulls for columns that the file lacks. Raises ValueError for one that may have none and has some."""
@@ -191,20 +242,17 @@ class Reader:
         try:
             yield
         except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-            raise self._damaged(next(iter(str(error).splitlines()), "it is damaged")) from error
-
-    def _damaged(self, problem: str) -> FiprofError:
-        return FiprofError(
-            f"{self.path} cannot be read: {problem}",
-            f"fiprof parse {self.folder.parent} makes it again from the raw files",
-        )
+            raise FiprofError(
+                f"{self.path} cannot be read: {next(iter(str(error).splitlines()), 'it is damaged')}",
+                f"fiprof parse {self.folder.parent} makes it again from the raw files",
+            ) from error
 
 
-def _misfit(name: str, found: pa.Schema) -> str:
-    """A required column that a file lacks, or one of another type than the table declares; empty for none."""
+def _check(name: str, found: pa.Schema) -> None:
+    """Raise ValueError where a file lacks a required column, or one is of another type than the table declares."""
     import pyarrow.types as pt
 
-    fits: dict[Kind, Callable[[pa.DataType], bool]] = {
+    fits: dict[str, Callable[[pa.DataType], bool]] = {
         "int32": pt.is_integer,
         "int64": pt.is_integer,
         "float64": pt.is_floating,
@@ -215,12 +263,11 @@ def _misfit(name: str, found: pa.Schema) -> str:
     kinds = {column.name: column.kind for column in TABLES[name].columns}
     for column in TABLES[name].columns:
         if column.required and column.name not in found.names:
-            return f"it has no column {column.name}"
+            raise ValueError(f"it has no column {column.name}")
     for field in found:
-        kind = kinds.get(field.name, "float64" if TABLES[name].open_ended else "")
+        kind = kinds.get(field.name, "float64" if name == OPEN_ENDED else "")
         if kind and not fits[kind](field.type):
-            return f"its column {field.name} is {field.type}, not {kind}"
-    return ""
+            raise ValueError(f"its column {field.name} is {field.type}, not {kind}")
 
 
 def read(folder: Path, name: str, columns: Sequence[str] | None = None) -> pa.Table:

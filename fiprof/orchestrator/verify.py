@@ -14,7 +14,7 @@ from fiprof.model.finding import Finding, finding
 from fiprof.model.keeping import HARMLESS, FileState, TablesState, Verified
 from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
 from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
-from fiprof.model.schemas import TABLES as KNOWN_TABLES
+from fiprof.model.tables import TABLES as KNOWN_TABLES
 from fiprof.orchestrator import index, parse
 from fiprof.orchestrator.recovery import UNFINISHED, clear_run
 from fiprof.orchestrator.run_folder import Archive

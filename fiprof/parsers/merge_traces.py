@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.errors import FiprofError
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 
 TIMES = ("start_ns", "end_ns", "time_ns")
 Numbers = dict[int, int]
@@ -42,7 +42,7 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
                 values = table[column.name]
                 if added.get(column.name):
                     values = pa.compute.add(values, pa.scalar(added[column.name], column.type))
-                elif column.name == schemas.FILE:
+                elif column.name == tables.FILE:
                     values = pa.repeat(pa.scalar(file, pa.int32()), table.num_rows)
                 for old, new in (moved[column.name][file] if column.name in moved else {}).items():
                     here = pa.compute.equal(table[column.name], old)
@@ -55,7 +55,7 @@ def merge(parts: Mapping[Path, int], names: Sequence[str], out: Path) -> None:
 
 def _used(folder: Path, names: Sequence[str], column: str) -> list[int]:
     """The values that a column has in a part's tables."""
-    there = [name for name in names if column in schemas.schema(name).names]
+    there = [name for name in names if column in tables.schema(name).names]
     found = {value for name in there for value in tables.read(folder, name, [column])[column].unique().to_pylist()}
     return sorted(found - {None})
 
@@ -67,7 +67,7 @@ def _processes(parts: Mapping[Path, int], names: Sequence[str]) -> list[Numbers]
     for folder in parts:
         free: Numbers = {}
         for pid in _used(folder, names, "pid"):
-            new = next((new for new in range(pid, 1 << 31, 1 << schemas.PID_BITS) if new not in taken), None)
+            new = next((new for new in range(pid, 1 << 31, 1 << tables.PID_BITS) if new not in taken), None)
             if new is None:
                 raise FiprofError(f"{folder.name}: too many traces have a process {pid}", "import fewer at once")
             free[pid] = new

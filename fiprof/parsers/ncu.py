@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 from fiprof.model.metrics import METRICS, Metric
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.ncu_pages import read_details, read_hotspots, read_raw, read_rules
@@ -105,7 +105,7 @@ def launches_table(profile: Profile, declared: Sequence[str] = ()) -> pa.Table:
         "case": [case for case, _ in scopes],
         "iteration": [iteration for _, iteration in scopes],
     }
-    schema = schemas.schema("launches")
+    schema = tables.schema("launches")
     arrays = {name: pa.array(cells, schema.field(name).type) for name, cells in columns.items()}
     nothing = np.full(len(scopes), np.nan)
     for metric in METRICS:
@@ -209,7 +209,7 @@ def stalls_table(profile: Profile) -> pa.Table:
     share = np.divide(base, total, out=np.full_like(base, np.nan), where=total > 0)
     rows, codes = (~(np.isnan(warps) & np.isnan(sampled))).nonzero()
     measured = {"warps_per_issue": warps, "share": share, "samples": sampled, "samples_not_issued": not_issued}
-    types = schemas.schema("stalls")
+    types = tables.schema("stalls")
     return pa.table(
         {
             "launch": np.array(profile.launches["launch"], np.int32)[rows],

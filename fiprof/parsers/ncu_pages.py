@@ -25,7 +25,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from fiprof.errors import FiprofError
-from fiprof.model import schemas
+from fiprof.model import tables
 from fiprof.model.metrics import METRICS
 from fiprof.parsers.names import as_utf8, short_name
 from fiprof.parsers.ncu_profile import Profile, ranges_of, sampled_metrics, spelled, to_base
@@ -491,7 +491,7 @@ def _rules(page: Page, rows: Iterable[dict[str, str]], known: Mapping[str, int])
 
 def rules_table(rules: Iterable[dict[str, Any]]) -> pa.Table:
     """The table ``rules``."""
-    return pa.Table.from_pylist(list(rules), schemas.schema("rules"))
+    return pa.Table.from_pylist(list(rules), tables.schema("rules"))
 
 
 # The source page: for each launch a line with its kernel's name, a header, and a row a SASS instruction
@@ -640,4 +640,4 @@ def hotspots_table(instructions: Mapping[int, list[Instruction]]) -> pa.Table:
             named = top is not None and samples - sum(reasons.values()) <= reasons[top]
             address = each["address"] - listing[0]["address"]
             rows.append({**each, "launch": launch, "address": address, "top_reason": top if named else None})
-    return pa.Table.from_pylist(rows, schemas.schema("hotspots"))
+    return pa.Table.from_pylist(rows, tables.schema("hotspots"))

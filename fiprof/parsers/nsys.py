@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fiprof.files import scratch
-from fiprof.model import schemas, tables
+from fiprof.model import tables
 from fiprof.parsers.names import FIPROF_DOMAIN, case_of, short_name
 from fiprof.parsers.nsys_export import Export, Field, column, read_again
 from fiprof.parsers.sqlite_pages import Ints
@@ -85,7 +85,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
     }
     columns["pid"] = [process_id(found.thread) for found in ranges]
     columns["tid"] = [found.thread & ID_MASK for found in ranges]
-    types = schemas.schema("ranges")
+    types = tables.schema("ranges")
     arrays = {name: pa.array(cells, types.field(name).type) for name, cells in columns.items()}
     tables.write(folder, "ranges", pa.table(arrays))
 
@@ -97,7 +97,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
             export.rows("DIAGNOSTIC_EVENT", "timestamp", "severity", "text"), key=lambda event: event[0] or 0
         )
     ]
-    tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, schemas.schema("diagnostics")))
+    tables.write(folder, "diagnostics", pa.Table.from_pylist(diagnostics, tables.schema("diagnostics")))
     api_rows, calls = _write_api(export, folder, Scopes(ranges, declared))
     rows = {
         "kernels": _write_kernels(export, folder, calls),
@@ -109,7 +109,7 @@ def _write_tables(export: Export, folder: Path, declared: Sequence[str]) -> Nsys
         "processes": _write_processes(export, folder, session_start_ns),
         "diagnostics": len(diagnostics),
     }
-    incompatible = any(schemas.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
+    incompatible = any(tables.NVTX_INCOMPATIBLE in event["text"] for event in diagnostics)
     schema = export.about.get("EXPORT_SCHEMA_VERSION", "")
     return NsysSummary(
         schema_version=schema,
@@ -504,7 +504,7 @@ def _write_kernels(export: Export, folder: Path, calls: Calls) -> int:
     """Write the table ``kernels``: kernels, those of graphs too, and graphs traced whole. Returns its rows."""
     # Graphs traced whole, in the order of their start; their node is 0.
     graph_names, devices = Labels(lambda ids: [f"CUDA graph {number}" for number in ids]), Devices(export)
-    graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), schemas.schema("kernels")
+    graph_fields, schema = (*WORK_FIELDS, column("graph", "graphId")), tables.schema("kernels")
     pieces = [tables.empty("kernels")]
     for piece in export.scan(GRAPH_TRACE, graph_fields, order="start_ns"):
         named = graph_names.encode(piece["graph"])
@@ -605,7 +605,7 @@ def _write_memory(export: Export, folder: Path) -> int:
         cells = (time_ns, name, size, device, pid, totals[pid, device], address)
         names = ("time_ns", "kind", "bytes", "device", "pid", "total_bytes", "address")
         events.append(dict(zip(names, cells, strict=True)))
-    tables.write(folder, "memory", pa.Table.from_pylist(events, schemas.schema("memory")))
+    tables.write(folder, "memory", pa.Table.from_pylist(events, tables.schema("memory")))
     return len(events)
 
 
@@ -714,5 +714,5 @@ def _write_processes(export: Export, folder: Path, session_start_ns: int | None)
         cells = (pid, name, host, device, gpu, uuid, rank, session_start_ns)
         columns = ("pid", "process", "host", "device", "gpu", "uuid", "rank", "session_start_ns")
         rows.append(dict(zip(columns, cells, strict=True)))
-    tables.write(folder, "processes", pa.Table.from_pylist(rows, schemas.schema("processes")))
+    tables.write(folder, "processes", pa.Table.from_pylist(rows, tables.schema("processes")))
     return len(rows)

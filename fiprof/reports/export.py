@@ -21,7 +21,7 @@ from fiprof.model import tables
 from fiprof.model.lazy import finite, finite_rows
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
-from fiprof.model.schemas import TABLES
+from fiprof.model.tables import TABLES
 from fiprof.text import csv_cell
 
 if TYPE_CHECKING:
