@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from fiprof.model.finding import Finding, finding
+from fiprof.model.finding import Finding
 from fiprof.model.wording import Worded
 
 
@@ -21,10 +20,6 @@ class FileState(Worded):
     WITHHELD = "withheld", "{run}: {file} is private and was left out of what was handed on"
     PRUNED = "pruned", "{run}: {file} was pruned on {when:.10}"
     LEFTOVER = "leftover", "{run}: {file} is left of a prune that was interrupted; fiprof prune removes it"
-
-    def of(self, file: str, **values: Any) -> Finding:
-        """The state of a file. values: reason or when, where the words have it; the run's name is put in later."""
-        return finding(self, self.words, file=file, **values)
 
 
 HARMLESS = frozenset({FileState.EXTRA, FileState.WITHHELD, FileState.PRUNED, FileState.LEFTOVER})

@@ -29,36 +29,86 @@ COLUMNS = (
     Column("found", "found", meaning="What is there, with its version."),
     Column("remedy", meaning="What to do about it; empty for ok."),
 )
-Need = dict[str, str]
 
 
 def diagnose(python: str) -> Frame:
     """Everything that a collect needs, in the order in which to fix it. python: the workload's interpreter."""
+    rows: list[dict[str, str]] = []
+
+    def need(what: str, state: str, found: str, remedy: str = "") -> None:
+        rows.append({"what": what, "state": state, "found": found, "remedy": remedy})
+
     probe = probe_workload_python(python)
-    needs = [_need("fiprof", OK, fiprof.__version__), *_gpu()]
-    nsys_version = _tool(needs, "nsys")
-    _tool(needs, "ncu")
-    needs.append(_permission())
-    needs += _packages(python, probe)
-    needs.append(_nvtx_fit(nsys_version, str(probe.get("packages", {}).get("nvtx") or "")))
-    needs.append(_jit_cache(probe))
-    return Frame(COLUMNS, needs)
+    packages, problems = probe.get("packages", {}), probe.get("problems", {})
+    need("fiprof", OK, fiprof.__version__)
 
+    gpus = [gpu_state(str(index)) for index in range(count_gpus())]
+    for index, state in enumerate(gpus):
+        memory = f"{state.get('memory_total_bytes', 0) / 2**30:.0f} GiB"
+        found = f"{state.get('name')}, driver {state.get('driver')}, {memory}"
+        if others := state.get("other_processes", []):
+            remedy = "another process on the GPU disturbs the figures: choose a free one with --gpu"
+            need(f"GPU {index}", WARNING, f"{found}, in use by {', '.join(others)}", remedy)
+        else:
+            need(f"GPU {index}", OK, found)
+    if not gpus:
+        need("GPU", MISSING, "no NVIDIA GPU or driver", "fiprof collect --replay RUN works without one")
 
-def _need(what: str, state: str, found: str, remedy: str = "") -> Need:
-    return {"what": what, "state": state, "found": found, "remedy": remedy}
+    versions = {}
+    for name in ("nsys", "ncu"):
+        try:
+            tool = find_tool(name)
+            versions[name] = tool.version
+            need(name, OK, f"{tool.version_text} ({tool.path})")
+        except FiprofError as error:
+            need(name, MISSING, error.message, error.remedy)
+
+    what, permitted = "counter permission", counters_permitted()
+    if permitted is None:
+        need(what, WARNING, "the driver does not say", f"where ncu is refused: {ncu.PERMISSION_REMEDY}")
+    elif permitted:
+        need(what, OK, "this process may read them")
+    else:
+        need(what, MISSING, "administrators only (RmProfilingAdminOnly is 1)", ncu.PERMISSION_REMEDY)
+
+    remedy = GPU_EXTRA.format(python=python)
+    if not packages:
+        need("python", MISSING, f"{python}: {'; '.join(problems.values())}", remedy)
+    else:
+        need("python", OK, f"{packages['python']} ({python})")
+        for name in ("torch", "flashinfer-python", "nvtx"):
+            version = packages.get(name)
+            if version and not problems.get(name):
+                cuda = probe.get("gpu", {}).get("cuda") if name == "torch" else None
+                need(name, OK, f"{version}, CUDA {cuda}" if cuda else version)
+            else:
+                need(name, MISSING, problems.get(name) or "not installed", remedy)
+
+    what, understood = "nsys with nvtx", versions.get("nsys")
+    sent = tuple(int(part) for part in str(packages.get("nvtx") or "").split(".") if part.isdigit())
+    if not understood or not sent:
+        need(what, WARNING, "not known while one of them is missing")
+    elif understood < NVTX_PAYLOADS_UNDERSTOOD_FROM and sent >= NVTX_PAYLOADS_SENT_FROM:
+        need(what, MISSING, "this nsys sees no ranges of this nvtx", NVTX_REMEDY)
+    else:
+        need(what, OK, "they fit")
+
+    what, cache = "JIT cache", probe.get("jit_cache")
+    if not cache:
+        need(what, WARNING, "flashinfer is not installed")
+    else:
+        text = f"{len(cache['modules'])} modules, {cache['bytes'] / 2**20:.0f} MiB ({cache['path']})"
+        slow = "a kernel's first run compiles it, half a minute to a minute a module"
+        need(what, *((OK, text) if cache["modules"] else (WARNING, text, slow)))
+    return Frame(COLUMNS, rows)
 
 
 def probe_workload_python(python: str) -> dict[str, Any]:
     """What the workload's interpreter has; the key ``problems`` says by package what went wrong. Never raises."""
+    argv = [*runner_argv(python), "env"]
     try:
         done = subprocess.run(
-            [*runner_argv(python), "env"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
+            argv, capture_output=True, text=True, errors="replace", timeout=PROBE_TIMEOUT_S, check=False
         )
         found = json.loads(done.stdout.splitlines()[-1])
         return found if isinstance(found, dict) else {"problems": {"python": "it printed no object"}}
@@ -66,81 +116,3 @@ def probe_workload_python(python: str) -> dict[str, Any]:
         return {"problems": {"python": str(error)}}
     except (json.JSONDecodeError, IndexError):
         return {"problems": {"python": last_line(done.stderr)}}
-
-
-def _gpu() -> list[Need]:
-    count = count_gpus()
-    if not count:
-        remedy = "fiprof collect --replay RUN works without one"
-        return [_need("GPU", MISSING, "no NVIDIA GPU or driver", remedy)]
-    needs = []
-    for index in range(count):
-        state = gpu_state(str(index))
-        found = (
-            f"{state.get('name')}, driver {state.get('driver')}, {state.get('memory_total_bytes', 0) / 2**30:.0f} GiB"
-        )
-        others = state.get("other_processes", [])
-        if others:
-            remedy = "another process on the GPU disturbs the figures: choose a free one with --gpu"
-            needs.append(_need(f"GPU {index}", WARNING, f"{found}, in use by {', '.join(others)}", remedy))
-        else:
-            needs.append(_need(f"GPU {index}", OK, found))
-    return needs
-
-
-def _tool(needs: list[Need], name: str) -> tuple[int, ...]:
-    try:
-        tool = find_tool(name)
-    except FiprofError as error:
-        needs.append(_need(name, MISSING, error.message, error.remedy))
-        return ()
-    needs.append(_need(name, OK, f"{tool.version_text} ({tool.path})"))
-    return tool.version
-
-
-def _permission() -> Need:
-    permitted = counters_permitted()
-    what = "counter permission"
-    if permitted is None:
-        return _need(what, WARNING, "the driver does not say", f"where ncu is refused: {ncu.PERMISSION_REMEDY}")
-    if permitted:
-        return _need(what, OK, "this process may read them")
-    return _need(what, MISSING, "administrators only (RmProfilingAdminOnly is 1)", ncu.PERMISSION_REMEDY)
-
-
-def _packages(python: str, probe: dict[str, Any]) -> list[Need]:
-    packages = probe.get("packages", {})
-    remedy = GPU_EXTRA.format(python=python)
-    if not packages:
-        return [_need("python", MISSING, f"{python}: {'; '.join(probe.get('problems', {}).values())}", remedy)]
-    needs = [_need("python", OK, f"{packages['python']} ({python})")]
-    for name in ("torch", "flashinfer-python", "nvtx"):
-        version = packages.get(name)
-        problem = probe.get("problems", {}).get(name, "")
-        if version and not problem:
-            cuda = probe.get("gpu", {}).get("cuda") if name == "torch" else None
-            needs.append(_need(name, OK, f"{version}, CUDA {cuda}" if cuda else version))
-        else:
-            needs.append(_need(name, MISSING, problem or "not installed", remedy))
-    return needs
-
-
-def _nvtx_fit(nsys_version: tuple[int, ...], nvtx: str) -> Need:
-    what = "nsys with nvtx"
-    sent = tuple(int(part) for part in nvtx.split(".") if part.isdigit())
-    if not nsys_version or not sent:
-        return _need(what, WARNING, "not known while one of them is missing")
-    if nsys_version < NVTX_PAYLOADS_UNDERSTOOD_FROM and sent >= NVTX_PAYLOADS_SENT_FROM:
-        return _need(what, MISSING, "this nsys sees no ranges of this nvtx", NVTX_REMEDY)
-    return _need(what, OK, "they fit")
-
-
-def _jit_cache(probe: dict[str, Any]) -> Need:
-    cache = probe.get("jit_cache")
-    if not cache:
-        return _need("JIT cache", WARNING, "flashinfer is not installed")
-    modules = cache["modules"]
-    text = f"{len(modules)} modules, {cache['bytes'] / 2**20:.0f} MiB ({cache['path']})"
-    if modules:
-        return _need("JIT cache", OK, text)
-    return _need("JIT cache", WARNING, text, "a kernel's first run compiles it, half a minute to a minute a module")

@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import uuid
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,38 +42,42 @@ SHARED = frozenset(
 
 @dataclass(frozen=True)
 class Changes:
-    """What a catalogue had not known."""
+    """What a catalogue had not known: runs that were read, for they were new or changed; and how many there are."""
 
     read: int
-    """Runs that were new or changed."""
     removed: int
     runs: int
-    """That there are."""
 
 
 @dataclass(frozen=True)
 class Index:
-    """An archive in a catalogue."""
+    """An archive in a catalogue. archive: its id there."""
 
     root: Path
     catalogue: Catalogue
     archive: int
-    """Its id there."""
 
     def refresh(self, *, rebuild: bool = False) -> Changes:
         """Read what is new or changed, forget what is gone. rebuild: read everything.
 
         Raises FiprofError where the database refuses.
         """
+        from fiprof.model.catalogue.entry import stamp
+
         if rebuild:
             self.catalogue.remove(self.archive)
-        there = _stamps(self.root)
+        there: dict[str, tuple[str, str]] = {}
+        """Name of each run as the catalogue has it -> its folder's name and stamp."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for each in entries:
+                if each.name[0] != "." and (stamped := stamp(each.path)):
+                    there[escape_control(each.name)] = (each.name, stamped)
         known = self.catalogue.stamps(self.archive)
         if gone := [name for name in known if name not in there]:
             self.catalogue.remove(self.archive, gone)
-        new = [(name, stamp) for name, (_, stamp) in there.items() if known.get(name) != stamp]
+        new = [each for name, each in there.items() if known.get(name) != each[1]]
         for start in range(0, len(new), BATCH):
-            self._add({there[name][0]: stamp for name, stamp in new[start : start + BATCH]})
+            self._add(new[start : start + BATCH])
         if len(new) >= MANY:
             self.catalogue.analyze()
         return Changes(len(new), len(gone), len(there))
@@ -83,12 +87,12 @@ class Index:
         from fiprof.model.catalogue.entry import stamp
 
         if stamped := stamp(folder):
-            self._add({folder.name: stamped})
+            self._add([(folder.name, stamped)])
 
-    def _add(self, stamps: Mapping[str, str]) -> None:
+    def _add(self, stamps: Sequence[tuple[str, str]]) -> None:
         from fiprof.model.catalogue import entry
 
-        self.catalogue.add(self.archive, [entry.read(self.root / name, stamp) for name, stamp in stamps.items()])
+        self.catalogue.add(self.archive, [entry.read(self.root / name, stamp) for name, stamp in stamps])
 
 
 def opened(archive: Archive, url: str | None = None) -> Index:
@@ -185,23 +189,12 @@ def _identity(root: Path) -> str:
     """What names an archive in a database of several: a number in a file of it, or its host and path."""
     if not root.is_dir():
         return "none"
+    named = os.fsencode(f"{platform.node()}:{root}")
     with contextlib.suppress(OSError):
         if not confined.exists(root, IDENTITY):
             with scratch(root) as made, contextlib.suppress(FileExistsError):
                 (made / IDENTITY).write_text(f"{uuid.uuid4()}\n")
                 # Of two at once the first.
                 os.link(made / IDENTITY, root / IDENTITY)
-        return hashlib.sha256(confined.read_bytes(root, IDENTITY)).hexdigest()[:32]
-    return hashlib.sha256(os.fsencode(f"{platform.node()}:{root}")).hexdigest()[:32]
-
-
-def _stamps(root: Path) -> dict[str, tuple[str, str]]:
-    """Name of each run as the catalogue has it -> its folder's name and stamp."""
-    from fiprof.model.catalogue.entry import stamp
-
-    found = {}
-    with contextlib.suppress(FileNotFoundError), os.scandir(root) as entries:
-        for each in entries:
-            if each.name[0] != "." and (stamped := stamp(each.path)):
-                found[escape_control(each.name)] = (each.name, stamped)
-    return found
+        named = confined.read_bytes(root, IDENTITY)
+    return hashlib.sha256(named).hexdigest()[:32]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import pwd
 import socket
@@ -16,14 +15,12 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from fiprof import clock, confined
 from fiprof.errors import FiprofError, Interrupted
-from fiprof.model.json_file import MisfitError, decode
 from fiprof.text import escape_control
 
 POLL_S = 0.2
@@ -90,31 +87,14 @@ def folder_lock(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FiprofError(
-                f"{folder} is being worked on by {_signer(descriptor)}", "wait for its end, or end it"
-            ) from None
+            holder = escape_control(os.pread(descriptor, 200, 0).decode(errors="backslashreplace")) or "another fiprof"
+            raise FiprofError(f"{folder} is being worked on by {holder}", "wait for its end, or end it") from None
         os.ftruncate(descriptor, 0)
-        signed = _Signed(os.getpid(), user_name(os.getuid()), _time(clock.now().timestamp()))
-        os.pwrite(descriptor, json.dumps(vars(signed)).encode(), 0)
+        since = _time(clock.now().timestamp())
+        os.pwrite(descriptor, f"process {os.getpid()} of {user_name(os.getuid())} since {since}".encode(), 0)
         yield
     finally:
         os.close(descriptor)
-
-
-@dataclass
-class _Signed:
-    """What the holder of a folder writes into its lock."""
-
-    pid: int
-    user: str
-    since: str
-
-
-def _signer(descriptor: int) -> str:
-    with contextlib.suppress(MisfitError):
-        signed = decode(os.pread(descriptor, 4096, 0), _Signed)
-        return escape_control(f"process {signed.pid} of {signed.user} since {signed.since}")
-    return "another fiprof"
 
 
 def user_name(uid: int) -> str:

@@ -7,8 +7,8 @@ import dataclasses
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import exchange, file_errors, scratch
 from fiprof.model import packing
 from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
-from fiprof.model.manifest import PrunedFile, read_manifest
+from fiprof.model.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
@@ -34,14 +34,12 @@ NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
 
 @dataclass(frozen=True)
 class Parsed:
-    """What :func:`parse_all` made."""
+    """Names of the tables that :func:`parse_all` made; what the tools' output did not have, a sentence each; and the
+    problem of a tool whose output could not be read: the other's tables are made all the same."""
 
     tables: tuple[str, ...]
-    """Names of the tables."""
     missing: tuple[str, ...]
-    """What the tools' output did not have, a sentence each."""
-    problems: tuple[FiprofError, ...] = field(default=())
-    """A tool whose output could not be read; the other's tables are made all the same."""
+    problems: tuple[FiprofError, ...] = ()
 
 
 def numbers(folder: Path, name: str) -> list[int]:
@@ -109,14 +107,6 @@ def _of_files(name: str, sentences: Sequence[Sequence[str]]) -> tuple[str, ...]:
     )
 
 
-def traced_gpu(out: Path) -> dict[str, str | None]:
-    """Name and UUID of the first GPU that ran kernels, by the tables in ``out``; empty where the trace has none."""
-    from fiprof.model import tables
-
-    processes = tables.read(out, "processes", ["gpu", "uuid"]).slice(0, 1).to_pylist()
-    return {"name": processes[0]["gpu"], "uuid": processes[0]["uuid"]} if processes else {}
-
-
 def parse_ncu(folder: Path, out: Path) -> NcuSummary:
     """ncu/*.csv, or ncu/profile.ncu-rep where the raw page is missing -> NCU_TABLES, into the folder ``out``."""
     from fiprof.parsers.merge_traces import merge
@@ -177,68 +167,70 @@ def parse_all(folder: Path, at: Path | None = None) -> Parsed:
     Tables that are not made anew, for want of their raw files, stay as they were.
     Raises FiprofError when the run has no raw files; one tool's unreadable output is a problem in the result.
     """
-    missing: list[str] = []
-    problems: list[FiprofError] = []
-    sources: list[Callable[[Path, Path], NsysSummary | NcuSummary]] = []
-    if packing.exists(folder, NSYS_SQLITE):
-        sources.append(parse_nsys)
-    if profiles(folder):
-        sources.append(parse_ncu)
+    manifest: Manifest | None = None
+    with contextlib.suppress(FiprofError):
+        manifest = read_manifest(folder)
     if not has_raw_files(folder):
-        gone: list[PrunedFile] = []
-        with contextlib.suppress(FiprofError):
-            gone = read_manifest(folder).pruned
-        if gone:
+        if manifest and manifest.pruned:
             raise FiprofError(
-                f"the raw files of {folder} were pruned on {gone[0].when[:10]}",
+                f"the raw files of {folder} were pruned on {manifest.pruned[0].when[:10]}",
                 "its tables stay as they are, and every command reads them",
             )
         raise FiprofError(
             f"{folder} has no raw files to parse: neither {NSYS_SQLITE} nor {NCU_PAGES['raw']}",
             "its run.json says how far the run came",
         )
-    missing += _changed(folder)
-    with _new_tables(at or folder) as out:
-        for source in sources:
-            try:
-                missing += source(folder, out).missing
-            except FiprofError as error:
-                problems.append(error)
+    missing = list(_changed(folder, manifest)) if manifest else []
+    problems: list[FiprofError] = []
+    there = folder / TABLES
+    with contextlib.ExitStack() as held:
+        with file_errors(there):
+            out = held.enter_context(scratch(at or folder)) / TABLES
+            out.mkdir()
+        for source, has in ((parse_nsys, packing.exists(folder, NSYS_SQLITE)), (parse_ncu, profiles(folder))):
+            if has:
+                try:
+                    missing += source(folder, out).missing
+                except FiprofError as error:
+                    problems.append(error)
         made = [path.stem for path in out.glob("*.parquet")]
-        missing += _of_another_run(folder, out)
-        _keep_others(folder / TABLES, out)
+        missing += _of_another_run(folder, manifest, out) if manifest else ()
+        with file_errors(there):
+            for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
+                if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
+                    shutil.copy2(entry.path, out)
         try:
             parse_checks(folder, out)
             made.append("checks")
         except FiprofError as error:
             problems.append(error)
+        with file_errors((at or folder) / TABLES):
+            exchange(out, confined.make_folder(at or folder, TABLES))
     return Parsed(tuple(sorted(made)), tuple(missing), tuple(problems))
 
 
-def _changed(folder: Path) -> Iterator[str]:
+def _changed(folder: Path, manifest: Manifest) -> Iterator[str]:
     """A sentence for each raw file that is not what its run made, by the checksum in run.json; none without one."""
-    with contextlib.suppress(FiprofError):
-        actions = read_manifest(folder).actions
-        made = {entry.path: entry.sha256 for action in actions for entry in action.files}
-        for name in made:
-            if Path(name).suffix in PARSED and packing.exists(folder, name):
-                with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
-                    if packing.checksum(folder, name) != made[name]:
-                        yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
+    for name, entry in manifest.files.items():
+        with contextlib.suppress(FiprofError, OSError):  # reading it says what is wrong
+            if (
+                name.endswith(PARSED)
+                and packing.exists(folder, name)
+                and packing.checksum(folder, name) != entry.sha256
+            ):
+                yield f"{folder / name} is not the file that its run made: its checksum in run.json differs"
 
 
-def _of_another_run(folder: Path, out: Path) -> Iterator[str]:
+def _of_another_run(folder: Path, manifest: Manifest, out: Path) -> Iterator[str]:
     """A sentence for each tool that saw a case which is none of the run's."""
     from fiprof.model import tables
 
-    with contextlib.suppress(FiprofError):
-        manifest = read_manifest(folder)
-        known = {case.id for case in manifest.cases} | set(manifest.ranges)
-        for table, source in (("kernels", NSYS_SQLITE), ("launches", NCU_PAGES["raw"])):
-            if tables.table_path(out, table).exists():
-                foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - {None} - known
-                if foreign:
-                    yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
+    known = {case.id for case in manifest.cases} | set(manifest.ranges) | {None}
+    for table, source in (("kernels", NSYS_SQLITE), ("launches", NCU_PAGES["raw"])):
+        if tables.table_path(out, table).exists():
+            foreign = set(tables.read(out, table, ["case"])["case"].unique().to_pylist()) - known
+            if foreign:
+                yield f"{folder / source} is of another run: {min(foreign)} is no case of this one"
 
 
 def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -> bool:
@@ -255,24 +247,3 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
 def has_raw_files(folder: Path) -> bool:
     """Whether the run has anything to parse."""
     return packing.exists(folder, NSYS_SQLITE) or bool(profiles(folder))
-
-
-@contextlib.contextmanager
-def _new_tables(folder: Path) -> Iterator[Path]:
-    """A folder that takes the place of the tables in another when the block ends."""
-    there = folder / TABLES
-    with contextlib.ExitStack() as held:
-        with file_errors(there):
-            out = held.enter_context(scratch(folder)) / TABLES
-            out.mkdir()
-        yield out
-        with file_errors(there):
-            exchange(out, confined.make_folder(folder, TABLES))
-
-
-def _keep_others(there: Path, out: Path) -> None:
-    """Copy the tables that were not made anew."""
-    with file_errors(there):
-        for entry in os.scandir(there) if there.is_dir() and not there.is_symlink() else ():
-            if entry.is_file(follow_symlinks=False) and not (out / entry.name).exists():
-                shutil.copy2(entry.path, out)

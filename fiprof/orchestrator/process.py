@@ -44,24 +44,22 @@ ENOUGH = "ended: it had made what it was to make"
 
 @dataclass(frozen=True)
 class Command:
-    """A process to start."""
+    """A process to start.
+
+    step: its name in the manifest. log: takes stdout and stderr: of much output begin and end, without secrets. stdout:
+    takes stdout alone, for tools that print their result. makes: files that it is to make. keeps_at_limit: what it made
+    until its time limit is of use. pass_on: told what a program of the user's prints.
+    """
 
     step: str
-    """Name of the step, as the manifest has it."""
     argv: tuple[str, ...]
     log: Path
-    """Takes stdout and stderr: of much output begin and end, without secrets."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Environment variables to set."""
     timeout_s: float | None = None
     stdout: Path | None = None
-    """Takes stdout alone, for tools that print their result."""
     makes: tuple[Path, ...] = ()
-    """Files that the process is to make."""
     keeps_at_limit: bool = False
-    """Whether what it made until its time limit is of use."""
     pass_on: PassOn | None = None
-    """Told what a program of the user's prints."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -71,17 +69,18 @@ class Command:
 
 @dataclass(frozen=True)
 class Finished:
-    """How a process ended."""
+    """How a process ended.
+
+    exit_status: None where it could not be started; negative for a signal. started: ISO 8601 with offset. left:
+    processes that it left running when it had ended, and that were ended: command line and number.
+    """
 
     outcome: Outcome
     exit_status: int | None
-    """None where it could not be started; negative for a signal."""
     started: str
-    """ISO 8601 with offset."""
     duration_s: float
     message: str = ""
     left: tuple[str, ...] = ()
-    """Processes that it left running when it had ended, and that were ended: command line and number."""
 
 
 class Process:
@@ -165,10 +164,10 @@ class Process:
             self._popen.kill()
         with open(self._report, "rb") as report:
             said = report.read()
-        found: dict[str, Any] = json.loads(said) if said else {}
         if not said:
             _kill(_carrying(lambda token: token == self._token))
         self._relay.close()
+        found: dict[str, Any] = json.loads(said or "{}")
         return found
 
 

@@ -29,13 +29,10 @@ def recover(archive: Archive) -> list[str]:
     """
     said: list[str] = []
     partials = archive.unfinished()
-    if not partials:
-        return said
-    files.clear(archive.root)
+    if partials:
+        files.clear(archive.root)
     for partial in partials:
-        with contextlib.suppress(OSError, FiprofError), _taken_over(partial) as free:
-            if not free:
-                continue
+        with contextlib.suppress(OSError, FiprofError), _taken_over(partial):
             from fiprof.orchestrator.process import end_orphans
 
             said += [f"ended what a killed fiprof had left running: {process}" for process in end_orphans()]
@@ -55,21 +52,14 @@ def clear_run(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _taken_over(partial: Path) -> Iterator[bool]:
-    """Hold a folder that is being filled for the length of a block; False where a living fiprof has it."""
-    try:
-        owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield True
-        return
-    try:
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield False
-    else:
-        yield True
-    finally:
-        os.close(owner)
+def _taken_over(partial: Path) -> Iterator[None]:
+    """Hold a folder that is being filled for the length of a block. Raises OSError where a living fiprof has it."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(FileNotFoundError):
+            owner = os.open(partial / OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            held.callback(os.close, owner)
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
 
 
 def _finish(partial: Path) -> Path:

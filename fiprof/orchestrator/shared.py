@@ -8,11 +8,11 @@ mix. The cache belongs to one user; it may be removed at any time, and removes i
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import fiprof
@@ -23,14 +23,11 @@ from fiprof.model.layout import RAW_FOLDERS, TABLES
 from fiprof.model.manifest import FILE_NAME
 from fiprof.orchestrator import parse
 
-FOLDER = "tables"
-IN_USE = "in-use"
-"""Locked by every process that reads the tables beside it; its time is that of the last use."""
 CACHE_BYTES = 4 << 30
 """Most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB."""
+IN_USE_S = 24 * 3600
+"""After its last use a folder stays that long, whatever the cache holds: somebody may be reading."""
 ELSEWHERE = "name another cache with XDG_CACHE_HOME"
-_held: list[int] = []
-"""Descriptors of the locks, until the process ends."""
 
 
 def base(folder: Path) -> Path:
@@ -41,26 +38,17 @@ def base(folder: Path) -> Path:
     """
     if parse.whole(folder) or not parse.has_raw_files(folder) or _writable(folder):
         return folder
-    root = cache_folder() / FOLDER
+    root = cache_folder() / "tables"
     with file_errors(root, ELSEWHERE):
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for each in (root.parent, root):
             status = each.lstat()
             if each.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
                 raise FiprofError(f"{each} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
-        key = state(folder)
-        while True:
-            own = confined.make_folder(root, key)
-            lock = confined.open_lock(own / IN_USE)
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.fstat(lock).st_nlink:
-                break
-            # Another one made room before it was locked.
-            os.close(lock)
-        _held.append(lock)
-        os.utime(lock)
-        if not parse.whole(folder, at=own):
-            _trim(root)
+        own = confined.make_folder(root, state(folder))
+        os.utime(own)
+    if not parse.whole(folder, at=own):
+        _trim(root)
     return own
 
 
@@ -88,14 +76,12 @@ def state(folder: Path) -> str:
 
 
 def _trim(root: Path) -> None:
-    """Remove what was not used for longest and nobody reads, until there is room; never raises."""
+    """Remove what was not used for longest until there is room; never raises."""
     with contextlib.suppress(OSError):
-        used = sorted(root.glob(f"*/{IN_USE}"), key=lambda path: path.lstat().st_mtime_ns)
-        sizes = {path: sum(each.lstat().st_size for each in path.parent.rglob("*")) for path in used}
-        for path in used:
-            if sum(sizes.values()) <= CACHE_BYTES:
+        used = sorted((path.lstat().st_mtime, path) for path in root.iterdir())
+        sizes = {path: sum(each.lstat().st_size for each in path.rglob("*")) for _, path in used}
+        for when, path in used:
+            if sum(sizes.values()) <= CACHE_BYTES or time.time() - when < IN_USE_S:
                 return
-            sizes.pop(path)
-            with contextlib.suppress(FiprofError, OSError), os.fdopen(confined.open_lock(path)) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(path.parent)
+            del sizes[path]
+            shutil.rmtree(path, ignore_errors=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,18 +28,17 @@ REMEDIES = {
     "ncu": "install Nsight Compute (it comes with the CUDA toolkit) and put ncu on PATH, or set FIPROF_NCU",
 }
 _FOLDERS = {
-    "nsys": ("/opt/nvidia/nsight-systems/*/bin/nsys", "/usr/local/cuda*/bin/nsys"),
-    "ncu": ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu"),
+    "nsys": ("opt/nvidia/nsight-systems/*/bin/nsys", "usr/local/cuda*/bin/nsys"),
+    "ncu": ("opt/nvidia/nsight-compute/*/ncu", "usr/local/cuda*/bin/ncu"),
 }
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A profiler that was found."""
+    """A profiler that was found. version: e.g. (2025, 3, 1); empty where its output could not be read."""
 
     path: Path
     version: tuple[int, ...]
-    """E.g. (2025, 3, 1); empty where its output could not be read."""
 
     @property
     def version_text(self) -> str:
@@ -49,8 +50,11 @@ def find_tool(name: str) -> Tool:
 
     Raises FiprofError when it is not there or does not start.
     """
-    named = os.environ.get(f"FIPROF_{name.upper()}")
-    path = named or shutil.which(name) or _newest(_FOLDERS[name])
+    path = os.environ.get(f"FIPROF_{name.upper()}") or shutil.which(name)
+    if path is None:
+        found = (path for pattern in _FOLDERS[name] for path in map(str, Path("/").glob(pattern)))
+        runnable = [path for path in found if os.access(path, os.X_OK)]
+        path = max(runnable, key=lambda path: [int(n) for n in re.findall(r"\d+", path)], default=None)
     if path is None:
         raise FiprofError(f"{name} was not found", REMEDIES[name])
     try:
@@ -92,19 +96,13 @@ def counters_permitted(parameters: Path = DRIVER_PARAMETERS, status: Path = OWN_
     return found.group(1) == "0" or bool(capable and int(capable.group(1), 16) >> CAP_SYS_ADMIN & 1)
 
 
-def _newest(patterns: tuple[str, ...]) -> str | None:
-    found = [path for pattern in patterns for path in Path("/").glob(pattern.lstrip("/")) if os.access(path, os.X_OK)]
-    return str(max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", str(path))])) if found else None
-
-
 def visible_gpu(index: int | None) -> str:
     """What names the GPU of a run: its UUID where the driver tells, else its index.
 
     index: as nvidia-smi lists them; None for the first that CUDA_VISIBLE_DEVICES leaves.
     """
     wanted = str(index) if index is not None else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
-    facts = gpu_state(wanted or "0")
-    return str(facts.get("uuid") or wanted or "0")
+    return str(gpu_state(wanted or "0").get("uuid") or wanted or "0")
 
 
 def visible_gpus() -> list[str]:
@@ -120,52 +118,49 @@ def gpu_state(gpu: str) -> dict[str, Any]:
 
     gpu: index or UUID.
     """
-    import pynvml
+    import pynvml as nvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return {}
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(gpu)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    with contextlib.suppress(nvml.NVMLError), _nvml():
+        handle = nvml.nvmlDeviceGetHandleByIndex(int(gpu)) if gpu.isdigit() else nvml.nvmlDeviceGetHandleByUUID(gpu)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        others = []
+        for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle):
+            try:
+                name = psutil.Process(process.pid).name()
+            except psutil.Error:
+                name = "in another container"
+            others.append(f"{process.pid} ({name})")
         return {
-            "name": pynvml.nvmlDeviceGetName(handle),
-            "uuid": pynvml.nvmlDeviceGetUUID(handle),
-            "driver": pynvml.nvmlSystemGetDriverVersion(),
-            "sm_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "max_sm_clock_mhz": pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-            "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+            "name": nvml.nvmlDeviceGetName(handle),
+            "uuid": nvml.nvmlDeviceGetUUID(handle),
+            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "sm_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "max_sm_clock_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "temperature_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             "memory_used_bytes": memory.used,
             "memory_total_bytes": memory.total,
-            "other_processes": [
-                f"{process.pid} ({_process_name(process.pid)})"
-                for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-            ],
+            "other_processes": others,
         }
-    except pynvml.NVMLError:
-        return {}
-    finally:
-        pynvml.nvmlShutdown()
+    return {}
 
 
 def count_gpus() -> int:
     """NVIDIA GPUs that the driver lists; 0 without a driver."""
     import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0
-    try:
+    with contextlib.suppress(pynvml.NVMLError), _nvml():
         return int(pynvml.nvmlDeviceGetCount())
+    return 0
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[None]:
+    """The NVIDIA management library for the length of a block. Raises NVMLError where there is no driver."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        yield
     finally:
         pynvml.nvmlShutdown()
-
-
-def _process_name(pid: int) -> str:
-    try:
-        return psutil.Process(pid).name()
-    except psutil.Error:
-        return "in another container"

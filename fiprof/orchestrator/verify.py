@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
@@ -32,21 +33,19 @@ def verify(folder: Path) -> Verified:
     name = folder.resolve().name
     there = dict(_walk(folder))
     size = sum(status.st_size for status in there.values())
+
+    def named(state: FileState, file: str, **values: Any) -> Finding:
+        return finding(state, state.words, run=name, file=file, **values)
+
     try:
         manifest = read_manifest(folder)
     except FiprofError as error:
-        damaged = _named(name, FileState.DAMAGED.of(FILE_NAME, reason=error.message))
+        damaged = named(FileState.DAMAGED, FILE_NAME, reason=error.message)
         return Verified(name, str(folder), "damaged", 0, size, TablesState.NONE, (damaged,))
-    of_tables = list(_damaged_tables(folder))
-    of_raw = [*_made(folder, manifest), *_linked(folder, manifest), *_others(manifest, there)]
+    of_raw = [named(*each[:2], **each[2]) for each in (*_raw_files(folder, manifest), *_others(manifest, there))]
+    of_tables = [named(FileState.DAMAGED, table, reason=reason) for table, reason in _damaged_tables(folder)]
     state = _tables(folder, manifest, of_raw, damaged=bool(of_tables))
-    found = (_named(name, each) for each in (*of_raw, *of_tables))
-    return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, tuple(found))
-
-
-def _named(run: str, of_file: Finding) -> Finding:
-    """A file's state with the name of its run."""
-    return finding(of_file.kind, of_file.words, run=run, **of_file.values)
+    return Verified(name, str(folder), manifest.status, len(manifest.files), size, state, (*of_raw, *of_tables))
 
 
 def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None = None) -> tuple[Finding, ...]:
@@ -58,10 +57,8 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
         return ()
     told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).runs}
     there = {escape_control(name) for name in archive.names()}
-    found = [
-        finding("gone", "{run}: the catalogue lists it, and it is not there", run=name)
-        for name in sorted(told.keys() - there)
-    ]
+    gone = sorted(told.keys() - there)
+    found = [finding("gone", "{run}: the catalogue lists it, and it is not there", run=name) for name in gone]
     for run in runs:
         name = escape_control(run.name)
         if name not in told and name in there:
@@ -82,39 +79,38 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
                 yield entry.name, entry.stat(follow_symlinks=False)
 
 
-def _made(folder: Path, manifest: Manifest) -> Iterator[Finding]:
-    """What is to be said of the files that the run's actions made."""
+Said = tuple[FileState, str, dict[str, Any]]
+"""What is to be said of a file, its name, and what the words need besides."""
+
+
+def _raw_files(folder: Path, manifest: Manifest) -> Iterator[Said]:
+    """The files that the run's actions made, and those that were imported and not copied."""
     pruned = {each.path: each.when for each in manifest.pruned}
-    for name, entry in manifest.files.items():
+    linked = [file.path for file in manifest.imported if file.linked]
+    for name in (*manifest.files, *linked):
+        entry = manifest.files.get(name)
+        private = entry is not None and entry.private
         try:
-            if packing.stored(folder, name) is None:
-                gone = FileState.WITHHELD if entry.private else FileState.MISSING
-                when = pruned.get(name)
-                yield FileState.PRUNED.of(name, when=when) if when else gone.of(name)
+            if entry is None:
+                packing.checksum(folder, name)
+            elif packing.stored(folder, name) is None:
+                if name in pruned:
+                    yield FileState.PRUNED, name, {"when": pruned[name]}
+                else:
+                    yield FileState.WITHHELD if private else FileState.MISSING, name, {}
             elif name in pruned:
-                yield FileState.LEFTOVER.of(name)
+                yield FileState.LEFTOVER, name, {}
             elif packing.checksum(folder, name) != entry.sha256:
-                yield FileState.CHANGED.of(name)
+                yield FileState.CHANGED, name, {}
         except (FiprofError, OSError) as error:
-            another_users = entry.private and isinstance(error, PermissionError)
-            yield FileState.WITHHELD.of(name) if another_users else _damaged(name, error)
+            if private and isinstance(error, PermissionError):
+                yield FileState.WITHHELD, name, {}
+            else:
+                reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
+                yield FileState.DAMAGED, name, {"reason": reason}
 
 
-def _linked(folder: Path, manifest: Manifest) -> Iterator[Finding]:
-    """What is to be said of imported files that were not copied."""
-    for name in [file.path for file in manifest.imported if file.linked]:
-        try:
-            packing.checksum(folder, name)
-        except (FiprofError, OSError) as error:
-            yield _damaged(name, error)
-
-
-def _damaged(name: str, error: FiprofError | OSError) -> Finding:
-    reason = error.message if isinstance(error, FiprofError) else error.strerror or str(error)
-    return FileState.DAMAGED.of(name, reason=reason)
-
-
-def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Finding]:
+def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Said]:
     """What lies in the folder that its run did not make."""
     for name, status in sorted(there.items()):
         head, _, last = name.partition("/")
@@ -127,11 +123,11 @@ def _others(manifest: Manifest, there: dict[str, os.stat_result]) -> Iterator[Fi
         regular = stat.S_ISREG(status.st_mode)
         if not (known and regular):
             harmful = head in RAW_FOLDERS or not regular
-            yield (FileState.PLANTED if harmful else FileState.EXTRA).of(name)
+            yield FileState.PLANTED if harmful else FileState.EXTRA, name, {}
 
 
-def _damaged_tables(folder: Path) -> Iterator[Finding]:
-    """The tables that cannot be read to their ends."""
+def _damaged_tables(folder: Path) -> Iterator[tuple[str, str]]:
+    """The tables that cannot be read to their ends, and why."""
     for name in KNOWN_TABLES:
         try:
             if tables.table_path(folder / TABLES, name).exists():
@@ -139,7 +135,7 @@ def _damaged_tables(folder: Path) -> Iterator[Finding]:
                 for _ in reader.pieces(reader.names, PIECE_ROWS):
                     pass
         except FiprofError as error:
-            yield _damaged(f"{TABLES}/{name}.parquet", error)
+            yield f"{TABLES}/{name}.parquet", error.message
 
 
 def _tables(folder: Path, manifest: Manifest, of_raw: Sequence[Finding], *, damaged: bool) -> TablesState:

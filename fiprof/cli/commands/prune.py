@@ -60,12 +60,13 @@ def command(
     artifacts/recorded keep their raw files.
     """
     from fiprof.cli.progress import working
-    from fiprof.orchestrator.prune import Policy, prune
+    from fiprof.orchestrator.prune import prune
     from fiprof.reports.keeping import pruned
 
     found = []
     with working("prune") as tell:
-        for run in prune(archive, Policy(older_than, keep_baselines, keep_tags), dry_run=dry_run):
+        kept = {"keep_baselines": keep_baselines, "keep_tags": keep_tags}
+        for run in prune(archive, older_than, **kept, dry_run=dry_run):
             tell(run.name)
             found.append(run)
     show(pruned(found, dry_run=dry_run), format_)
