@@ -130,10 +130,10 @@ def test_a_good_run_passes(recorded: Path) -> None:
     ("tail", "expected"),
     [
         ("==PROF== Connected to process 1\n", None),
-        ('==PROF== Profiling "RMSNormKernel" - 3: 0%....50%', ncu.Progress("RMSNormKernel", 4, 50)),
-        ('==PROF== Profiling "A" - 0: 0%....50%....100% - 38 passes\n==PROF== Profiling "B" - 1: ', ncu.Progress("B", 2, 0)),
-        ('==PROF== Profiling "A" - 0 (1/6): 0%....50%....100% - 38 passes\n', ncu.Progress("A", 1, 100)),
+        ('==PROF== Profiling "RMSNormKernel" - 3: 0%....50%', ("RMSNormKernel", 4, 50)),
+        ('==PROF== Profiling "A" - 0: 0%....50%....100% - 38 passes\n==PROF== Profiling "B" - 1: ', ("B", 2, 0)),
+        ('==PROF== Profiling "A" - 0 (1/6): 0%....50%....100% - 38 passes\n', ("A", 1, 100)),
     ],
 )  # fmt: skip
-def test_progress(tail: str, expected: ncu.Progress | None) -> None:
+def test_progress(tail: str, expected: tuple[str, int, int] | None) -> None:
     assert ncu.progress(tail) == expected

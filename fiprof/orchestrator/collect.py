@@ -261,11 +261,12 @@ class Collection(RunSession):
             if at is None:
                 return watch_workload(tail)
             begin = begin or time.monotonic()
+            kernel, number, percent = at
             if self._traced is None or not self._traced.done() or self._traced.exception():
-                return f"kernel {at.number} {at.kernel} {at.percent} %"
-            total, done = self._traced.result() * self._commands.request.measure_iterations, at.number - 1
+                return f"kernel {number} {kernel} {percent} %"
+            total, done = self._traced.result() * self._commands.request.measure_iterations, number - 1
             left = f", {(time.monotonic() - begin) / done * (total - done):.0f} s left" if done else ""
-            return f"kernel {at.number} of {total} {at.kernel} {at.percent} %{left}"
+            return f"kernel {number} of {total} {kernel} {percent} %{left}"
 
         def watch(tail: str) -> None:
             self.progress.detail("ncu", text(tail))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -41,14 +40,26 @@ QUICK_METRICS = (
     ),
 )
 
-# Push/pop ranges need the slash: without it ncu looks for start/end ranges and matches none.
 TAIL_BYTES = 1 << 16
+# Push/pop ranges need the slash: without it ncu looks for start/end ranges and matches none.
 MEASURE_RANGE = "fiprof@measure/"
 
 PERMISSION_REMEDY = (
     "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0, "
     "or give the container --cap-add=SYS_ADMIN"
 )
+
+REMEDIES = {
+    "already exists": "another process wrote to the run folder; start again",
+    "does not exist or is not an executable": "name the interpreter that has torch and flashinfer with --python PATH",
+    "not an Nsight Compute profiler report": (
+        "the report is cut short or of a later ncu; collect again, or read it with that ncu"
+    ),
+    "another.*injection|injection.*another": (
+        "profilers do not nest: run fiprof outside nsys and without CUDA_INJECTION64_PATH"
+    ),
+}
+"""What ncu says of an error, as a regular expression -> what to do about it."""
 
 
 def profile_argv(ncu: Path, report: Path, workload: Sequence[str], settings: Settings) -> tuple[str, ...]:
@@ -75,10 +86,15 @@ def program_argv(
     names: mangled, as nsys has them. skip: launches of each that are let by. An option of the user's takes the place
     of ours.
     """
+    kind, _, name = (settings.capture or "").partition(":")
+    # NVTX ranges outside which nothing is profiled; none where everything may be.
+    marked = settings.ranges or ((name,) if kind == "nvtx" else ())
+    collected = [word for name in settings.sections for word in ("--section", name)] or _metrics(settings.ncu_set)
+    passed = tool_words(settings, "ncu")
     ours: list[tuple[str, ...]] = [
-        *_pairs([word for name in settings.sections for word in ("--section", name)] or _metrics(settings.ncu_set)),
+        *zip(collected[::2], collected[1::2], strict=True),
         ("--nvtx",),
-        *(("--nvtx-include", include) for name in _marked(settings) for include in _includes(name)),
+        *(("--nvtx-include", include) for name in marked for include in _includes(name)),
         *([("--profile-from-start", "off")] if settings.capture == "cudaProfilerApi" else []),
         ("--target-processes", "all"),
         ("--filter-mode", "per-launch-config"),
@@ -86,28 +102,18 @@ def program_argv(
         ("--launch-count", str(settings.count)),
         ("--kernel-name-base", "mangled"),
         ("--kernel-name", f"regex:^({'|'.join(map(re.escape, names))})$"),
-        *_pairs(tool_words(settings, "ncu")),
+        *zip(passed[::2], passed[1::2], strict=True),
     ]
     kept = (word for option in ours if option[0] not in settings.ncu_args for word in option)
     return (str(ncu), *kept, *settings.ncu_args, "--force-overwrite", "--export", str(report), *program)
 
 
-def _metrics(wanted: Literal["full", "quick"]) -> tuple[str, ...]:
-    """What is collected."""
-    if wanted == "full":
+def _metrics(ncu_set: Literal["full", "quick"]) -> tuple[str, ...]:
+    """The words for what is collected."""
+    if ncu_set == "full":
         return ("--set", "full", "--section", TENSOR_ROOFLINE)
     sections = (word for section in QUICK_SECTIONS for word in ("--section", section))
     return (*sections, "--metrics", ",".join(QUICK_METRICS))
-
-
-def _pairs(words: Sequence[str]) -> list[tuple[str, ...]]:
-    return [tuple(words[at : at + 2]) for at in range(0, len(words), 2)]
-
-
-def _marked(settings: ProfileSettings) -> tuple[str, ...]:
-    """The NVTX ranges outside which nothing is profiled; none where everything may be."""
-    kind, _, name = (settings.capture or "").partition(":")
-    return settings.ranges or ((name,) if kind == "nvtx" else ())
 
 
 def _includes(name: str) -> tuple[str, ...]:
@@ -137,13 +143,14 @@ def check_log(log: str, report: Path, *, exit_status: int | None) -> None:
         raise FiprofError("ncu may not read the GPU's counters (ERR_NVGPUCTRPERM)", PERMISSION_REMEDY)
     application = re.search(r"==ERROR== The application returned an error code \((\d+)\)", log)
     if application:
+        own = "\n".join(line for line in log.splitlines() if not line.startswith("=="))
         raise FiprofError(
-            f"the workload failed under ncu with status {application.group(1)}: {_last_own_line(log)}",
+            f"the workload failed under ncu with status {application.group(1)}: {last_line(own)}",
             "what was profiled before is kept",
         )
-    errors = re.findall(r"==ERROR== (.*)", log)
-    if errors:
-        raise FiprofError(f"ncu: {errors[-1].strip()}", _remedy(errors[-1]))
+    if errors := re.findall(r"==ERROR== (.*)", log):
+        told = (remedy for pattern, remedy in REMEDIES.items() if re.search(pattern, errors[-1], re.IGNORECASE))
+        raise FiprofError(f"ncu: {errors[-1].strip()}", next(told, "ncu's whole output stands in the log"))
     if "No metrics to collect found in sections" in log:
         raise FiprofError(
             "ncu found no metrics in the sections that it was asked for",
@@ -185,38 +192,12 @@ class Counter:
         self._rest = rest[-TAIL_BYTES:]
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far ncu is, from its own words."""
-
-    kernel: str
-    number: int
-    """Launches begun, from 1."""
-    percent: int
-    """Of this launch's passes."""
-
-
-def progress(tail: str) -> Progress | None:
-    """What the end of the log says about the launch under way; None before the first."""
-    found = list(re.finditer(r'==PROF== Profiling "(.*?)" - (\d+)(?: \(\d+/\d+\))?: ?([^\n]*)', tail))
+def progress(tail: str) -> tuple[str, int, int] | None:
+    """How far ncu is by the end of its log: the launch's kernel, its number from 1, and how many percent of its passes
+    are through; None before the first."""
+    found = re.findall(r'==PROF== Profiling "(.*?)" - (\d+)(?: \(\d+/\d+\))?: ?([^\n]*)', tail)
     if not found:
         return None
-    percents = re.findall(r"(\d+)%", found[-1].group(3))
-    return Progress(found[-1].group(1), int(found[-1].group(2)) + 1, int(percents[-1]) if percents else 0)
-
-
-def _remedy(error: str) -> str:
-    if "already exists" in error:
-        return "another process wrote to the run folder; start again"
-    if "does not exist or is not an executable" in error:
-        return "name the interpreter that has torch and flashinfer with --python PATH"
-    if "not an Nsight Compute profiler report" in error:
-        return "the report is cut short or of a later ncu; collect again, or read it with that ncu"
-    if "another" in error.lower() and "injection" in error.lower():
-        return "profilers do not nest: run fiprof outside nsys and without CUDA_INJECTION64_PATH"
-    return "ncu's whole output stands in the log"
-
-
-def _last_own_line(log: str) -> str:
-    """The workload's last words: ncu's own lines begin with ==."""
-    return last_line("\n".join(line for line in log.splitlines() if not line.startswith("==")))
+    kernel, number, passes = found[-1]
+    percents = re.findall(r"(\d+)%", passes)
+    return kernel, int(number) + 1, int(percents[-1]) if percents else 0

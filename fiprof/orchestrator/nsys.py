@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fiprof.errors import FiprofError
@@ -51,14 +51,23 @@ def program_argv(
 
     nsys waits for the program alone, not for daemons that it leaves. An option of the user's takes the place of ours.
     """
-    ours = (
-        "--trace=cuda,nvtx",
-        *NO_SAMPLING,
-        *CUDA_DETAIL,
-        "--wait=primary",
-        *_gpu_metrics(version, settings.gpu_metrics_hz),
-        *_window(settings),
-    )
+    ours = ["--trace=cuda,nvtx", *NO_SAMPLING, *CUDA_DETAIL, "--wait=primary"]
+    ours += _gpu_metrics(version, settings.gpu_metrics_hz)
+    # What of the program is traced, and whether it goes on afterwards.
+    if settings.delay_s:
+        ours.append(f"--delay={settings.delay_s:g}")
+    if settings.duration_s:
+        ours.append(f"--duration={settings.duration_s:g}")
+    if settings.capture is not None:
+        kind, _, name = settings.capture.partition(":")
+        ours.append(f"--capture-range={kind}")
+        if name:
+            domain, _, bare = name.rpartition("@")
+            # Names that the program did not register beforehand count too.
+            ours += [f"--nvtx-capture={bare}@{domain or '*'}", "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"]
+        ours.append("--capture-range-end=stop")
+    if settings.keep_running or (settings.capture is not None and not settings.duration_s):
+        ours.append("--kill=none")
     theirs = {word.partition("=")[0] for word in settings.nsys_args}
     kept = (word for word in ours if word.partition("=")[0] not in theirs)
     fixed = (str(nsys), "profile", f"--output={report}", "--force-overwrite=true")
@@ -81,25 +90,6 @@ def stop_argv(nsys: Path, session: str) -> tuple[str, ...]:
     return (str(nsys), "stop", f"--session={session}")
 
 
-def _window(settings: ProfileSettings) -> Iterator[str]:
-    """What of the program is traced, and whether it goes on afterwards."""
-    if settings.delay_s:
-        yield f"--delay={settings.delay_s:g}"
-    if settings.duration_s:
-        yield f"--duration={settings.duration_s:g}"
-    if settings.capture is not None:
-        kind, _, name = settings.capture.partition(":")
-        yield f"--capture-range={kind}"
-        if name:
-            domain, _, bare = name.rpartition("@")
-            yield f"--nvtx-capture={bare}@{domain or '*'}"
-            # Names that the program did not register beforehand count too.
-            yield "--env-var=NSYS_NVTX_PROFILER_REGISTER_ONLY=0"
-        yield "--capture-range-end=stop"
-    if settings.keep_running or (settings.capture is not None and not settings.duration_s):
-        yield "--kill=none"
-
-
 def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:
     if not hz:
         return ()
@@ -110,15 +100,8 @@ def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:
 def export_argv(nsys: Path, report: Path, sqlite: Path, version: tuple[int, ...] = ()) -> tuple[str, ...]:
     """``nsys export`` of a report to SQLite; where the version can, with NVTX payloads: NCCL's bytes, communicators."""
     payloads = ("--include-json=true",) if version >= JSON_PAYLOADS else ()
-    return (
-        str(nsys),
-        "export",
-        "--type=sqlite",
-        "--force-overwrite=true",
-        *payloads,
-        f"--output={sqlite}",
-        str(report),
-    )
+    fixed = (str(nsys), "export", "--type=sqlite", "--force-overwrite=true")
+    return (*fixed, *payloads, f"--output={sqlite}", str(report))
 
 
 def gpu_metrics_refused(log: str) -> bool:

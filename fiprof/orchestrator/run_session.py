@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fiprof import clock
 from fiprof.errors import FiprofError, Interrupted
@@ -298,9 +298,14 @@ class RunSession:
         for sentence in summary.warnings:
             self.folder.warn(sentence)
         # A collect's own process says more of it.
-        if "gpu" not in self.folder.manifest.environment and (gpu := parse.traced_gpu(self.tables)):
+        if "gpu" not in self.folder.manifest.environment and (gpu := self.traced_gpu()):
             self.folder.note_environment({"gpu": gpu})
         return summary
+
+    def traced_gpu(self) -> dict[str, Any]:
+        """Name and UUID of the first GPU that ran kernels; empty where the trace has none."""
+        first = tables.read(self.tables, "processes", ["gpu", "uuid"]).slice(0, 1).to_pylist()
+        return {"name": first[0]["gpu"], "uuid": first[0]["uuid"]} if first else {}
 
     def profile_tables(self, pages: Iterable[Command] = ()) -> None:
         """Make ncu's tables. pages: that are exported first, side by side."""

@@ -65,8 +65,7 @@ def command(
 
     found = []
     with working("prune") as tell:
-        kept = {"keep_baselines": keep_baselines, "keep_tags": keep_tags}
-        for run in prune(archive, older_than, **kept, dry_run=dry_run):
+        for run in prune(archive, older_than, keep_baselines=keep_baselines, keep_tags=keep_tags, dry_run=dry_run):
             tell(run.name)
             found.append(run)
     show(pruned(found, dry_run=dry_run), format_)
