@@ -25,16 +25,14 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     from pathlib import Path
 
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
-    from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.shared import base
+    from fiprof.orchestrator.shared import with_tables
     from fiprof.reports.notebook import OpenedRun
 
     folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)
-    at = base(folder)
-    if not whole(folder, at=at) and has_raw_files(folder):
-        for problem in parse_all(folder, at).problems:
-            raise problem
+    at, problems = with_tables(folder)
+    for problem in problems:
+        raise problem
     return OpenedRun.of(folder, at)
 
 

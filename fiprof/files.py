@@ -7,7 +7,6 @@ with the process however that ends: what nobody holds is removed by the next fip
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -70,6 +69,8 @@ def scratch(folder: Path, otherwise: Path | None = None) -> Iterator[Path]:
 
 def exchange(new: Path, old: Path) -> None:
     """Let two folders change places: in one step, where the file system can. Raises OSError."""
+    import ctypes
+
     names = (os.fsencode(new), os.fsencode(old))
     if ctypes.CDLL(None).renameat2(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
         os.rename(old, new.with_name("before"))

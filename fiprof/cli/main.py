@@ -19,24 +19,52 @@ import fiprof.cli.commands
 from fiprof import interrupts
 from fiprof.cli import output
 from fiprof.errors import INTERRUPTED_EXIT, FiprofError
-from fiprof.files import refusal
-
-ASK_AGAIN_S = 0.05
 
 GROUP = "fiprof.commands"
 """Entry points of commands that packs bring: name -> click command."""
 
-
 SECTIONS = {
-    "Measure": ("collect", "profile", "capture", "import", "study", "compare", "gate"),
-    "Read": (
-        "verdict", "show", "stalls", "hotspots", "roofline", "top", "timeline", "comm", "expected", "report",
-    ),
-    "Keep": (
-        "runs", "trend", "tag", "note", "baseline", "export", "publish", "verify", "pack", "prune", "parse", "index",
-    ),
-}  # fmt: skip
-"""Of ``fiprof --help``, in the order in which they are used; what is in none stands under «More»."""
+    "Measure": {
+        "collect": "Profile kernels into a dated run folder.",
+        "profile": "Profile any program into a dated run folder.",
+        "capture": "Trace a running program of fiprof profile --session.",
+        "import": "Make a run of files of nsys and ncu.",
+        "study": "Measure a whole matrix of cases, resumable.",
+        "compare": "What changed between two runs, or between two sides measured now.",
+        "gate": "Fail where this tree is slower than a baseline.",
+    },
+    "Read": {
+        "verdict": "What limits every launch, and what to try.",
+        "show": "Times, use of the hardware, limits.",
+        "stalls": "What the warps of every launch wait for.",
+        "hotspots": "The SASS instructions with most warp samples.",
+        "roofline": "Every launch on the measured roofs.",
+        "top": "Where the GPU's time goes, and why it is idle.",
+        "timeline": "Kernels in time, and the hardware meanwhile.",
+        "comm": "Which rank makes the others wait, and why.",
+        "expected": "Measured against what a kernel is expected to do.",
+        "report": "The whole story, as Markdown and HTML.",
+    },
+    "Keep": {
+        "runs": "The runs of the archive, and what was measured in them.",
+        "trend": "A quantity over the runs of the archive, and where it changed.",
+        "tag": "Give a run tags, to find it by.",
+        "note": "Note a sentence about a run.",
+        "baseline": "Name runs that later trees are compared with.",
+        "export": "A run in other programs' formats.",
+        "publish": "The archive as a static site.",
+        "verify": "Compare runs with their checksums.",
+        "pack": "Compress a run's raw files in place.",
+        "prune": "Remove the raw files of old runs.",
+        "parse": "Make a run's tables again from its raw files.",
+        "index": "Bring the catalogue of the archive up to date.",
+    },
+    "More": {
+        "env": "What works here, and how to fix the rest.",
+        "kernels": "The workloads and their parameters.",
+    },
+}
+"""Of ``fiprof --help``, in the order in which they are used, so that it imports no command; packs' come last."""
 
 
 class Commands(click.Group):
@@ -55,20 +83,22 @@ class Commands(click.Group):
         except (ImportError, AttributeError) as error:
             raise FiprofError(
                 f"the command {cmd_name} ({value}) cannot be imported: {error}",
-                "mend or uninstall the package that brings it",
+                "fix or uninstall the package that brings it",
             ) from error
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        listed = {name for names in SECTIONS.values() for name in names}
+        listed = {name for commands in SECTIONS.values() for name in commands}
         more = [name for name in self.list_commands(ctx) if name not in listed]
         width = max(map(len, (*listed, *more)))
-        for title, names in {**SECTIONS, "More": more}.items():
-            commands = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
+        for title, commands in SECTIONS.items():
+            rows = list(commands.items())
+            if title == "More":
+                found = [(name, self.get_command(ctx, name)) for name in more]
+                rows += [(name, each.get_short_help_str(formatter.width)) for name, each in found if each]
             with formatter.section(title):
-                room = formatter.width - formatter.current_indent - width - 2
-                formatter.write_dl([(f"{name:{width}}", each.get_short_help_str(room)) for name, each in commands])
+                formatter.write_dl([(f"{name:{width}}", words) for name, words in rows])
 
 
 def _own() -> dict[str, str]:
@@ -162,34 +192,33 @@ def main() -> None:
 
 
 def _failed(error: BaseException) -> int:
-    """Print what ended the command. Returns the exit status; raises what is nobody's to mend."""
-    if isinstance(error, BrokenPipeError):
-        # The reader went away (… | head): no error.
-        _discard_output()
-        return 0
+    """Print what ended the command. Returns the exit status; raises what is nobody's to fix."""
+    status = 1
     if isinstance(error, OSError):
-        _discard_output()
-        _say(f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}")
-        return 1
-    if isinstance(error, click.ClickException):
+        # What is still to be written to stdout goes nowhere, and no second attempt fails at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if isinstance(error, BrokenPipeError):
+            # The reader went away (… | head): no error.
+            return 0
+        from fiprof.files import refusal
+
+        text = f"fiprof: {refusal(error, error.filename or 'standard output', 'write to another disk')}"
+    elif isinstance(error, click.ClickException):
         shown = io.StringIO()
         error.show(shown)
-        _say(shown.getvalue().rstrip("\n"))
-        return error.exit_code
+        text, status = shown.getvalue().rstrip("\n"), error.exit_code
     # What an interrupt cuts short may fail in a way of its own: an import, for one.
-    if isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
-        _say("fiprof: interrupted")
-        return 128 + (interrupts.received() or signal.SIGINT)
-    if not isinstance(error, FiprofError):
+    elif isinstance(error, KeyboardInterrupt | click.Abort) or interrupts.raised():
+        text, status = "fiprof: interrupted", 128 + (interrupts.received() or signal.SIGINT)
+    elif isinstance(error, FiprofError):
+        ended = error.exit_code == INTERRUPTED_EXIT
+        text, status = f"fiprof: {said(error)}", 128 + interrupts.received() if ended else error.exit_code
+    else:
         raise error
-    _say(f"fiprof: {said(error)}")
-    return 128 + interrupts.received() if error.exit_code == INTERRUPTED_EXIT else error.exit_code
-
-
-def _say(text: str) -> None:
-    """Print a line on stderr, where there is one."""
+    # Where there is a stderr.
     with contextlib.suppress(OSError):
         output.message(text)
+    return status
 
 
 def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:
@@ -199,9 +228,4 @@ def _ask_again(unraisable: sys.UnraisableHookArgs) -> None:
         return
     import threading
 
-    threading.Timer(ASK_AGAIN_S, os.kill, (os.getpid(), interrupts.received())).start()
-
-
-def _discard_output() -> None:
-    """What is still to be written to stdout goes nowhere, and no second attempt fails at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    threading.Timer(0.05, os.kill, (os.getpid(), interrupts.received())).start()

@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -18,6 +17,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE, clear
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from fiprof.model.run import Run
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORMATS = ("table", "json", "csv", "md")
 JSON_VERSION = 1
 """Of the rows: raised when a key goes away or changes its meaning."""
 GROUPS = {
@@ -86,27 +85,20 @@ def catalogue_option(function: F) -> F:
 
 def question_options(function: F) -> F:
     """Which runs a command is about: ``--kernel``, ``--where``, ``--gpu``, ``--since``, ``--tag`` and ``--status``."""
-    for option in reversed(
-        (
-            click.option("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name."),
-            click.option(
-                "--where",
-                metavar="CONDITION",
-                multiple=True,
-                help="batch=128, batch>=64, dtype!=fp16: a parameter, quantity, package, git, user …; may be repeated.",
-            ),
-            click.option("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID."),
-            click.option("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date."),
-            click.option("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated."),
-            click.option(
-                "--status",
-                type=click.Choice(("complete", "failed", "interrupted", "damaged")),
-                help="Ended so.",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+    where = "batch=128, batch>=64, dtype!=fp16: a parameter, quantity, package, git, user …; may be repeated."
+    status = click.Choice(("complete", "failed", "interrupted", "damaged"))
+
+    @click.option("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name.")
+    @click.option("--where", metavar="CONDITION", multiple=True, help=where)
+    @click.option("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID.")
+    @click.option("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date.")
+    @click.option("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated.")
+    @click.option("--status", type=status, help="Ended so.")
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
 
 
 def archive_folder(ctx: click.Context) -> str:
@@ -187,53 +179,51 @@ def open_run(folder: Path) -> tuple[Run, int]:
             f"fiprof compare {folder} shows it",
             exit_code=2,
         )
-    from fiprof.orchestrator.parse import has_raw_files, parse_all, whole
-    from fiprof.orchestrator.shared import base
+    from fiprof.orchestrator.shared import with_tables
 
-    at = base(folder)
-    run = Run.of(folder, at)
-    if whole(folder, at=at) or not has_raw_files(folder):
-        return run, 0
-    from fiprof.cli.progress import working
+    def making() -> AbstractContextManager[object]:
+        from fiprof.cli.progress import working
 
-    output.message(f"making the tables of {folder}")
-    with working("parse"):
-        problems = parse_all(folder, at).problems
+        output.message(f"making the tables of {folder}")
+        return working("parse")
+
+    at, problems = with_tables(folder, making)
     for problem in problems:
         output.message(f"fiprof: {problem}")
-    return run, len(problems)
+    return Run.of(folder, at), len(problems)
 
 
 def setting_option(setting: Setting) -> click.Option:
     """The option that a setting's declaration makes, given to the command under the setting's name."""
-    names = f"{setting.option}/{setting.option.replace('--', '--no-', 1)}" if setting.type is bool else setting.option
+    option, comma_list = setting.option, setting.several and not setting.listed
+    kind: Any = {bool: click.BOOL, int: click.INT}.get(setting.type, click.STRING)
+    if comma_list:
+        kind = lambda text: _chosen_of(setting.choices, text)  # noqa: E731
+    elif setting.choices:
+        kind = click.Choice(setting.choices)
+    elif setting.type is float:
+        low = setting.low if setting.above is None else setting.above
+        kind = FiniteRange(low, setting.high, setting.above is not None, unit=setting.unit)
+    elif setting.type is int and setting.low is not None:
+        kind = click.IntRange(int(setting.low), None if setting.high is None else int(setting.high))
     return click.Option(
-        [names, setting.name],
-        type=_type_of(setting),
+        [f"{option}/{option.replace('--', '--no-', 1)}" if setting.type is bool else option, setting.name],
+        type=kind,
         multiple=setting.listed,
-        default=",".join(setting.default) if setting.several and not setting.listed else setting.default,
+        default=",".join(setting.default) if comma_list else setting.default,
         envvar=setting.variable or None,
         show_default=not setting.otherwise and not setting.listed,
-        metavar=setting.metavar or ("LIST" if setting.several and not setting.listed else None),
+        metavar=setting.metavar or ("LIST" if comma_list else None),
         help=f"{setting.help} [default: {setting.otherwise}]." if setting.otherwise else setting.help,
     )
 
 
-def _type_of(setting: Setting) -> Any:
-    if setting.several and not setting.listed:
-        return _comma_list(setting.choices)
-    if setting.choices:
-        return click.Choice(setting.choices)
-    if setting.type is bool:
-        return click.BOOL
-    if setting.type is float:
-        low = setting.low if setting.above is None else setting.above
-        return FiniteRange(low, setting.high, setting.above is not None, unit=setting.unit)
-    if setting.type is int and setting.low is not None:
-        return click.IntRange(int(setting.low), None if setting.high is None else int(setting.high))
-    if setting.type is int:
-        return click.INT
-    return click.STRING
+def _chosen_of(choices: tuple[str, ...], text: str) -> tuple[str, ...]:
+    """Those of the choices that a comma list names, in their order."""
+    words = split(text)
+    if not words or not set(words) <= set(choices):
+        raise click.BadParameter(f"{text} is not a comma list of {', '.join(choices)}")
+    return tuple(choice for choice in choices if choice in words)
 
 
 class FiniteRange(click.FloatRange):
@@ -247,18 +237,6 @@ class FiniteRange(click.FloatRange):
         bare: Any = value.removesuffix(self.unit) if isinstance(value, str) else value
         number = super().convert(bare, param, ctx)
         return number if math.isfinite(number) else self.fail(f"{value} is no finite number", param, ctx)
-
-
-def _comma_list(choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
-    """Takes a comma list of the choices, and puts it into their order."""
-
-    def convert(text: str) -> tuple[str, ...]:
-        words = split(text)
-        if not words or not set(words) <= set(choices):
-            raise click.BadParameter(f"{text} is not a comma list of {', '.join(choices)}")
-        return tuple(choice for choice in choices if choice in words)
-
-    return convert
 
 
 def split(text: str) -> list[str]:
@@ -319,23 +297,18 @@ def supervision_options(function: F) -> F:
 
 def format_option(function: F) -> F:
     """``--format``, on every command that prints a table."""
-    return click.option(
-        "--format",
-        "format_",
-        type=click.Choice(FORMATS),
-        default="table",
-        show_default=True,
-        help="How to print it.",
-    )(function)
+    kind = click.Choice(("table", "json", "csv", "md"))
+    return click.option("--format", "format_", type=kind, default="table", show_default=True, help="How to print it.")(
+        function
+    )
 
 
-@dataclass(frozen=True)
 class Chosen:
-    """The launches that the options name."""
+    """The launches that the options name. every: leave nothing out for its length."""
 
-    wanted: Selection
-    every: bool
-    """Leave nothing out for its length."""
+    def __init__(self, wanted: Selection, every: bool) -> None:
+        self.wanted = wanted
+        self.every = every
 
     def most(self, default: int) -> int | None:
         """How many groups of launches people are shown; None for all."""
@@ -401,8 +374,12 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     about = None
     if format_ == "json":
+        # The command as it stands behind ``fiprof``, of a subcommand too.
+        ctx = click.get_current_context()
+        while ctx.parent and ctx.parent.parent:
+            ctx = ctx.parent
         about = view.About(
-            schema=f"{_command_name(click.get_current_context())}/{JSON_VERSION}",
+            schema=f"{ctx.info_name}/{JSON_VERSION}",
             run=run.manifest.name if run else None,
             gpu=run.environment("gpu", "name") if run else None,
         )
@@ -411,10 +388,3 @@ def show(what: View | Document, format_: Format, *, run: Run | None = None, plai
     if format_ == "csv":
         for text in view.warnings(what):
             output.message(f"warning: {text}")
-
-
-def _command_name(ctx: click.Context) -> str | None:
-    """As it stands behind ``fiprof``, of a subcommand too."""
-    while ctx.parent and ctx.parent.parent:
-        ctx = ctx.parent
-    return ctx.info_name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 
 import click
@@ -25,6 +24,8 @@ def data(text: str, *, styled: bool = False) -> None:
 def message(text: str) -> None:
     """Print what a person should know on stderr, wrapped where that is a terminal."""
     if sys.stderr.isatty():
+        import shutil
+
         width = max(shutil.get_terminal_size().columns, 20)
         text = "\n".join(
             INDENT * line.startswith(INDENT) + wrapped

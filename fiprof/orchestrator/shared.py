@@ -13,6 +13,8 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import fiprof
@@ -50,6 +52,20 @@ def base(folder: Path) -> Path:
     if not parse.whole(folder, at=own):
         _trim(root)
     return own
+
+
+def with_tables(
+    folder: Path, making: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+) -> tuple[Path, tuple[FiprofError, ...]]:
+    """The folder whose ``tables`` are a run's, made now where it has none but raw files; and the problems with that.
+
+    making: the block in which they are made. Raises as :func:`base`.
+    """
+    at = base(folder)
+    if parse.whole(folder, at=at) or not parse.has_raw_files(folder):
+        return at, ()
+    with making():
+        return at, parse.parse_all(folder, at).problems
 
 
 def _writable(folder: Path) -> bool:

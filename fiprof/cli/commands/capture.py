@@ -6,16 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import FiniteRange, archive_option
+from fiprof.cli.options import Command, FiniteRange, archive_option
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
 
 
-@click.command(
-    short_help="Trace a running program of fiprof profile --session.",
-    epilog="Example: fiprof capture server --duration 5",
-)
+@click.command(cls=Command, epilog="Example: fiprof capture server --duration 5")
 @click.argument("name", metavar="NAME")
 @click.option(
     "--duration",

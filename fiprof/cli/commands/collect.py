@@ -89,11 +89,7 @@ def workload_options(files: list[str]) -> list[click.Parameter]:
     ]
 
 
-@click.command(
-    cls=CollectCommand,
-    short_help="Profile kernels into a dated run folder.",
-    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run",
-)
+@click.command(cls=CollectCommand, epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run")
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
 @click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="Which rank makes the others wait, and why.",
-    epilog="Example: fiprof comm latest --top 20",
-)
+@click.command(cls=Command, epilog="Example: fiprof comm latest --top 20")
 @click.option("--top", type=click.IntRange(1), metavar="N", help="Only the N collectives with the longest waits.")
 @click.option("--all", "every", is_flag=True, help="Leave out nothing: every collective, every cause.")
 @click.option(

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=SettingsCommand,
-    settings=("python",),
-    short_help="What works here, and how to mend the rest.",
-    epilog="Example: fiprof env",
-)
+@click.command(cls=SettingsCommand, settings=("python",), epilog="Example: fiprof env")
 @format_option
 def command(python: str, format_: Format) -> None:
     """GPU, driver, nsys, ncu, counter permission, torch, flashinfer, nvtx, JIT cache: what works, how to mend the rest.

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="Measured against what a kernel is expected to do.",
-    epilog="Example: fiprof expected latest --kernel prefill",
-)
+@click.command(cls=Command, epilog="Example: fiprof expected latest --kernel prefill")
 @click.option(
     "--expectations",
     type=click.Path(path_type=Path),

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
 TARGETS = ("parquet", "csv", "json", "sqlite", "perfetto", "zip")
 
 
-@click.command(
-    cls=Command, short_help="A run in other programs' formats.", epilog="Example: fiprof export latest --to sqlite"
-)
+@click.command(cls=Command, epilog="Example: fiprof export latest --to sqlite")
 @click.option(
     "--to",
     "target",

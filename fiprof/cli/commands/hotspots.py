@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="The SASS instructions with most warp samples.",
-    epilog="Example: fiprof hotspots latest --kernel decode --instructions 3",
-)
+@click.command(cls=Command, epilog="Example: fiprof hotspots latest --kernel decode --instructions 3")
 @click.option(
     "--instructions",
     type=click.IntRange(1),

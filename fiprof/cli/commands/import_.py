@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli.commands.collect import conclude
-from fiprof.cli.options import archive_option
+from fiprof.cli.options import Command, archive_option
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
@@ -18,11 +18,7 @@ NEXT = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
 """Tool -> the command that reads what it left."""
 
 
-@click.command(
-    "import",
-    short_help="Make a run of files of nsys and ncu.",
-    epilog="Example: fiprof import trace.sqlite raw.csv --range decode",
-)
+@click.command("import", cls=Command, epilog="Example: fiprof import trace.sqlite raw.csv --range decode")
 @click.argument("files", metavar="FILE…", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--range",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
 
 
-@click.command(cls=Command, short_help="Bring the catalogue of the archive up to date.", epilog="Example: fiprof index")
+@click.command(cls=Command, epilog="Example: fiprof index")
 @click.option("--rebuild", is_flag=True, help="Read every run again.")
 @catalogue_option
 def command(archive: Archive, catalog: str | None, rebuild: bool) -> None:

@@ -12,11 +12,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="The workloads and their parameters.",
-    epilog="Example: fiprof kernels --workload my_kernels.py:mine",
-)
+@click.command(cls=Command, epilog="Example: fiprof kernels --workload my_kernels.py:mine")
 @click.option("--workload", "files", multiple=True, metavar="FILE:NAME", help="Also this one, from a file of yours.")
 @format_option
 def command(files: tuple[str, ...], format_: Format) -> None:

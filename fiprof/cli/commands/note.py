@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(
-    cls=Command,
-    short_help="Note a sentence about a run.",
-    epilog='Example: fiprof note latest "after the split-kv change"',
-)
+@click.command(cls=Command, epilog='Example: fiprof note latest "after the split-kv change"')
 @folder_argument
 @click.argument("text")
 def command(folder: Path, text: str) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(cls=Command, short_help="Compress a run's raw files in place.", epilog="Example: fiprof pack latest")
+@click.command(cls=Command, epilog="Example: fiprof pack latest")
 @click.option("--undo", is_flag=True, help="Give plain files back, for ncu-ui and nsys-ui.")
 @folder_argument
 def command(folder: Path, undo: bool) -> None:

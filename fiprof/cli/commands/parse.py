@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(
-    cls=Command, short_help="Make a run's tables again from its raw files.", epilog="Example: fiprof parse latest"
-)
+@click.command(cls=Command, epilog="Example: fiprof parse latest")
 @folder_argument
 def command(folder: Path) -> None:
     """Make a run's tables again from its raw files.

@@ -43,11 +43,7 @@ class ProfileCommand(Command):
         return [*(setting_option(each) for each in settings_of(ProfileSettings)), *super().get_params(ctx)]
 
 
-@click.command(
-    cls=ProfileCommand,
-    short_help="Profile any program into a dated run folder.",
-    epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3",
-)
+@click.command(cls=ProfileCommand, epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3")
 @click.argument("program", nargs=-1, metavar="-- COMMAND…", type=click.UNPROCESSED)
 @click.option("--session", metavar="NAME", help="Run it, and trace it only when fiprof capture NAME asks.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")

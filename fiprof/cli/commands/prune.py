@@ -28,11 +28,7 @@ def age(_: click.Context, __: click.Parameter, text: str) -> timedelta:
     return timedelta(hours=int(found[1]) * HOURS[found[2]])
 
 
-@click.command(
-    cls=Command,
-    short_help="Remove the raw files of old runs.",
-    epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run",
-)
+@click.command(cls=Command, epilog="Example: fiprof prune --older-than 90d --keep-baselines --dry-run")
 @click.option(
     "--older-than", metavar="AGE", required=True, callback=age, help="Of runs that began before: 90d, 12h, 8w."
 )

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
 
 
-@click.command(
-    cls=Command, short_help="The archive as a static site.", epilog="Example: fiprof publish site --only-new"
-)
+@click.command(cls=Command, epilog="Example: fiprof publish site --only-new")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--only-new", is_flag=True, help="Make only reports of runs that are new or have changed.")
 @catalogue_option

@@ -19,7 +19,7 @@ FOLDER = "report"
 """Of a report of several runs, where --out names none."""
 
 
-@click.command(cls=Command, short_help="The whole story, as Markdown and HTML.", epilog="Example: fiprof report latest")
+@click.command(cls=Command, epilog="Example: fiprof report latest")
 @click.argument("runs", metavar="RUN [RUN …]", nargs=-1, required=True)
 @click.option(
     "--format",

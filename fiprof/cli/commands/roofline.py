@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(cls=Command, short_help="Every launch on the measured roofs.", epilog="Example: fiprof roofline latest")
+@click.command(cls=Command, epilog="Example: fiprof roofline latest")
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=RunsCommand,
-    short_help="The runs of the archive, and what was measured in them.",
-    epilog="Example: fiprof runs --kernel decode --where batch=128 --gpu H200 --metric dram_share --sort -dram_share",
+    epilog="Example: fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share",
 )
 @question_options
 @click.option(

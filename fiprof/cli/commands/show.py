@@ -14,11 +14,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="Times, use of the hardware, limits.",
-    epilog="Example: fiprof show latest --kernel decode --occupancy",
-)
+@click.command(cls=Command, epilog="Example: fiprof show latest --kernel decode --occupancy")
 @click.option("--times", is_flag=True, help="Time by ncu and nsys, spread, grid, block; the least work and bytes.")
 @click.option("--compute", is_flag=True, help="Operations a second, share of the roof, tensor cores, threads.")
 @click.option("--memory", is_flag=True, help="SM, L1, L2, DRAM; hit rates; sectors a request, bank conflicts, spills.")

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command,
-    short_help="What the warps of every launch wait for.",
-    epilog="Example: fiprof stalls latest --kernel decode --reasons 5",
-)
+@click.command(cls=Command, epilog="Example: fiprof stalls latest --kernel decode --reasons 5")
 @click.option("--reasons", type=click.IntRange(1), metavar="N", help="Only the N largest reasons of each launch.")
 @reading_options
 def command(run: Run, chosen: Chosen, reasons: int | None, format_: Format) -> None:

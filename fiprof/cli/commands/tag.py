@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@click.command(cls=Command, short_help="Give a run tags, to find it by.", epilog="Example: fiprof tag latest release")
+@click.command(cls=Command, epilog="Example: fiprof tag latest release")
 @folder_argument
 @click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Take them away.")

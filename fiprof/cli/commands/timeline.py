@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 PHASES = ("measure", "setup", "warmup", "all")
 
 
-@click.command(
-    cls=Command,
-    short_help="Kernels in time, and the hardware meanwhile.",
-    epilog="Example: fiprof timeline latest --perfetto trace.json.gz",
-)
+@click.command(cls=Command, epilog="Example: fiprof timeline latest --perfetto trace.json.gz")
 @click.option(
     "--phase", type=click.Choice(PHASES), help="Only kernels launched in it [default: measure; all without cases]."
 )

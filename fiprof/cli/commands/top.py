@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli import options
-from fiprof.cli.options import format_option, run_argument
+from fiprof.cli.options import Command, format_option, run_argument
 
 if TYPE_CHECKING:
     from fiprof.model.run import Run
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 TABLES = ("kernels", "ranges", "idle", "time")
 
 
-@click.command(
-    short_help="Where the GPU's time goes, and why it is idle.",
-    epilog="Example: fiprof top latest --table idle --format csv",
-)
+@click.command(cls=Command, epilog="Example: fiprof top latest --table idle --format csv")
 @click.option("--range", "range_", default="", metavar="TEXT", help="Only kernels launched in NVTX ranges with this.")
 @click.option("--kernel", default="", metavar="TEXT", help="Only kernels with this in their full name.")
 @click.option("--rank", type=click.IntRange(0), help="Only kernels of this rank.")

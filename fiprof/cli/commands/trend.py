@@ -17,11 +17,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=RunsCommand,
-    short_help="A quantity over the runs of the archive, and where it changed.",
-    epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration",
-)
+@click.command(cls=RunsCommand, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
 @question_options
 @click.option(
     "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."

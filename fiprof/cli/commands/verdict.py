@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command, short_help="What binds every launch, and what to try.", epilog="Example: fiprof verdict latest"
-)
+@click.command(cls=Command, epilog="Example: fiprof verdict latest")
 @reading_options
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """What limits each launch, how far it is from that limit, how sure that is, and what to try next."""

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from fiprof.reports.view import Format
 
 
-@click.command(
-    cls=Command, short_help="Hold runs against their checksums.", epilog="Example: fiprof verify latest --format json"
-)
+@click.command(cls=Command, epilog="Example: fiprof verify latest --format json")
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=run_names)
 @format_option
 @catalogue_option
