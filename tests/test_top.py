@@ -12,10 +12,10 @@ import pytest
 
 from fiprof.analysis.idle import Cause, activities, idle
 from fiprof.analysis.top import Spent, top
-from fiprof.analysis.trace import NOTHING, innermost
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, innermost
 from fiprof.reports.top import folded, together
 from fiprof.text import functor, kernel_identity
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.analysis import samples
-from fiprof.analysis.concurrency import overlap_shares
-from fiprof.analysis.samples import Samples, covered, disjoint
+from fiprof.analysis.samples import Samples
+from fiprof.model.busy import overlap_shares
 from fiprof.model.run import Run
-from fiprof.model.unions import union_by
+from fiprof.model.spans import covered, union, union_by
 from fiprof.parsers import nsys
 from tests.nsys_exports import altered
 from tests.recorded_runs import invoke, parsed, rows
@@ -128,7 +128,7 @@ def test_a_sample_is_of_the_time_after_it(five_kernels: Run) -> None:
     def correlations(of: Run, kernel: str) -> tuple[float, float]:
         kernels = of.table("kernels").to_pylist()
         mine = [row for row in kernels if row["kernel"] == kernel and row["phase"] == "measure"]
-        ran = disjoint(*np.array([(row["start_ns"], row["end_ns"]) for row in kernels]).T)
+        ran = union(*np.array([(row["start_ns"], row["end_ns"]) for row in kernels]).T)
         sampled = samples.read(of)[0]
         times, values = sampled.series["sms_active"]
         near = (times > mine[0]["start_ns"] - 300_000) & (times < mine[-1]["end_ns"] + 300_000)
@@ -152,10 +152,10 @@ def test_a_sample_counts_for_the_kernel_that_fills_it() -> None:
     times = np.array([(0, 100), (110, 190), (225, 300), (300, 400), (120, 160), (0, 1000)])
     levels = sampled([10.0, 20.0, 30.0, 40.0]).levels(*times[:4].T)
     # 100 %, 80 %, 75 % and 100 % of a window.
-    assert levels.samples == 3
-    assert levels.sms_active == pytest.approx((10 + 20 + 40) / 3)
-    assert sampled([10.0, 20.0]).levels(*times[4:5].T).samples == 0
-    assert sampled([10.0]).levels(*times[5:].T).samples == 0
+    assert levels["metric_samples"] == 3
+    assert levels["sms_active_pct"] == pytest.approx((10 + 20 + 40) / 3)
+    assert sampled([10.0, 20.0]).levels(*times[4:5].T) == {}
+    assert sampled([10.0]).levels(*times[5:].T) == {}
 
 
 def test_means_over_cells_and_what_was_not_sampled() -> None:

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
+from fiprof.model.arrays import finite_rows
 from fiprof.model.case_quantities import counted_ops
 from fiprof.model.finding import Finding, Value, plain
 from fiprof.model.formula import Formula, Row, number
 from fiprof.model.labels import title
-from fiprof.model.lazy import finite_rows
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DURATION
 from fiprof.model.run import Run

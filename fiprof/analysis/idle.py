@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.frames import Column, Narrow
-from fiprof.analysis.trace import NOTHING, Stretches, calls, kernel_calls, phases, pieces
+from fiprof.analysis.trace import calls, kernel_calls, phases
 from fiprof.model.arrays import numbers
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.unions import union_by
+from fiprof.model.spans import NOTHING, Stretches, by_thread, side_by_side, split, union
 from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class Activity:
     """Stretches without any work."""
 
 
+Causes = dict[tuple[Cause, str | None, str | None], int]
+"""Cause, call and range -> ns."""
+
+
 def activities(run: Run) -> tuple[Activity, ...]:
     """What each GPU did; none without nsys. Raises FiprofError for a table that cannot be read."""
     return tuple(activity for activity, _ in run.once(_measured))
@@ -104,71 +108,67 @@ def idle(run: Run) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -row["total_ns"])
 
 
-Causes = dict[tuple[Cause, str | None, str | None], int]
-"""Cause, call and range -> ns."""
-
-
 def _measured(run: Run) -> list[tuple[Activity, Causes]]:
+    """What each GPU did, and why it was idle. Kernels come in pieces, by start."""
     import numpy as np
 
-    if not run.has("kernels"):
-        return []
-    host, gpus, at = _Host(run), {}, 0
     started_by = kernel_calls(run)
-    for piece in pieces(run, "kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
+    found = [[*map(numbers, piece.columns)] for piece in run.pieces("copies", ("start_ns", "end_ns", "device"))]
+    copies = [*map(np.concatenate, zip(*found, strict=True))] if found else [np.empty(0, np.int64)] * 3
+    order = np.argsort(copies[0], kind="stable")
+    copies = [column[order] for column in (*copies, calls(run).of("copies"))]
+    host, gpus, at = _Host(run), dict[int, _Gpu](), 0
+    for piece in run.pieces("kernels", ("start_ns", "end_ns", "device", "stream", "pid")):
         starts, ends, devices, streams, pids = map(numbers, piece.columns)
-        columns = starts, ends, pids << 32 | streams, started_by[at : at + piece.num_rows]
-        at += piece.num_rows
-        alone = devices.min() == devices.max()
-        for device in [int(devices[0])] if alone else np.unique(devices).tolist():
-            mine = columns if alone else [column[devices == device] for column in columns]
+        columns = starts, ends, started_by[at : (at := at + piece.num_rows)], pids << 32 | streams
+        for device, rows in split(devices):
             if device not in gpus:
-                gpus[device] = _Gpu(run, device, int(mine[0][0]), host)
-            gpus[device].take(*mine)
-    return [gpus[device].close() for device in sorted(gpus)]
+                of_device = copies[2] == device
+                gpus[device] = _Gpu(host, int(starts[rows][0]), *(copies[column][of_device] for column in (0, 1, 3)))
+            gpus[device].take(*(column[rows] for column in columns))
+    return [(gpu.activity(ranks_of(run).on(device), device), gpu.causes) for device, gpu in sorted(gpus.items())]
 
 
 class _Gpu:
     """A GPU's work as it comes, by start: kernels in pieces, and the copies beside them."""
 
-    def __init__(self, run: Run, device: int, first_ns: int, host: _Host) -> None:
+    def __init__(self, host: _Host, first_ns: int, *copies: Ints) -> None:
+        """first_ns: start of the first kernel. copies: starts, ends and calls, by start."""
         import numpy as np
 
-        self.rank, self.device, self.host = ranks_of(run).on(device), device, host
-        starts, ends, devices, by = host.copies
-        mine = np.flatnonzero(devices == device)
-        self.copies = starts[mine], ends[mine], by[mine]
-        self.first_ns = min([first_ns, *self.copies[0][:1].tolist()])
+        self.host, self.copies = host, copies
+        self.first_ns = min([first_ns, *copies[0][:1].tolist()])
         self.reached = self.kernels_reached = self.first_ns
         self.kernels_ns = self.idle_ns = self.side_by_side_ns = self.gaps = 0
-        self.copies_ns = _covered(*self.copies[:2], self.first_ns)[0]
+        begins, stops = union(*copies[:2])
+        self.copies_ns = int((stops - begins).sum())
         self.causes: Causes = defaultdict(int)
         self.open = (np.empty(0, np.int64),) * 3
         """Kernels that were not at their end where the last piece ended: streams, starts and ends."""
 
-    def take(self, starts: Ints, ends: Ints, streams: Ints, calls: Ints) -> None:
+    def take(self, starts: Ints, ends: Ints, calls: Ints, streams: Ints) -> None:
         """The next kernels."""
         import numpy as np
 
-        covered_ns, self.kernels_reached = _covered(starts, ends, self.kernels_reached)
-        self.kernels_ns += covered_ns
+        begins, stops = union(starts, ends, since=self.kernels_reached)
+        self.kernels_ns += int((stops - begins).sum())
+        self.kernels_reached = max(self.kernels_reached, int(ends.max()))
         self._side_by_side(streams, starts, ends, int(starts[-1]))
         count = int(np.searchsorted(self.copies[0], starts[-1], side="right"))
-        pairs = zip((starts, ends, calls), self.copies, strict=True)
-        self._work(*(np.concatenate([mine, copies[:count]]) if count else mine for mine, copies in pairs))
-        self.copies = self.copies[0][count:], self.copies[1][count:], self.copies[2][count:]
+        before, self.copies = [each[:count] for each in self.copies], tuple(each[count:] for each in self.copies)
+        work = (starts, ends, calls)
+        self._explain(*map(np.concatenate, zip(work, before, strict=True)) if count else work)
 
-    def close(self) -> tuple[Activity, Causes]:
+    def activity(self, rank: int | None, device: int) -> Activity:
         """What it did in all."""
         import numpy as np
 
-        self._work(*self.copies)
-        nothing = np.empty(0, np.int64)
-        self._side_by_side(nothing, nothing, nothing, np.iinfo(np.int64).max)
+        self._explain(*self.copies)
+        self._side_by_side(*(np.empty(0, np.int64),) * 3, np.iinfo(np.int64).max)
         window_ns = self.reached - self.first_ns
-        activity = Activity(
-            rank=self.rank,
-            device=self.device,
+        return Activity(
+            rank=rank,
+            device=device,
             window_ns=window_ns,
             kernels_ns=self.kernels_ns,
             side_by_side_ns=self.side_by_side_ns,
@@ -177,10 +177,9 @@ class _Gpu:
             idle_ns=self.idle_ns,
             gaps=self.gaps,
         )
-        return activity, self.causes
 
-    def _work(self, starts: Ints, ends: Ints, calls: Ints) -> None:
-        """The next kernels and copies: the gaps before them."""
+    def _explain(self, starts: Ints, ends: Ints, calls: Ints) -> None:
+        """The gaps before the next kernels and copies."""
         import numpy as np
 
         if not len(starts):
@@ -188,13 +187,12 @@ class _Gpu:
         if (starts[1:] < starts[:-1]).any():
             order = np.argsort(starts, kind="stable")
             starts, ends, calls = starts[order], ends[order], calls[order]
-        reached = np.maximum(np.maximum.accumulate(ends), self.reached)
-        before = np.append(self.reached, reached[:-1])
-        opens = starts > before
-        self.gaps += int(opens.sum())
-        self.idle_ns += int((starts - before)[opens].sum())
-        self.host.explain(before[opens], starts[opens], calls[opens], self.causes)
-        self.reached = int(reached[-1])
+        until = np.maximum.accumulate(np.append(self.reached, ends))
+        opens = np.flatnonzero(starts > until[:-1])
+        self.gaps += len(opens)
+        self.idle_ns += int((starts[opens] - until[opens]).sum())
+        self.host.explain(until[opens], starts[opens], calls[opens], self.causes)
+        self.reached = int(until[-1])
 
     def _side_by_side(self, streams: Ints, starts: Ints, ends: Ints, until: int) -> None:
         """Count the time, to a moment that no later kernel begins before, in which two streams or more had a kernel."""
@@ -203,23 +201,9 @@ class _Gpu:
         streams, starts, ends = map(np.concatenate, zip(self.open, (streams, starts, ends), strict=True))
         later = ends > until
         self.open = streams[later], np.maximum(starts[later], until), ends[later]
-        if len(streams) and (streams != streams[0]).any():
-            _, starts, ends = union_by(streams, np.minimum(starts, until), np.minimum(ends, until))
-            moments = np.concatenate([starts, ends])
-            order = np.argsort(moments, kind="stable")
-            several = np.cumsum(np.repeat([1, -1], len(starts))[order]) > 1
-            self.side_by_side_ns += int(np.diff(moments[order])[several[:-1]].sum())
-
-
-def _covered(starts: Ints, ends: Ints, reached: int) -> tuple[int, int]:
-    """The time after a moment in which at least one of some intervals, by start, holds; and when the last one ends."""
-    import numpy as np
-
-    if not len(starts):
-        return 0, reached
-    until = np.maximum(np.maximum.accumulate(ends), reached)
-    before = np.append(reached, until[:-1])
-    return int(np.maximum(ends - np.maximum(starts, before), 0).sum()), int(until[-1])
+        if len(streams) and np.ptp(streams):
+            begins, stops = side_by_side(streams, np.minimum(starts, until), np.minimum(ends, until))
+            self.side_by_side_ns += int((stops - begins).sum())
 
 
 class _Host:
@@ -229,36 +213,23 @@ class _Host:
         import numpy as np
 
         self.phases, self.calls = phases(run), calls(run)
-        self.in_calls = self.calls.stretches()
+        self.in_calls = by_thread(self.calls.thread, self.calls.starts, self.calls.ends, self.calls.name)
         self.threads = {number: key for key, number in self.calls.threads.items()}
-        self.kinds = [
-            (cause, None if cause is Cause.LAUNCH else name)
-            for name in self.calls.names
-            for cause in [next(cause for cause, begins in CALLS if begins.match(name))]
-        ]
-        """What each call's name says: cause and name."""
-        self.waits = np.array([cause is Cause.SYNCHRONIZATION for cause, _ in self.kinds] + [False])
+        self.kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
+        """Cause that each call's name stands for."""
+        self.waits = np.array([cause is Cause.SYNCHRONIZATION for cause in self.kinds] + [False])
         """Of each name, and of no call, whether it waits for the GPU."""
-        found = [
-            [*map(numbers, piece.columns)] for piece in pieces(run, "copies", ("start_ns", "end_ns", "device"))
-        ] or [[np.empty(0, np.int64)] * 3]
-        copies = (*map(np.concatenate, zip(*found, strict=True)), self.calls.of("copies"))
-        order = np.argsort(copies[0], kind="stable")
-        self.copies = tuple(column[order] for column in copies)
-        """Starts, ends, GPUs and calls of all copies, by start."""
 
     def explain(self, begins: Ints, stops: Ints, rows: Ints, causes: Causes) -> None:
         """Add up why nothing ran between these moments. rows: of the calls that launched the work that then began."""
-        import numpy as np
 
         known = rows != NOTHING
-        causes[Cause.UNKNOWN, None, None] += int((stops - begins)[~known].sum())
-        begins, stops, rows = begins[known], stops[known], rows[known]
-        threads = self.calls.thread[rows]
-        for thread in np.unique(threads).tolist():
-            here = threads == thread
-            called, returned = (of[rows[here]] for of in (self.calls.starts, self.calls.ends))
-            self._of_thread(thread, begins[here], stops[here], called, returned, causes)
+        if not known.all():
+            causes[Cause.UNKNOWN, None, None] += int((stops - begins)[~known].sum())
+            begins, stops, rows = begins[known], stops[known], rows[known]
+        for thread, here in split(self.calls.thread[rows]):
+            of_calls = (self.calls.starts[rows[here]], self.calls.ends[rows[here]])
+            self._of_thread(thread, begins[here], stops[here], *of_calls, causes)
 
     def _of_thread(self, thread: int, begins: Ints, stops: Ints, from_: Ints, to: Ints, causes: Causes) -> None:
         """Split gaps by what their launching thread did. from_, to: begin and end of the launching calls."""
@@ -274,7 +245,8 @@ class _Host:
         places = ranges.at(starts) + 1
         for key, ns in _sums(names.astype(np.int64) * width + places, ends - starts).items():
             name, label = divmod(key, width)
-            causes[*self.kinds[name], self.phases.path(label - 1)] += ns
+            call = None if self.kinds[name] is Cause.LAUNCH else self.calls.names[name]
+            causes[self.kinds[name], call, self.phases.path(label - 1)] += ns
         # Before the launching call, in no call: in a range or outside all, without what was in a call.
         at_begin = in_calls.at(begins)
         after = np.where(self.waits[at_begin], at_begin + 1, 0).astype(np.int64) * width

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fiprof.analysis.trace import pieces, sums
+from fiprof.analysis.trace import sums
 from fiprof.model.run import Run
 from fiprof.model.selection import Weights
 from fiprof.text import kernel_identity
@@ -45,7 +45,7 @@ class StandIns(dict[int, StandsFor]):
             return
         keys = ["case", "kernel", "kernel_full", "grid", "block"]
         traced: dict[CaseShape, list[int]] = defaultdict(lambda: [0, 0])
-        for piece in pieces(run, "kernels", (*keys, "duration_ns")):
+        for piece in run.pieces("kernels", (*keys, "duration_ns")):
             for row in sums(piece, keys).to_pylist():
                 found = traced[row["case"], shape(row)]
                 found[0] += row["count"]

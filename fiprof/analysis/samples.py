@@ -8,18 +8,14 @@ which a kernel ran, and it is not that of the window before (``tests/test_analys
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fiprof.model.run import Run
+from fiprof.model.spans import union, within
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from fiprof.model.arrays import Ints
-
-    Floats = npt.NDArray[np.float64]
+    from fiprof.model.spans import Floats
 
 METRICS = {
     "sms_active": ("sms active",),
@@ -30,26 +26,20 @@ METRICS = {
     "warps": ("compute warps in flight",),
 }
 """Our key -> how nsys's names of it begin; «Tensor Active / FP16 Active» on an A100."""
+COLUMNS = {
+    "sms_active": "sms_active_pct",
+    "sm_issue": "sm_issue_pct",
+    "tensor_active": "sampled_tensor_active_pct",
+    "dram_read": "dram_read_pct",
+    "dram_write": "dram_write_pct",
+    "warps": "compute_warps_pct",
+}
+"""Our key -> the column of its mean while a kernel ran."""
 PERCENT = "[throughput %]"
 SMALLEST = 1.0
 """nsys gives whole percents and rounds up: where ncu counts 0.02 % tensor activity, each sample says 1."""
 OWN_SHARE = 0.8
 """Of a sample's window: less than that, and the sample tells as much about what ran beside the kernel."""
-
-
-@dataclass(frozen=True)
-class Levels:
-    """What the hardware did while a kernel ran: means of the samples that are its own, percent as nsys gives it."""
-
-    samples: int = 0
-    """Samples of whose window the kernel took OWN_SHARE or more."""
-    sms_active: float | None = None
-    sm_issue: float | None = None
-    tensor_active: float | None = None
-    dram_read: float | None = None
-    dram_write: float | None = None
-    warps: float | None = None
-    """Compute warps in flight, of what fits."""
 
 
 class Samples:
@@ -70,23 +60,24 @@ class Samples:
                 self.series["dram"] = times, read + written
         self.period_ns = float(np.median(np.diff(self.times))) if len(self.times) > 1 else 0.0
 
-    def levels(self, starts: Ints, ends: Ints) -> Levels:
-        """The levels during a kernel's executions, by start."""
+    def levels(self, starts: Ints, ends: Ints) -> dict[str, float | None]:
+        """The levels during a kernel's executions, by start: ``metric_samples``, of whose window the kernel took
+        OWN_SHARE or more, and the means of these, percent as nsys gives it, by COLUMNS; empty for no samples."""
         import numpy as np
 
-        starts, ends = disjoint(starts, ends)
+        starts, ends = union(starts, ends)
         first, last = np.searchsorted(self.times, [starts[0] - self.period_ns, ends[-1]]) if len(starts) else (0, 0)
         moments = self.times[first:last]
-        busy = covered(starts, ends, moments + self.period_ns) - covered(starts, ends, moments)
+        busy = within((starts, ends), moments, moments + self.period_ns)
         own = moments[busy / self.period_ns >= OWN_SHARE] if self.period_ns else moments[:0]
         if not len(own):
-            return Levels()
-        means = {}
+            return {}
+        means: dict[str, float | None] = {"metric_samples": len(own)}
         for key in METRICS.keys() & self.series.keys():
             times, values = self.series[key]
             found = values[np.isin(times, own)]
-            means[key] = float(found.mean()) if len(found) else None
-        return Levels(len(own), **means)
+            means[COLUMNS[key]] = float(found.mean()) if len(found) else None
+        return means
 
     def means(self, key: str, edges: Floats) -> Floats:
         """A metric's mean between neighbouring edges; NaN where fewer than half of the time was sampled."""
@@ -111,31 +102,6 @@ class Samples:
     def largest(self) -> dict[str, float]:
         """Our key -> its largest sample."""
         return {key: float(values.max()) for key, (_, values) in self.series.items()}
-
-
-def disjoint(starts: Ints, ends: Ints, reached: int = 0) -> tuple[Ints, Ints]:
-    """The time of some intervals, by start, that the ones before do not cover. reached: where those before end."""
-    import numpy as np
-
-    if (starts[1:] < starts[:-1]).any():
-        order = np.argsort(starts, kind="stable")
-        starts, ends = starts[order], ends[order]
-    until = np.maximum.accumulate(np.append(reached, ends))
-    starts = np.maximum(starts, until[:-1])
-    there = ends > starts
-    return starts[there], ends[there]
-
-
-def covered(starts: Ints, ends: Ints, moments: Floats | Ints) -> Floats:
-    """How much of disjoint intervals lies before each moment."""
-    import numpy as np
-
-    if not len(starts):
-        return np.zeros(len(moments))
-    total = np.repeat(np.cumsum(ends - starts), 2)
-    total[::2] -= ends - starts
-    found: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
-    return found
 
 
 def key_of(metric: str) -> str | None:

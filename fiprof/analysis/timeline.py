@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import bisect
+import itertools
 import math
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import samples
-from fiprof.analysis.samples import Levels
-from fiprof.analysis.trace import NOTHING, Kinds, database, innermost, insert, pieces, rows_of, thread_keys
+from fiprof.analysis.frames import Column, Narrow
+from fiprof.analysis.trace import thread_keys
 from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model import tables
-from fiprof.model.arrays import MISSING, coded, numbers
+from fiprof.model.arrays import MISSING, Kinds, Quantiles, coded, numbers
 from fiprof.model.finding import Finding, finding
-from fiprof.model.formula import Row
 from fiprof.model.quantities import metric
-from fiprof.model.ranks import ranks_of, rows_by_rank
+from fiprof.model.ranks import NOBODY, ranks_of, rows_by_rank
 from fiprof.model.run import Run
 from fiprof.model.selection import EVERYTHING, Selection
-from fiprof.model.wording import Worded
+from fiprof.model.spans import LONG_AGO, NOTHING, covered, innermost, split, union
 
 if TYPE_CHECKING:
-    from fiprof.analysis.samples import Floats, Samples
+    from fiprof.analysis.samples import Samples
     from fiprof.model.arrays import Ints
 
 MEASURE = "measure"
@@ -39,60 +40,46 @@ AGREEMENT = (0.75, 1.33)
 """nsys's tensor level over ncu's: their windows and clocks differ, but not by more."""
 FULL_PCT = 75.0
 """SMs Active of at least this is expected where a kernel with a block for each of them fills whole samples."""
+FIPROF_DOMAIN = "fiprof"
+NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
+LEAST_GAP_NS = -(1 << 41)
+"""Kernels of a GPU overlap by less: 37 minutes."""
 
+SPANS = (
+    Column("phase"),
+    Column("case"),
+    Column("label", meaning="The case in short."),
+    Column("device"),
+    Column("kernel", "kernel", narrow=Narrow.ABOVE),
+    Column("kernel_full"),
+    Column("grid", "grid", narrow=Narrow.DROP),
+    Column("block"),
+    Column("executions", "x", spec=",d"),
+    Column("start_us", meaning="The first one's start, since the trace began."),
+    Column("end_us", meaning="The last one's end, since the trace began."),
+    Column("nsys_duration_us", "time", "µs", ",.2f", "Median."),
+    Column("nsys_spread", "spread", spec=".1%", meaning="(p90 - p10) / median."),
+    Column(
+        "gap_us", "gap", "µs", ",.1f",
+        "Median time to the start of the GPU's next kernel of the case; negative where that starts before this ends.",
+    ),
+    Column("launch_call_us", "call", "µs", ",.1f", "Median duration of the CUDA call that launched it."),
+    Column("memory_bytes", meaning="Device memory of its process when the first one started."),
+    Column("metric_samples", "samples", meaning="Samples of whose window it took most.", narrow=Narrow.DROP),
+    Column("sms_active_pct", "SMs", "%", ".0f"),
+    Column("sm_issue_pct"),
+    Column("sampled_tensor_active_pct", "tensor", "%", ".0f"),
+    Column("dram_read_pct", "read", "%", ".0f"),
+    Column("dram_write_pct", "write", "%", ".0f"),
+    Column("compute_warps_pct", "warps", "%", ".0f", "Compute warps in flight, of what fits."),
+)  # fmt: skip
+"""Kernels of a case with the same grid and block, all executions folded; after ``memory_bytes`` what the hardware did
+meanwhile. Rows have the ``rank`` too, None in a run of one."""
 
-class TrackName(Worded):
-    """What a track shows."""
-
-    KERNELS = "kernels", "kernels"
-    SMS = "sms_active", "SMs"
-    TENSOR = "tensor_active", "tensor"
-    DRAM = "dram", "DRAM"
-
-
-@dataclass(frozen=True)
-class KernelSpan:
-    """A kernel of a case, all its executions folded: those with the same grid and block."""
-
-    phase: str | None
-    case: str | None
-    label: str
-    """The case in short."""
-    rank: int | None
-    """None in a run of one."""
-    device: int | None
-    kernel: str
-    kernel_full: str | None
-    grid: str | None
-    block: str | None
-    count: int
-    """Executions."""
-    start_us: float
-    """The first one's start, since the trace began."""
-    end_us: float
-    """The last one's end, since the trace began."""
-    median_us: float
-    spread: float
-    """(p90 - p10) / median."""
-    gap_us: float | None
-    """Median time to the start of the GPU's next kernel of the case; negative where that starts before this ends."""
-    launch_us: float | None
-    """Median duration of the CUDA call that launched it."""
-    memory_bytes: int | None
-    """Device memory of its process when the first one started."""
-    levels: Levels
-    """What the hardware did meanwhile."""
-
-
-@dataclass(frozen=True)
-class Track:
-    """One line of a chart."""
-
-    name: TrackName
-    cells: tuple[float | None, ...]
-    """0 to 1, from the left; None where nothing was sampled."""
-    largest: float | None
-    """What 1 stands for, percent as nsys gives it; None for the kernels' share of the time."""
+Row = dict[str, Any]
+Track = tuple[str, tuple[float | None, ...], float | None]
+"""One line of a chart: what it shows; its cells from 0 to 1, from the left, None where nothing was sampled; and what 1
+stands for, percent as nsys gives it, None for the kernels' share of the time."""
 
 
 @dataclass(frozen=True)
@@ -110,15 +97,16 @@ class CasePhase:
     """Since the trace began; of a case that came several times, of its longest turn."""
     busy: float
     """Share of ``length_us`` in which a kernel, a copy or a memory set ran."""
-    spans: tuple[KernelSpan, ...]
-    tracks: tuple[Track, ...]
+    spans: list[Row]
+    """Rows of SPANS."""
+    tracks: list[Track]
     """Kernels, then what was sampled, from ``start_us`` to ``end_us``."""
-    copies: tuple[Totals, ...] = ()
-    calls: tuple[Totals, ...] = ()
-    """The longest first."""
-    turns: int = 1
+    copies: list[Row]
+    calls: list[Row]
+    """``name``, ``count``, ``total_us`` and of copies ``bytes``, the longest first."""
+    turns: int
     """How often the case came, between others."""
-    length_us: float = 0.0
+    length_us: float
     """From the first kernel's start to the last one's end, of all turns together."""
 
 
@@ -143,11 +131,6 @@ class Timeline:
         return replace(self, phases=phases) if phases else self
 
 
-FIPROF_DOMAIN = "fiprof"
-_NAMES = ("phase", "case", "device", "kernel", "kernel_full", "grid", "block")
-_SHOWN = (*_NAMES, "rank", "label", "count", "median_us", "spread", "gap_us", "launch_us")
-
-
 def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure", cells: int = PIECES) -> Timeline:
     """The timeline of a run, as far as it has one.
 
@@ -155,365 +138,228 @@ def timeline(run: Run, *, wanted: Selection = EVERYTHING, phase: str = "measure"
 
     Raises FiprofError where nothing is left of kernels that are there, and for a table that cannot be read.
     """
-    trace, sampled = _Trace(run), samples.read(run)
-    phased = any(kind.phase for kind in trace.kinds)
+    import numpy as np
+
+    kinds, kind_of, turns = _kinds(run)
+    sampled = samples.read(run)
+    phased = any(kind["phase"] for kind in kinds)
     if run.imported and not phased:
         phase = "all"
-    found = [kind for kind in trace.kinds if phase in ("all", kind.phase)]
+    found = [kind for kind in kinds if phase in ("all", kind["phase"])]
     kept = _selected(run, found, wanted)
-    groups: dict[int, list[_Kind]] = defaultdict(list)
+    groups: dict[int, list[Row]] = defaultdict(list)
     for kind in found:
-        groups[kind.group].append(kind)
-    groups = {group: kinds for group, kinds in groups.items() if any(kind.number in kept for kind in kinds)}
-    gpus = trace.activities(groups, cells)
-    calls, copies, memory = _calls(run), _together(trace.copies, "kind"), _DeviceMemory(run)
-    several = len({kind.device for kind in trace.kinds}) > 1
-    executions = trace.executions(sampled, kept)
+        groups[kind["group"]].append(kind)
+    groups = {group: each for group, each in groups.items() if any(kind["number"] in kept for kind in each)}
+    copies, calls, memory = _copies(run), _calls(run), _device_memory(run)
+
+    # What is asked of each group's kernels: how much they cover of the time before these moments.
+    parts: dict[int, list[Any]] = {}
+    for group, of_group in groups.items():
+        begin, end = max(turns[group], key=lambda turn: turn[1] - turn[0])
+        bounds = np.array([(start, max(stop, start + 1)) for start, stop in turns[group]])
+        times, _ = copies.get(_place(of_group[0]), (np.empty((2, 0), np.int64), []))
+        copied = zip(*(union(*np.clip(times, *turn)) for turn in bounds), strict=True)
+        parts[group] = [np.linspace(begin, max(end, begin + 1), cells + 1), *bounds.T, *map(np.concatenate, copied)]
+    worked = {group: np.zeros(sum(map(len, each))) for group, each in parts.items()}
+    executions: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
+    reached, at = dict.fromkeys(groups, LONG_AGO), 0
+    group_of = np.array([kind["group"] for kind in kinds])
+    for piece in run.pieces("kernels", ("start_ns", "end_ns")) if groups else ():
+        kind_here = kind_of[at : (at := at + piece.num_rows)]
+        starts, ends = map(numbers, piece.columns)
+        for group, rows in split(group_of[kind_here]):
+            if group in groups:
+                alone = union(starts[rows], ends[rows], since=reached[group])
+                worked[group] += covered(*alone, np.concatenate(parts[group]))
+                reached[group] = max(reached[group], int(ends[rows].max()))
+        for number, rows in split(kind_here) if sampled else ():
+            if number in kept:
+                executions[number].append((starts[rows], ends[rows]))
+
     phases = []
-    for group, kinds in groups.items():
-        first, gpu, here = kinds[0], gpus[group], sampled.get(kinds[0].device or 0)
-        spans = tuple(
-            KernelSpan(
-                **{name: getattr(kind, name) for name in _SHOWN}, start_us=kind.start_ns / 1e3,
-                end_us=kind.end_ns / 1e3, memory_bytes=memory.at(kind.pid, kind.device, kind.start_ns),
-                levels=here.levels(*executions[kind.number]) if here else Levels(),
-            )
-            for kind in kinds
-            if kind.number in kept
-        )  # fmt: skip
+    for group, of_group in groups.items():
+        first, here = of_group[0], sampled.get(of_group[0]["device"] or 0)
+        edges, begins, stops, copied_from, copied_to = parts[group]
+        *covers, hidden_from, hidden_to = np.split(worked[group], np.cumsum([*map(len, parts[group])])[:-1])
+        length = float((stops - begins).sum())
+        busy = (covers[2] - covers[1]).sum() + (copied_to - copied_from).sum() - (hidden_to - hidden_from).sum()
+        shares = np.diff(covers[0]) / np.diff(edges)
+        spans = [kind for kind in of_group if kind["number"] in kept]
+        for kind in spans:
+            times, totals = memory.get((kind["pid"], kind["device"]), ([], []))
+            place = bisect_right(times, kind["start_ns"])
+            kind["memory_bytes"] = totals[place - 1] if place else None
+            levels = here.levels(*map(np.concatenate, zip(*executions[kind["number"]], strict=True))) if here else {}
+            kind.update({"metric_samples": 0, **dict.fromkeys(samples.COLUMNS.values()), **levels})
+        start_ns, end_ns = max(turns[group], key=lambda turn: turn[1] - turn[0])
         phases.append(
             CasePhase(
-                phase=first.phase,
-                label=first.label,
-                rank=first.rank,
-                device=first.device,
-                several_devices=several,
-                start_us=gpu.start / 1e3,
-                end_us=gpu.end / 1e3,
-                busy=gpu.busy,
+                phase=first["phase"],
+                label=first["label"],
+                rank=first["rank"],
+                device=first["device"],
+                several_devices=len({kind["device"] for kind in kinds}) > 1,
+                start_us=start_ns / 1e3,
+                end_us=end_ns / 1e3,
+                busy=float(busy) / length,
                 spans=spans,
-                tracks=tuple(_tracks(gpu, here)),
-                copies=copies.get((first.phase, first.case, first.rank, first.device), ()),
-                calls=calls.get((first.phase, first.case, first.rank), ()),
-                turns=gpu.turns,
-                length_us=gpu.length / 1e3,
+                tracks=[("kernels", tuple(shares.tolist()), None), *_levels(here, edges)],
+                copies=copies.get(_place(first), (None, []))[1],
+                calls=calls.get((first["phase"], first["case"], first["rank"]), []),
+                turns=len(turns[group]),
+                length_us=length / 1e3,
             )
         )
     return Timeline(
         phases=tuple(phases),
-        period_us=max((s.period_ns / 1e3 for s in sampled.values()), default=None),
+        period_us=max((each.period_ns / 1e3 for each in sampled.values()), default=None),
         warnings=(
             *run.status_warning(),
             *trace_doubts(run),
-            *_missing(run, bool(trace.kinds), phased, bool(found), phase, sampled),
+            *_missing(run, bool(kinds), phased, bool(found), phase, sampled),
             *_doubts(run, phases, sampled),
         ),
     )
 
 
-@dataclass
-class _Kind:
-    """The executions of a kernel with the same grid and block in a case, a phase and a GPU."""
-
-    number: int
-    group: int
-    """Number of its phase, case, rank and GPU."""
-    launch: int | None
-    """A launch of it under ncu that was asked for."""
-    label: str
-    phase: str | None
-    case: str | None
-    rank: int | None
-    device: int | None
-    kernel: str
-    kernel_full: str | None
-    grid: str | None
-    block: str | None
-    pid: int = 0
-    """Of the first one."""
-    count: int = 0
-    start_ns: int = 0
-    end_ns: int = 0
-    duration_us: float = 0.0
-    """All together."""
-    median_us: float = 0.0
-    spread: float = 0.0
-    gap_us: float | None = None
-    launch_us: float | None = None
+def _place(row: Row) -> tuple[Any, ...]:
+    """Whose it is: copies and kernels of one place stand together."""
+    return row["phase"], row["case"], row["rank"], row["device"]
 
 
-@dataclass
-class _Gpu:
-    """A group's GPU: ns since the trace began."""
+def _kinds(run: Run) -> tuple[list[Row], Ints, dict[int, list[list[int]]]]:
+    """The kernels of a trace with the same names, grid and block in a case, a phase and a GPU, a row each; the row of
+    each kernel; and when each group (phase, case, rank and GPU) began and ended.
 
-    start: int
-    """Of the longest turn, as ``end``."""
-    end: int
-    turns: int
-    length: float
-    """Of all turns together."""
-    busy: float
-    edges: Floats
-    shares: Floats
-    """Between neighbouring edges the share of the time in which a kernel ran."""
-
-
-class _Trace:
-    """The kernels of a trace: which kind each is, and what DuckDB says of the kinds."""
-
-    def __init__(self, run: Run) -> None:
-        import numpy as np
-
-        self._run, self._ranks = run, ranks_of(run)
-        self.copies = rows_by_rank(run, "copies", ("start_ns", "end_ns", "bytes", "kind", "device", "phase", "case"))
-        self.kinds: list[_Kind] = []
-        self._kind: Ints = np.empty(rows_of(run, "kernels"), np.int32)
-        numbers_, at = Kinds(), 0
-        groups: dict[Any, int] = {}
-        last: dict[int, tuple[int, int]] = {}
-        with database() as query:
-            query.execute("CREATE TABLE kernels (kind INTEGER, start BIGINT, stop BIGINT, call BIGINT)")
-            query.execute("CREATE TABLE gaps (kind INTEGER, gap BIGINT)")
-            for piece in pieces(run, "kernels", (*_NAMES, "pid", "start_ns", "end_ns", "launch_call_ns")):
-                ranks: dict[str, Ints] = {}
-                if self._ranks.several:
-                    ranks["rank"] = self._ranks.of_rows(piece.select(["pid", "device"]))
-                kind = numbers_.of(piece.select(_NAMES), **ranks)
-                for number, values in list(enumerate(numbers_.numbers))[len(self.kinds) :]:
-                    row: dict[str, Any] = {"rank": None, **dict(zip((*_NAMES, *ranks), values, strict=True))}
-                    group = row["phase"], row["case"], row["rank"], row["device"]
-                    self.kinds.append(
-                        _Kind(
-                            number, groups.setdefault(group, len(groups)), None, run.labels(row["case"]),
-                            pid=piece["pid"][int(np.argmax(kind == number))].as_py(),
-                            **row | {"kernel": row["kernel"] or ""},
-                        )
-                    )  # fmt: skip
-                self._kind[at : at + len(kind)] = kind
-                at += len(kind)
-                start, stop, call = (numbers(piece[name]) for name in ("start_ns", "end_ns", "launch_call_ns"))
-                insert(query, "kernels", kind=kind, start=start, stop=stop, call=call)
-                of = np.array([each.group for each in self.kinds])[kind]
-                for group_, rows in _split(of):
-                    before = last.get(group_, (NOTHING, 0))
-                    ends, owners = np.append(before[1], stop[rows]), np.append(before[0], kind[rows])
-                    first = int(before[0] == NOTHING)
-                    insert(query, "gaps", kind=owners[first:-1].astype(np.int32), gap=(start[rows] - ends[:-1])[first:])
-                    last[group_] = int(owners[-1]), int(ends[-1])
-            self._ask(query)
-
-    def _ask(self, query: Any) -> None:
-        durations = query.execute(
-            "SELECT kind, count(*), min(start), max(stop), sum(stop - start)::BIGINT,"
-            " quantile_cont(stop - start, [0.1, 0.5, 0.9]) FROM kernels GROUP BY kind"
-        )
-        for kind, count, start, stop, total, (p10, median_, p90) in durations.fetchall():
-            each = self.kinds[kind]
-            each.count, each.start_ns, each.end_ns, each.duration_us = count, start, stop, total / 1e3
-            each.median_us = median_ / 1e3
-            each.spread = (p90 / 1e3 - p10 / 1e3) / each.median_us if median_ else 0.0
-        for kind, gap in query.execute("SELECT kind, median(gap) FROM gaps GROUP BY kind").fetchall():
-            self.kinds[kind].gap_us = gap / 1e3
-        launches = f"SELECT kind, median(call) FROM kernels WHERE call != {MISSING} GROUP BY kind"
-        for kind, call in query.execute(launches).fetchall():
-            self.kinds[kind].launch_us = call / 1e3
-
-    def _work(self) -> Iterator[tuple[Ints, Ints, Ints]]:
-        """Kind, start and end of the kernels, piece by piece."""
-        at = 0
-        for piece in pieces(self._run, "kernels", ("start_ns", "end_ns")):
-            yield self._kind[at : at + piece.num_rows], numbers(piece["start_ns"]), numbers(piece["end_ns"])
-            at += piece.num_rows
-
-    def executions(self, sampled: dict[int, Samples], kept: Collection[int]) -> dict[int, tuple[Ints, Ints]]:
-        """Kind -> starts and ends of its kernels, where something was sampled."""
-        import numpy as np
-
-        parts: dict[int, list[tuple[Ints, Ints]]] = defaultdict(list)
-        for kind, start, end in self._work() if sampled else ():
-            for number, rows in _split(kind):
-                if number in kept:
-                    parts[number].append((start[rows], end[rows]))
-        return {number: tuple(map(np.concatenate, zip(*each, strict=True))) for number, each in parts.items()}  # type: ignore[misc]
-
-    def activities(self, groups: Mapping[int, Sequence[_Kind]], cells: int) -> dict[int, _Gpu]:
-        """Group -> when its GPU worked, and for how much of each of so many cells."""
-        import numpy as np
-
-        turns = list(self._turns())
-        spans: dict[tuple[int, int], tuple[int, int]] = {}
-        for (_, start, end), pieces_ in zip(self._work(), turns, strict=True):
-            for unit, rows in pieces_:
-                begin, stop = spans.get(unit, (int(start[rows][0]), 0))
-                spans[unit] = min(begin, int(start[rows].min())), max(stop, int(end[rows].max()))
-        moments, copied = {}, {}
-        for group, kinds in groups.items():
-            units = [unit for unit in spans if unit[0] == group]
-            longest = max(units, key=lambda unit: spans[unit][1] - spans[unit][0])
-            who = kinds[0].phase, kinds[0].case, kinds[0].rank, kinds[0].device
-            own = [row for row in self.copies if (row["phase"], row["case"], row["rank"], row["device"]) == who]
-            times = np.array(sorted((row["start_ns"], row["end_ns"]) for row in own), np.int64).reshape(-1, 2)
-            for unit in units:
-                begin, stop = spans[unit][0], max(spans[unit][1], spans[unit][0] + 1)
-                edges = np.linspace(begin, stop, cells + 1 if unit == longest else 2)
-                copied[unit] = np.concatenate(samples.disjoint(*np.clip(times, begin, stop).T))
-                moments[unit] = np.concatenate([edges, copied[unit]])
-        covered = {unit: np.zeros(len(each)) for unit, each in moments.items()}
-        reached: dict[Any, int] = {}
-        for (_, start, end), pieces_ in zip(self._work(), turns, strict=True):
-            for unit, rows in pieces_:
-                if unit in covered:
-                    begins, ends = samples.disjoint(start[rows], end[rows], reached.get(unit, 0))
-                    covered[unit] += samples.covered(begins, ends, moments[unit])
-                    reached[unit] = max(reached.get(unit, 0), int(end[rows].max()))
-        found = {}
-        for group in groups:
-            units = [unit for unit in moments if unit[0] == group]
-            longest = max(units, key=lambda unit: len(moments[unit]) - len(copied[unit]))
-            worked = length = 0.0
-            for unit in units:
-                last = len(moments[unit]) - len(copied[unit]) - 1
-                begins, ends = np.split(copied[unit], 2)
-                hidden = np.diff(np.split(covered[unit][last + 1 :], 2), axis=0)
-                worked += covered[unit][last] - covered[unit][0] + float(np.sum(ends - begins) - np.sum(hidden))
-                length += moments[unit][last] - moments[unit][0]
-            count = len(moments[longest]) - len(copied[longest])
-            edges_ns = moments[longest][:count]
-            shares = np.diff(covered[longest][:count]) / np.diff(edges_ns)
-            found[group] = _Gpu(*spans[longest], len(units), length, worked / length, edges_ns, shares)
-        return found
-
-    def _turns(self) -> Iterator[list[tuple[tuple[int, int], Ints]]]:
-        """Of each piece the rows of each group and turn: one ends where another group's kernel begins on its GPU.
-
-        Only where the run measured its cases in rounds; one turn otherwise.
-        """
-        import numpy as np
-
-        groups = np.array([kind.group for kind in self.kinds])
-        places: dict[Any, int] = {}
-        place = np.array([places.setdefault((kind.rank, kind.device), len(places)) for kind in self.kinds])
-        current: dict[int, int] = {}
-        counts: dict[int, int] = defaultdict(int)
-        for kind, _, _ in self._work():
-            if self._run.settings.rounds < 2:
-                yield [((group, 0), rows) for group, rows in _split(groups[kind])]
-                continue
-            found: dict[tuple[int, int], list[Ints]] = defaultdict(list)
-            for here, rows in _split(place[kind]):
-                of = groups[kind[rows]]
-                for part in np.split(rows, np.flatnonzero(np.diff(of)) + 1):
-                    group = int(groups[kind[part[0]]])
-                    if current.get(here) != group:
-                        current[here] = group
-                        counts[group] += 1
-                    found[group, counts[group]].append(part)
-            yield [(unit, np.concatenate(parts)) for unit, parts in found.items()]
-
-
-def _split(values: Ints) -> Iterator[tuple[int, Any]]:
-    """Each distinct value with its rows, in their order."""
+    Where a run measured its cases in rounds, a group comes several times: a turn ends where another group's kernel
+    begins on its GPU.
+    """
     import numpy as np
 
-    if len(values) and (values == values[0]).all():
-        yield int(values[0]), np.arange(len(values))
-        return
-    order = np.argsort(values, kind="stable")
-    found, first = np.unique(values[order], return_index=True)
-    yield from zip(found.tolist(), np.split(order, first[1:]), strict=False)
+    count, ranks, in_rounds = run.row_count("kernels"), ranks_of(run), run.settings.rounds > 1
+    numbered, kinds, kind_of, at = Kinds(), list[Row](), np.empty(count, np.int32), 0
+    durations, gaps, calls = Quantiles(count), Quantiles(count, LEAST_GAP_NS), Quantiles(count)
+    groups: dict[Any, int] = {}
+    gpus: dict[Any, int] = {}
+    last: dict[int, tuple[int, int]] = {}
+    """Group -> kind and end of its last kernel."""
+    turns: dict[int, list[list[int]]] = defaultdict(list)
+    current: dict[int, int] = {}
+    """GPU -> the group whose turn it is."""
+    for piece in run.pieces("kernels", (*NAMES, "pid", "start_ns", "end_ns", "launch_call_ns")):
+        start, end, call = (numbers(piece[name]) for name in ("start_ns", "end_ns", "launch_call_ns"))
+        own = {"rank": ranks.of_rows(piece.select(["pid", "device"]))} if ranks.several else {}
+        kind = kind_of[at : (at := at + piece.num_rows)] = numbered.of(piece.select(NAMES), **own)
+        for number, values in enumerate(itertools.islice(numbered.numbers, len(kinds), None), len(kinds)):
+            row: Row = {"number": number, "rank": None, **dict(zip((*NAMES, *own), values, strict=True))}
+            group = groups.setdefault(_place(row), len(groups))
+            gpu = gpus.setdefault((row["rank"], row["device"]) if in_rounds else group, len(gpus))
+            row |= {"group": group, "gpu": gpu, "label": run.labels(row["case"]), "kernel": row["kernel"] or ""}
+            pid = piece["pid"][int(np.argmax(kind == number))].as_py()
+            kinds.append(row | {"pid": pid, "start_ns": -LONG_AGO, "end_ns": LONG_AGO, "ns": 0})
+        counts, times = np.bincount(kind), np.bincount(kind, end - start)
+        starts, ends = (np.full(len(counts), each) for each in (-LONG_AGO, LONG_AGO))
+        np.minimum.at(starts, kind, start)
+        np.maximum.at(ends, kind, end)
+        for number in np.flatnonzero(counts).tolist():
+            row = kinds[number]
+            row["start_ns"] = min(row["start_ns"], int(starts[number]))
+            row["end_ns"] = max(row["end_ns"], int(ends[number]))
+            row["ns"] += int(times[number])
+        durations.add(kind, end - start)
+        calls.add(kind[call != MISSING], call[call != MISSING])
+        group_of, gpu_of = (np.array([row[key] for row in kinds])[kind] for key in ("group", "gpu"))
+        for group, rows in split(group_of):
+            owner, reached = last.get(group, (NOTHING, 0))
+            owners, until = np.append(owner, kind[rows]), np.append(reached, end[rows])
+            known = int(owner == NOTHING)
+            gaps.add(owners[known:-1], (start[rows] - until[:-1])[known:])
+            last[group] = int(owners[-1]), int(until[-1])
+        for gpu, rows in split(gpu_of):
+            of = group_of[rows]
+            begins = np.append(0, np.flatnonzero(np.diff(of)) + 1)
+            bounds = zip(np.minimum.reduceat(start[rows], begins), np.maximum.reduceat(end[rows], begins), strict=True)
+            for group, (begin, stop) in zip(of[begins].tolist(), bounds, strict=True):
+                if current.get(gpu) != group:
+                    turns[group].append([int(begin), int(stop)])
+                current[gpu], turn = group, turns[group][-1]
+                turn[:] = min(turn[0], int(begin)), max(turn[1], int(stop))
+    found, medians = durations.found(), [{n: each[2] for n, each in of.found().items()} for of in (gaps, calls)]
+    for number, row in enumerate(kinds):
+        row["executions"], p10, middle, p90 = found[number]
+        gap_ns, call_ns = (each.get(number) for each in medians)
+        row |= {
+            "start_us": row["start_ns"] / 1e3,
+            "end_us": row["end_ns"] / 1e3,
+            "nsys_duration_us": middle / 1e3,
+            "nsys_spread": (p90 / 1e3 - p10 / 1e3) / (middle / 1e3) if middle else 0.0,
+            "gap_us": None if gap_ns is None else gap_ns / 1e3,
+            "launch_call_us": None if call_ns is None else call_ns / 1e3,
+        }
+    return kinds, kind_of, turns
 
 
-def _selected(run: Run, found: Sequence[_Kind], wanted: Selection) -> set[int]:
+def _selected(run: Run, found: Sequence[Row], wanted: Selection) -> set[int]:
     """The numbers of the kinds that were asked for; phases, ranks and GPUs of a kernel go together."""
     asked = {
         (each.case, each.kernel, each.grid): each.launch
         for each in (run.launches if wanted.launches else ())
         if each.launch in wanted.launches
     }
-    groups: dict[tuple[Any, ...], list[_Kind]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for kind in found:
-        groups[kind.case, kind.kernel, kind.kernel_full, kind.grid, kind.block].append(kind)
-    shown = [
-        replace(kinds[0], launch=asked.get((case, kernel, grid)), duration_us=sum(each.duration_us for each in kinds))
-        for (case, kernel, _, grid, _), kinds in groups.items()
-    ]
-    chosen = wanted.of(shown, run.manifest.name) if found else []
-    return {
-        kind.number
-        for each in chosen
-        for kind in groups[each.case, each.kernel, each.kernel_full, each.grid, each.block]
-    }
+        groups[tuple(kind[name] for name in ("case", "kernel", "kernel_full", "grid", "block"))].append(kind)
+    items: list[Any] = []
+    for kinds in groups.values():
+        launch = asked.get((kinds[0]["case"], kinds[0]["kernel"], kinds[0]["grid"]))
+        duration_us = sum(kind["ns"] for kind in kinds) / 1e3
+        items.append(SimpleNamespace(**kinds[0], launch=launch, duration_us=duration_us, kinds=kinds))
+    chosen = wanted.of(items, run.manifest.name) if found else []
+    return {kind["number"] for each in chosen for kind in each.kinds}
 
 
-def _tracks(gpu: _Gpu, sampled: Samples | None) -> Iterable[Track]:
-    yield Track(TrackName.KERNELS, tuple(map(float, gpu.shares)), None)
-    for name in (TrackName.SMS, TrackName.TENSOR, TrackName.DRAM):
-        if sampled is not None and (largest := sampled.largest.get(name)):
-            levels = [
-                level if math.isnan(level) or level > samples.SMALLEST else 0.0
-                for level in sampled.means(name, gpu.edges)
-            ]
-            cells = tuple(None if math.isnan(level) else float(level) / largest for level in levels)
+def _levels(sampled: Samples | None, edges: Any) -> Iterable[Track]:
+    """The tracks of what was sampled."""
+    for key, name in (("sms_active", "SMs"), ("tensor_active", "tensor"), ("dram", "DRAM")):
+        if sampled is not None and (largest := sampled.largest.get(key)):
+            levels = sampled.means(key, edges).tolist()
+            cells = tuple(
+                None if math.isnan(level) else level / largest if level > samples.SMALLEST else 0.0 for level in levels
+            )
             if any(cell is not None for cell in cells):
-                yield Track(name, cells, largest)
+                yield name, cells, largest
 
 
 # What happens beside the kernels: copies, CUDA calls, and allocations of device memory
 
 
-@dataclass(frozen=True)
-class Totals:
-    """Copies of a kind, or CUDA calls of a name, all together."""
+def _copies(run: Run) -> dict[tuple[Any, ...], tuple[Any, list[Row]]]:
+    """Copies by phase, case, rank and GPU: starts and ends; and those of a kind together, the longest time first."""
+    import numpy as np
 
-    name: str
-    count: int
-    total_us: float
-    bytes: int | None = None
-    """Of copies."""
-
-
-class _DeviceMemory:
-    """Device memory over time."""
-
-    def __init__(self, run: Run) -> None:
-        self._totals: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-        events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
-        for event in sorted(events, key=lambda event: event["time_ns"]):
-            times, totals = self._totals[event["pid"], event["device"]]
-            times.append(event["time_ns"])
-            totals.append(event["total_bytes"])
-
-    def at(self, pid: int | None, device: int | None, time_ns: int) -> int | None:
-        """Bytes; None where no allocation had been seen."""
-        times, totals = self._totals.get((pid, device), ([], []))
-        index = bisect.bisect_right(times, time_ns)
-        return totals[index - 1] if index else None
+    ranks, kinds = ranks_of(run), Kinds()
+    parts: dict[int, list[Any]] = defaultdict(list)
+    for piece in run.pieces("copies", ("phase", "case", "device", "kind", "pid", "start_ns", "end_ns", "bytes")):
+        rank = ranks.of_rows(piece.select(["pid", "device"])) if ranks.several else np.full(piece.num_rows, NOBODY)
+        times = np.stack([numbers(piece[name]) for name in ("start_ns", "end_ns", "bytes")])
+        for number, rows in split(kinds.of(piece.select(["phase", "case", "device", "kind"]), rank=rank)):
+            parts[number].append(times[:, rows])
+    found: dict[tuple[Any, ...], tuple[list[Any], list[Row]]] = defaultdict(lambda: ([], []))
+    for number, (phase, case, device, name, of_rank) in enumerate(kinds.numbers):
+        starts, ends, sizes = np.concatenate(parts[number], axis=1)
+        intervals, totals = found[phase, case, of_rank if ranks.several else None, device]
+        intervals.append((starts, ends))
+        total = {"name": name or "?", "count": len(starts), "total_us": int((ends - starts).sum()) / 1e3}
+        totals.append(total | {"bytes": int(np.maximum(sizes, 0).sum())})
+    return {place: (np.concatenate(each, axis=1), _longest(totals)) for place, (each, totals) in found.items()}
 
 
-def _together(rows: Iterable[Row], key: str) -> dict[tuple[Any, ...], tuple[Totals, ...]]:
-    """Copies by phase, case, rank and GPU, those of a kind together, the longest time first."""
-    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        groups[row["phase"], row["case"], row["rank"], row["device"]][row[key] or "?"].append(row)
-    return {
-        of: _longest(
-            Totals(
-                name,
-                len(group),
-                sum(row["end_ns"] - row["start_ns"] for row in group) / 1e3,
-                sum(row["bytes"] or 0 for row in group),
-            )
-            for name, group in kinds.items()
-        )
-        for of, kinds in groups.items()
-    }
+def _longest(totals: Iterable[Row]) -> list[Row]:
+    return sorted(totals, key=lambda row: -row["total_us"])
 
 
-def _longest(totals: Iterable[Totals]) -> tuple[Totals, ...]:
-    return tuple(sorted(totals, key=lambda item: -item.total_us))
-
-
-def _calls(run: Run) -> dict[tuple[Any, ...], tuple[Totals, ...]]:
+def _calls(run: Run) -> dict[tuple[Any, ...], list[Row]]:
     """CUDA calls by phase, case and rank, in fiprof's ranges of the case; those of a name together."""
     import numpy as np
 
@@ -529,24 +375,33 @@ def _calls(run: Run) -> dict[tuple[Any, ...], tuple[Totals, ...]]:
                 inside[thread].append((row["start_ns"], row["end_ns"], ours.setdefault(of, len(ours))))
     threads = {thread: innermost(*np.array(sorted(each), np.int64).reshape(-1, 3).T) for thread, each in inside.items()}
     found: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
-    for piece in pieces(run, "api", ("name", "start_ns", "end_ns", "pid", "tid")) if threads else ():
+    for piece in run.pieces("api", ("name", "start_ns", "end_ns", "pid", "tid")) if threads else ():
         names, name = coded(piece["name"])
         start, end, pid, tid = (numbers(piece[each]) for each in ("start_ns", "end_ns", "pid", "tid"))
-        keys = thread_keys(pid, tid)
-        for thread, stretches in threads.items():
-            mine = np.flatnonzero(keys == thread)
-            label = stretches.at(start[mine])
-            mine, label = mine[label != NOTHING], label[label != NOTHING]
-            both = label.astype(np.int64) * len(names) + name[mine]
-            counts, times = np.bincount(both), np.bincount(both, end[mine] - start[mine])
-            for each in np.flatnonzero(counts).tolist():
-                total = found[each // len(names), names[each % len(names)] or "?"]
-                total[0] += int(counts[each])
-                total[1] += int(times[each])
-    of_label: dict[int, list[Totals]] = defaultdict(list)
+        for thread, mine in split(thread_keys(pid, tid)):
+            if thread in threads:
+                label = threads[thread].at(start[mine])
+                both = np.where(label == NOTHING, 0, 1 + label.astype(np.int64) * len(names) + name[mine])
+                counts, times = np.bincount(both), np.bincount(both, end[mine] - start[mine])
+                for each in np.flatnonzero(counts[1:]).tolist():
+                    total = found[each // len(names), names[each % len(names)] or "?"]
+                    total[0] += int(counts[1 + each])
+                    total[1] += int(times[1 + each])
+    of_label: dict[int, list[Row]] = defaultdict(list)
     for (label_, name_), (count, ns) in found.items():
-        of_label[label_].append(Totals(name_, count, ns / 1e3))
+        of_label[label_].append({"name": name_, "count": count, "total_us": ns / 1e3})
     return {of: _longest(of_label[number]) for of, number in ours.items()}
+
+
+def _device_memory(run: Run) -> dict[tuple[Any, Any], tuple[list[int], list[int]]]:
+    """Process and GPU -> times of allocations, in order, and the bytes that were held from then on."""
+    found: dict[tuple[Any, Any], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    events = run.rows("memory", ("time_ns", "device", "pid", "total_bytes"))
+    for event in sorted(events, key=lambda event: event["time_ns"]):
+        times, totals = found[event["pid"], event["device"]]
+        times.append(event["time_ns"])
+        totals.append(event["total_bytes"])
+    return found
 
 
 # What is missing, and what is doubtful
@@ -609,36 +464,36 @@ def _why_not_sampled(run: Run) -> Finding:
 
 def _doubts(run: Run, phases: Sequence[CasePhase], sampled: dict[int, Samples]) -> Iterable[Finding]:
     """Whether the levels can be read as shares of the whole GPU."""
-    spans = [span for part in phases for span in part.spans if span.levels.samples]
+    spans = [span for part in phases for span in part.spans if span["metric_samples"]]
     counted: dict[tuple[Any, Any], list[float]] = defaultdict(list)
     for launch in run.launches:
         if (active := TENSOR_ACTIVE.of(launch) or 0.0) >= KNOWN_PCT:
             counted[launch.case, launch.kernel].append(active)
     for span in spans:
-        there, level = counted.get((span.case, span.kernel)), span.levels.tensor_active
+        there, level = counted.get((span["case"], span["kernel"])), span["sampled_tensor_active_pct"]
         if there and level is not None and not AGREEMENT[0] <= level / median(there) <= AGREEMENT[1]:
             yield finding(
                 "tensor_differs",
                 "the sampled levels of SMs and tensor cores are not shares of this GPU: {kernel} has Tensor "
                 "Active {sampled_tensor_active_pct:.1f} here and {tensor_active_pct:.1f} by ncu's counters. "
                 "Compare them within the run only",
-                kernel=span.kernel,
+                kernel=span["kernel"],
                 sampled_tensor_active_pct=level,
                 tensor_active_pct=median(there),
             )
             return
     multiprocessors = run.environment("gpu", "multiprocessors")
     for span in spans:
-        blocks = math.prod(int(n) for n in (span.grid or "0").split("x") if n.isdigit())
-        largest = sampled[span.device or 0].largest.get("sms_active", 100.0)
+        blocks = math.prod(int(n) for n in (span["grid"] or "0").split("x") if n.isdigit())
+        largest = sampled[span["device"] or 0].largest.get("sms_active", 100.0)
         full = multiprocessors and blocks >= multiprocessors
-        if full and span.levels.sms_active is not None and largest < FULL_PCT:
+        if full and span["sms_active_pct"] is not None and largest < FULL_PCT:
             yield finding(
                 "sms_differ",
                 "the sampled levels of SMs and tensor cores are not shares of this GPU: SMs Active is never more "
                 "than {largest_sms_active_pct:.0f}, also while the {blocks} blocks of {kernel} ran on "
                 "{multiprocessors} SMs. Compare them within the run only",
-                kernel=span.kernel,
+                kernel=span["kernel"],
                 blocks=blocks,
                 multiprocessors=multiprocessors,
                 largest_sms_active_pct=largest,

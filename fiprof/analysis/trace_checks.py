@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from fiprof.analysis.checks import Check, CheckName, judge, unknown
 from fiprof.analysis.comm.match import trace_clocks
-from fiprof.analysis.trace import pieces
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 
@@ -38,7 +37,7 @@ def _traces(run: Run) -> tuple[Trace, ...]:
     if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
         return ()
     spans: dict[int, tuple[int, int]] = {}
-    for piece in pieces(run, "kernels", ("file", "start_ns", "end_ns")):
+    for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
         of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
         for row in of_files.to_pylist():
             first, last = spans.get(row["file"], (row["start_ns_min"], row["end_ns_max"]))

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fiprof.model import tables
 from fiprof.model.arrays import numbers
-from fiprof.model.formula import Row
 from fiprof.model.run import Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from fiprof.model.unions import Ints
+    from fiprof.model.arrays import Ints
 
+COLLECTIVE = re.compile(
+    r"nccl|nvshmem|mscclpp|cross_device_reduce|all_?(reduce|gather|to_?all)|reduce_?scatter|multimem", re.IGNORECASE
+)
+"""In the name of a kernel of NCCL, NVSHMEM, MSCCL++, or of a library's own all-reduce: it waits for another GPU's."""
 NOBODY = -1
 """In place of a rank: of a process that ran no kernels, or of a call of one that is several ranks."""
 NCCL_DOMAIN = "NCCL"
 COMMUNICATOR, RANKS, RANK = "NCCL communicator ID", "No. of ranks", "Rank"
-"""Keys of the NVTX payload of ncclCommInitRank… (NCCL's nvtx_payload_schemas.h)."""
+"""Keys of the NVTX payload of ncclCommInitRank… (NCCL's nvtx_payload_tables.h)."""
 _WHO = ("file", "pid", "process", "host", "device", "gpu", "uuid", "rank")
 
 
@@ -56,6 +59,7 @@ class Ranks:
     def __init__(self, run: Run, all_: Sequence[Rank]) -> None:
         self._run = run
         self.all = tuple(all_)
+        self.several = len(self.all) > 1
         self.files = {rank.rank: rank.file or 0 for rank in all_}
         """Rank -> number of the trace that it is from."""
 
@@ -64,30 +68,24 @@ class Ranks:
         here = [rank.rank for rank in self.all if rank.device == device]
         return here[0] if self.several and len(here) == 1 else None
 
-    @property
-    def several(self) -> bool:
-        return len(self.all) > 1
-
     def of(self, table: str) -> Ints:
         """The rank of each row of one of nsys's tables, or NOBODY."""
-        found = self._run.table(table, [name for name in ("pid", "device") if name in _declared(table)])
-        return self.of_rows(found)
+        declared = tables.schema(table).names
+        return self.of_rows(self._run.table(table, [name for name in ("pid", "device") if name in declared]))
 
     def of_rows(self, rows: pa.Table) -> Ints:
         """The same of rows with a column pid, and device where they have it."""
         import numpy as np
 
-        there = {name: numbers(rows[name]) for name in rows.column_names}
+        pid = numbers(rows["pid"])
+        device = numbers(rows["device"]) if "device" in rows.column_names else None
         found = np.full(rows.num_rows, NOBODY, np.int64)
-        of_process: dict[int, list[Rank]] = defaultdict(list)
+        processes = [rank.pid for rank in self.all]
         for rank in self.all:
-            of_process[rank.pid].append(rank)
-        for pid, ranks in of_process.items():
-            mine = there["pid"] == pid
-            if "device" not in there and len(ranks) == 1:
-                found[mine] = ranks[0].rank
-            for rank in ranks if "device" in there else ():
-                found[mine & (there["device"] == (NOBODY if rank.device is None else rank.device))] = rank.rank
+            if device is not None:
+                found[(pid == rank.pid) & (device == (NOBODY if rank.device is None else rank.device))] = rank.rank
+            elif processes.count(rank.pid) == 1:
+                found[pid == rank.pid] = rank.rank
         return found
 
 
@@ -107,41 +105,33 @@ def ranks_of(run: Run) -> Ranks:
 
 
 def _ranks(run: Run) -> Ranks:
-    rows = sorted(
-        run.rows("processes", [name for name in _WHO if name in _declared("processes")]),
-        key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]),
-    )
+    declared = tables.schema("processes").names
+    rows = run.rows("processes", [name for name in _WHO if name in declared])
+    rows.sort(key=lambda row: (row.get("file") or 0, row["device"] or 0, row["pid"]))
     found = [Rank(**{**dict.fromkeys(_WHO), **row}) for row in rows]
-    by_nccl = _by_nccl(run) if len(found) > 1 else {}
-    for claims in ([by_nccl.get(rank.pid) for rank in found], [row["rank"] for row in rows]):
+    # Each process's rank in the largest communicator that it is in.
+    by_nccl: dict[int, tuple[int, int]] = {}
+    for pid, said in nccl_setups(run) if len(found) > 1 else ():
+        if {RANKS, RANK} <= said.keys():
+            by_nccl[pid] = max(by_nccl.get(pid, (0, 0)), (said[RANKS], -said[RANK]))
+    said_by_nccl = [-by_nccl[rank.pid][1] if rank.pid in by_nccl else None for rank in found]
+    for claims in (said_by_nccl, [row["rank"] for row in rows], list(range(len(found)))):
         if None not in claims and len(set(claims)) == len(claims):
             break
-    else:
-        claims = list(range(len(found)))
     numbered = [replace(rank, rank=number) for rank, number in zip(found, claims, strict=True) if number is not None]
     return Ranks(run, sorted(numbered, key=lambda rank: rank.rank))
 
 
-def _by_nccl(run: Run) -> dict[int, int]:
-    """Process -> its rank in the largest communicator that it is in, by what NCCL says in NVTX."""
-    found: dict[int, tuple[int, int]] = {}
-    for row in nccl_ranges(run):
-        said = payload(row["payload"])
-        if {RANKS, RANK} <= said.keys():
-            found[row["pid"]] = max(found.get(row["pid"], (0, 0)), (said[RANKS], -said[RANK]))
-    return {pid: -rank for pid, (_, rank) in found.items()}
-
-
-def nccl_ranges(run: Run) -> list[Row]:
-    """NCCL's ranges that set up a communicator."""
+def nccl_setups(run: Run) -> list[tuple[int, dict[str, int]]]:
+    """Process and payload of NCCL's ranges that set up a communicator."""
     import pyarrow.compute as pc
 
     if not run.has("ranges"):
         return []
     found = run.table("ranges", ["domain", "name", "payload", "pid"])
     ours = found.filter(pc.and_(pc.equal(found["domain"], NCCL_DOMAIN), pc.is_valid(found["payload"])))
-    rows: list[Row] = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()
-    return rows
+    rows = ours.filter(pc.starts_with(ours["name"].cast("string"), "ncclCommInit")).to_pylist()
+    return [(row["pid"], payload(row["payload"])) for row in rows]
 
 
 def payload(text: object) -> dict[str, int]:
@@ -151,8 +141,3 @@ def payload(text: object) -> dict[str, int]:
     except ValueError:
         return {}
     return {key: value for key, value in values.items() if type(value) is int} if isinstance(values, dict) else {}
-
-
-def _declared(table: str) -> list[str]:
-    names: list[str] = tables.schema(table).names
-    return names

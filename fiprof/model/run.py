@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.model import tables
-from fiprof.model.arrays import PIECE_ROWS
+from fiprof.model.arrays import PIECE_ROWS, ByLaunch, Columns, finite_rows
 from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Formula, Row
 from fiprof.model.labels import Labels
 from fiprof.model.layout import BASELINE, TABLES
-from fiprof.model.lazy import ByLaunch, Columns, finite_rows
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest
 from fiprof.model.metrics import COLUMNS, METRICS
 from fiprof.model.provenance import TracedNumber
@@ -150,8 +149,12 @@ class Run:
         return self._reader(name).read(columns)
 
     def pieces(self, name: str, columns: Sequence[str], rows: int = PIECE_ROWS) -> Iterator[pa.Table]:
-        """Columns of a table so many rows at a time, which are not kept. Raises FiprofError as ``table``."""
-        yield from self._reader(name).pieces(columns, rows)
+        """Columns of a table so many rows at a time, which are not kept; none where the run has no such table.
+
+        Raises FiprofError where it cannot be read.
+        """
+        if self.has(name):
+            yield from self._reader(name).pieces(columns, rows)
 
     def row_count(self, name: str) -> int:
         """Rows of a table; 0 where the run has no such table."""

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from fiprof.model.arrays import coded, numbers
+from fiprof.model.arrays import Kinds, Quantiles, arrow, coded, numbers
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
-    from fiprof.model.unions import Ints
-
-    Floats = npt.NDArray[np.float64]
+    from fiprof.model.arrays import Ints
+    from fiprof.model.spans import Floats
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 COLUMNS = ("phase", "case", "iteration", "kernel", "duration_ns")
 """Of the table ``kernels``, that :func:`trace_times` needs."""
-DURATION_BITS, ITERATION_BITS = 42, 32
-"""Of a kernel's duration in ns, 73 minutes, and of an iteration, beside what they are of in one integer."""
 
 
 @dataclass(frozen=True)
@@ -82,81 +76,52 @@ def trace_times(pieces: Iterable[pa.Table], rows: int, ranks: Callable[[pa.Table
     pieces: of the table ``kernels``, with COLUMNS and those that ``ranks`` needs. rows: of all pieces. ranks: the rank
     of each row of a piece, where there are several; one that is negative is of none.
     """
-    found = _Measured(rows)
+    import numpy as np
+
+    kernels, iterations, durations_ns = Kinds(), Kinds(), Quantiles(rows)
+    totals_ns: Floats = np.zeros(0)  # exact below 2^53 ns
     for piece in pieces:
-        found.add(piece, ranks(piece) if ranks else None)
-    by_rank = found.times()
+        (phases, phase), (cases, case) = coded(piece["phase"]), coded(piece["case"])
+        measured = np.array([text == "measure" for text in phases])[phase]
+        measured &= np.array([text is not None for text in cases])[case]
+        rank = np.zeros(piece.num_rows, np.int64) if ranks is None else ranks(piece)
+        kept = np.flatnonzero(measured & (rank >= 0))
+        if not len(kept):
+            continue
+        if len(kept) < piece.num_rows:
+            piece, rank = piece.take(arrow(kept)), rank[kept]
+        number, duration_ns = numbers(piece["iteration"]), numbers(piece["duration_ns"])
+        durations_ns.add(kernels.of(piece.select(["case", "kernel"]), rank=rank), duration_ns)
+        iteration = iterations.of(piece.select(["case"]), rank=rank, iteration=number)
+        added: Floats = np.bincount(iteration, duration_ns, len(iterations.numbers))  # type: ignore[assignment]
+        added[: len(totals_ns)] += totals_ns
+        totals_ns = added
+    by_rank: dict[int, TraceTimes] = {}
+    times = durations_ns.found()
+    for (case_id, name, of_rank), each in kernels.numbers.items():
+        by_rank.setdefault(of_rank, TraceTimes({}, {})).kernels[case_id, name] = _times(*times[each])
+    of_cases: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    for (case_id, of_rank, number_), total_ns in zip(iterations.numbers, totals_ns.tolist(), strict=True):
+        if number_ >= 0:
+            of_cases.setdefault((of_rank, case_id), []).append((number_, total_ns / 1e3))
+    for (of_rank, case_id), totals in of_cases.items():
+        totals_us = [total_us for _, total_us in sorted(totals)]
+        if iteration_times := summarize(totals_us):
+            found = by_rank[of_rank]
+            executions = sum(each.count for (of_case, _), each in found.kernels.items() if of_case == case_id)
+            found.cases[case_id] = CaseTimes(iteration_times, executions / len(totals), tuple(totals_us))
     if ranks is None:
         return by_rank.get(0, TraceTimes({}, {}))
+    ordered = dict(sorted(by_rank.items()))
     return TraceTimes(
-        _slowest([each.kernels for each in by_rank.values()], lambda times: times.median_us),
-        _slowest([each.cases for each in by_rank.values()], lambda times: times.iteration.median_us),
-        by_rank,
+        _slowest([each.kernels for each in ordered.values()], lambda times: times.median_us),
+        _slowest([each.cases for each in ordered.values()], lambda times: times.iteration.median_us),
+        ordered,
     )
 
 
-class _Measured:
-    """The kernels of the phase ``measure`` as they come: tens of millions, in 8 bytes each."""
-
-    def __init__(self, rows: int) -> None:
-        import numpy as np
-
-        self._keys = np.empty(rows, np.int64)
-        """Of each its group, and its duration in ns in the low bits."""
-        self._count = 0
-        self._groups: dict[tuple[int, str, str], int] = {}
-        """(Rank, case, kernel), numbered as they are first met."""
-        self._totals: dict[tuple[int, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-        """(Rank, case) -> iteration -> ns."""
-
-    def add(self, piece: pa.Table, ranks: Ints | None) -> None:
-        import numpy as np
-        import pyarrow as pa
-
-        (phases, phase), (cases, case), (kernels, kernel) = (coded(piece[name]) for name in ("phase", "case", "kernel"))
-        measured = np.array([text == "measure" for text in phases])[phase]
-        measured &= np.array([text is not None for text in cases])[case]
-        if ranks is not None:
-            measured &= ranks >= 0
-        rows = np.flatnonzero(measured)
-        owners = case[rows].astype(np.int64) + (0 if ranks is None else ranks[rows] * len(cases))
-        durations, iterations = numbers(piece["duration_ns"])[rows], numbers(piece["iteration"])[rows]
-
-        met = pa.array(owners * len(kernels) + kernel[rows]).dictionary_encode()
-        groups = []
-        for each in met.dictionary.to_pylist():
-            owner, of_kernel = divmod(each, len(kernels))
-            rank, of_case = divmod(owner, len(cases))
-            groups.append(self._groups.setdefault((rank, cases[of_case], kernels[of_kernel]), len(self._groups)))
-        keys = np.array(groups, np.int64)[met.indices.to_numpy()] << DURATION_BITS | durations
-        self._keys[self._count : self._count + len(keys)] = keys
-        self._count += len(keys)
-
-        inside = iterations >= 0
-        met = pa.array(owners[inside] << ITERATION_BITS | iterations[inside]).dictionary_encode()
-        totals = np.bincount(met.indices.to_numpy(), durations[inside])  # exact below 2^53 ns
-        for each, total_ns in zip(met.dictionary.to_pylist(), totals.tolist(), strict=True):
-            rank, of_case = divmod(each >> ITERATION_BITS, len(cases))
-            self._totals[rank, cases[of_case]][each & (1 << ITERATION_BITS) - 1] += int(total_ns)
-
-    def times(self) -> dict[int, TraceTimes]:
-        """Of each rank."""
-        import numpy as np
-
-        keys = self._keys[: self._count]
-        keys.sort()
-        bounds = np.searchsorted(keys, np.arange(len(self._groups) + 1) << DURATION_BITS)
-        found: dict[int, TraceTimes] = defaultdict(lambda: TraceTimes({}, {}))
-        for (rank, case, kernel), group in self._groups.items():
-            durations_ns = keys[bounds[group] : bounds[group + 1]] & (1 << DURATION_BITS) - 1
-            if times := summarize(durations_ns / 1e3):
-                found[rank].kernels[case, kernel] = times
-        for (rank, case), totals in self._totals.items():
-            totals_us = [total_ns / 1e3 for _, total_ns in sorted(totals.items())]
-            if times := summarize(totals_us):
-                count = sum(each.count for (of_case, _), each in found[rank].kernels.items() if of_case == case)
-                found[rank].cases[case] = CaseTimes(times, count / times.count, tuple(totals_us))
-        return dict(sorted(found.items()))
+def _times(count: int, p10_ns: float, median_ns: float, p90_ns: float) -> Times:
+    return Times(count, median_ns / 1e3, p10_ns / 1e3, p90_ns / 1e3)
 
 
 def _slowest(of_ranks: Iterable[dict[K, V]], median_us: Callable[[V], float]) -> dict[K, V]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from fiprof.analysis.program import Shape, shape
 from fiprof.model import tables
-from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.layout import TABLES
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.settings import ProfileSettings
 from fiprof.text import kernel_identity

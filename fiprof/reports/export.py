@@ -18,7 +18,7 @@ from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import atomic_write, exchange, file_errors, scratch
 from fiprof.model import tables
-from fiprof.model.lazy import finite, finite_rows
+from fiprof.model.arrays import finite, finite_rows
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES

@@ -126,8 +126,9 @@ class OpenedRun(Run):
         found = self.once(Analyses).timeline
         rows = [
             {
-                "case": part.label, "kernel": short_kernel(span.kernel), "start": span.start_us - part.start_us,
-                "end": span.end_us - part.start_us, "median µs": span.median_us, "count": span.count,
+                "case": part.label, "kernel": short_kernel(span["kernel"]), "start": span["start_us"] - part.start_us,
+                "end": span["end_us"] - part.start_us, "median µs": span["nsys_duration_us"],
+                "count": span["executions"],
             }
             for part in found.phases
             for span in part.spans

@@ -6,21 +6,25 @@ import math
 from collections.abc import Sequence
 
 from fiprof.analysis import samples
-from fiprof.analysis.timeline import CasePhase, Timeline, Totals, Track
+from fiprof.analysis.timeline import SPANS, CasePhase, Row, Timeline
 from fiprof.model.labels import NO_CASE
-from fiprof.model.wording import say, say_known, worded
-from fiprof.reports.columns import Cell, Cells, attribute, filled
-from fiprof.reports.view import Column, Document, Narrow, Value, View
+from fiprof.model.wording import say, say_known
+from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import short_kernel
 
 _EIGHTHS = "▁▂▃▄▅▆▇█"
-_NOTHING, _IDLE = "?", "·"
 
 CHART_CELLS = (20, 80)
 """Least and most of a strip."""
 PLAIN_WIDTH = 100
 """Columns where the output is no terminal."""
 LONGEST_CALLS = 3
+KERNELS = ("kernel", "executions", "nsys_duration_us", "nsys_spread", "grid", "gap_us", "launch_call_us")
+SAMPLED = (
+    "sms_active_pct", "sampled_tensor_active_pct", "dram_read_pct", "dram_write_pct", "compute_warps_pct",
+    "metric_samples",
+)  # fmt: skip
+"""Columns of SPANS that people see."""
 
 TIMES = (
     "time: median. spread: (p90 - p10) / median. gap: from a kernel's end to the start of the GPU's next one, "
@@ -31,25 +35,6 @@ LEVELS = (
     "Levels are nsys's samples, % as it gives them; for a kernel's own figures see fiprof show. A full block is "
     "the run's largest sample, named on the right; DRAM: read and write together; · nothing, ? not sampled. A "
     "sample counts for a kernel that took 80% of its time."
-)
-
-_SPANS: Cells = (
-    *map(attribute, ("phase", "case", "label", "device", "kernel", "kernel_full", "grid", "block")),
-    attribute("executions", of="count"),
-    attribute("start_us"),
-    attribute("end_us"),
-    attribute("nsys_duration_us", of="median_us"),
-    attribute("nsys_spread", of="spread"),
-    attribute("gap_us"),
-    attribute("launch_call_us", of="launch_us"),
-    attribute("memory_bytes"),
-    attribute("metric_samples", of="levels.samples"),
-    attribute("sms_active_pct", of="levels.sms_active"),
-    attribute("sm_issue_pct", of="levels.sm_issue"),
-    attribute("sampled_tensor_active_pct", of="levels.tensor_active"),
-    attribute("dram_read_pct", of="levels.dram_read"),
-    attribute("dram_write_pct", of="levels.dram_write"),
-    attribute("compute_warps_pct", of="levels.warps"),
 )
 
 
@@ -68,15 +53,15 @@ def document(what: Timeline, *, most: bool = False) -> Document:
     most: only so much as people read, what takes most time.
     """
     spans = [span for part in what.phases for span in part.spans]
-    cells = (attribute("rank"), *_SPANS) if any(span.rank is not None for span in spans) else _SPANS
-    data = filled(cells, spans)
+    rank = [Column("rank")] if any(span["rank"] is not None for span in spans) else []
     longest = sorted(what.phases, key=lambda part: -part.length_us)[: MOST_PHASES if most else None]
     kept = [part for part in what.phases if part in longest]
     shown = [view for part in kept for view in (strips(part), _kernels(part, MOST_KERNELS if most else None))]
     notes = [TIMES, LEVELS][: 1 + (what.period_us is not None)]
     if rest := len(what.phases) - len(kept):
         notes.insert(0, say("{count:case|cases} left out: --kernel, --top N or --all shows them.", count=rest))
-    return Document(programs=data, shown=tuple(shown), warnings=what.warnings, notes=tuple(notes) if shown else ())
+    notes = notes if shown else []
+    return Document(view_of([*rank, *SPANS], spans), tuple(shown), warnings=what.warnings, notes=tuple(notes))
 
 
 def strips(part: CasePhase) -> View:
@@ -91,9 +76,12 @@ def strips(part: CasePhase) -> View:
         busy=part.busy,
         turns=say(" · the longest of {turns} turns", turns=part.turns) if part.turns > 1 else "",
     )
-    header, ticks = axis(length_us, len(part.tracks[0].cells))
+    rows = [
+        (name, strip(cells), "busy" if largest is None else f"{largest:.0f}") for name, cells, largest in part.tracks
+    ]
+    header, ticks = axis(length_us, len(part.tracks[0][1]))
     columns = (Column("track", "time"), Column("chart", header), Column("full", "full block"))
-    return View(columns, (("", ticks, ""), *map(_track, part.tracks)), title=title)
+    return View(columns, (("", ticks, ""), *rows), title=title)
 
 
 def what(part: CasePhase) -> str:
@@ -110,77 +98,48 @@ def place(part: CasePhase) -> str:
     return say(" · GPU {device}", device=part.device) if part.several_devices else ""
 
 
-def _level(key: str, title: str) -> Cell:
-    column, value = attribute(key, title, "%", ".0f", of=f"levels.{key}")
-    return column, lambda span: "≤1" if 0 < (value(span) or 0) <= samples.SMALLEST else value(span)  # type: ignore[operator]
-
-
-_KERNELS: Cells = (
-    attribute("kernel", "kernel", narrow=Narrow.ABOVE),
-    attribute("count", "x", spec=",d"),
-    attribute("median_us", "time", "µs", ",.2f"),
-    attribute("spread", "spread", spec=".1%"),
-    attribute("grid", "grid", narrow=Narrow.DROP),
-    attribute("gap_us", "gap", "µs", ",.1f"),
-    attribute("launch_us", "call", "µs", ",.1f"),
-)
-_LEVELS: Cells = (
-    _level("sms_active", "SMs"),
-    _level("tensor_active", "tensor"),
-    _level("dram_read", "read"),
-    _level("dram_write", "write"),
-    _level("warps", "warps"),
-    attribute("samples", "samples", of="levels.samples", narrow=Narrow.DROP),
-)
-
-
 def _kernels(part: CasePhase, most: int | None) -> View:
-    longest = sorted(part.spans, key=lambda span: -span.median_us * span.count)
+    longest = sorted(part.spans, key=lambda span: -span["nsys_duration_us"] * span["executions"])
     kept = [span for span in part.spans if span in longest[:most]]
-    sampled = any(span.levels.samples for span in kept)
+    shown = KERNELS + (SAMPLED if any(span["metric_samples"] for span in kept) else ())
     notes: list[str] = []
     if rest := longest[len(kept) :]:
         notes.append(say("{count:kernel|kernels} left out: --kernel, --top N or --all shows them.", count=len(rest)))
     beside = {"copies": part.copies, "calls": part.calls}
     notes += [f"{key}: {totals(items)}." for key, items in beside.items() if items]
-    memory = [span.memory_bytes for span in part.spans if span.memory_bytes is not None]
+    memory = [span["memory_bytes"] for span in part.spans if span["memory_bytes"] is not None]
     if memory:
         notes.append(say("device memory: {bytes}.", bytes=bytes_words(max(memory))))
-    return filled([*_KERNELS, *(_LEVELS if sampled else ())], kept, notes=tuple(notes))
+    # nsys rounds up: a sample of 1 % may be of nothing.
+    small = {key for key in SAMPLED if key.endswith("_pct")}
+    rows = [
+        {key: "≤1" if key in small and 0 < (span[key] or 0) <= samples.SMALLEST else span[key] for key in shown}
+        for span in kept
+    ]
+    return view_of([next(column for column in SPANS if column.key == key) for key in shown], rows, notes=tuple(notes))
 
 
-def _track(track: Track) -> tuple[Value, ...]:
-    full = "busy" if track.largest is None else f"{track.largest:.0f}"
-    return worded(track.name), strip(track.cells), full
-
-
-def totals(items: Sequence[Totals]) -> str:
+def totals(items: Sequence[Row]) -> str:
     """Copies or calls, the longest by name."""
     words = []
     for item in items[:LONGEST_CALLS]:
-        values = {"name": short_kernel(item.name), "count": item.count, "time": time_words(item.total_us)}
-        moved = None if item.bytes is None else bytes_words(item.bytes)
+        values = {"name": short_kernel(item["name"]), "count": item["count"], "time": time_words(item["total_us"])}
+        moved = bytes_words(item["bytes"]) if "bytes" in item else None
         words.append(
             say_known("{name} x {count}, {bytes}, {time} in all", bytes=moved, **values)
             or say("{name} x {count}, {time} in all", **values)
         )
     if rest := items[LONGEST_CALLS:]:
-        count, total_us = sum(item.count for item in rest), sum(item.total_us for item in rest)
+        count, total_us = sum(item["count"] for item in rest), sum(item["total_us"] for item in rest)
         words.append(say("{count} others, {time}", count=count, time=time_words(total_us)))
     return "; ".join(words)
 
 
 def strip(cells: Sequence[float | None]) -> str:
-    """Levels, 0 to 1, as blocks."""
-    return "".join(_cell(cell) for cell in cells)
-
-
-def _cell(level: float | None) -> str:
-    if level is None:
-        return _NOTHING
-    eighths = min(round(level * 8), 8)
-    # What is there at all shows.
-    return _EIGHTHS[max(eighths, 1) - 1] if level else _IDLE
+    """Levels, 0 to 1, as blocks; what is there at all shows."""
+    return "".join(
+        "?" if level is None else _EIGHTHS[max(min(round(level * 8), 8), 1) - 1] if level else "·" for level in cells
+    )
 
 
 def axis(length_us: float, cells: int) -> tuple[str, str]:

@@ -30,13 +30,12 @@ from fiprof.analysis.comm.meanwhile import (
     Spell,
     Steps,
     busiest_thread,
-    joined,
-    within,
 )
 from fiprof.analysis.trace_checks import trace_doubts
 from fiprof.model.finding import Finding, finding
 from fiprof.model.ranks import Rank, Ranks, ranks_of
 from fiprof.model.run import Run
+from fiprof.model.spans import union, within
 
 if TYPE_CHECKING:
     from fiprof.model.arrays import Ints
@@ -413,12 +412,10 @@ def _chart(begin: int, end: int, shares: Shares, ranks: Ranks, cells: int, numbe
     tracks = []
     for rank in (rank.rank for rank in ranks.all):
         compute = within(shares.compute[rank], edges[:-1], edges[1:]) / width
-        both = joined(
+        both = union(
             *(np.concatenate(pair) for pair in zip(shares.compute[rank], shares.communicate[rank], strict=True))
         )
-        with_wait = joined(
-            *(np.concatenate(pair) for pair in zip(shares.compute[rank], shares.wait[rank], strict=True))
-        )
+        with_wait = union(*(np.concatenate(pair) for pair in zip(shares.compute[rank], shares.wait[rank], strict=True)))
         waits = within(with_wait, edges[:-1], edges[1:]) / width - compute
         transfers = within(both, edges[:-1], edges[1:]) / width - compute - waits
         tracks.append(RankTrack(rank, *(tuple(np.clip(each, 0, 1).tolist()) for each in (compute, transfers, waits))))

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fiprof.analysis.trace import rows_of, thread_keys
+from fiprof.analysis.trace import thread_keys
 from fiprof.model.arrays import MISSING, arrow, coded, numbers
-from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.ranks import (
+    COLLECTIVE,
     COMMUNICATOR,
     NCCL_DOMAIN,
     NOBODY,
     RANK,
     Ranks,
-    nccl_ranges,
+    nccl_setups,
     payload,
     ranks_of,
 )
@@ -139,7 +139,7 @@ def _communication(run: Run) -> tuple[Kernels, Bools]:
         peer=unknown,
         grid=np.array([_blocks(text) for text in grids], np.int64)[grid[order]],
     )
-    if not len(kernels) or not rows_of(run, "api"):
+    if not len(kernels) or not run.row_count("api"):
         return kernels, chosen
     return _called(run, kernels, numbers(run.table("kernels", ["pid"])["pid"])[chosen][order], correlation), chosen
 
@@ -426,8 +426,8 @@ def local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
     """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
     of_process = {rank.pid: rank.rank for rank in ranks.all}
     found = {}
-    for row in nccl_ranges(run):
-        said, rank = payload(row["payload"]), of_process.get(row["pid"])
+    for pid, said in nccl_setups(run):
+        rank = of_process.get(pid)
         if rank is not None and {COMMUNICATOR, RANK} <= said.keys():
             found[rank, said[COMMUNICATOR] & (1 << 62) - 1] = said[RANK]
     return found

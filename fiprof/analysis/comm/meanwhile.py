@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fiprof.analysis.comm.match import UNKNOWN, Kernels, Matched, texts_of, threads
-from fiprof.analysis.samples import covered, disjoint
-from fiprof.analysis.trace import NOTHING, Stretches, innermost
 from fiprof.model.arrays import numbers
 from fiprof.model.ranks import NCCL_DOMAIN, Ranks
 from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, Stretches, innermost, union, within
 
 if TYPE_CHECKING:
     from fiprof.analysis.comm.match import Bools
-    from fiprof.analysis.samples import Floats
     from fiprof.model.arrays import Ints
 
 
@@ -110,8 +108,8 @@ class Activity:
     def spells(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[tuple[Spell, ...]]:
         """What a rank did in each stretch, the longest first. thread: whose calls and ranges count."""
         start, end, name = self.work(rank, communication=False)
-        computing, communicating = joined(start, end), joined(*self.work(rank, communication=True)[:2])
-        copying = joined(*self.copies(rank))
+        computing, communicating = union(start, end), union(*self.work(rank, communication=True)[:2])
+        copying = union(*self.copies(rank))
         calls, ranges = self._of_thread(self._calls, rank, thread), self._of_thread(self._ranges, rank, thread)
         held = (each for pair in (computing, communicating, copying) for each in pair)
         on_thread = (each for of in (calls, ranges) for each in (of.starts, of.ends))
@@ -132,8 +130,8 @@ class Activity:
         kernel = name[last] if len(name) else last
         doing = np.where(call != UNKNOWN, DOING.index(Doing.CALL), DOING.index(Doing.HOST))
         on_gpu = {Doing.COPY: copying, Doing.COMMUNICATION: communicating, Doing.KERNEL: computing}
-        for each, union in on_gpu.items():
-            doing[Stretches(*union, np.zeros(len(union[0]), int)).at(left) != NOTHING] = DOING.index(each)
+        for each, busy in on_gpu.items():
+            doing[Stretches(*busy, np.zeros(len(busy[0]), int)).at(left) != NOTHING] = DOING.index(each)
         what = np.where(doing == DOING.index(Doing.CALL), call, UNKNOWN)
         what = np.where(doing == DOING.index(Doing.KERNEL), kernel, what)
         scope = np.where(np.isin(doing, ON_THREAD), scope, UNKNOWN)
@@ -157,16 +155,6 @@ class Activity:
         of, start, end, name = source
         mine = of == thread
         return innermost(start[mine] + self._added[rank], end[mine] + self._added[rank], name[mine])
-
-
-def joined(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Disjoint, by start."""
-    return disjoint(starts, ends, np.iinfo(np.int64).min)
-
-
-def within(union: tuple[Ints, Ints], begins: Ints, ends: Ints) -> Floats:
-    """How much of each stretch lies in disjoint intervals, ns."""
-    return covered(*union, ends) - covered(*union, begins)
 
 
 def busiest_thread(run: Run, ranks: Ranks, rank: int) -> int:
@@ -262,12 +250,12 @@ class Shares:
         self.start, self.end, self.last = _matrix(matched)
         self.compute, self.communicate, self.wait = {}, {}, {}
         for column, rank in enumerate(rank.rank for rank in ranks.all):
-            self.compute[rank] = joined(*activity.work(rank, communication=False)[:2])
-            self.communicate[rank] = joined(*activity.work(rank, communication=True)[:2])
+            self.compute[rank] = union(*activity.work(rank, communication=False)[:2])
+            self.communicate[rank] = union(*activity.work(rank, communication=True)[:2])
             there = matched.index[:, column] != UNKNOWN
             begin = self.start[there, column]
             until = np.minimum(self.last[there], self.end[there, column])
-            self.wait[rank] = joined(begin, np.maximum(until, begin))
+            self.wait[rank] = union(begin, np.maximum(until, begin))
 
     def overlap_ns(self, rank: int, begins: Ints, ends: Ints) -> Ints:
         """How much of each stretch the rank's GPU spent on kernels that do not communicate."""

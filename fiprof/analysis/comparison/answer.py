@@ -17,8 +17,8 @@ from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.analysis.verdict.model import named
 from fiprof.model.case_quantities import NCU, NSYS, PLAIN
-from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.finding import Finding, finding
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.run import Run
 from fiprof.model.wording import say, worded
 from fiprof.text import escape_control, short_kernel

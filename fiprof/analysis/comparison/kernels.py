@@ -14,7 +14,7 @@ from fiprof.analysis.comparison.hot_code import moved
 from fiprof.analysis.comparison.pairing import Match, SideKernel, pair_kernels
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import occupancy
-from fiprof.analysis.trace import pieces, sums
+from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import QUANTITIES, STALL_SHARE, stall_share
@@ -45,7 +45,7 @@ def kernels_of_program(run: Run) -> list[SideKernel]:
 
 def _of_trace(run: Run) -> Traced:
     names = ("kernel", "kernel_full")
-    rows = _summed([sums(piece, names) for piece in pieces(run, "kernels", (*names, "duration_ns"))], names)
+    rows = _summed([sums(piece, names) for piece in run.pieces("kernels", (*names, "duration_ns"))], names)
     return {_names(row): (row["count"], row["ns"] / 1e3) for row in rows}
 
 
@@ -55,7 +55,7 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
 
     keys = ("case", "pid", "iteration", "kernel", "kernel_full")
     parts = []
-    for piece in pieces(run, "kernels", (*keys, "phase", "duration_ns")):
+    for piece in run.pieces("kernels", (*keys, "phase", "duration_ns")):
         inside = pc.and_(pc.equal(piece["phase"], "measure"), pc.is_valid(piece["iteration"]))
         parts.append(sums(piece.filter(inside), keys))
     iterations: dict[str, set[tuple[int, int]]] = defaultdict(set)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fiprof.analysis import checks, concurrency
+from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.frames import OfLaunch
 from fiprof.analysis.program import StandIns, StandsFor, weights
@@ -15,7 +15,7 @@ from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
-from fiprof.model import case_quantities
+from fiprof.model import busy, case_quantities
 from fiprof.model.case_quantities import excess_bytes, excess_ops
 from fiprof.model.finding import Finding, finding
 from fiprof.model.floors import dram_use, floor, is_main, iterations
@@ -98,7 +98,7 @@ def _judged(run: Run, launch: Launch, case: CaseVerdict | None) -> tuple[Verdict
         if item.share is not None and state(item.reason).kind == ReasonKind.STALL
     ]
     stalls = tuple(sorted(shares, key=lambda each: (-each.value, str(each.of))))
-    beside = concurrency.beside(run, launch.case, launch.kernel)
+    beside = busy.beside(run, launch.case, launch.kernel)
     found = judge(
         launch,
         stalls=stalls,

@@ -12,7 +12,7 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from fiprof.model.collectives import COLLECTIVE
+from fiprof.model.ranks import COLLECTIVE
 
 COLOURS = (
     "#2994ff", "#a54a1d", "#999900", "#9841aa", "#2a6f63", "#ff3d9e", "#c48464", "#5d3dff",

@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fiprof.analysis import checks, trace
+from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.program import StandIns
-from fiprof.analysis.timeline import KernelSpan
 from fiprof.analysis.top import Spent, Top, top
 from fiprof.analysis.verdict.model import CaseBound, Kind
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
-from fiprof.model.collectives import COLLECTIVE
 from fiprof.model.labels import NO_CASE
 from fiprof.model.provenance import Provenance, TracedNumber, TracedText, sentence
 from fiprof.model.quantities import DURATION
+from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.wording import say, worded
 from fiprof.reports import verdict_words as words
 from fiprof.reports.pages import colours
@@ -192,7 +191,7 @@ class Rows:
 def rows_of(measured: Analyses) -> Rows:
     """What takes a run's time. Raises FiprofError for a table that cannot be read."""
     run = measured.run
-    if run.has("kernels") and (run.of_program or not run.cases or run.imported) and trace.rows_of(run, "kernels"):
+    if run.has("kernels") and (run.of_program or not run.cases or run.imported) and run.row_count("kernels"):
         return _of_program(measured, top(run))
     found = sorted(_of_cases(measured), key=lambda row: -row.total_us)
     whole = sum(row.total_us for row in found) or 1.0
@@ -227,20 +226,20 @@ def _of_cases(measured: Analyses) -> Iterator[Row]:
     if groups or run.trace.kernels:
         return
     for span, time, spread in _spans(measured):
-        total_us = span.median_us * span.count
-        yield _row(measured, span.case or "", span.kernel, total_us, span.count, time, spread=spread)
+        total_us = span["nsys_duration_us"] * span["executions"]
+        yield _row(measured, span["case"] or "", span["kernel"], total_us, span["executions"], time, spread=spread)
 
 
-def _spans(measured: Analyses) -> Iterator[tuple[KernelSpan, TracedNumber, TracedNumber]]:
+def _spans(measured: Analyses) -> Iterator[tuple[dict[str, Any], TracedNumber, TracedNumber]]:
     """Executions of a kernel with a grid, outside the cases too: with the median time in µs and the spread."""
     spans = [span for phase in measured.timeline.phases for span in phase.spans]
-    for span in sorted(spans, key=lambda each: -each.median_us * each.count):
+    for span in sorted(spans, key=lambda each: -each["nsys_duration_us"] * each["executions"]):
         source = Provenance(
-            "nsys", "median(duration_ns) / 1000", case=span.case, kernel=span.kernel, grid=span.grid,
-            phase=span.phase or "",
+            "nsys", "median(duration_ns) / 1000", case=span["case"], kernel=span["kernel"], grid=span["grid"],
+            phase=span["phase"] or "",
         )  # fmt: skip
-        time = TracedNumber(span.median_us, source, ",.2f", " µs")
-        yield span, time, TracedNumber(span.spread, source.of("spread(duration_ns)"), ".1%")
+        time = TracedNumber(span["nsys_duration_us"], source, ",.2f", " µs")
+        yield span, time, TracedNumber(span["nsys_spread"], source.of("spread(duration_ns)"), ".1%")
 
 
 def _row(
@@ -362,11 +361,11 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
                 say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
             )
     for span, time, spread in _spans(measured) if not run.cases else ():
-        found[span.kernel].append(
+        found[span["kernel"]].append(
             say(
                 "{count:run|runs} with grid {grid}: {time}, spread {spread}",
-                count=span.count,
-                grid=span.grid or "–",
+                count=span["executions"],
+                grid=span["grid"] or "–",
                 time=time,
                 spread=spread,
             )

@@ -1,0 +1,165 @@
+"""Intervals of time as arrays of starts and ends in ns, for millions of them: their union, what lies in it, nesting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from fiprof.model.arrays import Ints
+
+    Floats = npt.NDArray[np.float64]
+
+NOTHING = -1
+"""The label of a moment that no interval holds."""
+LONG_AGO = -(1 << 62)
+
+
+def split(values: Ints) -> Iterator[tuple[int, Any]]:
+    """Each distinct value with what indexes its rows, in their order."""
+    import numpy as np
+
+    if len(values) and (values == values[0]).all():
+        yield int(values[0]), slice(None)
+        return
+    order = np.argsort(values, kind="stable")
+    found, first = np.unique(values[order], return_index=True)
+    yield from zip(found.tolist(), np.split(order, first[1:]), strict=False)
+
+
+# Unions
+
+
+def union(starts: Ints, ends: Ints, *, since: int = LONG_AGO) -> tuple[Ints, Ints]:
+    """What each interval adds to the time after ``since`` that those before it hold: disjoint, by start."""
+    import numpy as np
+
+    if (starts[1:] < starts[:-1]).any():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    until = np.maximum.accumulate(np.append(since, ends))
+    starts = np.maximum(starts, until[:-1])
+    there = ends > starts
+    return (starts, ends) if there.all() else (starts[there], ends[there])
+
+
+def covered(starts: Ints, ends: Ints, moments: Ints | Floats) -> Floats:
+    """How much of the time before each moment lies in disjoint intervals, by start, ns."""
+    import numpy as np
+
+    if not len(starts):
+        return np.zeros(len(moments))
+    total = np.repeat(np.cumsum(ends - starts), 2)
+    total[::2] -= ends - starts
+    found: Floats = np.interp(moments, np.column_stack([starts, ends]).ravel(), total)
+    return found
+
+
+def within(intervals: tuple[Ints, Ints], begins: Ints | Floats, ends: Ints | Floats) -> Floats:
+    """How much of each stretch lies in disjoint intervals, by start, ns."""
+    return covered(*intervals, ends) - covered(*intervals, begins)
+
+
+def union_by(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+    """The intervals of each key, those that touch or overlap as one: keys, starts and ends, by key and start.
+
+    Ends are not before their starts.
+    """
+    import numpy as np
+
+    if not len(keys):
+        return keys, starts, ends
+    order = np.lexsort((starts, keys))
+    keys, starts, ends = keys[order], starts[order], ends[order]
+    first = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    # Each key's intervals after those of the key before it, on one axis of time: then one running maximum does for all.
+    lengths = np.maximum.reduceat(ends, first) - starts[first] + 1
+    shift = np.repeat(np.cumsum(lengths) - lengths - starts[first], np.diff(first, append=len(keys)))
+    reached = np.maximum.accumulate(ends + shift)
+    opens = np.append(0, np.flatnonzero((starts + shift)[1:] > reached[:-1]) + 1)
+    last = np.append(opens[1:], len(keys)) - 1
+    return keys[opens], starts[opens], reached[last] - shift[last]
+
+
+def side_by_side(keys: Ints, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """When intervals of two keys or more hold at once: disjoint, by start."""
+    import numpy as np
+
+    _, starts, ends = union_by(keys, starts, ends)
+    moments = np.concatenate([starts, ends])
+    order = np.argsort(moments, kind="stable")
+    several = np.cumsum(np.repeat([1, -1], len(starts))[order]) > 1
+    moments = moments[order]
+    held = np.flatnonzero(several[:-1] & (moments[1:] > moments[:-1]))
+    return moments[held], moments[held + 1]
+
+
+# Nested intervals
+
+
+@dataclass(frozen=True)
+class Stretches:
+    """What was innermost on one thread, in order of time; between two stretches there is nothing."""
+
+    starts: Ints
+    ends: Ints
+    labels: Ints
+
+    def at(self, moments: Ints) -> Ints:
+        """The label of each moment, NOTHING between stretches."""
+        import numpy as np
+
+        if not len(self.starts):
+            return np.full(len(moments), NOTHING)
+        if len(moments) > 2 * len(self.starts) and (moments[1:] >= moments[:-1]).all():
+            bounds = np.searchsorted(moments, np.column_stack([self.starts, self.ends]).ravel())
+            labels = np.column_stack([self.labels, np.full_like(self.labels, NOTHING)]).ravel()
+            return np.repeat(np.append(NOTHING, labels), np.diff(bounds, prepend=0, append=len(moments)))
+        place = np.searchsorted(self.starts, moments, side="right") - 1
+        return np.where((place >= 0) & (moments < self.ends[place]), self.labels[place], NOTHING)
+
+    def overlaps(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """The stretches that some disjoint intervals meet: which interval, begin and end inside it, and the label."""
+        import numpy as np
+
+        first = np.searchsorted(self.ends, starts, side="right")
+        count = np.maximum(np.searchsorted(self.starts, ends, side="left") - first, 0)
+        of = np.repeat(np.arange(len(starts)), count)
+        place = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count) + first[of]
+        begins, stops = np.maximum(self.starts[place], starts[of]), np.minimum(self.ends[place], ends[of])
+        return of, begins, stops, self.labels[place]
+
+
+def innermost(starts: Ints, ends: Ints, labels: Ints) -> Stretches:
+    """Nested intervals of one thread, by start, as what is innermost when. Those of no length are left out."""
+    import numpy as np
+
+    lasting = ends > starts
+    if not lasting.all():
+        starts, ends, labels = starts[lasting], ends[lasting], labels[lasting]
+    if (starts[1:] >= ends[:-1]).all():
+        return Stretches(starts, ends, labels)
+    count = len(starts)
+    times, begins = np.concatenate([ends, starts]), np.repeat([0, 1], count)
+    # At one moment ends come before beginnings, of these the longest first.
+    order = np.lexsort((np.concatenate([starts, -ends]), begins, times))
+    times, begins = times[order], begins[order]
+    depth = np.cumsum(2 * begins - 1)
+    # Of each depth the last beginning so far is what holds: depths one after the other, a running maximum.
+    by_depth = np.argsort(depth, kind="stable")
+    width = 2 * count + 1
+    began = np.empty(2 * count, np.int64)
+    latest = np.maximum.accumulate(depth[by_depth] * width + np.where(begins == 1, np.arange(1, width), 0)[by_depth])
+    began[by_depth] = latest % width - 1
+    owner = np.append(labels, labels)[order]
+    held = np.flatnonzero((depth[:-1] > 0) & (began[:-1] >= 0) & (times[1:] > times[:-1]))
+    return Stretches(times[held], times[held + 1], owner[began[held]])
+
+
+def by_thread(threads: Ints, *columns: Ints) -> dict[int, Stretches]:
+    """What each thread was in when. columns: starts, ends and labels of nested intervals, by start."""
+    return {thread: innermost(*(column[rows] for column in columns)) for thread, rows in split(threads)}
