@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fiprof.analysis.comparison.gate import Decision, decide
+from fiprof.analysis.comparison.measured_result import Decision, decide
 from fiprof.analysis.comparison.statistics import Outcome, differences
 
 RESULTS = Path(__file__).parents[1] / "artifacts/recorded/study-flashinfer-quick/results"

@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.analysis.comparison.answer import suggest_measure
-from fiprof.analysis.comparison.factors import factors
-from fiprof.analysis.comparison.pairing import Match, SideKernel, pair_cases, pair_kernels
-from fiprof.analysis.comparison.runs import ArchivedSide, compare
+from fiprof.analysis.comparison.kernels import Match, SideKernel, factors, pair_kernels
+from fiprof.analysis.comparison.runs import ArchivedSide, compare, different, pair_cases, suggest_measure
 from fiprof.model.manifest import CaseEntry
 from tests.nsys_exports import CUDA_GRAPHS, altered
 from tests.recorded_runs import copied, invoke, parsed, profiled
@@ -157,12 +155,12 @@ def test_cases_are_paired_by_their_parameters() -> None:
     # Another backend throughout, a newer option, and nothing like n[rows=2].
     b = [case("p", batch=2, backend="fa3", fast=0), case("p", batch=1, backend="fa3", fast=0), case("n", rows=1)]
     pairs, only_a, only_b = pair_cases(a, b)
-    assert [(pair.a.id, pair.b.id) for pair in pairs] == [
+    assert [(x.id, y.id) for x, y in pairs] == [
         ("p[batch=1,backend=fa2]", "p[batch=1,backend=fa3,fast=0]"),
         ("p[batch=2,backend=fa2]", "p[batch=2,backend=fa3,fast=0]"),
         ("n[rows=1]", "n[rows=1]"),
     ]
-    assert pairs[0].different == {"backend": ("fa2", "fa3")}
+    assert different(pairs[0]) == {"backend": ("fa2", "fa3")}
     assert [[each.id for each in only] for only in (only_a, only_b)] == [["n[rows=2]"], []]
     # Two of a side that agree in the rest are no pair of either.
     assert pair_cases([case("p", x=1, y=1), case("p", x=1, y=2)], [case("p", x=2)])[0] == []

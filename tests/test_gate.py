@@ -16,8 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import JUnitXml
 
-from fiprof.analysis.comparison.gate import Decision, Gate, GatedCase, gate
-from fiprof.analysis.comparison.measured_result import MeasuredComparison, Side, compared
+from fiprof.analysis.comparison.measured_result import (
+    Decision,
+    Gate,
+    GatedCase,
+    MeasuredComparison,
+    Side,
+    compared,
+    gate,
+)
 from fiprof.cli.commands import baseline as baseline_command
 from fiprof.errors import FiprofError
 from fiprof.model import baselines

@@ -10,8 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from fiprof import clock
-from fiprof.analysis.comparison.gate import Decision, GatedCase
-from fiprof.analysis.comparison.measured_result import read_comparison
+from fiprof.analysis.comparison.measured_result import Decision, GatedCase, read_comparison
 from fiprof.errors import FiprofError
 from fiprof.model.baselines import NamedBaseline, require_name, write_baseline
 from fiprof.model.manifest import CaseEntry, Manifest, read_manifest

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from fiprof.analysis.comparison.answer import (
+from fiprof.analysis.comparison.kernels import COLUMNS, Change, FactorKind, KernelChange
+from fiprof.analysis.comparison.measured_result import MeasuredComparison
+from fiprof.analysis.comparison.programs import (
     LEADS,
-    TIMED_BY,
+    WAITING,
+    PartKind,
+    ProgramComparison,
     program_summary,
     program_warnings,
-    reasons,
-    summary,
 )
-from fiprof.analysis.comparison.changes import COLUMNS, Change
-from fiprof.analysis.comparison.factors import FactorKind
-from fiprof.analysis.comparison.kernels import KernelChange
-from fiprof.analysis.comparison.measured_result import MeasuredComparison
-from fiprof.analysis.comparison.programs import WAITING, PartKind, ProgramComparison
-from fiprof.analysis.comparison.runs import CaseChange, RunComparison
+from fiprof.analysis.comparison.runs import TIMED_BY, CaseChange, RunComparison, different, reasons, summary
 from fiprof.analysis.comparison.statistics import Outcome
 from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
@@ -109,8 +106,8 @@ def explained(table: Document, measured: MeasuredComparison, by: RunComparison |
         for case in measured.cases
         if case.difference.outcome in (Outcome.SLOWER, Outcome.FASTER)
     }
-    decided = [case for case in by.cases if (case.pair.a.id, case.pair.b.id) in pct]
-    decided.sort(key=lambda case: -pct[case.pair.a.id, case.pair.b.id])
+    decided = [case for case in by.cases if (case.pair[0].id, case.pair[1].id) in pct]
+    decided.sort(key=lambda case: -pct[case.pair[0].id, case.pair[1].id])
     views = list(_views(by) if by.program else _case_views(decided))
     if not views:
         return table
@@ -141,7 +138,7 @@ def _about(found: RunComparison) -> Iterator[str]:
         ", ".join([of.run.manifest.name, *(f"{name}={value}" for name, value in of.params.items())]) for of in sides
     )
     yield say("A: {a} · B: {b}", a=a, b=b)
-    differing = (item for case in found.cases for item in case.pair.different.items())
+    differing = (item for case in found.cases for item in different(case.pair).items())
     for name, (x, y) in dict.fromkeys(differing):
         yield say("{name}: {a} on side A, {b} on side B", name=name, a=x, b=y)
     for name, run, left in (("A", found.a.run, found.only_a), ("B", found.b.run, found.only_b)):
@@ -274,7 +271,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
     hot = [each for each in of.because("hot_code")[:MOST_MOVED] if abs(each.us) >= LEAST_SHARE * max(times)]
     if hot:
         shares = (Column("", "A", spec=".1%"), Column("", "B", spec=".1%"))
-        columns = (Column("", hot[0].detail[0].words), *shares, ACCOUNTS, Column("", "waits for"))
+        columns = (Column("", hot[0].detail[0]), *shares, ACCOUNTS, Column("", "waits for"))
         yield View(columns, tuple((each.item, each.a, each.b, each.us, each.detail[1] or "") for each in hot))
     mixes: dict[str, dict[str, float]] = {"A": {}, "B": {}}
     for each in of.because("stall"):

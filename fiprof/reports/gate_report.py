@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis.comparison.gate import DOUBTS, Decision, Gate, GatedCase
-from fiprof.analysis.comparison.measured_result import HERE
+from fiprof.analysis.comparison.measured_result import DOUBTS, HERE, Decision, Gate, GatedCase
 from fiprof.analysis.thresholds import FALSE_ALARMS
 from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
 from fiprof.model.finding import Finding, finding

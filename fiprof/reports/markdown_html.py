@@ -199,7 +199,7 @@ def report_html(report: Document, title: str, *, lead: Iterable[Markdown] = (), 
             parts.append(markdown_table([column for column, _ in shown], list(zip(*cells, strict=True))))
         parts += [f"*{_traced(note)}*" for note in view.notes]
     parts += [f"*{_traced(note)}*" for note in report.notes]
-    return document_html(paragraphs(*parts), title, library=library)
+    return document_html("\n\n".join(filter(None, parts)), title, library=library)
 
 
 def _cautions(texts: Iterable[Sayable]) -> list[str]:

@@ -1,31 +1,121 @@
-"""The kernels of both sides: what each took by either tool, what changed, and what of its counters explains it."""
+"""The kernels of both sides: which is which, what each took by either tool, and what of its counters explains a change.
+
+Whatever both sides have is a :class:`Change`; all of them together are the one table of a comparison.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fiprof.analysis.comparison.changes import Change
-from fiprof.analysis.comparison.factors import factors
-from fiprof.analysis.comparison.hot_code import moved
-from fiprof.analysis.comparison.pairing import Match, SideKernel, pair_kernels
+from fiprof.analysis.frames import Column
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.occupancy import occupancy
+from fiprof.analysis.sass import parse
 from fiprof.analysis.trace import sums
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model.provenance import TracedNumber
-from fiprof.model.quantities import QUANTITIES, STALL_SHARE, stall_share
+from fiprof.model.finding import plain
+from fiprof.model.formula import Formula, number
+from fiprof.model.quantities import DURATION, QUANTITIES, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import Selection
+from fiprof.model.wording import Worded
 from fiprof.text import functor, kernel_identity, short_kernel
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+COLUMNS = tuple(
+    Column(key, unit=unit, meaning=meaning)
+    for key, unit, meaning in (
+        (
+            "about",
+            "",
+            "What the row is about: side, outcome (same or cannot_tell), case, outside_kernels, kernel, verdict, "
+            "factor, counter, stall or hot_code; of programs also work (executions of B over those of A), window, "
+            "part, idle and range.",
+        ),
+        ("case", "", "Case id on side B; null of what is no case's."),
+        ("rank", "", "Rank; null where there is one, and for all together."),
+        ("device", "", "GPU, as CUDA counts them; null for all together."),
+        ("range", "", "NVTX range, outermost first."),
+        ("call", "", "CUDA call that the GPU waited for."),
+        ("kernel", "", "Kernel, on side B where it has it."),
+        ("match", "", "How the kernel was found on the other side: same, renamed, replaced, new or gone."),
+        ("item", "", "What a and b are: key of a quantity, kind of a factor, a stall reason, or a place in the code."),
+        ("unit", "", "Unit of a and b."),
+        ("a", "", "On side A, in the row's unit; null where it was not measured."),
+        ("b", "", "On side B."),
+        ("change", "", "b - a."),
+        ("accounts_us", "µs", "How much longer side B takes for it, of programs at equal work; negative where less."),
+        ("by", "", "Whose time that is a part of: plain, nsys or ncu."),
+    )
+)
 
-# Of one side
+
+@dataclass(frozen=True)
+class Change:
+    """Whatever both sides have, and how much longer side B takes for it: a row of COLUMNS."""
+
+    about: str
+    item: str | None = None
+    a: Any = None
+    """A number, a traced one, or an enum."""
+    b: Any = None
+    accounts_us: float | None = None
+    unit: str | None = None
+    by: str | None = None
+    case: str | None = None
+    rank: int | None = None
+    device: int | None = None
+    range: str | None = None
+    call: str | None = None
+    kernel: str | None = None
+    match: str | None = None
+    detail: Any = None
+    """What only people are shown: the kind of a factor, the executions in a range, the place and wait of hot code."""
+
+    @property
+    def change(self) -> float | None:
+        """B - A of measured numbers, in the row's unit."""
+        a, b = plain(self.a), plain(self.b)
+        return b - a if isinstance(a, float) and isinstance(b, float) else None
+
+    @property
+    def us(self) -> float:
+        """How much longer side B takes for it; 0 where that is not known."""
+        return self.accounts_us or 0.0
+
+
+# The kernels of one side
+
+
+@dataclass(frozen=True)
+class SideKernel:
+    """A kernel of one side: of a case the mean of an iteration's executions, of a program all of the trace."""
+
+    kernel: str
+    kernel_full: str
+    count: float
+    nsys_us: float | None = None
+    """All executions together under nsys."""
+    ncu_us: float | None = None
+    """The launches together that ncu profiled."""
+    launch: Launch | None = None
+    """Of the launches under ncu the one of median time, of the shape that takes most of it."""
+
+    @property
+    def total_us(self) -> float:
+        """By nsys, else by ncu."""
+        return self.ncu_us or 0.0 if self.nsys_us is None else self.nsys_us
+
+    @property
+    def mean_us(self) -> float | None:
+        """Mean time of an execution under nsys."""
+        return None if self.nsys_us is None or not self.count else self.nsys_us / self.count
+
 
 Traced = dict[tuple[str, str], tuple[float, float]]
 """Kernel and full name -> executions and µs under nsys."""
@@ -40,13 +130,9 @@ def kernels_of_case(run: Run, case: str) -> list[SideKernel]:
 
 def kernels_of_program(run: Run) -> list[SideKernel]:
     """The kernels of the whole trace, all GPUs together, and those that ncu profiled."""
-    return _joined(run.once(_of_trace), run.launches, 1)
-
-
-def _of_trace(run: Run) -> Traced:
     names = ("kernel", "kernel_full")
     rows = _summed([sums(piece, names) for piece in run.pieces("kernels", (*names, "duration_ns"))], names)
-    return {_names(row): (row["count"], row["ns"] / 1e3) for row in rows}
+    return _joined({_names(row): (row["count"], row["ns"] / 1e3) for row in rows}, run.launches, 1)
 
 
 def _of_iterations(run: Run) -> dict[str, Traced]:
@@ -73,7 +159,7 @@ def _of_iterations(run: Run) -> dict[str, Traced]:
     return found
 
 
-def _summed(parts: Sequence[pa.Table], keys: Sequence[str]) -> list[dict[str, Any]]:
+def _summed(parts: Sequence[Any], keys: Sequence[str]) -> list[dict[str, Any]]:
     import pyarrow as pa
 
     return sums(pa.concat_tables(parts).unify_dictionaries(), keys).to_pylist() if parts else []
@@ -90,6 +176,10 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
         key = kernel_identity(kernel, full)
         known = found.get(key, SideKernel(kernel, full, 0.0, 0.0))
         found[key] = replace(known, count=known.count + count, nsys_us=(known.nsys_us or 0.0) + us)
+
+    def total_us(group: Iterable[Launch]) -> float:
+        return sum(launch.duration_us or 0.0 for launch in group)
+
     by_name: dict[str, list[Launch]] = defaultdict(list)
     for launch in launches:
         by_name[kernel_identity(launch.kernel, launch.kernel_full)].append(launch)
@@ -98,16 +188,62 @@ def _joined(traced: Traced, launches: Sequence[Launch], profiled: int) -> list[S
         shapes: dict[tuple[str, str], list[Launch]] = defaultdict(list)
         for launch in group:
             shapes[launch.grid, launch.block].append(launch)
-        ordered = sorted(max(shapes.values(), key=_total_us), key=lambda launch: launch.duration_us or 0.0)
-        found[key] = replace(known, ncu_us=_total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
+        ordered = sorted(max(shapes.values(), key=total_us), key=lambda launch: launch.duration_us or 0.0)
+        found[key] = replace(known, ncu_us=total_us(group) / profiled, launch=ordered[(len(ordered) - 1) // 2])
     return list(found.values())
 
 
-def _total_us(launches: Iterable[Launch]) -> float:
-    return sum(launch.duration_us or 0.0 for launch in launches)
+# Which is which
 
 
-# Of both
+class Match(Worded):
+    """How a kernel of one side was found on the other."""
+
+    SAME = "same"
+    """By its name, the functor and the numbers among its template arguments."""
+    RENAMED = "renamed", "other template arguments"
+    """By its name and functor."""
+    REPLACED = "replaced"
+    """By its part: each takes most of what has no counterpart, and at least half of its side's time."""
+    NEW = "new"
+    """Only side B has it."""
+    GONE = "gone"
+    """Only side A has it."""
+
+
+_KEYS: tuple[tuple[Match, Callable[[SideKernel], str]], ...] = (
+    (Match.SAME, lambda each: each.kernel_full),
+    # The same in nsys's and in ncu's name, and in another build's.
+    (Match.SAME, lambda each: kernel_identity(each.kernel, each.kernel_full)),
+    (Match.RENAMED, lambda each: f"{each.kernel} {functor(each.kernel_full)}"),
+)
+
+
+def pair_kernels(
+    a: Sequence[SideKernel], b: Sequence[SideKernel]
+) -> list[tuple[SideKernel | None, SideKernel | None, Match]]:
+    """Each kernel of A with that of B, then those that have none.
+
+    Where several would do (a template of which both sides run three instances), those with most time are a pair.
+    """
+    left_a, left_b = (sorted(side, key=lambda each: (-each.total_us, each.kernel_full)) for side in (a, b))
+    found: list[tuple[SideKernel | None, SideKernel | None, Match]] = []
+    for match, key in _KEYS:
+        rest_b: dict[str, list[SideKernel]] = defaultdict(list)
+        for each in left_b:
+            rest_b[key(each)].append(each)
+        still_a = []
+        for each in left_a:
+            if others := rest_b[key(each)]:
+                found.append((each, others.pop(0), match))
+            else:
+                still_a.append(each)
+        left_a, left_b = still_a, [each for each in left_b if any(each is other for other in rest_b[key(each)])]
+    halves = [sum(each.total_us for each in side) / 2 for side in (a, b)]
+    if left_a and left_b and left_a[0].total_us >= halves[0] and left_b[0].total_us >= halves[1]:
+        found.append((left_a.pop(0), left_b.pop(0), Match.REPLACED))
+    found += [(each, None, Match.GONE) for each in left_a]
+    return found + [(None, each, Match.NEW) for each in left_b]
 
 
 @dataclass(frozen=True)
@@ -176,64 +312,183 @@ def kernel_changes(a: Sequence[SideKernel], b: Sequence[SideKernel]) -> list[Ker
     return sorted(found, key=lambda each: (-abs(each.us), -us(each.shown), each.shown.kernel_full))
 
 
-Evidence = tuple[LaunchVerdict, Listing | None]
-"""A launch with its verdict, and its instructions where they were sampled."""
+# What explains a change
 
 
 def explained(changes: Sequence[KernelChange], a: Run, b: Run, most: int) -> list[KernelChange]:
     """The changes, the first ``most`` with what explains them, by ncu."""
-    head = changes[:most]
-    of_a, of_b = _evidence(a, [each.a for each in head]), _evidence(b, [each.b for each in head])
-    found = [
-        _explained(change, (_of(change.a, of_a), _of(change.b, of_b)), (a, b)) for change in head
-    ]  # fmt: skip
-    return [*found, *changes[most:]]
-
-
-def _of(side: SideKernel | None, evidence: dict[int, Evidence]) -> Evidence | None:
-    return evidence.get(side.launch.launch) if side and side.launch else None
-
-
-def _evidence(run: Run, sides: Sequence[SideKernel | None]) -> dict[int, Evidence]:
-    wanted = tuple(side.launch.launch for side in sides if side and side.launch)
-    if not wanted:
-        return {}
     columns = ("launch", "address", "sass", "samples", "top_reason", "source_file", "source_line")
-    sampled = dict(listings(run.table("hotspots", columns), wanted)) if run.has("hotspots") else {}
-    judged = verdicts(run, wanted=Selection(launches=wanted)).launches
-    return {each.launch: (each, sampled.get(each.launch)) for each in judged}
+    judged: list[dict[int, LaunchVerdict]] = []
+    sampled: list[dict[int, Listing]] = []
+    head = changes[:most]
+    for run, sides in ((a, [each.a for each in head]), (b, [each.b for each in head])):
+        wanted = tuple(side.launch.launch for side in sides if side and side.launch)
+        found = verdicts(run, wanted=Selection(launches=wanted)).launches if wanted else ()
+        judged.append({each.launch: each for each in found})
+        seen = wanted and run.has("hotspots")
+        sampled.append(dict(listings(run.table("hotspots", columns), wanted)) if seen else {})
+    done = []
+    for change in head:
+        launches = [side.launch.launch if side and side.launch else -1 for side in (change.a, change.b)]
+        x, y = (each.get(launch) for each, launch in zip(judged, launches, strict=True))
+        rows = [*_compared(a, b, x, y)]
+        codes = [each.get(launch) for each, launch in zip(sampled, launches, strict=True)]
+        if x and y and codes[0] and codes[1]:
+            rows += moved(codes[0], codes[1], x.row.duration_us or 0.0, y.row.duration_us or 0.0)
+        done.append(replace(change, verdicts=(x, y), explained=tuple(rows)))
+    return [*done, *changes[most:]]
 
 
-def _explained(
-    change: KernelChange, sides: tuple[Evidence | None, Evidence | None], runs: tuple[Run, Run]
-) -> KernelChange:
-    a, b = (each and each[0] for each in sides)
-    rows = []
+def _compared(run_a: Run, run_b: Run, a: LaunchVerdict | None, b: LaunchVerdict | None) -> Iterator[Change]:
+    """The rows of two launches' verdicts, factors, counters and stalls."""
     if a or b:
-        of_sides = [_verdict(each) if each else {} for each in (a, b)]
-        items = ("kind", "part", "confidence", "occupancy_limiters")
-        rows = [Change("verdict", item, of_sides[0].get(item), of_sides[1].get(item)) for item in items]
+        for item in ("kind", "part", "confidence"):
+            yield Change("verdict", item, getattr(a, item, None), getattr(b, item, None))
+        limiters = [occupancy(each.row).limiters if each else None for each in (a, b)]
+        yield Change("verdict", "occupancy_limiters", limiters[0], limiters[1])
     if a and b:
-        rows += factors((runs[0], a.row), (runs[1], b.row))
+        yield from factors((run_a, a.row), (run_b, b.row))
     for quantity in QUANTITIES.values():
         x, y = (each.row.traced(quantity) if each else None for each in (a, b))
         if x is not None or y is not None:
-            rows.append(Change("counter", quantity.key, x, y, unit=quantity.unit))
-    mixes = [_mix(run, each) if each else {} for run, each in zip(runs, (a, b), strict=True)]
-    for reason in {**mixes[0], **mixes[1]}:
-        rows.append(Change("stall", reason, mixes[0].get(reason), mixes[1].get(reason), unit=STALL_SHARE.unit))
-    if sides[0] and sides[1] and sides[0][1] and sides[1][1]:
-        times = (each[0].row.duration_us or 0.0 for each in sides if each)
-        rows += moved(sides[0][1], sides[1][1], *times)
-    return replace(change, verdicts=(a, b), explained=tuple(rows))
+            yield Change("counter", quantity.key, x, y, unit=quantity.unit)
+    mixes = [
+        {
+            reason.reason: stall_share(each.row, reason.reason, reason.share)
+            for reason in (run.stall_reasons.get(each.launch, ()) if each else ())
+            if each and reason.share
+        }
+        for run, each in ((run_a, a), (run_b, b))
+    ]
+    for name in {**mixes[0], **mixes[1]}:
+        yield Change("stall", name, mixes[0].get(name), mixes[1].get(name), unit=STALL_SHARE.unit)
 
 
-def _verdict(of: LaunchVerdict) -> dict[str, Any]:
-    limiters = occupancy(of.row).limiters
-    return {"kind": of.kind, "part": of.part, "confidence": of.confidence, "occupancy_limiters": limiters}
+class FactorKind(Worded):
+    """What a launch's time is made of."""
+
+    INSTRUCTIONS = "instructions", "instructions a scheduler"
+    """More of them take more time."""
+    STALL = "stall", "cycles an instruction: {reason} ({reason.short})"
+    """Cycles that a warp spends in a stall reason for each instruction."""
+    WARPS = "warps", "warps in flight a scheduler"
+    """Warps that a scheduler has while it has any: the more, the more of their cycles overlap."""
+    ACTIVE = "active", "share with a warp on the SM"
+    """Share of the launch, 0 to 1, in which the average multiprocessor has a warp."""
+    CLOCK = "clock", "SM clock, GHz"
+    REST = "rest", "counters do not add up"
+    """What the counters, each of another replay, do not add up to."""
 
 
-def _mix(run: Run, of: LaunchVerdict) -> dict[str, TracedNumber]:
-    """Stall reason -> its share."""
-    reasons = run.stall_reasons.get(of.launch, ())
-    return {each.reason: stall_share(of.row, each.reason, each.share) for each in reasons if each.share}
+_ISSUED = Formula("issue_active_pct / 100 * sm_active_cycles")
+# Four schedulers a multiprocessor, since compute capability 7.0.
+_INSTRUCTIONS = Formula("instructions / multiprocessors / 4")
+_GHZ = Formula("cycles / duration_ns")
+_ACTIVE = Formula("sm_active_cycles / cycles")
+
+
+def factors(a: tuple[Run, Launch], b: tuple[Run, Launch]) -> list[Change]:
+    """What makes launch b take another time than launch a, the most of it first; empty where a counter is missing, or a
+    launch had no work. The parts sum to the difference of their durations.
+
+    A launch's time is a product: instructions of a scheduler, times cycles between two of them, over the share of the
+    launch in which multiprocessors work, over the clock. The cycles between two instructions are the cycles that a warp
+    takes for one, a sum over stall reasons, over the warps of a scheduler. The difference of two products is split by
+    the logarithmic mean (LMDI-I; Ang, Energy Policy 33, 2005): the parts sum to the difference, whatever its size, and
+    those of B against A are those of A against B with the other sign. The detail of each is its kind.
+    """
+    sides: list[tuple[float, dict[FactorKind, float], dict[str, float]]] = []
+    for run, launch in (a, b):
+        parts = {
+            # Without the count: those that were issued, which replays of an instruction may make a few more.
+            FactorKind.INSTRUCTIONS: _INSTRUCTIONS.value(launch) or _ISSUED.value(launch),
+            FactorKind.WARPS: number(launch, "active_warps_per_scheduler"),
+            FactorKind.ACTIVE: _ACTIVE.value(launch),
+            FactorKind.CLOCK: _GHZ.value(launch),
+        }
+        reasons = run.stall_reasons.get(launch.launch, ())
+        cycles = {each.reason: each.warps_per_issue for each in reasons if each.warps_per_issue}
+        us = DURATION.of(launch)
+        known = {kind: value for kind, value in parts.items() if value is not None}
+        if us is None or len(known) < len(parts) or not cycles:
+            return []
+        if not all(0 < each < math.inf for each in (us, *known.values(), *cycles.values())):
+            return []
+        sides.append((us, known, cycles))
+    (a_us, a_parts, a_cycles), (b_us, b_parts, b_cycles) = sides
+    a_latency, b_latency = sum(a_cycles.values()), sum(b_cycles.values())
+    time = log_mean(a_us, b_us)
+    per_cycle = time / log_mean(a_latency, b_latency)
+    found, rest = [], math.log(b_us / a_us) - math.log(b_latency / a_latency)
+    for kind, x in a_parts.items():
+        y = b_parts[kind]
+        log = math.log(y / x) if kind is FactorKind.INSTRUCTIONS else math.log(x / y)
+        rest -= log
+        found.append(Change("factor", kind, x, y, time * log, by="ncu", detail=kind))
+    found.append(Change("factor", FactorKind.REST, accounts_us=time * rest, by="ncu", detail=FactorKind.REST))
+    for reason in {**a_cycles, **b_cycles}:
+        x, y = a_cycles.get(reason, 0.0), b_cycles.get(reason, 0.0)
+        found.append(Change("factor", reason, x, y, per_cycle * (y - x), by="ncu", detail=FactorKind.STALL))
+    return sorted(found, key=lambda each: (-abs(each.us), each.detail, each.item))
+
+
+def log_mean(x: float, y: float) -> float:
+    """The logarithmic mean of two positive numbers: (x - y) / ln(x / y), and x where they are equal."""
+    # Near 1 the quotient loses its digits; there the arithmetic mean is as good (its error is of second order).
+    return (x + y) / 2 if abs(x - y) <= 1e-6 * x else (x - y) / math.log(x / y)
+
+
+LEAST_MOVED = 0.01
+"""Share of a launch's time that a place in the code has to gain or lose."""
+
+
+def moved(a: Listing, b: Listing, a_us: float, b_us: float) -> list[Change]:
+    """The places in the code that gained or lost samples, the most time first: each side's share of the launch's
+    samples, and how much longer launch b is there.
+
+    Places are source lines (``file.cuh:123``) where both sides have them, instructions (``+0x120 LDG.E.128``) of the
+    same code, else opcodes. a_us, b_us: durations of the launches. The detail of each is the kind of place in words,
+    and what most of the samples of the side with more of them wait for; None where the page does not name it.
+    """
+    if not a.total or not b.total:
+        return []
+    by, places = "source line", [_lines(each) for each in (a, b)]
+    if not all(any(each) for each in places):
+        places = [[".".join((line.opcode, *line.modifiers)) for line in map(parse, each.code.lines)] for each in (a, b)]
+        by = "opcode"
+        if a.code.lines == b.code.lines:
+            by = "instruction"
+            offsets = (each.code.offsets for each in (a, b))
+            places = [
+                [f"+{at:#x} {name}" for at, name in zip(*each, strict=True)]
+                for each in zip(offsets, places, strict=True)
+            ]
+    shares: list[dict[str, float]] = []
+    waits: list[dict[str, Counter[str]]] = []
+    for side, names in zip((a, b), places, strict=True):
+        counts: Counter[str] = Counter()
+        reasons: dict[str, Counter[str]] = defaultdict(Counter)
+        named = side.rows["top_reason"].to_pylist() if "top_reason" in side.rows.column_names else [None] * len(names)
+        for where, samples, reason in zip(names, side.samples, named, strict=True):
+            if where is not None and samples:
+                counts[where] += samples
+                if reason:
+                    reasons[where][reason] += samples
+        shares.append({where: count / side.total for where, count in counts.items()})
+        waits.append(reasons)
+    found = []
+    for where in {**shares[0], **shares[1]}:
+        x, y = (each.get(where, 0.0) for each in shares)
+        us = y * b_us - x * a_us
+        if abs(us) >= LEAST_MOVED * max(a_us, b_us):
+            most = waits[us >= 0][where].most_common(1)
+            found.append(Change("hot_code", where, x, y, us, by="ncu", detail=(by, most[0][0] if most else None)))
+    return sorted(found, key=lambda each: (-abs(each.us), each.item))
+
+
+def _lines(of: Listing) -> list[str | None]:
+    """The source line of each instruction; empty where the page has none."""
+    if not {"source_file", "source_line"} <= set(of.rows.column_names):
+        return []
+    files, lines = (of.rows[name].to_pylist() for name in ("source_file", "source_line"))
+    return [f"{PurePath(file).name}:{line}" if file and line else None for file, line in zip(files, lines, strict=True)]

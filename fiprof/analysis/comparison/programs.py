@@ -10,18 +10,26 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from fiprof.analysis.comm.comm import comm
-from fiprof.analysis.comparison.changes import Change
-from fiprof.analysis.comparison.kernels import KernelChange, explained, kernel_changes, kernels_of_program
+from fiprof.analysis.comparison.kernels import (
+    Change,
+    KernelChange,
+    Match,
+    explained,
+    kernel_changes,
+    kernels_of_program,
+)
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.model.ranks import ranks_of
+from fiprof.model.finding import Finding, finding
+from fiprof.model.ranks import COLLECTIVE, ranks_of
 from fiprof.model.run import Run
-from fiprof.model.wording import Worded
+from fiprof.model.wording import Worded, say
+from fiprof.text import short_kernel
 
 MOST_EXPLAINED = 5
 """Kernels whose counters are compared: those that account for most of the change."""
@@ -31,11 +39,10 @@ ALIKE = 1.05
 """Ratio to the typical one up to which a kernel's executions changed as those of the others."""
 MOSTLY = 0.5
 """Share of the time of the kernels of both sides whose executions have to have changed alike."""
-
 LITTLE_IN_COMMON = 0.5
 """Share of the kernels' time in kernels of both sides, below which the programs are others."""
-
-_NUMBER = re.compile(r"(?<!\w)\d+(?!\w)")
+LEADS = 0.1
+"""Share of a change, from which a part of it is worth a word."""
 
 
 class PartKind(Worded):
@@ -118,52 +125,67 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
     table cannot be read."""
     tops = top(a), top(b)
     kernels = kernel_changes(kernels_of_program(a), kernels_of_program(b))
-    common = _common(kernels)
+    shares = []
+    for name in ("a", "b"):
+        times = [(side.total_us, bool(each.a and each.b)) for each in kernels if (side := getattr(each, name))]
+        total = sum(us for us, _ in times)
+        shares.append(sum(us for us, shared in times if shared) / total if total else 1.0)
+    common = float(min(shares))
     work = 1.0 if common < LITTLE_IN_COMMON else _work(kernels)
-    change = partial(_at_equal_work, math.sqrt(work))
+    scale = math.sqrt(work)
+
+    def change(about: str, a_us: float, b_us: float, **cells: Any) -> Change:
+        return Change(about, a=a_us, b=b_us, accounts_us=b_us / scale - a_us * scale, unit="µs", by="nsys", **cells)
+
+    def together(times: Iterable[Change], about: str, **cells: Any) -> Change:
+        found = list(times)
+        return change(about, sum(each.a for each in found), sum(each.b for each in found), **cells)
+
+    def largest(changes: Iterable[Change]) -> tuple[Change, ...]:
+        return tuple(sorted(changes, key=lambda each: -abs(each.us)))
+
     changes = []
     for each in kernels:
         a_us, b_us = each.both(lambda side: side.total_us)
         changes.append(replace(each, us=change("kernel", a_us or 0.0, b_us or 0.0).us))
     changes.sort(key=lambda each: (-abs(each.us), each.shown.kernel_full))
-    ranks = list(_ranks((a, b), tops, change))
-    windows = [each for each in ranks if each.about == "window"]
-    parts = [_sum((each for each in ranks if each.item == kind), change, "part", item=kind) for kind in PartKind]
-    waits = [each for each in ranks if each.item == WAITING]
+
+    # The window of each rank's GPU, its parts, and how long it waited for others. The same rank and GPU of both sides
+    # are a pair; where they are as many, and others, in their order.
+    of_a, of_b = map(_spent, tops)
+    places: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
+    if len(of_a) == len(of_b):
+        places = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
+    # Rank -> how long it waited for others inside its collectives, µs.
+    waits: list[dict[int | None, float]] = [
+        {each.rank.rank: each.wait_us for each in comm(run).ranks} if ranks_of(run).several else {} for run in (a, b)
+    ]
+    ranks: list[Change] = []
+    for one, other in places:
+        x, y = of_a.get(one, {}), of_b.get(other, {})
+        rank, device = other if y else one
+        place = {"rank": rank, "device": device}
+        parts = [change("part", x.get(kind, 0.0), y.get(kind, 0.0), item=kind, **place) for kind in PartKind]
+        ranks += [together(parts, "window", **place), *parts]
+        x_us, y_us = waits[0].get(one[0]) if x else None, waits[1].get(other[0]) if y else None
+        if x_us is not None and y_us is not None:
+            ranks.append(change("part", x_us, y_us, item=WAITING, **place))
+    of_kinds = [together((each for each in ranks if each.item == kind), "part", item=kind) for kind in PartKind]
+    waiting = [each for each in ranks if each.item == WAITING]
+
+    idle = _totals(
+        *([(row["range"], (row["cause"], row["call"]), row["total_ns"], 0) for row in of.idle] for of in tops)
+    )
+    ranges = _totals(*([(row["range"], (), row["total_ns"], row["count"]) for row in of.ranges] for of in tops))
     return ProgramComparison(
         work=work,
         common=common,
-        time=(_sum(windows, change, "window"), *parts, *ranks),
-        waits=_sum(waits, change, "part", item=WAITING) if waits else None,
+        time=(together((each for each in ranks if each.about == "window"), "window"), *of_kinds, *ranks),
+        waits=together(waiting, "part", item=WAITING) if waiting else None,
         kernels=tuple(explained(changes, a, b, MOST_EXPLAINED) if counters else changes),
-        idle=tuple(sorted(_idle(tops, change), key=_largest)),
-        ranges=tuple(sorted(_ranges(tops, change), key=_largest)),
+        idle=largest(change("idle", *us, item=cause, call=call, range=name) for (name, cause, call), us, _ in idle),
+        ranges=largest(change("range", *us, range=name, detail=counts) for (name,), us, counts in ranges),
     )
-
-
-MakeChange = Callable[..., Change]
-
-
-def _at_equal_work(scale: float, about: str, a_us: float, b_us: float, **cells: Any) -> Change:
-    return Change(about, a=a_us, b=b_us, accounts_us=b_us / scale - a_us * scale, unit="µs", by="nsys", **cells)
-
-
-def _largest(change: Change) -> float:
-    return -abs(change.us)
-
-
-def _sum(times: Iterable[Change], change: MakeChange, about: str, **cells: Any) -> Change:
-    found = list(times)
-    return change(about, sum(each.a for each in found), sum(each.b for each in found), **cells)
-
-
-def _common(kernels: Sequence[KernelChange]) -> float:
-    shares = []
-    for side in ("a", "b"):
-        both = [(getattr(each, side).total_us, bool(each.a and each.b)) for each in kernels if getattr(each, side)]
-        total = sum(us for us, _ in both)
-        shares.append(sum(us for us, shared in both if shared) / total if total else 1.0)
-    return float(min(shares))
 
 
 def _work(kernels: Sequence[KernelChange]) -> float:
@@ -177,44 +199,13 @@ def _work(kernels: Sequence[KernelChange]) -> float:
     for ratio, weight in found:
         below += weight
         if below >= total / 2:
-            alike = sum(other for each, other in found if _near(each, ratio, ALIKE))
-            return ratio if not _near(ratio, 1.0, SAME_WORK) and alike >= MOSTLY * total else 1.0
+            alike = sum(other for each, other in found if abs(math.log(each / ratio)) <= math.log(ALIKE))
+            return ratio if abs(math.log(ratio)) > math.log(SAME_WORK) and alike >= MOSTLY * total else 1.0
     return 1.0
-
-
-def _near(x: float, y: float, ratio: float) -> bool:
-    return abs(math.log(x / y)) <= math.log(ratio)
 
 
 Place = tuple[int | None, int]
 """Rank and GPU."""
-
-
-def _ranks(runs: tuple[Run, Run], tops: tuple[Top, Top], change: MakeChange) -> Iterator[Change]:
-    """The window of each rank's GPU, its parts, and how long it waited for others.
-
-    The same rank and GPU of both sides are a pair; where they are as many, and others, in their order.
-    """
-    of_a, of_b = map(_spent, tops)
-    pairs: Iterable[tuple[Place, Place]] = ((each, each) for each in dict.fromkeys((*of_a, *of_b)))
-    if len(of_a) == len(of_b):
-        pairs = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
-    waits = [_waits(run) for run in runs]
-    for one, other in pairs:
-        a, b = of_a.get(one, {}), of_b.get(other, {})
-        rank, device = other if b else one
-        place = {"rank": rank, "device": device}
-        parts = [change("part", a.get(kind, 0.0), b.get(kind, 0.0), item=kind, **place) for kind in PartKind]
-        yield _sum(parts, change, "window", **place)
-        yield from parts
-        waiting = waits[0].get(one[0]) if a else None, waits[1].get(other[0]) if b else None
-        if None not in waiting:
-            yield change("part", *waiting, item=WAITING, **place)
-
-
-def _waits(run: Run) -> dict[int | None, float]:
-    """Rank -> how long it waited for others inside its collectives, µs."""
-    return {each.rank.rank: each.wait_us for each in comm(run).ranks} if ranks_of(run).several else {}
 
 
 def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
@@ -227,35 +218,74 @@ def _spent(found: Top) -> Mapping[Place, Mapping[PartKind, float]]:
     return spent
 
 
-def _ranges(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
-    fold = _folded(*({row["range"] for row in found.ranges} for found in tops))
-    rows = [[((fold(row["range"]),), row["total_ns"], row["count"]) for row in found.ranges] for found in tops]
-    return [change("range", *us, range=name, detail=counts) for (name,), us, counts in _totals(rows)]
-
-
-def _idle(tops: tuple[Top, Top], change: MakeChange) -> list[Change]:
-    fold = _folded(*({row["range"] for row in found.idle} for found in tops))
-    rows = [
-        [((row["cause"], row["call"], fold(row["range"])), row["total_ns"], 0) for row in found.idle] for found in tops
-    ]
-    return [change("idle", *us, item=cause, call=call, range=name) for (cause, call, name), us, _ in _totals(rows)]
+Row = tuple[str | None, tuple[str | None, ...], int, int]
+"""Range, what else tells it from others, ns and count."""
 
 
 def _totals(
-    sides: Sequence[Sequence[tuple[tuple[Any, ...], int, int]]],
-) -> list[tuple[tuple[Any, ...], tuple[float, float], tuple[int, int]]]:
-    """Key, µs and count of either side. sides: keys with ns and count; a key may stand there several times."""
-    ns: dict[tuple[Any, ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
-    counts: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for side, items in enumerate(sides):
-        for key, total_ns, count in items:
-            ns[key][side] += total_ns
-            counts[key][side] += count
-    return [(key, (a / 1e3, b / 1e3), (counts[key][0], counts[key][1])) for key, (a, b) in ns.items()]
+    a: Sequence[Row], b: Sequence[Row]
+) -> Iterator[tuple[tuple[Any, ...], tuple[float, float], tuple[int, int]]]:
+    """Range and the rest, µs and count of either side. The numbers in the name of a range count calls: they are left
+    out where a side lacks it."""
+    both = {row[0] for row in a} & {row[0] for row in b}
+    totals: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for side, rows in enumerate((a, b)):
+        for name, more, total_ns, count in rows:
+            known = name if name is None or name in both else re.sub(r"(?<!\w)\d+(?!\w)", "#", name)
+            totals[known, *more][side] += total_ns
+            totals[known, *more][2 + side] += count
+    for key, (a_ns, b_ns, a_count, b_count) in totals.items():
+        yield key, (a_ns / 1e3, b_ns / 1e3), (a_count, b_count)
 
 
-def _folded(a: set[str | None], b: set[str | None]) -> Callable[[str | None], str | None]:
-    """Names of ranges as they are matched: of one that a side lacks the numbers are left out, for they count calls."""
-    both = a & b
-    names = {name: name if name is None or name in both else _NUMBER.sub("#", name) for name in a | b}
-    return names.__getitem__
+# In sentences
+
+
+def program_summary(of: ProgramComparison) -> Iterator[str]:
+    """How the time of the GPUs changed, and what accounts for it."""
+    a_ms, b_ms, ms = (value / 1e3 for value in (of.window.a, of.window.b, of.window.us))
+    values = {"a_ms": a_ms, "b_ms": b_ms, "ms": ms, "pct": 100 * of.share, "gpus": len(of.ranks)}
+    if of.work != 1.0:
+        words = (
+            "B's trace holds {work_pct:.0f}% {more} work in {b_ms:,.1f} ms than A's in {a_ms:,.1f} ms; at equal work B "
+            "takes {ms:+,.1f} ms ({pct:+.1f}%)."
+        )
+        yield say(words, work_pct=100 * abs(of.work - 1), more="more" if of.work > 1 else "less", **values)
+    elif not ms and not any(each.us for each in of.kernels):
+        yield say("The same numbers: {a_ms:,.1f} ms on {gpus:GPU|GPUs}.", **values)
+    else:
+        times = "{a_ms:,.1f} → {b_ms:,.1f} ms ({ms:+,.1f} ms, {pct:+.1f}%)."
+        yield say("From the first work to the last on {gpus:GPU|GPUs}: " + times, **values)
+
+    # What accounts for most of the change, the most first: parts in its direction that are at least LEADS of it.
+    matched = {Match.NEW: "{kernel} is new, {ms:+,.1f} ms", Match.GONE: "{kernel} is gone, {ms:+,.1f} ms"}
+    parts: list[tuple[float, str, dict[str, Any]]] = [
+        (each.us, matched.get(each.match, "{kernel} {ms:+,.1f} ms"), {"kernel": short_kernel(each.shown.kernel)})
+        for each in of.kernels
+        # Waiting for other ranks is no kernel's own.
+        if not (of.waits and COLLECTIVE.search(each.shown.kernel))
+    ]
+    parts.append((of.parts[PartKind.COPIES].us, "copies alone {ms:+,.1f} ms", {}))
+    if of.waits:
+        parts.append((of.waits.us, "ranks wait for each other {ms:+,.1f} ms", {}))
+    idle_us = of.parts[PartKind.IDLE].us
+    causes: dict[Any, float] = defaultdict(float)
+    for each in of.idle:
+        causes[each.item] += each.us
+    if causes:
+        cause = max(causes, key=lambda each: causes[each] * math.copysign(1.0, idle_us))
+        words = "idle GPUs {ms:+,.1f} ms, of it {cause} {cause_ms:+,.1f} ms"
+        parts.append((idle_us, words, {"cause": cause, "cause_ms": causes[cause] / 1e3}))
+    leading = [part for part in parts if part[0] * of.window.us > 0 and abs(part[0]) >= LEADS * abs(of.window.us)]
+    leading.sort(key=lambda part: -abs(part[0]))
+    if leading:
+        why = [say(words, ms=us / 1e3, **values) for us, words, values in leading]
+        yield say("Most of it: {reasons}.", reasons="; ".join(why))
+
+
+def program_warnings(of: ProgramComparison) -> tuple[Finding, ...]:
+    """What makes it doubtful."""
+    if of.common >= LITTLE_IN_COMMON:
+        return ()
+    words = "only {share:.0%} of the kernels' time is in kernels that both sides have: these are different programs"
+    return (finding("other_program", words, share=of.common),)

@@ -1,29 +1,38 @@
-"""Two archived runs compared: what changed in each case and kernel, and what explains it."""
+"""Two archived runs compared: under which conditions, which case is which, what changed, the answer in sentences."""
 
 from __future__ import annotations
 
+import math
+import shlex
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from fiprof.analysis.comparison.changes import Change
-from fiprof.analysis.comparison.conditions import BOARD, Weight, conditions
 from fiprof.analysis.comparison.kernels import (
+    Change,
+    FactorKind,
     KernelChange,
+    Match,
     explained,
     kernel_changes,
     kernels_of_case,
     kernels_of_program,
 )
-from fiprof.analysis.comparison.pairing import CasePair, Match, pair_cases, selected
-from fiprof.analysis.comparison.programs import ProgramComparison, compare_programs
+from fiprof.analysis.comparison.programs import LEADS, ProgramComparison, compare_programs, program_summary
 from fiprof.analysis.comparison.statistics import Outcome
+from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
+from fiprof.analysis.verdict.model import named
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import BUSY, NCU, NSYS, PLAIN, WAITING, WALL
 from fiprof.model.finding import Finding, finding
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Run
+from fiprof.model.settings import CollectSettings, ProfileSettings, settings_of
+from fiprof.model.wording import Phrase, Worded, say, worded
+from fiprof.text import escape_control, join_words, short_kernel
 
 MOST_EXPLAINED = 3
 """Kernels of a case whose counters are compared: those that account for most of its change."""
@@ -31,6 +40,128 @@ TIMES = (PLAIN, NSYS, NCU)
 """What a case's change is measured by, the first that both sides have; each is of another condition, and none is mixed
 with another."""
 MORE_TIMES = (WALL, BUSY, WAITING)
+TIMED_BY = {PLAIN.key: "without a profiler", NSYS.key: "under nsys", NCU.key: "under ncu"}
+
+# Conditions
+
+
+class Weight(Worded):
+    """What a difference does to a comparison, the gravest first; it is the id of the finding, and words it."""
+
+    REFUSED = "refused", "{what} differs ({a} · {b}): the numbers say nothing about each other"
+    COUNTERS = "counters", "{what} differs ({a} · {b}): what ncu measured is not compared; --anyway compares it"
+    DOUBTFUL = "doubtful", "{what} differs: {a} · {b}"
+    """Some of the difference in time may come from it."""
+    CHANGED = "changed", "changed: {what} {a} → {b}"
+    """It may be what is compared."""
+
+
+_ENVIRONMENT: tuple[tuple[str, str, tuple[str, ...], Weight], ...] = (
+    ("gpu", "GPU", ("gpu", "name"), Weight.REFUSED),
+    ("board", "board", ("gpu", "uuid"), Weight.DOUBTFUL),
+    ("driver", "driver", ("driver",), Weight.DOUBTFUL),
+    ("clock", "highest SM clock in MHz", ("gpu_state", "before", "max_sm_clock_mhz"), Weight.DOUBTFUL),
+    ("nsys", "nsys", ("tools", "nsys"), Weight.DOUBTFUL),
+    ("ncu", "ncu", ("tools", "ncu"), Weight.DOUBTFUL),
+    ("command", "command", ("program", "command"), Weight.CHANGED),
+    ("files", "files of the command", ("program", "files"), Weight.CHANGED),
+    ("git", "git commit", ("git",), Weight.CHANGED),
+)
+"""Id, words, where a run has it, and what a difference does."""
+
+
+def conditions(a: Run, b: Run) -> tuple[Finding, ...]:
+    """What differs between what two runs were measured under, the gravest first. What one of them does not tell is no
+    difference."""
+    found: list[Finding] = []
+
+    def note(weight: Weight, of: str, values: tuple[Any, Any], title: str = "", words: str = "") -> None:
+        """of: an id of _ENVIRONMENT, or the name of a setting, with its title, or of a package."""
+        told: list[str] = []
+        for value in values:
+            if isinstance(value, dict):
+                value = ", ".join(f"{name} {str(each)[:12]}" for name, each in value.items())
+            elif isinstance(value, list | tuple):
+                value = " ".join(map(str, value))
+            told.append(Phrase("not_installed", "not installed") if value is None else str(value))
+        template = weight.words.replace("{what}", words or "{what}")
+        found.append(finding(weight, template, of=of, what=title or of, a=told[0], b=told[1]))
+
+    for of, words, path, weight in _ENVIRONMENT:
+        x, y = a.environment(*path), b.environment(*path)
+        if x != y and None not in (x, y):
+            note(weight, of, (x, y), words=words)
+    packages = a.environment("packages"), b.environment("packages")
+    for name in ("torch", "flashinfer-python", "triton") if all(packages) else ():
+        x, y = (each.get(name) for each in packages)
+        if x != y:
+            note(Weight.CHANGED, name, (x, y))
+    both_ncu = bool(a.launches and b.launches)
+    declared = {each.name: each for kind in (CollectSettings, ProfileSettings) for each in settings_of(kind)}
+    for name, about in declared.items():
+        x, y = (run.manifest.settings.get(name) for run in (a, b))
+        if x != y and None not in (x, y) and about.measuring and (both_ncu or about.tool != "ncu"):
+            # Without the same control of clocks and caches ncu measures another thing.
+            counters = name in ("clock_control", "cache_control", "replay_mode")
+            note(Weight.COUNTERS if counters else Weight.DOUBTFUL, name, (x, y), about.title)
+    return tuple(sorted(found, key=lambda each: list(Weight).index(Weight(each.kind))))
+
+
+# Which case is which
+
+CasePair = tuple[CaseEntry, CaseEntry]
+"""A case of either side with the same parameters, but for those that make the sides."""
+
+
+def different(pair: CasePair) -> dict[str, tuple[object, object]]:
+    """The parameters that both cases have, with other values, and these."""
+    a, b = (case.params for case in pair)
+    return {
+        name: (a[name], b[name]) for name in a if name in b and None not in (a[name], b[name]) and a[name] != b[name]
+    }
+
+
+def written(case: CaseEntry) -> dict[str, str]:
+    """Its parameters as the id writes them."""
+    items = case.id.partition("[")[2].removesuffix("]").split(",")
+    return {name: value for name, _, value in (item.partition("=") for item in items) if name}
+
+
+def pair_cases(
+    a: Sequence[CaseEntry], b: Sequence[CaseEntry]
+) -> tuple[list[CasePair], list[CaseEntry], list[CaseEntry]]:
+    """The pairs in the order of A, and what is on one side alone.
+
+    First cases with the same parameters. Of what is left, a workload's parameters that are the same throughout each
+    side and differ between them (the backend, of a run with FA2 and one with FA3) or that one side does not have (a
+    newer option) are what makes the sides: cases that agree in all others are a pair, where they are the only ones.
+    """
+    same = {case.id: case for case in b}
+    paired = {case.id: same[case.id] for case in a if case.id in same}
+    left: list[dict[str, list[CaseEntry]]] = [defaultdict(list), defaultdict(list)]
+    for by_workload, side in zip(left, (a, b), strict=True):
+        for case in side:
+            if case.id not in paired:
+                by_workload[case.id.partition("[")[0]].append(case)
+    for workload in left[0].keys() & left[1].keys():
+        params = [[written(case) for case in side[workload]] for side in left]
+        makes = set()
+        for name in {name for side in params for each in side for name in each}:
+            x, y = ({each.get(name) for each in side} for side in params)
+            if {None} in (x, y) or (len(x) == len(y) == 1 and x != y):
+                makes.add(name)
+        keyed: list[dict[object, CaseEntry]] = []
+        for cases, values in zip(left, params, strict=True):
+            keys = [frozenset(item for item in each.items() if item[0] not in makes) for each in values]
+            count = Counter(keys)
+            keyed.append({key: case for key, case in zip(keys, cases[workload], strict=True) if count[key] == 1})
+        paired |= {case.id: keyed[1][key] for key, case in keyed[0].items() if key in keyed[1]}
+    pairs = [(case, paired[case.id]) for case in a if case.id in paired]
+    done = {case.id for _, case in pairs}
+    return pairs, [case for case in a if case.id not in paired], [case for case in b if case.id not in done]
+
+
+# What changed
 
 
 @dataclass(frozen=True)
@@ -40,6 +171,18 @@ class ArchivedSide:
     run: Run
     params: Mapping[str, str] = field(default_factory=dict)
     """Only the cases with these parameters, as their ids write them."""
+
+    def cases(self) -> list[CaseEntry]:
+        """Its cases. Raises FiprofError (exit status 2) where it has none with these parameters."""
+        params = {case.id: written(case) for case in self.run.cases}
+        found = [case for case in self.run.cases if self.params.items() <= params[case.id].items()]
+        if self.params and not found:
+            there = {name: sorted({each[name] for each in params.values() if name in each}) for name in self.params}
+            values = [f"{name}={', '.join(each) or 'in no case'}" for name, each in there.items()]
+            asked = ",".join(f"{name}={value}" for name, value in self.params.items())
+            name = self.run.manifest.name
+            raise FiprofError(f"{name} has no case with {asked}", f"it has {join_words(values)}", exit_code=2)
+        return found
 
 
 @dataclass(frozen=True)
@@ -83,15 +226,6 @@ class CaseChange:
         """Whether its time differs by as much as is worth a word."""
         return abs(self.share or 0.0) >= WORTH_CHANGING.share
 
-    def changes(self) -> Iterator[Change]:
-        """Its rows."""
-        case = self.pair.b.id
-        yield from self.times
-        if self.outside_us is not None:
-            yield Change("outside_kernels", accounts_us=self.outside_us, by="plain", case=case)
-        for kernel in self.kernels:
-            yield from kernel.changes(case)
-
 
 @dataclass(frozen=True)
 class RunComparison:
@@ -121,7 +255,7 @@ class RunComparison:
             return finding("same_run", "Both sides are the same run.")
         drift = "Processes of the same code differ by up to {processes_pct:g}%"
         numbers = {"processes_pct": PROCESSES_DRIFT.value, "boards_pct": BOARDS_DIFFER.value}
-        if any(each.values["of"] == BOARD for each in self.conditions):
+        if any(each.values["of"] == "board" for each in self.conditions):
             words = (
                 f"Cannot tell: one process a side, on two boards. {drift}, boards of a kind by about {{boards_pct:g}}%."
             )
@@ -134,7 +268,11 @@ class RunComparison:
         yield Change("side", "run", self.a.run.manifest.name, self.b.run.manifest.name)
         yield Change("outcome", outcome, by=self.confidence.kind)
         for case in self.cases:
-            yield from case.changes()
+            yield from case.times
+            if case.outside_us is not None:
+                yield Change("outside_kernels", accounts_us=case.outside_us, by="plain", case=case.pair[1].id)
+            for kernel in case.kernels:
+                yield from kernel.changes(case.pair[1].id)
         if self.program:
             yield from self.program.changes()
         for kernel in self.launches:
@@ -150,24 +288,31 @@ def compare(
     where that is known.
     Raises FiprofError where they do not, or where the sides have nothing in common.
     """
+    names = a.run.manifest.name, b.run.manifest.name
     differing = conditions(a.run, b.run)
     refused = next((each.values for each in differing if each.kind == Weight.REFUSED), None)
     if refused and not anyway:
         raise FiprofError(
-            f"{a.run.manifest.name} ran on {refused['a']}, {b.run.manifest.name} on {refused['b']}: their times cannot "
-            "be compared",
+            f"{names[0]} ran on {refused['a']}, {names[1]} on {refused['b']}: their times cannot be compared",
             "--anyway shows them all the same",
         )
     counters = anyway or not any(each.kind == Weight.COUNTERS for each in differing)
     if pairs is None:
-        paired, only_a, only_b = pair_cases(
-            *(selected(side.run.cases, side.params, side.run.manifest.name) for side in (a, b))
-        )
+        paired, only_a, only_b = pair_cases(a.cases(), b.cases())
     else:
         entries = ((a.run.case(one), b.run.case(other)) for one, other in pairs)
-        paired, only_a, only_b = [CasePair(x, y) for x, y in entries if x and y], [], []
-    labels = Labels([pair.b for pair in paired])
-    cases = [_case(pair, labels(pair.b.id), a.run, b.run, counters=counters) for pair in paired]
+        paired, only_a, only_b = [(x, y) for x, y in entries if x and y], [], []
+    labels = Labels([case for _, case in paired])
+    cases = []
+    for one, other in paired:
+        times = []
+        for quantity in (*TIMES, *MORE_TIMES):
+            x, y = quantity.traced(a.run, one.id), quantity.traced(b.run, other.id)
+            if (x or y) and (counters or quantity is not NCU):
+                times.append(Change("case", quantity.key, x, y, unit=quantity.unit, case=other.id))
+        kernels = kernel_changes(kernels_of_case(a.run, one.id), kernels_of_case(b.run, other.id))
+        kernels = explained(kernels, a.run, b.run, MOST_EXPLAINED) if counters else kernels
+        cases.append(CaseChange((one, other), labels(other.id), tuple(times), tuple(kernels)))
     if pairs is None:
         cases.sort(key=lambda case: -abs(case.share or 0.0))
     program, launches = None, []
@@ -177,10 +322,9 @@ def compare(
         elif counters and a.run.launches and b.run.launches:
             changes = kernel_changes(*(kernels_of_program(side.run) for side in (a, b)))
             launches = explained(changes, a.run, b.run, MOST_EXPLAINED)
-    kernels = program.kernels if program else launches
-    if not cases and all(each.match in (Match.NEW, Match.GONE) for each in kernels):
+    if not cases and all(each.match in (Match.NEW, Match.GONE) for each in (program.kernels if program else launches)):
         raise FiprofError(
-            f"{a.run.manifest.name} and {b.run.manifest.name} have no case and no kernel in common",
+            f"{names[0]} and {names[1]} have no case and no kernel in common",
             "fiprof show shows what each has; RUN:PARAM=VALUE chooses some of its cases",
         )
     return RunComparison(
@@ -188,13 +332,117 @@ def compare(
     )
 
 
-def _case(pair: CasePair, label: str, a: Run, b: Run, *, counters: bool) -> CaseChange:
-    times = []
-    for quantity in (*TIMES, *MORE_TIMES):
-        x, y = quantity.traced(a, pair.a.id), quantity.traced(b, pair.b.id)
-        if (x or y) and (counters or quantity is not NCU):
-            times.append(Change("case", quantity.key, x, y, unit=quantity.unit, case=pair.b.id))
-    kernels = kernel_changes(kernels_of_case(a, pair.a.id), kernels_of_case(b, pair.b.id))
-    if counters:
-        kernels = explained(kernels, a, b, MOST_EXPLAINED)
-    return CaseChange(pair, label, tuple(times), tuple(kernels))
+# The answer in sentences
+
+
+def summary(found: RunComparison) -> Iterator[str]:
+    """The answer: what changed, why, how sure that is, and what to measure."""
+    if found.cases:
+        first = found.cases[0]
+        yield case_change(first)
+        if first.notable and (why := tuple(reasons(first))):
+            yield say("Most of it: {reasons}.", reasons="; ".join(why))
+        if len(found.cases) > 1:
+            times = [case.us if case.notable else 0.0 for case in found.cases]
+            yield say(
+                "{count:case|cases} compared: B took longer in {longer}, less time in {shorter}, and within "
+                "{marked:g}% of A in {within}.",
+                count=len(times),
+                longer=sum(us > 0 for us in times),
+                shorter=sum(us < 0 for us in times),
+                within=times.count(0.0),
+                marked=WORTH_CHANGING.value,
+            )
+    elif found.program:
+        yield from program_summary(found.program)
+    yield worded(found.confidence)
+    if not found.same_run:
+        yield say("To decide: {command}", command=suggest_measure(found))
+
+
+def case_change(case: CaseChange) -> str:
+    """How its time changed, with the times."""
+    if case.time is None:
+        return say("{case}: no tool timed it on both sides.", case=case.label)
+    values = {"case": case.label, "a": case.time.a, "b": case.time.b, "by": TIMED_BY[str(case.time.item)]}
+    if not case.us:
+        return say("{case}: the same numbers, {a} {by}.", **values)
+    pct = math.nan if case.share is None else 100 * case.share
+    words = "{case}: B took {b} instead of {a} {by} ({us:+,.2f} µs, {pct:+.1f}%)."
+    return say(words, us=case.us, pct=pct, **values)
+
+
+_MATCHED = {
+    Match.SAME: "{kernel} accounts for {us:+,.2f} µs",
+    Match.RENAMED: "{kernel}, with other template arguments, accounts for {us:+,.2f} µs",
+    Match.REPLACED: "{kernel} in place of {before} accounts for {us:+,.2f} µs",
+    Match.NEW: "{kernel} is new: {us:+,.2f} µs",
+    Match.GONE: "{kernel} is gone: {us:+,.2f} µs",
+}
+_FACTORS = {
+    FactorKind.INSTRUCTIONS: "{pct:.0f}% {more} instructions",
+    FactorKind.STALL: "{reason.short} ({reason}): {a:.2f} → {b:.2f} cycles an instruction",
+    FactorKind.WARPS: "{a:.1f} → {b:.1f} warps in flight a scheduler",
+    FactorKind.ACTIVE: "multiprocessors busy {a:.0%} → {b:.0%} of the launch",
+    FactorKind.CLOCK: "clock {a:.2f} → {b:.2f} GHz",
+}
+
+
+def reasons(case: CaseChange) -> Iterator[str]:
+    """What accounts for most of the change: a kernel, with why its launch differs, or the time outside the kernels."""
+    if not case.us:
+        return
+    outside = case.outside_us or 0.0
+    kernel = next((each for each in case.kernels if each.us * case.us > 0), None)
+    if not kernel or abs(kernel.us) < max(outside * math.copysign(1.0, case.us), LEADS * abs(case.us)):
+        if outside * case.us > 0 and abs(outside) >= LEADS * abs(case.us):
+            yield say("the time outside the kernels accounts for {us:+,.2f} µs", us=outside)
+        return
+    before = short_kernel(kernel.a.kernel) if kernel.a else ""
+    yield say(_MATCHED[kernel.match], kernel=short_kernel(kernel.shown.kernel), us=kernel.us, before=before)
+    # Its launch's largest factor in that direction; where the launch changed in the other one, the counters explain
+    # something else.
+    if kernel.launch_us * kernel.us > 0:
+        factor = next((each for each in kernel.because("factor") if each.us * kernel.launch_us > 0), None)
+        if factor and factor.detail is not FactorKind.REST:
+            pct = 100 * abs(factor.b / factor.a - 1) if factor.detail is FactorKind.INSTRUCTIONS else 0.0
+            more = "more" if factor.us > 0 else "fewer"
+            reason = state(factor.item or "")
+            yield say(_FACTORS[factor.detail], reason=reason, a=factor.a, b=factor.b, pct=pct, more=more)
+    a, b = (each and named(each.kind, each.part) for each in kernel.verdicts)
+    if a and b and a != b:
+        yield say("was {a}, is {b}", a=a, b=b)
+
+
+def suggest_measure(found: RunComparison) -> str:
+    """``fiprof compare --measure …`` of the case that changed most, or of the program: it tells noise from change where
+    one process a side cannot. The sides are what differs between them; A and B where the runs do not tell."""
+    runs = found.a.run, found.b.run
+    options: list[str] = []
+    if not found.cases:
+        commands = [run.environment("program", "command") for run in runs]
+        sides = [f"program:{shlex.join(map(escape_control, command))}" for command in commands if command]
+    else:
+        pair = found.cases[0].pair
+        items: list[list[str]] = [[], []]
+        for kind, values in (
+            ("git", [run.environment("git") for run in runs]),
+            ("python", [run.manifest.settings.get("python") for run in runs]),
+        ):
+            if values[0] != values[1] and all(isinstance(each, str) and not each.endswith("-dirty") for each in values):
+                for side, value in zip(items, values, strict=True):
+                    side.append(f"{kind}:{escape_control(value)}")
+        makes = different(pair)
+        if makes:
+            for side, case in zip(items, pair, strict=True):
+                side.append("params:" + ",".join(f"{name}={written(case)[name]}" for name in makes))
+        sides = [",".join(side) for side in items]
+        # Of an import the cases are ranges that nobody can measure by their names.
+        if not any(run.imported for run in runs):
+            name = pair[1].workload
+            options = ["--workload" if ".py:" in name else "--kernel", escape_control(name)]
+            for key, value in written(pair[1]).items():
+                if key not in makes:
+                    options += [f"--{key.replace('_', '-')}", escape_control(value)]
+    distinct = len(sides) == 2 and len({*sides}) > 1
+    return shlex.join(["fiprof", "compare", "--measure", *(sides if distinct else ["A", "B"]), *options])

@@ -18,7 +18,7 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comparison.gate import Gate, GatedCase
+    from fiprof.analysis.comparison.measured_result import Gate, GatedCase
     from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Document, Format
@@ -117,8 +117,7 @@ def command(
         if github:
             output.message(gate_report.github_error(name, error.message))
         raise
-    from fiprof.analysis.comparison.gate import gate
-    from fiprof.analysis.comparison.measured_result import read_comparison
+    from fiprof.analysis.comparison.measured_result import gate, read_comparison
     from fiprof.model.run import Run
 
     run = Run(path)
