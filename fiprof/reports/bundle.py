@@ -121,7 +121,7 @@ def _numbers(made: Report) -> str:
     from fiprof.reports import view, writers
 
     columns = tuple(view.Column(key) for key in ("section", "text", "value", "source"))
-    rows = tuple((found.section, found.text, found.fact.value, str(found.fact.source)) for found in made.numbers)
+    rows = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in made.numbers)
     return writers.render(view.View(columns, rows), "csv") + "\n"
 
 

@@ -158,7 +158,7 @@ class OpenedRun(Run):
 
     def gpu_time(self) -> Figure:
         """What takes the time, of a run of one case or of a program."""
-        from fiprof.reports.run_report.rows import rows_of, titled
+        from fiprof.reports.run_report.rows import rows_of
 
         if len(self.cases) > 1:
             raise FiprofError(
@@ -166,7 +166,7 @@ class OpenedRun(Run):
                 "run.timeline() shows each case by itself",
             )
         found = rows_of(self.once(Analyses)).rows[:40]
-        rows = [{"launch": titled(row), "share": row.share, "kind": row.family[0]} for row in found]
+        rows = [{"launch": row.title, "share": row.share, "kind": row.family[0]} for row in found]
         self._need(rows, "kernels")
         text = "\n".join(f"{row['share']:6.1%}  {escape_control(str(row['launch']))}" for row in rows)
         return _bars(text, rows, "share", "share of the time", color={"field": "kind", "type": "nominal"})

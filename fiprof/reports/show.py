@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
 
 from fiprof.analysis.occupancy import Resource, findings
 from fiprof.analysis.program import weights
 from fiprof.analysis.show import Figures, LaunchFigures
 from fiprof.model import case_quantities, floors
 from fiprof.model.case_quantities import CaseQuantity
+from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
 from fiprof.model.run import Run
 from fiprof.model.selection import Alike, alike, longest_first
 from fiprof.model.wording import say, worded
 from fiprof.reports.columns import NAMES, Cell, Cells, attribute, filled, for_programs, grouped, measured, tera
 from fiprof.reports.headings import bounded
-from fiprof.reports.view import Column, Document, Value, View
+from fiprof.reports.view import Column, Document, Narrow, Value, View
 
 MOST_ROWS = 20
 """Groups of like launches, and cases, that people are shown."""
@@ -185,46 +185,60 @@ _KEYS = {column.key for column, _ in _CHOSEN}
 LAUNCH: Cells = (*_CHOSEN, *(measured(key) for key in QUANTITIES if key not in _KEYS))
 """All that is known of a launch: programs get the quantities without a column of their own too."""
 
-# The columns of cases
+# Cases
 
-CaseCell = tuple[Column, Callable[[Run, str], Any]]
-
-
-def _of_case(quantity: CaseQuantity, title: str = "", spec: str = "") -> CaseCell:
-    return Column(quantity.key, title, quantity.unit if title else "", spec, quantity.meaning), quantity.of
-
-
-CASE_TIMES: tuple[CaseCell, ...] = (
-    (Column("case_kernels", "kernels"), case_quantities.kernels),
-    _of_case(case_quantities.PLAIN, "plain", ",.2f"),
-    _of_case(case_quantities.PLAIN_SPREAD, "spread", ".1%"),
-    _of_case(case_quantities.NSYS, "nsys", ",.2f"),
-    _of_case(case_quantities.NSYS_SPREAD, "spread", ".1%"),
-    _of_case(case_quantities.NCU, "ncu", ",.2f"),
-    _of_case(case_quantities.KERNEL_TIME),
-    _of_case(case_quantities.BUSY),
-    _of_case(case_quantities.WALL),
+CASE_TIMES = (
+    (case_quantities.PLAIN, "plain", ",.2f", Narrow.WRAP),
+    (case_quantities.PLAIN_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NSYS, "nsys", ",.2f", Narrow.WRAP),
+    (case_quantities.NSYS_SPREAD, "spread", ".1%", Narrow.WRAP),
+    (case_quantities.NCU, "ncu", ",.2f", Narrow.WRAP),
+    (case_quantities.WALL, "host loop", ",.2f", Narrow.DROP),
+    (case_quantities.WAITING, "GPU waits", ".0f", Narrow.DROP),
 )
-CASE_LEAST: tuple[CaseCell, ...] = (
-    _of_case(case_quantities.MODEL_FLOPS),
-    _of_case(case_quantities.MODEL_BYTES),
-    _of_case(case_quantities.MODEL_TFLOPS, "least work", ".2f"),
-    _of_case(case_quantities.MODEL_TFLOPS_SHARE, "of roof", ".1%"),
-    _of_case(case_quantities.MODEL_GB_PER_S, "least bytes", ",.0f"),
-    _of_case(case_quantities.MODEL_GB_PER_S_SHARE, "of DRAM", ".1%"),
-    _of_case(floors.DRAM_FLOOR),
-    _of_case(floors.LARGEST_SAVING),
+"""Quantity of a case, its heading and format, and what becomes of it where the table is too wide."""
+CASE_LEAST = (
+    (case_quantities.MODEL_TFLOPS, "least work", ".2f", Narrow.WRAP),
+    (case_quantities.MODEL_TFLOPS_SHARE, "of roof", ".1%", Narrow.WRAP),
+    (case_quantities.MODEL_GB_PER_S, "least bytes", ",.0f", Narrow.WRAP),
+    (case_quantities.MODEL_GB_PER_S_SHARE, "of DRAM", ".1%", Narrow.WRAP),
 )
+CASE_KEYS = (
+    case_quantities.PLAIN, case_quantities.PLAIN_SPREAD, case_quantities.NSYS, case_quantities.NSYS_SPREAD,
+    case_quantities.NCU, case_quantities.KERNEL_TIME, case_quantities.BUSY, case_quantities.WALL,
+    case_quantities.MODEL_FLOPS, case_quantities.MODEL_BYTES, case_quantities.MODEL_TFLOPS,
+    case_quantities.MODEL_TFLOPS_SHARE, case_quantities.MODEL_GB_PER_S, case_quantities.MODEL_GB_PER_S_SHARE,
+    floors.DRAM_FLOOR, floors.LARGEST_SAVING,
+)  # fmt: skip
+"""What programs get of a launch's case."""
 
 
-def _bound(cells: Iterable[CaseCell], run: Run, case: str) -> Cells:
-    """The columns for a run, whose items have their case's id in the attribute ``case``."""
+def case_times(run: Run, cases: Sequence[CaseEntry], title: str = "", *notes: str) -> View:
+    """How long an iteration of each case takes, by each tool."""
+    note = (
+        "plain: between CUDA events, without a profiler, gaps included; nsys, ncu: kernels alone; host loop: launched "
+        "back to back, in which the GPU waits; medians. spread: (p90 - p10) / median."
+    )
+    kernels: Cell = (Column("case_kernels", "kernels"), lambda case: case_quantities.kernels(run, case.id))
+    return _of_cases(run, cases, [kernels], CASE_TIMES, title, note, *notes)
 
-    def bound(value: Callable[[Run, str], Any]) -> Callable[[Any], Value]:
-        once = functools.cache(functools.partial(value, run))
-        return lambda item: None if getattr(item, case) is None else once(getattr(item, case))
 
-    return [(column, bound(value)) for column, value in cells]
+def _of_cases(
+    run: Run,
+    cases: Sequence[CaseEntry],
+    first: Cells,
+    quantities: Sequence[tuple[CaseQuantity, str, str, Narrow]],
+    title: str,
+    *notes: str,
+) -> View:
+    """A row a case, numbers with their sources; quantities that no case has are left out."""
+
+    def cell(quantity: CaseQuantity, heading: str, spec: str, narrow: Narrow) -> Cell:
+        column = Column(quantity.key, heading, quantity.unit, spec, quantity.meaning, narrow=narrow)
+        return column, lambda case: quantity.traced(run, case.id)
+
+    name: Cell = (Column("label", "case"), lambda case: run.labels(case.id))
+    return filled((name, *first, *(cell(*each) for each in quantities)), cases, title=title, notes=notes)
 
 
 # The document
@@ -244,73 +258,58 @@ def document(
 
     limits: what limits some launches, for the overview. most: rows that people are shown; None for all.
     """
-    by_rank = any(item.rank is not None for item in figures.launches)
+    run, by_rank = figures.run, any(item.rank is not None for item in figures.launches)
+
+    @functools.cache
+    def of_case(case: str | None) -> Mapping[str, Value]:
+        kernels = None if case is None else case_quantities.kernels(run, case)
+        return {"case_kernels": kernels, **{quantity.key: quantity.of(run, case) for quantity in CASE_KEYS}}
 
     def data() -> View:
         """A row a launch, its case's figures under ``case_…``; a case without launches has a row of its own."""
         launched = {item.case for item in figures.launches}
-        bare = [
-            LaunchFigures(case=case.id, label=figures.run.labels(case.id))
-            for case in figures.cases
-            if case.id not in launched
-        ]
-        of_case = _bound((*CASE_TIMES, *CASE_LEAST), figures.run, "case")
-        cells = for_programs(*LAUNCH, *(RANK if by_rank else ()), *of_case)
-        return filled(cells, (*figures.launches, *bare))
+        bare = [LaunchFigures(case=case.id, label=run.labels(case.id)) for case in figures.cases]
+        cases = [(Column(key), lambda item, key=key: of_case(item.case)[key]) for key in of_case(None)]
+        rows = (*figures.launches, *(item for item in bare if item.case not in launched))
+        return filled(for_programs(*LAUNCH, *(RANK if by_rank else ()), *cases), rows)
 
     groups = longest_first(
         alike(
             figures.launches,
             lambda item: item.duration_us or item.nsys_duration_us,
             lambda item: item.rank,
-            weights(figures.run),
+            weights(run),
         )
     )
     kept, left_out = bounded(groups, most)
     profiled = [group for group in kept if group.shown.launch is not None]
-    shown = list(_overview(figures, kept, limits, most, by_rank)) if overview else []
-    if Section.TIMES in sections:
-        shown += _times(figures, profiled, most)
-    if profiled:
-        for section, tables in _SECTIONS.items():
-            shown += tables(profiled) if section in sections else ()
-    more = [f"--{section}" for section in Section if section not in sections]
-    notes = [*left_out]
-    if more and profiled and overview:
-        notes.append(say("More: {options}, or --all.", options=tuple(more)))
-    return Document(data, tuple(shown), warnings=figures.warnings, notes=tuple(notes))
-
-
-def _overview(
-    figures: Figures,
-    groups: Sequence[Group],
-    limits: Callable[[tuple[int, ...]], Mapping[int, str]] | None,
-    most: int | None,
-    by_rank: bool,
-) -> Iterable[View]:
-    if figures.cases:
+    cases, more = figures.cases[:most], figures.cases[len(figures.cases[:most]) :]
+    rest = (say("{count:case|cases} left out: --all shows them.", count=len(more)),) if more else ()
+    shown = []
+    if overview and figures.cases:
+        shown.append(case_times(run, cases, "Cases: time of an iteration", *rest))
+    if overview and kept:
+        cells: list[Cell] = [*(RANK if by_rank else ()), OVERVIEW[0]]
+        cells += [NSYS] if len(profiled) < len(kept) else []
+        cells += OVERVIEW[1:]
+        if limits and (launches := tuple(group.shown.launch for group in profiled if group.shown.launch is not None)):
+            found = limits(launches)
+            cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
+        shown.append(_table(kept, cells, "Kernels: time under ncu, use in % of peak, achieved occupancy"))
+    if Section.TIMES in sections and figures.cases:
+        title = "Cases: the least work and bytes that the algorithm needs, over the time"
         note = (
-            "plain: between CUDA events, without a profiler, gaps included; nsys, ncu: kernels alone; medians. "
-            "spread: (p90 - p10) / median."
+            "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
+            "L2 may keep what was written, so DRAM may move less."
         )
-        yield _of_cases(figures, CASE_TIMES, "Cases: time of an iteration", note, most)
-    if not groups:
-        return
-    cells: list[Cell] = [*(RANK if by_rank else ()), OVERVIEW[0]]
-    cells += [NSYS] if any(group.shown.launch is None for group in groups) else []
-    cells += OVERVIEW[1:]
-    launches = tuple(group.shown.launch for group in groups if group.shown.launch is not None)
-    if limits and launches:
-        found = limits(launches)
-        cells.append((Column("", "limit"), lambda item: found.get(item.launch)))
-    yield _table(groups, cells, "Kernels: time under ncu, use in % of peak, achieved occupancy")
-
-
-def _of_cases(figures: Figures, cells: Iterable[CaseCell], title: str, note: str, most: int | None) -> View:
-    rest = len(figures.cases[most:]) if most is not None else 0
-    notes = (note, *([say("{count:case|cases} left out: --all shows them.", count=rest)] if rest else []))
-    name: Cell = (Column("label", "case"), lambda case: figures.run.labels(case.id))
-    return filled((name, *_bound(cells, figures.run, "id")), figures.cases[:most], title=title, notes=notes)
+        shown.append(_of_cases(run, cases, (), CASE_LEAST, title, note, *rest))
+    for section, tables in _SECTIONS.items():
+        shown += tables(profiled) if section in sections and profiled else ()
+    notes = [*left_out]
+    options = [f"--{section}" for section in Section if section not in sections]
+    if options and profiled and overview:
+        notes.append(say("More: {options}, or --all.", options=tuple(options)))
+    return Document(data, tuple(shown), warnings=figures.warnings, notes=tuple(notes))
 
 
 def _table(groups: Sequence[Group], cells: Cells, title: str, *notes: str) -> View:
@@ -319,20 +318,12 @@ def _table(groups: Sequence[Group], cells: Cells, title: str, *notes: str) -> Vi
     return filled(grouped(columns, groups), groups, title=title, notes=notes)
 
 
-def _times(figures: Figures, groups: Sequence[Group], most: int | None) -> Iterable[View]:
-    if figures.cases:
-        title = "Cases: the least work and bytes that the algorithm needs, over the time"
-        note = (
-            "The time is ncu's, or nsys's without it. A roof is the peak at the measured clock. "
-            "L2 may keep what was written, so DRAM may move less."
-        )
-        yield _of_cases(figures, CASE_LEAST, title, note, most)
-    if groups:
-        note = "time: by ncu. nsys: median of its executions. spread: (p90 - p10) / median."
-        yield _table(groups, TIMES, "Times", note)
+def _times(groups: Sequence[Group]) -> Iterator[View]:
+    note = "time: by ncu. nsys: median of its executions. spread: (p90 - p10) / median."
+    yield _table(groups, TIMES, "Times", note)
 
 
-def _compute(groups: Sequence[Group]) -> Iterable[View]:
+def _compute(groups: Sequence[Group]) -> Iterator[View]:
     note = (
         "achieved: operations of the kind that uses most of its roof, as ncu counted them (of the cost model where it "
         "did not); roof: that kind. threads: active threads an instruction, of 32."
@@ -340,7 +331,7 @@ def _compute(groups: Sequence[Group]) -> Iterable[View]:
     yield _table(groups, WORK, "Compute", note)
 
 
-def _memory(groups: Sequence[Group]) -> Iterable[View]:
+def _memory(groups: Sequence[Group]) -> Iterator[View]:
     title = "Memory: use in % of peak, and caches"
     yield _table(groups, MEMORY, title, "SM, L1, L2, DRAM: the busiest part of each (L1 while it is active).")
 
@@ -370,12 +361,11 @@ def _memory(groups: Sequence[Group]) -> Iterable[View]:
         yield View((), (), summary=tuple(notes))
 
 
-def _occupancy(groups: Sequence[Group]) -> Iterable[View]:
+def _occupancy(groups: Sequence[Group]) -> Iterator[View]:
     yield _table(groups, OCCUPANCY, "Occupancy")
     if not any(group.shown.occupancy.limits for group in groups):
         return
     empty = {column.key for column, value in CLUSTERS if not any(value(group.shown) for group in groups)}
-    cells = [cell for cell in LIMITS if cell[0].key not in empty]
     about: dict[str, list[int | None]] = defaultdict(list)
     for group in groups:
         if text := " ".join(map(worded, findings(group.shown.occupancy))):
@@ -384,13 +374,12 @@ def _occupancy(groups: Sequence[Group]) -> Iterable[View]:
         "shared: with the shared memory as set up; max: with all there is. lifted: occupancy without the limit that "
         "binds."
     )
-    held = (say("{launches:launch|launches}: {text}", launches=found, text=text) for text, found in about.items())
-    yield _table(
-        groups, cells, "Limits of occupancy: blocks on a multiprocessor that each resource allows", note, *held
-    )
+    held = [say("{launches:launch|launches}: {text}", launches=found, text=text) for text, found in about.items()]
+    title = "Limits of occupancy: blocks on a multiprocessor that each resource allows"
+    yield _table(groups, [cell for cell in LIMITS if cell[0].key not in empty], title, note, *held)
 
 
-def _waves(groups: Sequence[Group]) -> Iterable[View]:
+def _waves(groups: Sequence[Group]) -> Iterator[View]:
     if not any(group.shown.occupancy.waves for group in groups):
         return
     notes = [
@@ -406,7 +395,8 @@ def _waves(groups: Sequence[Group]) -> Iterable[View]:
     yield _table(groups, WAVES, "Waves", *notes)
 
 
-_SECTIONS: Mapping[Section, Callable[[Sequence[Group]], Iterable[View]]] = {
+_SECTIONS: Mapping[Section, Callable[[Sequence[Group]], Iterator[View]]] = {
+    Section.TIMES: _times,
     Section.COMPUTE: _compute,
     Section.MEMORY: _memory,
     Section.OCCUPANCY: _occupancy,

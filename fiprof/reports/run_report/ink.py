@@ -1,27 +1,54 @@
-"""A report's values as the page's data: every number with its source, each source once."""
+"""A report's values as the page's data: names as text, every number with its source, each source once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
-from fiprof.model.provenance import TracedNumber, numbers_of
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import TracedNumber, TracedText, numbers_of
 from fiprof.model.wording import worded
-from fiprof.reports.pages.page import Caution, Code, Section, Text
-from fiprof.reports.view import Column, View, is_number, word
+from fiprof.reports.view import Column, Sayable, View, is_number, word
 from fiprof.text import escape_control, escape_lines
 
 
 @dataclass(frozen=True)
-class LocatedNumber:
-    """A number whose source is known, and where in the report it stands."""
+class Code:
+    """Something to copy and run."""
 
-    section: str
     text: str
-    """As it is written there."""
-    fact: TracedNumber
+    language: str = "sh"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report with a heading of its own: sentences and tables, and commands."""
+
+    anchor: str
+    title: str
+    blocks: tuple[View | Code, ...] = ()
+    folded: bool = False
+    """For looking things up: folded until a link leads into it."""
+
+
+def said(*texts: Sayable) -> View:
+    """Paragraphs."""
+    return View((), (), summary=texts)
+
+
+def caution(text: Sayable) -> View:
+    """What makes numbers doubtful, or is missing and why."""
+    return View((), (), warnings=(text,))
+
+
+class Shaded(str):
+    """A cell of a map: its words, how dark it is (0 to 1, None for unknown), and what the pointer shows."""
+
+    share: float | None
+    tip: str
 
 
 class Ink:
@@ -29,7 +56,9 @@ class Ink:
 
     def __init__(self) -> None:
         self.section = "answer"
-        self.numbers: list[LocatedNumber] = []
+        """Where in the report the next numbers stand."""
+        self.numbers: list[tuple[str, str, TracedNumber]] = []
+        """Section, text as it is written there, and the number with its source."""
         self._sources: dict[str, int] = {}
 
     @property
@@ -37,105 +66,87 @@ class Ink:
         """The sources in words; a number names its own by its place here."""
         return list(self._sources)
 
-    def number(self, fact: TracedNumber) -> int:
-        """The place of a number's source."""
-        self.numbers.append(LocatedNumber(self.section, str(fact), fact))
+    def source(self, fact: TracedNumber, text: str = "") -> int:
+        """The place of a number's source. text: as it is written, where not in its own way."""
+        self.numbers.append((self.section, text or str(fact), fact))
         return self._sources.setdefault(escape_control(str(fact.source)), len(self._sources))
 
-    def text(self, *parts: object) -> Any:
-        """A sentence: a string, or a list of strings and ``[text, place of its source]``."""
-        pieces: list[Any] = []
-        for part in parts:
-            text, at = str(part), 0
-            for fact in numbers_of(part):
-                start = text.find(str(fact), at)
-                # What is written in another way has its source all the same.
-                place = self.number(fact)
-                if start >= 0:
-                    at_end = start + len(str(fact))
-                    pieces += [escape_control(text[at:start]), [escape_control(text[start:at_end]), place]]
-                    at = at_end
-            pieces.append(escape_control(text[at:]))
-        pieces = [piece for piece in pieces if piece != ""]
-        if all(isinstance(piece, str) for piece in pieces):
-            return "".join(pieces)
-        return pieces
+    def json(self, value: Any) -> Any:
+        """A value as the page reads it.
 
-    def cell(self, value: object, column: Column) -> Any:
-        """A cell: null, a text, ``{t: text, o: what it is sorted by, s: source, b: bar}`` or a sentence."""
+        A number with a source is ``{t: text, o: value, s: place of its source}``; a text with some is a list of strings
+        and ``[text, place]``; a table or another block has its kind as ``k``.
+        """
         if isinstance(value, TracedNumber):
-            spec = column.spec or value.spec
-            text = f"{value.value:{spec}}" if column.spec else str(value)
-            self.numbers.append(LocatedNumber(self.section, text, value))
-            place = self._sources.setdefault(escape_control(str(value.source)), len(self._sources))
-            return {"t": text, "o": significant(value.value), "s": place}
-        if column.bar:
-            return {"t": "", "b": significant(min(max(float(value or 0.0), 0.0), 1.0))}  # type: ignore[arg-type]
-        if numbers_of(value):
-            return {"p": self.text(value)}
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return {"t": word(value, column.spec), "o": significant(value)} if math.isfinite(value) else None
-        text = word(value, column.spec)  # type: ignore[arg-type]
-        return None if text == "–" else text
+            return {"t": str(value), "o": significant(value.value), "s": self.source(value)}
+        if isinstance(value, Finding | Enum):
+            return self._text(worded(value))  # type: ignore[arg-type]
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, float):
+            return significant(value)
+        if isinstance(value, Mapping):
+            return {key: self.json(each) for key, each in value.items()}
+        if isinstance(value, tuple | list):
+            return list(map(self.json, value))
+        if isinstance(value, View):
+            return self._view(value)
+        if isinstance(value, Section):
+            self.section = value.anchor
+            blocks = list(map(self.json, value.blocks))
+            return {"anchor": value.anchor, "title": value.title, "folded": value.folded, "blocks": blocks}
+        if isinstance(value, Code):
+            return {"k": "code", "t": escape_lines(value.text)}
+        return value
 
-    def view(self, view: View, anchor: str = "") -> dict[str, Any]:
-        """A table with its sentences."""
-        shown = [index for index, column in enumerate(view.columns) if column.title or column.bar]
-        columns = [view.columns[index] for index in shown]
-        numeric = [is_number(view.columns[i], [plain(row[i]) for row in view.rows]) for i in shown]
+    def _text(self, text: str) -> Any:
+        pieces: list[Any] = []
+        at = 0
+        for fact in numbers_of(text):
+            # What is written in another way has its source all the same.
+            place, start = self.source(fact), text.find(str(fact), at)
+            if start >= 0:
+                end = start + len(str(fact))
+                pieces += [escape_control(text[at:start]), [escape_control(text[start:end]), place]]
+                at = end
+        pieces.append(escape_control(text[at:]))
+        pieces = [piece for piece in pieces if piece != ""]
+        return "".join(pieces) if all(isinstance(piece, str) for piece in pieces) else pieces
+
+    def _view(self, view: View) -> dict[str, Any]:
+        shown = [place for place, column in enumerate(view.columns) if column.title or column.bar]
+        columns = [(view.columns[i], [row[i] for row in view.rows]) for i in shown]
         return {
-            "anchor": anchor,
+            "k": "table",
             "title": escape_control(view.title),
+            "folded": view.folded,
             "columns": [
-                {"t": each.title, "u": each.unit, "m": each.meaning, "n": number and not each.bar, "w": each.wrap}
-                for each, number in zip(columns, numeric, strict=True)
+                {"t": each.title, "u": each.unit, "m": each.meaning, "n": is_number(each, cells) and not each.bar}
+                for each, cells in columns
             ],
-            "rows": [[self.cell(row[i], view.columns[i]) for i in shown] for row in view.rows],
-            "before": [self.text(worded(each)) for each in (*view.warnings, *view.summary)],
-            "notes": [self.text(worded(each)) for each in view.notes],
+            "rows": [[self._cell(row[i], view.columns[i]) for i in shown] for row in view.rows],
+            "warnings": self.json(view.warnings),
+            "summary": self.json(view.summary),
+            "notes": self.json(view.notes),
         }
 
-    def sections(self, sections: Sequence[Section]) -> list[dict[str, Any]]:
-        """Sections with their blocks."""
-        return [
-            {
-                "anchor": each.anchor, "title": each.title, "folded": each.folded, "blocks": list(self._blocks(each)),
-            }
-            for each in sections
-        ]  # fmt: skip
-
-    def _blocks(self, section: Section) -> Iterator[dict[str, Any]]:
-        self.section = section.anchor
-        for block in section.blocks:
-            if isinstance(block, View):
-                yield {"k": "table", **self.view(block)}
-            elif isinstance(block, Text):
-                yield {"k": "text", "t": self.text(*block.parts)}
-            elif isinstance(block, Caution):
-                yield {"k": "caution", "t": self.text(block.text)}
-            elif isinstance(block, Code):
-                yield {"k": "code", "t": escape_lines(block.text)}
-            elif isinstance(block, HeatMap):
-                yield {"k": "heat", **vars(block)}
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """A table of two parameters: what is best in each cell, and how near it is to its roof."""
-
-    title: str
-    x: str
-    y: str
-    columns: list[str]
-    rows: list[str]
-    cells: list[list[Any]]
-    """Words, share of the roof or None, and what the pointer shows; None for what was not measured."""
-    caption: str
-
-
-def plain(value: Any) -> Any:
-    """The value of a traced number; anything else as it is."""
-    return value.value if isinstance(value, TracedNumber) else value
+    def _cell(self, value: Any, column: Column) -> Any:
+        """As ``json``; a plain number is ``{t, o: what it is sorted by}``, a bar ``{b: share, m: place of a mark}``,
+        and a cell of a map ``{t, h: shade, tip}``."""
+        if column.bar:
+            share, mark = value if isinstance(value, tuple) else (value, None)
+            return {"t": "", "b": self.json(min(max(float(share or 0.0), 0.0), 1.0)), "m": self.json(mark)}
+        if isinstance(value, TracedNumber) and column.spec:
+            text = f"{value.value:{column.spec}}"
+            return {"t": text, "o": significant(value.value), "s": self.source(value, text)}
+        if isinstance(value, Shaded):
+            return {"t": escape_control(value), "h": self.json(value.share), "tip": escape_control(value.tip)}
+        if isinstance(value, TracedNumber | TracedText):
+            return self.json(value)
+        text = word(value, column.spec)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"t": text, "o": significant(value)} if math.isfinite(value) else None
+        return None if text == "–" else text
 
 
 def significant(value: float) -> float | int | None:
@@ -144,8 +155,3 @@ def significant(value: float) -> float | int | None:
         return None
     short = float(f"{value:.7g}")
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
-
-
-def texts(ink: Ink, said: Iterable[object]) -> list[Any]:
-    """Sentences, the empty ones left out."""
-    return [ink.text(each) for each in said if each]

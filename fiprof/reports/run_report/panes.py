@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -20,13 +20,14 @@ from fiprof.analysis.stalls import findings as stall_findings
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.errors import FiprofError
 from fiprof.model.case_quantities import work_factor
+from fiprof.model.finding import Finding
+from fiprof.model.provenance import join
 from fiprof.model.quantities import QUANTITIES, metric
 from fiprof.model.run import Run
-from fiprof.model.wording import worded
+from fiprof.model.wording import say, worded
 from fiprof.model.work import work_rate, work_share
 from fiprof.reports import verdict_words as words
-from fiprof.reports.run_report.ink import Ink, significant, texts
-from fiprof.reports.run_report.rows import gain
+from fiprof.reports.run_report.ink import Ink, said, significant
 from fiprof.reports.view import Column, View
 from fiprof.text import escape_control
 
@@ -36,206 +37,188 @@ MOST_RAW = 16
 """Launches whose every counter is in the page, by ncu's names; of others those that fiprof reads."""
 SCATTERED = 1.05
 """Sectors a request over the ideal ones, from which they are told."""
+SMALLEST_STALL, SMALLEST_MEDIAN = 0.002, 0.01
+"""Share of a reason that is shown, of the launch and as the run's median."""
 LEAST_FOLLOWED = 0.0005
 """Of the samples, at an instruction whose cause is searched."""
 JUMPS = ("BRA", "JMP", "BSSY", "CALL", "WARPSYNC")
 
-_EVIDENCE = (
-    Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"),
-)  # fmt: skip
-_LIMITS = (
+EVIDENCE = (Column("what", "evidence"), Column("value", "value"), Column("limit", "compared with"))
+STALLS = (
+    Column("reason", "reason"),
+    Column("weight", "share of the warps' time", bar=True),
+    Column("share", "share", spec=".1%"),
+    Column("median", "run's median", spec=".1%", meaning="Over the run's launches: the line in the bar."),
+    Column("warps", "warps an issue", spec=".2f"),
+    Column("sampled", "sampled", spec=".1%"),
+)
+LIMITS = (
     Column("resource", "resource"),
     Column("blocks", "blocks it allows", spec=".3g", meaning="Blocks of a multiprocessor by it alone."),
     Column("most", "at most", spec=".3g"),
     Column("occupancy_pct", "occupancy", "%", ".0f"),
     Column("binds", "limits"),
-)  # fmt: skip
+)
+MEMORIES = (
+    Column("memory", "memory"),
+    Column("achieved", "achieved", "GB/s", ",.0f"),
+    Column("roof", "roof", "GB/s", ",.0f"),
+    Column("share", "share", spec=".0%"),
+    Column("intensity", "FLOP/byte", spec=".4g"),
+)
 
 
 def details(measured: Analyses, groups: Sequence[Group], ink: Ink) -> dict[str, Any]:
     """Launch -> its panes, for the groups' launches; under ``keys`` what the counters are. Raises FiprofError."""
     run = measured.run
     sources = _sources(run, [group.launch for group in groups])
-    raw = _raw(run, [group.launch for group in groups[:MOST_RAW]])
-    quantities = list(QUANTITIES.values())
-    medians = _medians(list(measured.stall_mixes.values()))
-    found = {str(group.launch): _details(measured, group, ink, quantities, sources, raw) for group in groups}
-    reasons = sorted({reason for launch in found.values() for reason, *_ in launch["stalls"]})
-    meanings = {reason: [f"warps {state(reason).meaning}", state(reason).short] for reason in reasons}
-    return {
-        "launches": found,
-        "keys": [[each.key, each.unit, each.spec, each.meaning] for each in quantities],
-        "raw": raw["names"],
-        "reasons": meanings,
-        "medians": medians,
-        "code": sources["code"],
-    }
+    raw_names, raw = _raw(run, [group.launch for group in groups[:MOST_RAW]])
+    mixes = measured.stall_mixes
+    shares: dict[str, list[float]] = defaultdict(list)
+    for launch_stalls in mixes.values():
+        for stall in launch_stalls.stalls:
+            shares[stall.reason].append(stall.weight)
+    medians = {reason: median([*found, *[0.0] * (len(mixes) - len(found))]) for reason, found in shares.items()}
+    launches = {}
+    for group in groups:
+        ink.section = f"launch-{group.launch}"
+        verdict, counters = measured.verdicts.of(group.launch), []
+        for place, quantity in enumerate(QUANTITIES.values()):
+            if (number := group.median.traced(quantity)) is not None:
+                # The page puts «ncu, launch N» before the formula.
+                ink.source(number)
+                counters.append([place, significant(number.value), str(number), number.source.formula])
+        mix, roof = mixes.get(group.launch), measured.rooflines.get(group.launch)
+        shown = {
+            "name": group.kernel_full,
+            "grid": group.grid,
+            "block": group.block,
+            "case": group.label,
+            "alike": len(group.launches),
+            "why": list(_why(measured, verdict)) if verdict else [],
+            "stalls": _stalls(mix, medians) if mix else None,
+            "roof": _roof(roof, group) if roof and roof.memories else None,
+            "occupancy": _occupancy(group),
+        }
+        found = {"counters": counters, "raw": raw.get(group.launch, []), "source": sources["of"].get(group.launch)}
+        launches[str(group.launch)] = ink.json(shown) | found
+    keys = [[each.key, each.meaning] for each in QUANTITIES.values()]
+    return {"launches": launches, "keys": keys, "raw": raw_names, "code": sources["code"]}
 
 
-def _details(
-    measured: Analyses, group: Group, ink: Ink, quantities: Sequence[Any], sources: dict[str, Any], raw: dict[str, Any]
-) -> dict[str, Any]:
-    row, verdict = group.median, measured.verdicts.of(group.launch)
-    ink.section = f"launch-{group.launch}"
-    mix, roof = measured.stall_mixes.get(group.launch), measured.rooflines.get(group.launch)
-    counters = []
-    for place, quantity in enumerate(quantities):
-        number = row.traced(quantity)
-        if number is not None:
-            # The page puts «ncu, launch N» before the formula.
-            ink.number(number)
-            counters.append([place, significant(number.value), str(number), number.source.formula])
-    return {
-        "name": escape_control(group.kernel_full),
-        "grid": group.grid,
-        "block": group.block,
-        "case": escape_control(group.label),
-        "launches": [each.launch for each in group.launches],
-        "why": _why(measured, verdict, ink) if verdict else None,
-        "stalls": list(_stalls(mix, ink)) if mix else [],
-        "stall_texts": texts(ink, map(worded, (*stall_findings(mix), *disagreements(mix)))) if mix else [],
-        "roof": _roof(roof, group, ink) if roof else None,
-        "occupancy": _occupancy(group, ink),
-        "counters": counters,
-        "raw": raw["values"].get(group.launch, []),
-        "source": sources["of"].get(group.launch),
-    }  # fmt: skip
-
-
-def _why(measured: Analyses, verdict: LaunchVerdict, ink: Ink) -> dict[str, Any]:
-    evidence = (
-        *verdict.evidence,
-        *(shown for cause in verdict.causes for shown in cause.evidence),
-        *(item.comparison for item in verdict.resources if item.comparison and item.comparison not in verdict.evidence),
+def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
+    """Reason, steps, confidence, evidence, and what ncu's rules say."""
+    far, runner_up = words.distance(verdict), words.runner_up(verdict)
+    yield said(
+        join(" · ", (words.short_title(verdict), far)),
+        words.reason(verdict),
+        *([f"Runner-up: {runner_up}"] if runner_up else []),
     )
+    if verdict.steps:
+        steps = [say("{n}. {step}", n=n, step=words.step(step)) for n, step in enumerate(verdict.steps, 1)]
+        yield View((), (), title="What to do next", summary=tuple(steps))
+    yield said(say("Confidence {confidence}", confidence=words.confidence(verdict)))
+    evidence = [*verdict.evidence, *(shown for cause in verdict.causes for shown in cause.evidence)]
+    used = [item.comparison for item in verdict.resources if item.comparison]
     rows = tuple(
         (words.what(of.quantity.key, of.of), of.number, ", ".join(filter(None, (words.limit(of), words.origin(of)))))
-        for of in evidence
+        for of in (*evidence, *(each for each in used if each not in verdict.evidence))
     )
-    case = measured.run.case(verdict.case)
-    factor = work_factor(measured.run, case) if case else None
-    marks = [check.finding for check in checks.failed(measured.run) if check.launch == verdict.launch]
+    failed = [check.finding for check in checks.failed(measured.run) if check.launch == verdict.launch]
+    notes: list[Finding | str] = [*verdict.notes, *failed]
     listing = instructions.by_launch(measured.run).get(verdict.launch)
-    accesses = []
-    for kind in ("loads", "stores"):
-        ideal = listing.ideal_sectors(*instructions.ACCESSES[kind]) if listing else None
-        sectors = (
-            verdict.row.traced(QUANTITIES[key]) if (key := f"global_{kind}_sectors_per_request") in QUANTITIES else None
-        )
+    for kind, families in instructions.ACCESSES.items():
+        ideal = listing.ideal_sectors(*families) if listing else None
+        sectors = verdict.row.traced(QUANTITIES[f"global_{kind}_sectors_per_request"])
         if ideal is not None and sectors is not None and sectors.value > ideal[1] * SCATTERED:
-            accesses.append(f"global {kind} touch {sectors} sectors a request, ideal {ideal[1]:.0f}")
-    return {
-        "said": texts(ink, (words.reason(verdict), words.runner_up(verdict))),
-        "confidence": ink.text(words.confidence(verdict)),
-        "limit": [escape_control(words.short_title(verdict)), ink.text(words.distance(verdict))],
-        "steps": [[ink.text(words.step(step)), ink.text(gain(step))] for step in verdict.steps],
-        "evidence": ink.view(View(_EVIDENCE, rows)),
-        "rules": texts(ink, map(words.rule, verdict.rules)),
-        "notes": texts(ink, (*map(worded, (*verdict.notes, *marks)), *accesses)),
-        "factor": None if factor is None else ink.text(factor),
-    }  # fmt: skip
+            template = "global {kind} touch {sectors} sectors a request, ideal {ideal:.0f}"
+            notes.append(say(template, kind=kind, sectors=sectors, ideal=ideal[1]))
+    if (case := measured.run.case(verdict.case)) and (factor := work_factor(measured.run, case)):
+        notes.append(say("Counted work over what the algorithm needs: {factor}", factor=factor))
+    yield View(EVIDENCE, rows, title="Evidence", notes=tuple(notes))
+    if verdict.rules:
+        title = f"What ncu's rules say ({len(verdict.rules)})"
+        yield View((), (), title=title, notes=tuple(map(words.rule, verdict.rules)), folded=True)
 
 
-# Stalls
-
-
-def _stalls(mix: LaunchStalls, ink: Ink) -> Iterator[list[Any]]:
-    """Reason, share of the warps' time, place of its source, warps per issue, share of the samples."""
+def _stalls(mix: LaunchStalls, medians: Mapping[str, float]) -> View:
+    longest = max(0.01, *(stall.weight for stall in mix.stalls))
+    rows = []
     for stall in mix.stalls:
-        traced = mix.traced(stall)
-        yield [
-            stall.reason, significant(stall.weight), -1 if traced is None else ink.number(traced),
-            stall.warps_per_issue and significant(stall.warps_per_issue),
-            stall.sampled_share and significant(stall.sampled_share),
-        ]  # fmt: skip
+        usual = medians[stall.reason]
+        if max(stall.weight, stall.sampled_share or 0.0) >= SMALLEST_STALL or usual >= SMALLEST_MEDIAN:
+            name, bar = f"{stall.reason}: {state(stall.reason).short}", (stall.weight / longest, usual / longest)
+            share = mix.traced(stall) or stall.weight
+            rows.append((name, bar, share, usual, stall.warps_per_issue, stall.sampled_share))
+    return View(STALLS, tuple(rows), summary=stall_findings(mix), notes=disagreements(mix))  # type: ignore[arg-type]
 
 
-def _medians(mixes: Sequence[LaunchStalls]) -> dict[str, float | None]:
-    """Reason -> its median share over the run's launches."""
-    shares: dict[str, list[float]] = {}
-    for mix in mixes:
-        for stall in mix.stalls:
-            shares.setdefault(stall.reason, []).append(stall.weight)
+def _roof(item: LaunchRoofline, group: Group) -> dict[str, Any]:
+    """What the roofline is drawn from, and its table."""
+    summary, notes = [], [worded(item.remark)] if item.remark else []
+    if item.share is not None:
+        by = ", by the cost model's operations" if item.basis is Basis.MODEL else ""
+        summary.append(f"{item.share:.0%} of what the {item.roof} roof allows{by}.")
+    if item.work is not None and item.basis is Basis.COUNTED:
+        kind = item.work.kind
+        rate, share = group.median.traced(work_rate(kind)), group.median.traced(work_share(kind))
+        if rate is not None and share is not None:
+            template = "{kind} work runs at {rate}, {share} of its roof."
+            notes.insert(0, say(template, kind=kind, rate=rate, share=share))
+    rows = tuple(
+        (each.level, each.bytes_per_second / 1e9, each.peak_bytes_per_second / 1e9, each.share, each.flop_per_byte)
+        for each in item.memories
+    )
     return {
-        reason: significant(median([*found, *[0.0] * (len(mixes) - len(found))])) for reason, found in shares.items()
+        "roof": item.roof,
+        "work": item.work and (item.work.kind, item.work.ops_per_second, item.work.peak_ops_per_second),
+        "memories": [(each.level, each.peak_bytes_per_second, each.flop_per_byte) for each in item.memories],
+        "table": View(MEMORIES, rows, summary=tuple(summary), notes=tuple(notes)),
     }
 
 
-# Roofline and occupancy
-
-
-def _roof(item: LaunchRoofline, group: Group, ink: Ink) -> dict[str, Any]:
-    said = [worded(item.remark)] if item.remark else []
-    if item.work is not None and item.basis == Basis.COUNTED:
-        rate, share = group.median.traced(work_rate(item.work.kind)), group.median.traced(work_share(item.work.kind))
-        if rate is not None and share is not None:
-            said.insert(0, worded(_sentence(item.work.kind, rate, share)))
-    return {
-        "roof": item.roof,
-        "share": item.share,
-        "basis": str(item.basis),
-        "work": item.work and [item.work.kind, item.work.ops_per_second, item.work.peak_ops_per_second],
-        "memories": [
-            [memory.level, memory.bytes_per_second, memory.peak_bytes_per_second, memory.flop_per_byte]
-            for memory in item.memories
-        ],
-        "model": item.model_flop_per_byte,
-        "said": texts(ink, said),
-    }  # fmt: skip
-
-
-def _sentence(kind: str, rate: Any, share: Any) -> str:
-    from fiprof.model.wording import say
-
-    return say("{kind} work runs at {rate}, {share} of its roof.", kind=kind, rate=rate, share=share)
-
-
-def _occupancy(group: Group, ink: Ink) -> dict[str, Any]:
+def _occupancy(group: Group) -> dict[str, Any] | None:
+    achieved = group.median.traced(metric("achieved_occupancy_pct"), spec=".0f")
+    possible = group.median.traced(metric("theoretical_occupancy_pct"), spec=".0f")
+    if achieved is None:
+        return None
     found = occupancy(group.median)
+    of = say(" of a possible {possible}", possible=possible) if possible else ""
+    summary: list[Finding | str] = [
+        say("Achieved {achieved}{of}.", achieved=achieved, of=of),
+        *occupancy_findings(found),
+    ]
+    if (waves := found.waves) is not None:
+        loss = f"a partial last wave costs at most {waves.loss_share or 0:.0%} of the time"
+        summary.append(f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; {loss}.")
     rows = tuple(
         (worded(each.resource), each.blocks, each.most_blocks, each.occupancy_pct, each.binds) for each in found.limits
     )
-    of = partial(group.median.traced, spec=".0f")
-    achieved, possible = of(metric("achieved_occupancy_pct")), of(metric("theoretical_occupancy_pct"))
-    waves = found.waves
-    return {
-        "achieved": achieved and [achieved.value, ink.number(achieved)],
-        "possible": possible and [possible.value, ink.number(possible)],
-        "said": texts(ink, map(worded, occupancy_findings(found))),
-        "limits": ink.view(View(_LIMITS, rows)),
-        "waves": waves
-        and f"{waves.waves:.2f} waves of {waves.wave_blocks:,} blocks; a partial last wave costs at most "
-        f"{waves.loss_share or 0:.0%} of the time.",
-    }  # fmt: skip
+    bar = {"b": achieved.value / 100, "m": possible.value / 100 if possible else None}
+    return {"bar": bar, "table": View(LIMITS, rows, summary=tuple(summary))}
 
 
 # Counters and source
 
 
-def _raw(run: Run, launches: Sequence[int]) -> dict[str, Any]:
-    """ncu's own metrics of some launches: their names and units once, values by place."""
+def _raw(run: Run, launches: Sequence[int]) -> tuple[list[tuple[str, str]], dict[int, list[list[Any]]]]:
+    """ncu's own metrics of some launches: their names and units once, and of each launch place and value."""
+    names: dict[tuple[str, str], int] = {}
+    values: dict[int, list[list[Any]]] = defaultdict(list)
     if not run.has("metrics") or not launches:
-        return {"names": [], "values": {}}
+        return [], values
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     table = run.table("metrics", ["launch", "metric", "unit", "value", "text"])
-    kept = table.filter(pc.is_in(table["launch"], value_set=pc.cast(pa_array(launches), table["launch"].type)))
-    names: dict[tuple[str, str], int] = {}
-    values: dict[int, list[list[Any]]] = {}
+    kept = table.filter(pc.is_in(table["launch"], value_set=pa.array(launches, table["launch"].type)))
     for row in kept.to_pylist():
-        value = row["value"] if row["value"] is not None else row["text"]
-        if value is None:
-            continue
-        place = names.setdefault((escape_control(row["metric"] or ""), escape_control(row["unit"] or "")), len(names))
-        shown = significant(value) if isinstance(value, int | float) else escape_control(str(value)[:200])
-        values.setdefault(row["launch"], []).append([place, shown])
-    return {"names": [list(name) for name in names], "values": values}
-
-
-def pa_array(launches: Sequence[int]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(launches, pa.int64())
+        value = row["text"] if row["value"] is None else row["value"]
+        if value is not None:
+            name = escape_control(row["metric"] or ""), escape_control(row["unit"] or "")
+            shown = significant(value) if isinstance(value, int | float) else escape_control(str(value)[:200])
+            values[row["launch"]].append([names.setdefault(name, len(names)), shown])
+    return list(names), values
 
 
 def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
@@ -249,68 +232,53 @@ def _sources(run: Run, launches: Sequence[int]) -> dict[str, Any]:
     except FiprofError:
         return found
     places: dict[tuple[str, ...], int] = {}
-    total = 0
+    left = MOST_INSTRUCTIONS
     for launch in launches:
         listing = listed.get(launch)
-        if listing is None or total + len(listing.code.lines) > MOST_INSTRUCTIONS or not listing.total:
+        if listing is None or not listing.total or len(listing.code.lines) > left:
             continue
-        total += len(listing.code.lines)
-        shown = tuple(
-            escape_control(listing.code.shown(place)[: hotspots.LONGEST_SASS])
-            for place in range(len(listing.code.lines))
-        )
+        code, left = listing.code, left - len(listing.code.lines)
+        lines = [code.shown(place) for place in range(len(code.lines))]
+        shown = tuple(escape_control(line[: hotspots.LONGEST_SASS]) for line in lines)
         if shown not in places:
             places[shown] = len(places)
-            found["code"].append(
-                {"lines": "\n".join(shown), "offsets": _steps(listing.code.offsets), "jumps": _jumps(listing)}
-            )
+            step = code.offsets[1] - code.offsets[0] if len(code.offsets) > 1 else 16
+            regular = all(offset == place * step for place, offset in enumerate(code.offsets))
+            at = {offset: place for place, offset in enumerate(code.offsets)}
+            jumps = {place: parsed.target for place, parsed in enumerate(map(parse, lines)) if parsed.opcode in JUMPS}
+            found["code"].append({
+                "lines": "\n".join(shown),
+                "offsets": step if regular else list(code.offsets),
+                "jumps": {place: at[target] for place, target in jumps.items() if target in at},
+            })  # fmt: skip
         found["of"][launch] = {"code": places[shown], **_samples(listing)}
     return found
 
 
 def _samples(listing: Listing) -> dict[str, Any]:
-    rows, total = listing.rows, listing.total
-    columns = {name: rows[name].to_pylist() for name in rows.column_names}
+    columns = listing.rows.to_pydict()
     reasons = [reason or "" for reason in columns["top_reason"]]
     known = sorted(set(filter(None, reasons)))
-    waits, causes = {}, {}
+    waits: dict[int, int] = {}
     for place, samples in enumerate(listing.samples):
-        if samples >= max(LEAST_FOLLOWED * total, 1) and reasons[place]:
+        if samples >= max(LEAST_FOLLOWED * listing.total, 1) and reasons[place]:
             cause = listing.code.waits_for(place, reasons[place])
             if cause is not None:
                 waits[place] = cause
-                causes[cause] = brief(listing.code.shown(cause))
-    files = sorted({each for each in columns.get("source_file", ()) if each})
+    files = sorted({each for each in columns["source_file"] if each})
     return {
-        "total": total,
+        "total": listing.total,
         "samples": listing.samples,
         "reasons": known,
         "reason": [known.index(reason) + 1 if reason else 0 for reason in reasons],
         "executed": [count or 0 for count in columns.get("executed", ())],
         "sectors": [count or 0 for count in columns.get("sectors", ())],
         "waits": waits,
-        "causes": {place: escape_control(text) for place, text in causes.items()},
+        "causes": {cause: escape_control(brief(listing.code.shown(cause))) for cause in waits.values()},
         "files": [escape_control(each.replace("\\", "/").rpartition("/")[2]) for each in files],
         "lines": [
             [files.index(file) if file else -1, line or 0]
             for file, line in zip(columns["source_file"], columns["source_line"], strict=True)
             if files
         ],
-    }  # fmt: skip
-
-
-def _steps(offsets: Sequence[int]) -> int | list[int]:
-    """Offsets, or their step where all have the same."""
-    step = offsets[1] - offsets[0] if len(offsets) > 1 else 16
-    return step if all(at == place * step for place, at in enumerate(offsets)) else list(offsets)
-
-
-def _jumps(listing: Listing) -> dict[int, int]:
-    """Place of a jump -> place of its target, as far as that is in the code."""
-    code, found = listing.code, {}
-    at = {offset: place for place, offset in enumerate(code.offsets)}
-    for place in range(len(code.lines)):
-        shown = parse(code.shown(place))
-        if shown.opcode in JUMPS and shown.target in at:
-            found[place] = at[shown.target]
-    return found
+    }

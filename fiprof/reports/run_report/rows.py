@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
-from fiprof.analysis.checks import Check, CheckName
+from fiprof.analysis.checks import CheckName
 from fiprof.analysis.idle import Cause
 from fiprof.analysis.program import StandIns
 from fiprof.analysis.top import Spent, Top, top
-from fiprof.analysis.verdict.model import CaseBound, Kind
+from fiprof.analysis.verdict.model import CaseBound, Kind, Part
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
@@ -51,19 +52,15 @@ WHY_IDLE: dict[Cause, tuple[str, str]] = {
     Cause.UNKNOWN: ("cause not traced", "trace CUDA calls, as fiprof profile does by default"),
 }
 """Why a GPU was idle, with the call, and what usually helps."""
+IDLE_GREYS = ("#8b939c", "#a3aab2", "#777f88", "#b4bac1", "#6a727b", "#959da5", "#838b94", "#9aa2aa")
+LIMIT_COLOURS = {
+    Kind.COMPUTE: "#5d3dff", Kind.MEMORY: "#2a6f63", Kind.LATENCY: "#a54a1d", Spent.NOT_PROFILED: colours.DARK_GREY,
+    Spent.COLLECTIVES: colours.COMMUNICATION, Spent.COPIES: "#0099cc",
+}  # fmt: skip
+"""In the bar of the wall time; what is in none of these, and a second limit of a kind, takes another colour."""
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A doubt about a number of a row."""
-
-    text: str
-    by_design: bool
-    about: str
-    """The column: ``time`` or ``limit``."""
-
-
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """What takes time."""
 
@@ -71,14 +68,15 @@ class Row:
     kind: str
     """kernel, idle, copies or collective."""
     name: str
-    label: str
-    """Tells it from others of its name; empty where it need not."""
     total_us: float
     """In an iteration of its case; of a program in all."""
-    share: float
+    label: str = ""
+    """Tells it from others of its name; empty where it need not."""
+    share: float = 0.0
     """Of the time of all rows of the run, or of a program's wall time, 0 to 1."""
-    count: float
-    time: TracedNumber | float | None
+    count: float = 0
+    """Executions in an iteration; of a program in all."""
+    time: TracedNumber | float | None = None
     """Of one execution, µs: the median under nsys, else of ncu's launches."""
     case: str = ""
     """Case id; empty outside the cases."""
@@ -93,9 +91,19 @@ class Row:
     full: str = ""
 
     @property
+    def title(self) -> str:
+        """Its name with what tells it from others."""
+        return f"{self.name} ({self.label})" if self.label else self.name
+
+    @property
     def verdict(self) -> LaunchVerdict | None:
         """Of the launch that stands for it."""
         return self.measured.verdicts.of(self.group.launch) if self.group else None
+
+    @property
+    def step(self) -> Step | None:
+        """The first thing to do about it."""
+        return next(iter(self.verdict.steps), None) if self.verdict else None
 
     @property
     def family(self) -> tuple[str, str]:
@@ -106,44 +114,76 @@ class Row:
         return self.kind, colours.COMMUNICATION if self.kind == "collective" else colours.GREY
 
     @property
-    def step(self) -> Step | None:
-        return next(iter(self.verdict.steps), None) if self.verdict else None
-
-    @property
     def saving(self) -> float:
         """The most that its first step saves, as a share of the run's time; of idle time all of it."""
         if self.kind == "idle":
             return self.share
         step = self.step
-        return 0.0 if step is None or step.id == "ncu_rule" else self.share * _step_pct(step) / 100
+        if step is None or step.id == "ncu_rule":
+            return 0.0
+        return self.share * ((step.size_pct if step.measured_pct is None else step.measured_pct) or 0.0) / 100
 
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The checks of its launch and its case that failed."""
-        launch = self.group.launch if self.group else None
-        return tuple(
-            Mark(worded(check.finding), check.check in BY_DESIGN, "time" if check.check in TIMED else "limit")
+    def limit(self) -> tuple[str, TracedText]:
+        """What limits it, and how far it is from that."""
+        if self.verdict is not None:
+            return words.short_title(self.verdict), words.distance(self.verdict)
+        case = next((case for case in self.measured.verdicts.cases if case.case == self.case), None)
+        for bound, doing in ((CaseBound.HOST, "waiting"), (CaseBound.COPIES, "copying")):
+            if case is not None and case.bound is bound:
+                number = getattr(case, doing)
+                return words.case_kind(case), say("{number} " + doing, number=number.number) if number else sentence("")
+        return ("not profiled" if self.kind == "kernel" else ""), sentence("")
+
+    def data(self, place: int, prefix: str) -> dict[str, Any]:
+        """What the page has of it. place: among the run's rows; prefix: of the run's launches in the address."""
+        (family, colour), (limit, distance) = self.family, self.limit()
+        # «47% (tensor cores at 53%)» after «latency-bound» reads as 47% latency-bound.
+        far = TracedText(distance.replace(" (", " left (", 1))
+        far.facts = distance.facts
+        verdict, step, launch = self.verdict, self.step, self.group.launch if self.group else None
+        roof = None if launch is None else self.measured.rooflines.get(launch)
+        uses = []
+        for name, what in (
+            ("compute", Kind.COMPUTE),
+            ("DRAM", Part.DRAM),
+            ("L2", Part.L2),
+            ("issue", Part.ISSUE_SLOTS),
+        ):
+            found = [each for each in verdict.resources if what in (each.part, each.kind)] if verdict else []
+            uses += [(name, each.comparison.number.as_(".0f", "%")) for each in found if each.comparison][:1]
+        failed = [
+            check
             for check in checks.failed(self.measured.run)
             if (check.launch == launch if check.launch is not None else bool(self.case) and check.case == self.case)
-        )
-
-    def limit(self) -> tuple[str, TracedText | str]:
-        """What limits it, and how far it is from that."""
-        verdict = self.verdict
-        if verdict is not None:
-            return words.short_title(verdict), words.distance(verdict)
-        of_case = next((case for case in self.measured.verdicts.cases if case.case == self.case), None)
-        if of_case is not None and of_case.bound in (CaseBound.HOST, CaseBound.COPIES):
-            number = of_case.waiting if of_case.bound is CaseBound.HOST else of_case.copying
-            doing = "waiting" if of_case.bound is CaseBound.HOST else "copying"
-            return words.case_kind(of_case), say(
-                "{number} {doing}", number=number.number, doing=doing
-            ) if number else ""
-        return ("not profiled" if self.kind == "kernel" else ""), ""
-
-
-def _step_pct(step: Step) -> float:
-    return (step.measured_pct if step.measured_pct is not None else step.size_pct) or 0.0
+        ]
+        return {
+            "id": f"row={prefix}{place}" if launch is None else f"launch={prefix}{launch}",
+            "kind": self.kind,
+            "name": self.name,
+            "label": self.label,
+            "full": self.full,
+            "family": family,
+            "colour": colour,
+            "share": float(self.share),
+            "count": float(self.count),
+            "time": f"{self.time:,.1f} µs" if isinstance(self.time, float) else self.time,
+            "spread": self.spread and self.spread.as_(".1%"),
+            "limit": limit,
+            "distance": far,
+            "uses": uses,
+            "roof": None if roof is None or roof.share is None else (roof.share, roof.roof),
+            "step": short(step) if step else "",
+            "gain": f"≤ {self.share:.0%}" if self.kind == "idle" else gain(step, short=True) if step else "",
+            "saving": self.saving,
+            "confidence": verdict.confidence if verdict else "",
+            "marks": [
+                (check.finding, check.check in BY_DESIGN, "time" if check.check in TIMED else "limit")
+                for check in failed
+            ],
+            "about": self.about,
+            "others": [(f"launch={prefix}{group.launch}", f"{group.grid} x {group.block}") for group in self.others],
+            "launch": launch,
+        }
 
 
 def short(step: Step) -> TracedText:
@@ -151,13 +191,13 @@ def short(step: Step) -> TracedText:
     return say(step.short, **step.action.values)
 
 
-def gain(step: Step) -> TracedText:
-    """``1.33x faster, measured``; ``saves at most 33%``."""
+def gain(step: Step, *, short: bool = False) -> TracedText:
+    """``1.33x faster, measured``; ``saves at most 33%``; short: ``≤ 33%``."""
     factor = step.basis.values.get("factor")
     if step.measured_pct is not None and isinstance(factor, TracedNumber):
-        return say("{factor}x faster, measured", factor=factor)
+        return say("{factor}x measured" if short else "{factor}x faster, measured", factor=factor)
     if step.bound is not None:
-        return say("saves at most {bound}", bound=step.bound)
+        return say("≤ {bound}" if short else "saves at most {bound}", bound=step.bound)
     if step.bound_pct is not None:
         return sentence("bounded")
     return sentence("ncu estimates a gain" if step.estimate_pct is not None else "no bound")
@@ -195,39 +235,42 @@ def rows_of(measured: Analyses) -> Rows:
         return _of_program(measured, top(run))
     found = sorted(_of_cases(measured), key=lambda row: -row.total_us)
     whole = sum(row.total_us for row in found) or 1.0
-    shared = [replace(row, share=row.total_us / whole) for row in found[:MOST_ROWS]]
-    return Rows(_labelled(shared), len(found) - len(shared))
+    for row in found:
+        row.share = row.total_us / whole
+    return Rows(_labelled(found[:MOST_ROWS]), len(found[MOST_ROWS:]))
 
 
 def _of_cases(measured: Analyses) -> Iterator[Row]:
     """The kernels of each case: launches of a shape under ncu, and what only nsys saw."""
     run, groups = measured.run, defaultdict[tuple[str, str], list[Group]](list)
+
+    def row(case: str, kernel: str, total_us: float, count: float, time: TracedNumber | None, **more: Any) -> Row:
+        label = run.labels(case or None)
+        label = "" if label in (NO_CASE, kernel) else label
+        return Row(measured, "kernel", short_kernel(kernel), total_us, label, 0.0, count, time, case, kernel, **more)
+
     for group in measured.groups:
         groups[group.case or "", group.kernel].append(group)
     for (case, kernel), of_kernel in groups.items():
+        alone = len(of_kernel) == 1
+        traced, spread = (kernel_median(run, case, kernel), kernel_spread(run, case, kernel)) if alone else (None, None)
         for group in of_kernel:
-            alone = len(of_kernel) == 1
-            time = rounded((kernel_median(run, case, kernel) if alone else None) or group.median.traced(DURATION))
-            stands = run.once(StandIns).get(group.launch)
+            time = rounded(traced or group.median.traced(DURATION))
             count = len(group.launches) / max(measured.iterations(group), 1)
             total_us = time.value * count if time else 0.0
-            if stands:
-                all_of = [found for each in group.launches if (found := run.once(StandIns).get(each.launch))]
-                count, total_us = sum(each.count for each in all_of), sum(each.total_us for each in all_of)
-            spread = kernel_spread(run, case, kernel) if alone else None
-            yield _row(measured, case, kernel, total_us, count, time, group=group, spread=spread)
+            if stands := [found for each in group.launches if (found := run.once(StandIns).get(each.launch))]:
+                count, total_us = sum(each.count for each in stands), sum(each.total_us for each in stands)
+            yield row(case, kernel, total_us, count, time, group=group, spread=spread, full=group.kernel_full)
     for (case, kernel), times in run.trace.kernels.items():
         if (case, kernel) not in groups:
             whole = run.trace.cases.get(case)
             count = max(times.count // whole.iteration.count, 1) if whole else times.count
-            time = rounded(kernel_median(run, case, kernel))
-            spread = kernel_spread(run, case, kernel)
-            yield _row(measured, case, kernel, time.value * count if time else 0.0, count, time, spread=spread)
-    if groups or run.trace.kernels:
-        return
-    for span, time, spread in _spans(measured):
-        total_us = span["nsys_duration_us"] * span["executions"]
-        yield _row(measured, span["case"] or "", span["kernel"], total_us, span["executions"], time, spread=spread)
+            time, spread = rounded(kernel_median(run, case, kernel)), kernel_spread(run, case, kernel)
+            yield row(case, kernel, time.value * count if time else 0.0, count, time, spread=spread, full=kernel)
+    if not groups and not run.trace.kernels:
+        for span, time, spread in _spans(measured):
+            case, kernel, count = span["case"] or "", span["kernel"], span["executions"]
+            yield row(case, kernel, span["nsys_duration_us"] * count, count, time, spread=spread, full=kernel)
 
 
 def _spans(measured: Analyses) -> Iterator[tuple[dict[str, Any], TracedNumber, TracedNumber]]:
@@ -242,40 +285,24 @@ def _spans(measured: Analyses) -> Iterator[tuple[dict[str, Any], TracedNumber, T
         yield span, time, TracedNumber(span["nsys_spread"], source.of("spread(duration_ns)"), ".1%")
 
 
-def _row(
-    measured: Analyses, case: str, kernel: str, total_us: float, count: float, time: TracedNumber | None, **more: Any
-) -> Row:
-    label = measured.run.labels(case or None)
-    group: Group | None = more.get("group")
-    return Row(
-        measured, "kernel", short_kernel(kernel), "" if label in (NO_CASE, kernel) else label, total_us, 0.0, count,
-        time, case, kernel, full=group.kernel_full if group else kernel, **more,
-    )  # fmt: skip
-
-
 def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
     """Rows of one name told apart: by their case, else by grid and block, else by what the full name has, else
     counted."""
-    found = list(rows)
     tells: tuple[Callable[[Row], str], ...] = (
         lambda row: f"{row.group.grid} x {row.group.block}" if row.group else "",
         lambda row: shorten(row.full.partition("<")[2].rpartition(">")[0], LONGEST_LABEL),
         lambda row: f"launch {row.group.launch}" if row.group else "",
     )
     for tell in tells:
-        names = Counter((row.name, row.label) for row in found)
-        found = [
-            replace(row, label=" ".join(filter(None, (row.label, tell(row)))))
-            if names[row.name, row.label] > 1
-            else row
-            for row in found
-        ]
-    seen: Counter[tuple[str, str]] = Counter()
-    for place, row in enumerate(found):
-        seen[row.name, row.label] += 1
-        if (number := seen[row.name, row.label]) > 1:
-            found[place] = replace(row, label=f"{row.label} #{number}".strip())
-    return tuple(found)
+        names = Counter(row.title for row in rows)
+        for row in [row for row in rows if names[row.title] > 1]:
+            row.label = f"{row.label} {tell(row)}".strip()
+    seen: Counter[str] = Counter()
+    for row, title in [(row, row.title) for row in rows]:
+        seen[title] += 1
+        if seen[title] > 1:
+            row.label = f"{row.label} #{seen[title]}".strip()
+    return tuple(rows)
 
 
 # A program's
@@ -284,29 +311,54 @@ def _labelled(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _of_program(measured: Analyses, found: Top) -> Rows:
     """Kernels, idle time, copies and collectives, each as a share of the wall time of all GPUs."""
     window_ns = sum(each.window_ns for each in found.activities) or 1
+    rows = list(_kernels(measured, found, window_ns))
+    of_causes: dict[Any, dict[str, Any]] = {}
+    for part in found.idle:
+        key = part["cause"], part["call"], part["range"]
+        of_causes[key] = part | {"total_ns": part["total_ns"] + of_causes.get(key, {"total_ns": 0})["total_ns"]}
+    for idle in together(list(of_causes.values()), ("cause", "call")):
+        what, remedy = WHY_IDLE[idle["cause"]]
+        total_ns, name = idle["total_ns"], f"idle: {what.format(call=idle['call'])}"
+        about = (f"The GPU had nothing to run for {total_ns / 1e6:,.3f} ms here.", f"What usually helps: {remedy}.")
+        label, share = idle["range"] or "", total_ns / window_ns
+        rows.append(Row(measured, "idle", name, total_ns / 1e3, label, share, about=about))
+    if alone_ns := sum(each.only_copies_ns for each in found.activities):
+        all_ms = sum(each.copies_ns for each in found.activities) / 1e6
+        told = f"Copies and memory sets ran for {all_ms:,.3f} ms, {alone_ns / 1e6:,.3f} ms of it while no kernel ran."
+        rows.append(Row(measured, "copies", "copies alone", alone_ns / 1e3, "", alone_ns / window_ns, about=(told,)))
+    rows.sort(key=lambda row: -row.share)
+    idle_share = sum(each.idle_ns for each in found.activities) / window_ns
+    wall = tuple(_wall(found, window_ns))
+    return Rows(_labelled(rows[:MOST_ROWS]), len(rows[MOST_ROWS:]), found, wall, window_ns / 1e3, idle_share)
+
+
+def _kernels(measured: Analyses, found: Top, window_ns: float) -> Iterator[Row]:
+    """A program's kernels: all executions of one name in one row."""
+
+    def place(kernel: dict[str, Any]) -> int | None:
+        of: int | None = kernel["rank"] if kernel["rank"] is not None else kernel["device"]
+        return of
+
     busy_ns: dict[int | None, float] = defaultdict(float)
     kernel_ns: dict[int | None, float] = defaultdict(float)
     for each in found.activities:
         busy_ns[each.rank if each.rank is not None else each.device] += each.kernels_ns
+    alike: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for kernel in found.kernels:
-        kernel_ns[_place(kernel)] += kernel["total_ns"]
+        kernel_ns[place(kernel)] += kernel["total_ns"]
+        alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
     groups: dict[str, list[Group]] = defaultdict(list)
     for group in measured.longest:
         groups[kernel_identity(group.kernel, group.kernel_full)].append(group)
-    alike: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for kernel in found.kernels:
-        alike[kernel["kernel"], kernel["kernel_full"]].append(kernel)
-    named = Counter(name for name, _ in alike)
-    executions = _executions(measured)
-    rows = []
+    named, executions = Counter(name for name, _ in alike), _executions(measured)
     for (name, full), items in alike.items():
         # Kernels that run beside each other share the time in which any of them ran.
-        wall_ns = sum(each["total_ns"] * busy_ns[_place(each)] / (kernel_ns[_place(each)] or 1) for each in items)
+        wall_ns = sum(each["total_ns"] * busy_ns[place(each)] / (kernel_ns[place(each)] or 1) for each in items)
         total_ns, count = sum(each["total_ns"] for each in items), sum(each["count"] for each in items)
         of_kernel = groups.pop(kernel_identity(name, full), [])
-        longest = max(items, key=lambda each: each["total_ns"])
+        longest = max(items, key=lambda each: float(each["total_ns"]))
         time = rounded(kernel_median(measured.run, "", name)) if named[name] == 1 and len(items) == 1 else None
-        said = (
+        about = (
             f"{count:,} runs, {total_ns / 1e6:,.3f} ms together; median {longest['median_us']:,.2f} µs, "
             f"p90 {longest['p90_us']:,.2f} µs, {longest['shapes']} launch shapes.",
             *(
@@ -316,38 +368,11 @@ def _of_program(measured: Analyses, found: Top) -> Rows:
             ),
             *executions[name][:MOST_SHAPES],
         )
-        kind, detail = "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(longest["detail"])
-        first, others = (of_kernel[0] if of_kernel else None), tuple(of_kernel[1:])
-        rows.append(Row(
-            measured, kind, short_kernel(name), detail, total_ns / 1e3, wall_ns / window_ns, count,
-            time or longest["median_us"], kernel=name, group=first, others=others, full=full, about=said,
-        ))  # fmt: skip
-    of_causes: dict[Any, dict[str, Any]] = {}
-    for part in found.idle:
-        key = part["cause"], part["call"], part["range"]
-        before = of_causes.get(key, {"total_ns": 0})
-        of_causes[key] = part | {"total_ns": part["total_ns"] + before["total_ns"]}
-    for idle in together(list(of_causes.values()), ("cause", "call")):
-        what, remedy = WHY_IDLE[idle["cause"]]
-        about = (
-            f"The GPU had nothing to run for {idle['total_ns'] / 1e6:,.3f} ms here.",
-            f"What usually helps: {remedy}.",
-        )
-        name, share = f"idle: {what.format(call=idle['call'])}", idle["total_ns"] / window_ns
-        total_us = idle["total_ns"] / 1e3
-        rows.append(Row(measured, "idle", name, idle["range"] or "", total_us, share, 0, None, about=about))
-    copies_ns = sum(each.only_copies_ns for each in found.activities)
-    if copies_ns:
-        all_ms, alone_ms = sum(each.copies_ns for each in found.activities) / 1e6, copies_ns / 1e6
-        told = f"Copies and memory sets ran for {all_ms:,.3f} ms, {alone_ms:,.3f} ms of it while no kernel ran."
-        share = copies_ns / window_ns
-        rows.append(Row(measured, "copies", "copies alone", "", copies_ns / 1e3, share, 0, None, about=(told,)))
-    rows.sort(key=lambda row: -row.share)
-    kept = rows[:MOST_ROWS]
-    return Rows(
-        _labelled(kept), len(rows) - len(kept), found, tuple(_wall(found)), window_ns / 1e3,
-        sum(each.idle_ns for each in found.activities) / window_ns,
-    )  # fmt: skip
+        yield Row(
+            measured, "collective" if COLLECTIVE.search(name) else "kernel", short_kernel(name), total_ns / 1e3,
+            short_kernel(longest["detail"]), wall_ns / window_ns, count, time or longest["median_us"], kernel=name,
+            group=of_kernel[0] if of_kernel else None, others=tuple(of_kernel[1:]), full=full, about=about,
+        )  # fmt: skip
 
 
 def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
@@ -357,52 +382,30 @@ def _executions(measured: Analyses) -> dict[str, list[TracedText]]:
     for case, kernel in run.trace.kernels:
         time, spread = rounded(kernel_median(run, case, kernel)), kernel_spread(run, case, kernel)
         if time is not None and spread is not None:
-            found[kernel].append(
-                say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
-            )
+            said = say("{case}: {time}, spread {spread}", case=run.labels(case), time=time, spread=spread)
+            found[kernel].append(said)
+    template = "{count:run|runs} with grid {grid}: {time}, spread {spread}"
     for span, time, spread in _spans(measured) if not run.cases else ():
-        found[span["kernel"]].append(
-            say(
-                "{count:run|runs} with grid {grid}: {time}, spread {spread}",
-                count=span["executions"],
-                grid=span["grid"] or "–",
-                time=time,
-                spread=spread,
-            )
-        )
+        said = say(template, count=span["executions"], grid=span["grid"] or "–", time=time, spread=spread)
+        found[span["kernel"]].append(said)
     return found
 
 
-def _place(item: dict[str, Any]) -> int | None:
-    place: int | None = item["rank"] if item["rank"] is not None else item["device"]
-    return place
-
-
-LIMIT_COLOURS = {
-    Kind.COMPUTE: "#5d3dff", Kind.MEMORY: "#2a6f63", Kind.LATENCY: "#a54a1d", Spent.NOT_PROFILED: colours.DARK_GREY,
-    Spent.COLLECTIVES: colours.COMMUNICATION, Spent.COPIES: "#0099cc",
-}  # fmt: skip
-
-
-def _wall(found: Top) -> Iterator[tuple[str, float, str]]:
+def _wall(found: Top, window_ns: float) -> Iterator[tuple[str, float, str]]:
     """The wall time of all GPUs: idle by cause, then kernels by what limits them, collectives and copies."""
-    window_ns = sum(each.window_ns for each in found.activities) or 1
-    causes: dict[Cause, int] = defaultdict(int)
+    causes: Counter[Cause] = Counter()
     for idle in found.idle:
         causes[idle["cause"]] += idle["total_ns"]
-    greys = ("#8b939c", "#a3aab2", "#777f88", "#b4bac1", "#6a727b", "#959da5", "#838b94", "#9aa2aa")
-    for place, (cause, ns) in enumerate(sorted(causes.items(), key=lambda item: -item[1])):
-        yield f"idle: {cause.words}", ns / window_ns, greys[place]
-    parts: dict[str, tuple[float, str]] = {}
+    for (cause, ns), grey in zip(causes.most_common(), IDLE_GREYS, strict=False):
+        yield f"idle: {cause.words}", ns / window_ns, grey
+    parts: Counter[tuple[str, Any]] = Counter()
     for part in found.parts:
-        what = part["what"]
-        if what is Spent.IDLE:
-            continue
-        name, kind = worded(what), what if isinstance(what, Spent) else what.kind
-        colour = next((each for key, each in LIMIT_COLOURS.items() if key == kind), "#bb3355")
-        parts[name] = (parts.get(name, (0.0, ""))[0] + part["total_ns"], colour)
-    for name, (part_ns, colour) in sorted(parts.items(), key=lambda item: -item[1][0]):
-        yield name, part_ns / window_ns, colour
+        if (what := part["what"]) is not Spent.IDLE:
+            parts[worded(what), what if isinstance(what, Spent) else Kind(what.kind)] += part["total_ns"]
+    left = dict(LIMIT_COLOURS)
+    others = itertools.cycle(colour for colour in colours.COLOURS if colour not in left.values())
+    for (name, kind), ns in parts.most_common():
+        yield name, ns / window_ns, left.pop(kind, "") or next(others)
 
 
 # What is said first
@@ -418,25 +421,9 @@ def headline(found: Rows) -> TracedText:
         where = f" in {first.label}" if first.label else ""
         what = first.name.removeprefix("idle: ")
         return sentence("{}", f"GPU idle {found.idle:.0%} of the time: {what}{where} {first.share:.0%}.")
-    return _start_with(rows, found)
-
-
-def _start_with(rows: Sequence[Row], found: Rows) -> TracedText:
     steps = [(row, row.step) for row in rows if row.step and row.step.id != "ncu_rule"]
     if not steps:
-        row = rows[0]
         busy = f"GPU busy {1 - found.idle:.0%} of the time; " if found.top is not None else ""
-        return sentence("{}", f"{busy}{titled(row)} takes {row.share:.0%} of it.")
+        return sentence("{}", f"{busy}{rows[0].title} takes {rows[0].share:.0%} of it.")
     row, step = max(steps, key=lambda item: (item[1].measured_pct is not None, item[0].saving))
-    assert step is not None
-    return say("Start with {name}: {step} ({gain}).", name=titled(row), step=step.action, gain=gain(step))
-
-
-def titled(row: Row) -> str:
-    """Its name with what tells it from others."""
-    return f"{row.name} ({row.label})" if row.label else row.name
-
-
-def failed_of_run(found: Iterable[Check]) -> list[str]:
-    """The failed checks about a whole run."""
-    return [worded(check.finding) for check in found if check.launch is None and check.case is None]
+    return say("Start with {name}: {step} ({gain}).", name=row.title, step=step.action, gain=gain(step))

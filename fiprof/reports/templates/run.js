@@ -1,19 +1,18 @@
 // The page's data is unpacked once; tables and panes are made from it when they are asked for.
 const get = (id) => document.getElementById(id);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const SVG = new Set(["svg", "svg:a", "line", "path", "circle", "text"]);
 
 function el(name, attributes = {}, ...children) {
-  const svg = name === "svg" || name.startsWith("svg:") || el.svg.has(name);
-  const made = svg ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", "")) : document.createElement(name);
+  const made = SVG.has(name) ? document.createElementNS("http://www.w3.org/2000/svg", name.replace("svg:", "")) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else made.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined && child !== ""));
   return made;
 }
-el.svg = new Set(["line", "path", "circle", "text"]);
 
 const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 const grouped = (value) => Number(value).toLocaleString("en-US", { maximumFractionDigits: 6 });
@@ -45,54 +44,64 @@ const launches = new Map(data.runs.flatMap((run) => Object.entries(run.details.l
 const several = data.runs.length > 1;
 const state = { row: null, launch: null, pane: "why", family: "", words: "", run: 0, sort: ["", 1], heat: "", open: new Map(), counters: "" };
 
-// Sentences, and numbers that say where they come from
+// Values: a text, a number that says where it comes from, or a list of both
 
-function sentence(said) {
-  if (typeof said === "string" || said === null || said === undefined) return [said ?? ""];
-  return said.map((piece) => {
-    if (typeof piece === "string") return piece;
-    const [text, source, href] = piece;
-    if (source < 0) return el("a", { href }, text);
-    return el("span", { class: "fact", tabindex: 0, "data-tip": data.sources[source] }, text);
-  });
+function words(value) {
+  if (Array.isArray(value)) return value.map((piece) => (typeof piece === "string" ? piece : fact(...piece)));
+  return value?.t === undefined ? [value ?? ""] : [fact(value.t, value.s)];
 }
 
+const fact = (text, source) => el("span", { class: "fact", tabindex: 0, "data-tip": data.sources[source] }, text);
+const plain = (value) => (Array.isArray(value) ? value.map((piece) => (typeof piece === "string" ? piece : piece[0])).join("") : value ?? "");
+const paragraphs = (values, kind = null) => values.map((value) => el("p", { class: kind }, words(value)));
 // A long name breaks at its words.
 const breakable = (name) => name.split(/(?<=[_:,<>])(?=\S)|(?<=[a-z\d])(?=[A-Z])/).flatMap((word) => [word, el("wbr")]);
-const plain = (said) => (typeof said === "string" ? said : (said ?? []).map((piece) => (typeof piece === "string" ? piece : piece[0])).join(""));
+const scrolled = (name, grid, kind = "") => el("div", { class: `scroll ${kind}`, tabindex: 0, role: "group", "aria-label": name }, grid);
+const heading = (titles, number = () => false) => el("thead", {}, el("tr", {}, titles.map((title, place) => el("th", { scope: "col", class: number(place) ? "n" : null }, title))));
+
+function bar({ b, m }) {
+  return el("span", { class: "track" }, el("span", { style: `width:${100 * b}%` }), m === null ? "" : el("i", { style: `left:${Math.min(100 * m, 99.5)}%` }));
+}
 
 function cell(value, column) {
   const made = el("td", { class: column.n ? "n" : null });
-  if (value === null) made.append("–");
-  else if (typeof value === "string") made.append(value);
-  else if (value.p) made.append(...sentence(value.p));
-  else if ("b" in value) made.append(el("span", { class: "track" }, el("span", { style: `width:${100 * value.b}%` })));
-  else {
-    made.append(value.t);
-    if ("s" in value) Object.assign(made.dataset, { tip: data.sources[value.s] }), (made.tabIndex = 0);
-    if ("o" in value) made.dataset.o = value.o;
-  }
+  if (value === null || value?.t === undefined) made.append(...(value === null ? ["–"] : words(value)));
+  else if ("b" in value) made.append(bar(value));
+  else made.append(value.t);
+  const tip = data.sources[value?.s] ?? value?.tip;
+  if (tip) Object.assign(made.dataset, { tip }), (made.tabIndex = 0);
+  if (value?.o !== undefined) made.dataset.o = value.o;
+  if (value?.h !== undefined) made.style.background = `color-mix(in srgb, #2994ff ${Math.round(70 * Math.min(value.h ?? 0, 1))}%, var(--paper))`;
   return made;
 }
 
 function table(view) {
-  const made = [];
-  if (view.title) made.push(el("h3", {}, view.title));
-  made.push(...view.before.map((said) => el("p", {}, ...sentence(said))));
+  const made = [...view.warnings.map((value) => el("p", { class: "caution", role: "note" }, words(value))), ...paragraphs(view.summary)];
   if (view.rows.length) {
     const heads = view.columns.map((column, index) => {
       const head = el("th", { scope: "col", class: column.n ? "n" : null, title: column.m || null });
-      const words = [column.t, column.u ? el("span", { class: "unit" }, column.u) : ""];
-      if (view.rows.length < 2 || !column.t) head.append(...words.filter(Boolean));
-      else head.append(el("button", { type: "button", onclick: () => sortBody(head, index) }, words));
+      const title = [column.t, column.u ? el("span", { class: "unit" }, column.u) : ""];
+      head.append(...(view.rows.length < 2 || !column.t ? title : [el("button", { type: "button", onclick: () => sortBody(head, index) }, title)]));
       return head;
     });
     const body = view.rows.map((row) => el("tr", {}, row.map((value, index) => cell(value, view.columns[index]))));
-    const grid = el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body));
-    made.push(el("div", { class: `scroll${view.rows.length > 25 ? " long" : ""}`, tabindex: 0, role: "group", "aria-label": view.title || "Table" }, grid));
+    made.push(scrolled(view.title || "Table", el("table", {}, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body)), view.rows.length > 25 ? "long" : ""));
   }
-  made.push(...view.notes.map((said) => el("p", { class: "note" }, ...sentence(said))));
-  return made;
+  made.push(...paragraphs(view.notes, "note"));
+  if (view.folded) return [el("details", {}, el("summary", {}, view.title), made)];
+  return view.title ? [el("h3", {}, view.title), ...made] : made;
+}
+
+function block(found) {
+  if (found.k === "table") return table(found);
+  return [el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, found.t)), el("button", { type: "button", onclick: copy }, "Copy"))];
+}
+
+async function copy(event) {
+  const button = event.currentTarget;
+  await navigator.clipboard.writeText(button.previousElementSibling.textContent.trimEnd());
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
 }
 
 // Sorting: numbers by their full value, what was not measured last.
@@ -151,31 +160,36 @@ function shownRows() {
   });
 }
 
-function marks(row, about) {
-  return row.marks.filter(([, , where]) => where === about).map(([text, design]) => el("span", { class: `mark${design ? " design" : ""}`, tabindex: 0, "data-tip": (design ? "By design, or the cost model: " : "In doubt: ") + text }, design ? "model" : "!"));
-}
+const doubt = ([text, design]) => (design ? "By design, or the cost model: " : "In doubt: ") + plain(text);
+const marks = (row, about) => row.marks.filter(([, , where]) => where === about).map((mark) => el("span", { class: mark[1] ? "mark design" : "mark", tabindex: 0, "data-tip": doubt(mark) }, mark[1] ? "model" : "!"));
 
 function drawRows() {
   const shown = shownRows();
-  const columns = COLUMNS.filter(([key]) => (key !== "run" || several) && (key === "name" || shown.some((row) => (key === "count" ? row.count > 1 : key === "limit" ? row.limit : key === "saving" ? plain(row.gain) || row.kind === "idle" : row[key]))));
+  const filled = { count: (row) => row.count > 1, saving: (row) => plain(row.gain) };
+  const columns = COLUMNS.filter(([key]) => key === "name" || (key === "run" ? several : shown.some(filled[key] ?? ((row) => row[key]))));
   const heads = columns.map(([key, title, number]) => {
-    const sort = () => ((state.sort = state.sort[0] === key ? (state.sort[1] === (number ? -1 : 1) ? [key, number ? 1 : -1] : ["", 1]) : [key, number ? -1 : 1]), drawRows(), mark());
+    const [first, second] = number ? [-1, 1] : [1, -1];
+    const sort = () => {
+      state.sort = state.sort[0] !== key ? [key, first] : state.sort[1] === first ? [key, second] : ["", 1];
+      drawRows();
+      mark();
+    };
     const order = state.sort[0] === key ? (state.sort[1] > 0 ? "ascending" : "descending") : null;
     return el("th", { scope: "col", class: number ? "n" : null, title: HINTS[key], "aria-sort": order }, el("button", { type: "button", onclick: sort }, title));
   });
   const most = Math.max(...rows.map((row) => row.share), 1e-9);
+  const cells = {
+    run: (row) => String(row.number),
+    name: (row) => [el("span", { class: "swatch", style: `background:${row.colour}`, title: row.family }), el("a", { href: `#${row.id}` }, breakable(row.name)), row.label ? el("span", { class: "label" }, row.label) : ""],
+    share: (row) => [percent(row.share, 1), el("span", { class: "track" }, el("span", { style: `width:${(100 * row.share) / most}%;background:${row.colour}` }))],
+    count: (row) => (row.count ? grouped(Number(row.count.toPrecision(6))) : ""),
+    time: (row) => [...words(row.time), ...marks(row, "time")],
+    limit: (row) => [row.limit, ...marks(row, "limit"), plain(row.distance) ? el("span", { class: "far" }, words(row.distance)) : "", row.confidence ? el("span", { class: "far" }, `${row.confidence} confidence`) : ""],
+    roof: (row) => (row.roof ? el("span", { title: `of the ${row.roof[1]} roof` }, percent(row.roof[0])) : ""),
+    saving: (row) => el("span", { title: plain(row.step) || null }, words(row.gain)),
+  };
   const body = shown.map((row) => {
-    const cells = {
-      run: () => el("td", { class: "n" }, String(row.number)),
-      name: () => el("td", { class: "name" }, el("span", { class: "swatch", style: `background:${row.colour}`, title: row.family }), el("a", { href: `#${row.id}` }, breakable(row.name)), row.label ? el("span", { class: "label" }, row.label) : ""),
-      share: () => el("td", { class: "n share" }, percent(row.share, 1), el("span", { class: "track" }, el("span", { style: `width:${(100 * row.share) / most}%;background:${row.colour}` }))),
-      count: () => el("td", { class: "n" }, row.count ? grouped(Number(row.count.toPrecision(6))) : ""),
-      time: () => { const made = cell(row.time ?? "", { n: true }); made.append(...marks(row, "time")); return made; },
-      limit: () => el("td", { class: "limit" }, row.limit, ...marks(row, "limit"), plain(row.distance) ? el("span", { class: "far" }, ...sentence(left(row.distance))) : "", row.confidence ? el("span", { class: "far" }, `${row.confidence} confidence`) : ""),
-      roof: () => el("td", { class: "n", title: row.roof ? `of the ${row.roof[1]} roof` : null }, row.roof ? percent(row.roof[0]) : ""),
-      saving: () => el("td", { class: "n gain", title: plain(row.step) || null }, ...(row.kind === "idle" ? ["≤ ", percent(row.share)] : shortGain(row.gain))),
-    };
-    const made = el("tr", {}, columns.map(([key]) => cells[key]()));
+    const made = el("tr", {}, columns.map(([key, , number]) => el("td", { class: number ? `n ${key}` : key }, cells[key](row))));
     made.dataset.id = row.id;
     made.onclick = (event) => event.target.closest("a, .fact, .mark") || choose(row.id);
     return made;
@@ -185,14 +199,6 @@ function drawRows() {
   const hidden = data.runs.reduce((sum, run) => sum + run.left_out, 0);
   get("rows-note").textContent = `${shown.length} of ${rows.length} rows, ${percent(shares, 1)} of the time.` + (hidden ? ` ${hidden} more of less time are left out: fiprof top and fiprof show have them.` : "");
 }
-
-const shortGain = (gain) => {
-  const text = plain(gain);
-  if (!text || text === "no bound" || text === "bounded" || text.startsWith("ncu")) return [text];
-  return sentence(typeof gain === "string" ? gain : gain.map((piece) => (typeof piece === "string" ? piece.replace("saves at most ", "≤ ").replace("x faster, measured", "x measured") : piece)));
-};
-// «47% (tensor cores at 53%)» after «latency-bound» reads as 47% latency-bound.
-const left = (distance) => (typeof distance === "string" ? distance : distance.map((piece) => (typeof piece === "string" ? piece.replace(/^ \(/, " left (") : piece)));
 
 function drawChips() {
   const families = new Map(rows.map((row) => [row.family, row.colour]));
@@ -281,7 +287,7 @@ addEventListener("keydown", (event) => {
 
 // Panes
 
-const PANES = [["why", "Why"], ["source", "Source"], ["roofline", "Roofline"], ["stalls", "Stalls"], ["occupancy", "Occupancy"], ["counters", "Counters"]];
+const PANES = [["why", "Why", paneWhy], ["source", "Source", paneSource], ["roofline", "Roofline", paneRoofline], ["stalls", "Stalls", paneStalls], ["occupancy", "Occupancy", paneOccupancy], ["counters", "Counters", paneCounters]];
 
 function showPane(key, focus = false) {
   state.pane = key;
@@ -295,54 +301,40 @@ function drawPane() {
   const facts = [];
   if (launch) {
     facts.push(["launch", launch.launch], ["grid", launch.grid], ["block", launch.block]);
-    if (launch.launches.length > 1) facts.push(["alike", launch.launches.length]);
-    if (launch.case && launch.case !== row.label && launch.case !== row.name && launch.case !== "–") facts.push(["case", launch.case]);
+    if (launch.alike > 1) facts.push(["alike", launch.alike]);
+    if (![row.label, row.name, "–", ""].includes(launch.case)) facts.push(["case", launch.case]);
   }
   if (row.spread) facts.push(["spread", row.spread.t]);
   const tabs = PANES.filter(([key]) => launch || key === "why").map(([key, title], place) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(pane === key), "aria-controls": "panel", tabindex: pane === key ? 0 : -1, title: `Key ${place + 1}`, onclick: () => showPane(key) }, title));
-  const others = row.others.length ? el("label", { class: "note" }, "Launch shape ", shapes(row)) : "";
-  const make = { why: paneWhy, source: paneSource, roofline: paneRoofline, stalls: paneStalls, occupancy: paneOccupancy, counters: paneCounters }[pane];
+  const own = launches.get(row.id);
+  const shapes = [[row.id, own ? `${own.grid} x ${own.block}` : ""], ...row.others].filter(([id]) => launches.has(id));
+  const choice = el("select", { onchange: () => choose(choice.value) }, shapes.map(([id, text]) => el("option", { value: id, selected: launches.get(id) === launch }, text)));
   const full = launch?.name ?? row.full;
   get("pane").replaceChildren(
     el("h2", {}, row.name, row.label ? ` · ${row.label}` : ""),
     full && full !== row.name ? el("p", { class: "full", tabindex: 0 }, full) : "",
     el("p", { class: "facts" }, facts.map(([name, value]) => el("span", {}, `${name} `, el("b", {}, String(value))))),
-    others,
+    row.others.length ? el("label", { class: "note" }, "Launch shape ", choice) : "",
     el("div", { role: "tablist", "aria-label": "What is shown of it" }, tabs),
-    el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${pane}` }, make(row, launch).flat()),
+    el("div", { role: "tabpanel", id: "panel", "aria-labelledby": `tab-${pane}` }, PANES.find(([key]) => key === pane)[2](row, launch)),
   );
-  get("pane").dataset.id = state.row.id;
-  if (pane === "source") settleSource();
-}
-
-function shapes(row) {
-  const options = [[row.id, launches.get(row.id) ? `${launches.get(row.id).grid} x ${launches.get(row.id).block}` : ""], ...row.others].filter(([id]) => launches.has(id));
-  const made = el("select", {}, options.map(([id, text]) => el("option", { value: id, selected: launches.get(id)?.launch === state.launch?.launch }, text)));
-  made.onchange = () => choose(made.value);
-  return made;
+  get("pane").dataset.id = row.id;
+  if (pane === "source" && launch.source && state.hotAt?.launch !== launch) {
+    state.hotAt = { launch, place: -1 };
+    nextHot(1);
+  }
 }
 
 const nothing = (what) => [el("p", { class: "note" }, `${what} was not collected for this row.`)];
 
 function paneWhy(row, launch) {
-  const made = [];
-  const why = launch?.why;
-  if (row.uses.length) made.push(el("div", { class: "uses" }, row.uses.map(([name, said, value]) => el("span", { class: "use" }, `${name} `, el("span", {}, ...sentence(said)), el("span", { class: "track" }, el("span", { style: `width:${Math.min(value, 100)}%` }))))));
-  made.push(...row.about.map((said) => el("p", {}, ...sentence(said))));
-  if (why) {
-    made.push(el("p", {}, el("b", {}, why.limit[0]), plain(why.limit[1]) ? [" · ", ...sentence(left(why.limit[1]))] : ""));
-    made.push(...why.said.map((said) => el("p", {}, ...sentence(said))));
-    if (why.steps.length) made.push(el("h3", {}, "What to do next"), el("ol", { class: "steps" }, why.steps.map(([whole]) => el("li", {}, ...sentence(whole)))));
-    made.push(el("p", {}, el("b", {}, "Confidence "), ...sentence(why.confidence)));
-  } else if (!row.about.length) made.push(...nothing("Evidence"));
-  if (row.marks.length) made.push(el("h3", {}, "In doubt"), ...row.marks.map(([text, design]) => el("p", { class: design ? "note" : "caution" }, (design ? "By design, or the cost model: " : "") + text)));
-  if (why) {
-    made.push(el("h3", {}, "Evidence"), ...table(why.evidence));
-    if (why.notes.length) made.push(...why.notes.map((said) => el("p", { class: "note" }, ...sentence(said))));
-    if (why.factor) made.push(el("p", { class: "note" }, "Counted work over what the algorithm needs: ", ...sentence(why.factor)));
-    if (why.rules.length) made.push(el("details", {}, el("summary", {}, `What ncu's rules say (${why.rules.length})`), ...why.rules.map((said) => el("p", { class: "note" }, ...sentence(said)))));
-  }
-  return made;
+  const uses = row.uses.map(([name, use]) => el("span", { class: "use" }, `${name} `, words(use), bar({ b: Math.min(use.o, 100) / 100, m: null })));
+  return [
+    uses.length ? el("div", { class: "uses" }, uses) : "",
+    ...paragraphs(row.about),
+    ...row.marks.map((mark) => el("p", { class: mark[1] ? "note" : "caution" }, doubt(mark))),
+    ...(launch?.why.length ? launch.why.flatMap(table) : row.about.length ? [] : nothing("Evidence")),
+  ];
 }
 
 // Source: the whole listing, folded around what is hot
@@ -403,24 +395,16 @@ function paneSource(row, launch) {
   }
   const choices = el("select", { "aria-label": "Heat by" }, ["", ...source.reasons].map((reason) => el("option", { value: reason, selected: reason === state.heat }, reason || "all samples")));
   choices.onchange = () => ((state.heat = choices.value), drawPane());
-  const bar = el("p", { class: "chips" },
+  const tools = el("p", { class: "chips" },
     el("button", { type: "button", onclick: () => nextHot(-1), title: "Key p" }, "← hotter one"),
     el("button", { type: "button", onclick: () => nextHot(1), title: "Key n" }, "next hot spot →"),
     el("label", {}, "heat by ", choices),
     el("span", { class: "note" }, `${grouped(lines.length)} instructions, ${grouped(source.total)} samples`));
-  const head = el("thead", {}, el("tr", {}, columns.map((title) => el("th", { scope: "col" }, title))));
-  return [bar, el("div", { class: "source", tabindex: 0, role: "group", "aria-label": "SASS" }, el("table", {}, head, el("tbody", {}, body)))];
-}
-
-function settleSource() {
-  if (state.launch?.source && state.hotAt?.launch !== state.launch) {
-    state.hotAt = { launch: state.launch, place: -1 };
-    nextHot(1, true);
-  }
+  return [tools, el("div", { class: "source", tabindex: 0, role: "group", "aria-label": "SASS" }, el("table", {}, heading(columns), el("tbody", {}, body)))];
 }
 
 // The hot spots in the order of their heat.
-function nextHot(by, quiet = false) {
+function nextHot(by) {
   const source = state.launch?.source;
   if (!source) return;
   const heat = heatOf(source);
@@ -429,7 +413,7 @@ function nextHot(by, quiet = false) {
   const at = state.hotAt?.launch === state.launch ? state.hotAt.place : -1;
   const place = (at + by + order.length) % order.length;
   state.hotAt = { launch: state.launch, place };
-  reveal(state.launch, order[place], quiet);
+  reveal(state.launch, order[place]);
 }
 
 function reveal(launch, place) {
@@ -450,16 +434,16 @@ function reveal(launch, place) {
 
 function paneRoofline(row, launch) {
   const roof = launch?.roof;
-  if (!roof || !roof.memories.length) return nothing("A place on the roofs");
+  if (!roof) return nothing("A place on the roofs");
   const [wide, high, start, bottom, right] = [560, 330, 62, 46, 24];
   const points = rows.filter((each) => each.run === row.run && launches.has(each.id)).map((each) => {
     const found = launches.get(each.id).roof;
     const memory = found?.memories.find(([level]) => level === "DRAM") ?? found?.memories[0];
-    return found?.work && memory?.[3] ? { row: each, x: memory[3], y: found.work[1] } : null;
+    return found?.work && memory?.[2] ? { row: each, x: memory[2], y: found.work[1] } : null;
   }).filter(Boolean);
-  const peaks = roof.memories.map(([level, , peak]) => [level, peak]);
+  const peaks = roof.memories;
   const top = roof.work?.[2] ?? Math.max(...points.map((point) => point.y), 1e12);
-  const xs = [...points.map((point) => point.x), ...peaks.map(([, peak]) => top / peak), ...roof.memories.map((memory) => memory[3]).filter(Boolean)];
+  const xs = [...points.map((point) => point.x), ...peaks.map(([, peak]) => top / peak), ...roof.memories.map((memory) => memory[2]).filter(Boolean)];
   const [x0, x1] = [10 ** Math.floor(Math.log10(Math.min(...xs) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...xs) * 1.5))];
   const ys = [...points.map((point) => point.y), top];
   const [y0, y1] = [10 ** Math.floor(Math.log10(Math.min(...ys) / 1.5)), 10 ** Math.ceil(Math.log10(Math.max(...ys) * 1.3))];
@@ -488,47 +472,20 @@ function paneRoofline(row, launch) {
     const words = `${point.row.name}${point.row.label ? ` (${point.row.label})` : ""}: ${Number((point.y / 1e12).toPrecision(3))} TFLOP/s at ${Number(point.x.toPrecision(3))} FLOP/byte`;
     parts.push(el("svg:a", { href: `#${point.row.id}`, "aria-label": words, "data-tip": words }, el("circle", { cx: x(point.x), cy: y(point.y), r: chosen ? 8 : 5, fill: point.row.colour, opacity: chosen ? 1 : 0.55, style: chosen ? "stroke:var(--ink);stroke-width:2" : null })));
   }
-  const lines = roof.memories.map(([level, rate, peak, intensity]) => [level, `${grouped(Number((rate / 1e9).toPrecision(4)))} GB/s`, `${grouped(Number((peak / 1e9).toPrecision(4)))} GB/s`, percent(rate / peak), intensity ? Number(intensity.toPrecision(4)).toString() : "–"]);
-  const view = { title: "", before: [], notes: [], columns: ["memory", "achieved", "roof", "share", "FLOP/byte"].map((t, place) => ({ t, n: place > 0 })), rows: lines };
-  const verdict = roof.share === null ? "" : `${percent(roof.share)} of what the ${roof.roof} roof allows${roof.basis === "model" ? ", by the cost model's operations" : ""}.`;
   return [
-    el("p", {}, verdict),
     el("svg", { viewBox: `0 0 ${wide} ${high}`, role: "group", "aria-label": "Roofline" }, parts, ...names.values()),
     el("p", { class: "note" }, "Places by DRAM traffic; the orange line is the roof that binds the chosen launch."),
-    ...table(view),
-    ...roof.said.map((said) => el("p", { class: "note" }, ...sentence(said))),
+    ...table(roof.table),
   ];
 }
 
 function paneStalls(row, launch) {
-  if (!launch?.stalls.length) return nothing("The stall mix");
-  const { reasons, medians } = launch.run.details;
-  const most = Math.max(...launch.stalls.map(([, weight]) => weight), 0.01);
-  const shown = launch.stalls.filter(([reason, weight, , , sampled]) => weight >= 0.002 || (sampled ?? 0) >= 0.002 || (medians[reason] ?? 0) >= 0.01);
-  const body = shown.map(([reason, weight, source, warps, sampled]) => {
-    const median = medians[reason] ?? 0;
-    const bar = el("span", { class: "track" }, el("span", { style: `width:${(100 * weight) / most}%` }), el("i", { style: `left:${Math.min((100 * median) / most, 99.5)}%` }));
-    return el("tr", {}, el("td", { title: reasons[reason]?.[0] }, reason, el("span", { class: "note" }, ` ${reasons[reason]?.[1] ?? ""}`)), el("td", { class: "long" }, bar), el("td", { class: "n", tabindex: source >= 0 ? 0 : null, "data-tip": source >= 0 ? data.sources[source] : null }, percent(weight, 1)), el("td", { class: "n" }, percent(median, 1)), el("td", { class: "n" }, warps === null ? "–" : warps.toFixed(2)), el("td", { class: "n" }, sampled === null ? "–" : percent(sampled, 1)));
-  });
-  const heads = ["reason", "of the warps' time", "share", "run's median", "warps an issue", "sampled"].map((title, place) => el("th", { scope: "col", class: place > 1 ? "n" : null }, title));
-  return [
-    ...launch.stall_texts.map((said) => el("p", {}, ...sentence(said))),
-    el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Stalls" }, el("table", { class: "stalls" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, body))),
-    el("p", { class: "note" }, "The line in a bar is the median over the run's launches."),
-  ];
+  return launch?.stalls ? table(launch.stalls) : nothing("The stall mix");
 }
 
 function paneOccupancy(row, launch) {
   const found = launch?.occupancy;
-  if (!found?.achieved) return nothing("Occupancy");
-  const number = (value) => el("span", { class: "fact", tabindex: 0, "data-tip": data.sources[value[1]] }, `${value[0].toFixed(0)}%`);
-  return [
-    el("p", {}, "Achieved ", number(found.achieved), found.possible ? [" of a possible ", number(found.possible)] : "", "."),
-    el("span", { class: "track", style: "height:.8rem" }, el("span", { style: `width:${found.achieved[0]}%` }), found.possible ? el("i", { style: `left:${Math.min(found.possible[0], 99.5)}%` }) : ""),
-    ...found.said.map((said) => el("p", {}, ...sentence(said))),
-    found.waves ? el("p", {}, found.waves) : "",
-    ...table(found.limits),
-  ];
+  return found ? [bar(found.bar), ...table(found.table)] : nothing("Occupancy");
 }
 
 const MOST_COUNTERS = 300;
@@ -537,7 +494,7 @@ function paneCounters(row, launch) {
   if (!launch) return nothing("A counter");
   const { keys, raw } = launch.run.details;
   const every = [
-    ...launch.counters.map(([key, value, text, formula]) => [keys[key][0], text, value, `ncu, launch ${launch.launch}: ${formula}`, keys[key][3]]),
+    ...launch.counters.map(([key, value, text, formula]) => [keys[key][0], text, value, `ncu, launch ${launch.launch}: ${formula}`, keys[key][1]]),
     ...launch.raw.map(([key, value]) => [raw[key][0], typeof value === "number" ? grouped(value) : value, value, `ncu, launch ${launch.launch}`, raw[key][1]]),
   ];
   const search = el("input", { type: "search", placeholder: `Filter ${every.length} counters`, "aria-label": "Filter the counters", value: state.counters });
@@ -552,8 +509,7 @@ function paneCounters(row, launch) {
   };
   search.oninput = fill;
   fill();
-  const heads = ["counter", "value", "meaning or unit"].map((title, place) => el("th", { scope: "col", class: place === 1 ? "n" : null }, title));
-  return [el("p", { class: "chips" }, search), note, el("div", { class: "scroll long", tabindex: 0, role: "group", "aria-label": "Counters" }, el("table", {}, el("thead", {}, el("tr", {}, heads)), body))];
+  return [el("p", { class: "chips" }, search), note, scrolled("Counters", el("table", {}, heading(["counter", "value", "meaning or unit"], (place) => place === 1), body), "long")];
 }
 
 // Timeline: a canvas of pieces; a click selects, the selection lights up
@@ -714,30 +670,6 @@ function hitOf(event) {
 
 // Parts below, and the appendix
 
-function block(found) {
-  if (found.k === "table") return table(found);
-  if (found.k === "code") return [el("div", { class: "code" }, el("pre", { tabindex: 0 }, el("code", {}, found.t)), el("button", { type: "button", onclick: copy }, "Copy"))];
-  if (found.k === "heat") return heatMap(found);
-  return [el("p", { class: found.k === "caution" ? "caution" : null, role: found.k === "caution" ? "note" : null }, ...sentence(found.t))];
-}
-
-function heatMap(found) {
-  const cells = found.cells.map((line, index) => el("tr", {}, el("th", { scope: "row" }, found.rows[index]), line.map((value) => {
-    if (value === null) return el("td", {}, "–");
-    const share = Math.min(value[1] ?? 0, 1);
-    return el("td", { "data-tip": value[2], tabindex: 0, style: `background:color-mix(in srgb, #2994ff ${Math.round(70 * share)}%, var(--paper))` }, value[0]);
-  })));
-  const head = el("tr", {}, el("th", { scope: "col" }, `${found.y} \\ ${found.x}`), found.columns.map((name) => el("th", { scope: "col" }, name)));
-  return [el("h3", {}, found.title), el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": found.title }, el("table", { class: "heat" }, el("thead", {}, head), el("tbody", {}, cells))), el("p", { class: "note" }, found.caption)];
-}
-
-async function copy(event) {
-  const button = event.currentTarget;
-  await navigator.clipboard.writeText(button.previousElementSibling.textContent.trimEnd());
-  button.textContent = "Copied";
-  setTimeout(() => (button.textContent = "Copy"), 1500);
-}
-
 function drawParts() {
   for (const section of data.sections) {
     const blocks = () => section.blocks.flatMap(block);
@@ -782,15 +714,15 @@ try { scheme.value = localStorage.getItem("fiprof-scheme") ?? ""; } catch {}
 scheme.addEventListener("change", () => { paint(scheme.value); try { localStorage.setItem("fiprof-scheme", scheme.value); } catch {} });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawTimeline());
 
-get("headline").replaceChildren(...sentence(data.headline));
+get("headline").replaceChildren(...words(data.headline));
 drawWall();
 drawChips();
 drawRows();
 makeTimeline();
 drawParts();
 paint(scheme.value);
-if (rows.length) {
-  choose(find(decodeURIComponent(location.hash.slice(1))) ? decodeURIComponent(location.hash.slice(1)) : rows[0].id, { quiet: true });
-} else document.querySelector(".work").hidden = true;
+const asked = decodeURIComponent(location.hash.slice(1));
+if (rows.length) choose(find(asked) ? asked : rows[0].id, { quiet: true });
+else document.querySelector(".work").hidden = true;
 performance.mark("ready");
 document.documentElement.dataset.ready = "";
