@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from fiprof.analysis import alternatives, intervals
-from fiprof.analysis.alternatives import TimedCase, Value
+from fiprof.analysis.alternatives import Value
+from fiprof.model.results import CaseResult
 
 # Made-up cases
 
@@ -25,10 +26,10 @@ def made(
     wall_us: float | None = None,
     run: str = "a",
     **params: Value,
-) -> TimedCase:
+) -> CaseResult:
     """A case of two iterations in each round."""
     values = [us for us in rounds_us for _ in range(2)]
-    return TimedCase(
+    return CaseResult(
         id=f"{workload} {params} {rounds_us}",
         workload=workload,
         params={**PARAMS, **params},
@@ -76,7 +77,7 @@ SLOW, FAST = (100, 101, 99, 100, 102, 100), (80, 81, 79, 80, 82, 80)
         pytest.param(made(SLOW, wall_us=240), made(SLOW, wall_us=120, cuda_graph=True), 2.0, id="host"),
     ],
 )
-def test_what_counts_as_an_alternative(one: TimedCase, other: TimedCase, factor: float | None) -> None:
+def test_what_counts_as_an_alternative(one: CaseResult, other: CaseResult, factor: float | None) -> None:
     found = alternatives.of_cases([one, other])
     assert other.id not in found
     assert (round(found[one.id].factor.value, 3) if found else None) == factor

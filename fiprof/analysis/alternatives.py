@@ -9,102 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple
 
 from fiprof.analysis import intervals
 from fiprof.analysis.ratio import Direction, Ratio, ratio
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, kernel_info
-from fiprof.model.finding import Finding
+from fiprof.model.finding import Finding, finding
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.records import Baseline
-from fiprof.model.results import Times
+from fiprof.model.results import CaseResult, Times
 from fiprof.model.run import Run
 from fiprof.model.wording import Worded
 
 Value = bool | int | float | str
-
-
 WORKLOAD = "workload"
 """Name of a change of the workload itself."""
-
-
-class Changed(Worded):
-    """What another case changes."""
-
-    PARAMETER = "parameter", "{instead_name} instead of {value_name}"
-    WORKLOAD = "workload", "the workload {instead} instead of {value}"
-
-
-class Observed(Worded):
-    """What a difference was held against."""
-
-    ROUNDS = "rounds", "over {count:round|rounds}"
-    """The spread between the rounds of both cases, without a profiler."""
-    PROCESSES = "processes", "in {count:process|processes} of a single round"
-    """Of a single round: the same factor under the other tools, which repeat the cases in processes of their own."""
 
 
 class Measure(Worded):
     """Whose time was compared."""
 
     GPU = "gpu", ""
-    """Of an iteration on the GPU, without a profiler."""
+    """An iteration on the GPU, without a profiler."""
     LOOP = "loop", " of a loop on the host"
-    """Of an iteration as a loop on the host sees it, where the GPU waits for the host for most of it."""
+    """An iteration as a loop on the host sees it, where the GPU waits for the host for most of it."""
 
 
-class Timed(Protocol):
-    """A case with its times: a :class:`~fiprof.model.results.CaseResult`, or a :class:`TimedCase` of a run."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def workload(self) -> str: ...
-    @property
-    def params(self) -> Mapping[str, Value]: ...
-    @property
-    def run(self) -> str:
-        """Name of the run; its cases were measured in one process a tool."""
-
-    @property
-    def plain(self) -> Times | None:
-        """On the GPU, without a profiler."""
-
-    @property
-    def wall(self) -> Times | None:
-        """In a loop on the host; None for a single round."""
-
-    @property
-    def wall_us(self) -> float | None: ...
-    @property
-    def waiting_pct(self) -> float | None:
-        """Of ``wall_us``, in which the GPU waits for the host."""
-
-    @property
-    def nsys(self) -> Times | None: ...
-    @property
-    def ncu_us(self) -> float | None: ...
-
-
-@dataclass(frozen=True)
-class TimedCase:
-    """A case of a run with its times."""
-
-    id: str
-    workload: str
-    params: Mapping[str, Value]
-    run: str
-    plain: Times | None
-    wall: Times | None
-    wall_us: float | None
-    waiting_pct: float | None
-    nsys: Times | None
-    ncu_us: float | None
-
-
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A parameter whose value another case changes; or the workload itself, by the name WORKLOAD."""
 
     name: str
@@ -116,32 +48,28 @@ class Change:
     @property
     def finding(self) -> Finding:
         """For sentences and JSON."""
-        kind = Changed.WORKLOAD if self.name == WORKLOAD else Changed.PARAMETER
         known = kernel_info.of_parameter(self.name)
-        names = {
-            "instead_name": known.named(self.name, self.instead),
-            "value_name": known.named(self.name, self.value),
-        }
-        return Finding(kind, {"name": self.name, "value": self.value, "instead": self.instead, **names})
+        kind, words = "parameter", "{instead_name} instead of {value_name}"
+        if self.name == WORKLOAD:
+            kind, words = "workload", "the workload {instead} instead of {value}"
+        names = {f"{which}_name": known.named(self.name, getattr(self, which)) for which in ("instead", "value")}
+        return finding(kind, words, **self._asdict(), **names)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """How much faster one case is than another, where that is certain."""
 
     factor: Ratio
     """Time of the slower case over that of the faster one; with its interval."""
-    observed: Observed
-    count: int
-    """Rounds, the fewer of the two cases; or processes."""
+    observed: Finding
+    """What it was held against: the spread between so many rounds of both cases, without a profiler; or, of a single
+    round, the same factor in other processes of the run."""
 
 
 @dataclass(frozen=True)
 class Alternative:
     """The fastest case of the same process that solves a case's problem."""
 
-    case: str
-    """Case id."""
     instead: str
     """Id of the faster case."""
     changes: tuple[Change, ...]
@@ -156,21 +84,6 @@ class Alternative:
     def factor(self) -> Ratio:
         return self.difference.factor
 
-    @property
-    def saving_pct(self) -> float:
-        """Measured, percent of the case's time."""
-        return 100 * (1 - 1 / self.factor.value)
-
-    @property
-    def traced_factor(self) -> TracedNumber:
-        return self.time / self.instead_time
-
-
-T = TypeVar("T", bound=Timed)
-
-
-# Problems
-
 
 def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[tuple[str, str, Value]]]:
     """What a case solves: equal for two cases that differ in options of solving alone."""
@@ -184,60 +97,54 @@ def problem(workload: str, params: Mapping[str, Value]) -> tuple[str, frozenset[
     return (known.problem if known else "") or workload, defining
 
 
-def by_problem(cases: Iterable[T]) -> list[tuple[T, ...]]:
+def by_problem(cases: Iterable[CaseResult]) -> list[tuple[CaseResult, ...]]:
     """The cases with a plain time that solve the same problem in the same process, the fastest first."""
-    found: dict[object, list[tuple[float, T]]] = {}
+    found: dict[object, list[tuple[float, CaseResult]]] = {}
     for case in cases:
         if case.plain is not None:
             found.setdefault((case.run, problem(case.workload, case.params)), []).append((case.plain.median_us, case))
     return [tuple(case for _, case in sorted(members, key=lambda item: item[0])) for members in found.values()]
 
 
-def changes(case: Timed, instead: Timed) -> tuple[Change, ...]:
-    """In what two cases of a problem differ."""
-    workloads = [Change(WORKLOAD, case.workload, instead.workload)] if case.workload != instead.workload else []
-    return (
-        *workloads,
-        *(
-            Change(name, value, instead.params[name])
-            for name, value in case.params.items()
-            if name in instead.params and instead.params[name] != value
-        ),
-    )
-
-
-def alternative(case: Timed, others: Sequence[Timed]) -> Alternative | None:
+def alternative(case: CaseResult, others: Sequence[CaseResult]) -> Alternative | None:
     """The fastest of the other cases of the same problem and process; None where none is certain to be faster.
 
     On the GPU, save where the GPU waits for the host for most of an iteration (WAITING): then in a loop. It must not be
     slower in a loop in either case: a kernel launched from a CUDA graph is not. Of cases that are as fast as each other
     (within WORTH_CHANGING) it is the one that changes least.
     """
-    measure = Measure.LOOP if (case.waiting_pct or 0) >= WAITING.value else Measure.GPU
-    timed = [(times, other) for other in others if (times := _times(other, measure)) is not None]
-    if measure is Measure.GPU:
-        timed = [(times, other) for times, other in timed if not _slower_in_a_loop(case, other)]
-    if not timed or (own := _times(case, measure)) is None:
+    measure = Measure.LOOP if (case.waiting_pct or 0) >= WAITING else Measure.GPU
+    own, worth = _times(case, measure), 1 + WORTH_CHANGING / 100
+    timed = []
+    for other in others:
+        slower = case.wall_us and other.wall_us and case.wall_us < other.wall_us * worth
+        if (times := _times(other, measure)) is not None and not (slower and measure is Measure.GPU):
+            timed.append((times, other, _changes(case, other)))
+    if not timed or own is None:
         return None
-    most_us = min(times.median_us for times, _ in timed) * (1 + WORTH_CHANGING.share)
-    fastest = [(times, other) for times, other in timed if times.median_us <= most_us]
-    times, instead = min(fastest, key=lambda item: (len(changes(case, item[1])), item[0].median_us))
+    most_us = min(times.median_us for times, *_ in timed) * worth
+    fastest = [each for each in timed if each[0].median_us <= most_us]
+    times, instead, changes = min(fastest, key=lambda each: (len(each[2]), each[0].median_us))
     certain = difference(case, instead, measure)
     if certain is None:
         return None
-    time, instead_time = (_traced(each.id, measure, of) for each, of in ((case, own), (instead, times)))
-    return Alternative(case.id, instead.id, changes(case, instead), measure, certain, time, instead_time)
+    time, instead_time = _traced(case.id, measure, own), _traced(instead.id, measure, times)
+    return Alternative(instead.id, changes, measure, certain, time, instead_time)
 
 
-def _times(case: Timed, measure: Measure) -> Times | None:
+def _changes(case: CaseResult, instead: CaseResult) -> tuple[Change, ...]:
+    """In what two cases of a problem differ."""
+    values = {WORKLOAD: (case.workload, instead.workload)} | {
+        name: (value, instead.params[name]) for name, value in case.params.items() if name in instead.params
+    }
+    return tuple(Change(name, value, other) for name, (value, other) in values.items() if value != other)
+
+
+def _times(case: CaseResult, measure: Measure) -> Times | None:
     return case.plain if measure is Measure.GPU else case.wall
 
 
-def _slower_in_a_loop(case: Timed, other: Timed) -> bool:
-    return bool(case.wall_us and other.wall_us and case.wall_us < other.wall_us * (1 + WORTH_CHANGING.share))
-
-
-def difference(slow: Timed, fast: Timed, measure: Measure = Measure.GPU) -> Difference | None:
+def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GPU) -> Difference | None:
     """How much faster one case is than another; None where it is not, or that is not certain.
 
     It is where the interval of the factor lies above 1 (:func:`fiprof.analysis.ratio.ratio`, from the medians of the
@@ -247,29 +154,25 @@ def difference(slow: Timed, fast: Timed, measure: Measure = Measure.GPU) -> Diff
     own, other = _times(slow, measure), _times(fast, measure)
     if own is None or other is None:
         return None
-    observed, count, factor = Observed.ROUNDS, min(own.rounds, other.rounds), ratio(own, other)
+    count, factor = min(own.rounds, other.rounds), ratio(own, other)
+    observed, least = finding("rounds", "over {count:round|rounds}", count=count), 0.0
     if count < 2:
-        observed, (factor, count) = Observed.PROCESSES, _in_processes(slow, fast)
-    if factor is None or factor.direction is not Direction.MORE or factor.value < 1 + WORTH_CHANGING.share:
+        pairs = [
+            (one and one.median_us, two and two.median_us)
+            for one, two in ((slow.plain, fast.plain), (slow.nsys, fast.nsys))
+        ]
+        factors = [one / two for one, two in (*pairs, (slow.ncu_us, fast.ncu_us)) if one and two]
+        if len(factors) < 2:
+            return None
+        factor = Ratio(factors[0], min(factors), max(factors), intervals.interval(factors)[2])
+        words = "in {count:process|processes} of a single round"
+        observed, least = finding("processes", words, count=len(factors)), 1 + SINGLE_ROUND / 100
+    if factor is None or factor.direction is not Direction.MORE or factor.low < least:
         return None
-    if observed is Observed.PROCESSES and factor.low < 1 + SINGLE_ROUND.share:
-        return None
-    return Difference(factor, observed, count)
+    return Difference(factor, observed) if factor.value >= 1 + WORTH_CHANGING / 100 else None
 
 
-def _in_processes(case: Timed, instead: Timed) -> tuple[Ratio | None, int]:
-    """The plain factor with the range of it over the run's processes, and how many they are."""
-    pairs = [
-        (each and each.median_us, other and other.median_us)
-        for each, other in ((case.plain, instead.plain), (case.nsys, instead.nsys))
-    ]
-    factors = [one / other for one, other in (*pairs, (case.ncu_us, instead.ncu_us)) if one and other]
-    if len(factors) < 2:
-        return None, len(factors)
-    return Ratio(factors[0], min(factors), max(factors), intervals.interval(factors)[2]), len(factors)
-
-
-def plain_time(case: Timed) -> TracedNumber | None:
+def plain_time(case: CaseResult) -> TracedNumber | None:
     """Median of an iteration without a profiler, µs."""
     return _traced(case.id, Measure.GPU, case.plain) if case.plain else None
 
@@ -279,7 +182,7 @@ def _traced(case: str, measure: Measure, times: Times) -> TracedNumber:
     return TracedNumber(times.median_us, Provenance("plain", formula, case=case), ",.2f", " µs")
 
 
-def of_cases(cases: Iterable[Timed]) -> dict[str, Alternative]:
+def of_cases(cases: Iterable[CaseResult]) -> dict[str, Alternative]:
     """Case id -> its fastest alternative; only cases that have one."""
     return {
         case.id: found
@@ -301,13 +204,13 @@ def _of_run(run: Run) -> Mapping[str, Alternative]:
     return of_cases(run.once(timed))
 
 
-def timed(run: Run) -> list[TimedCase]:
+def timed(run: Run) -> list[CaseResult]:
     """A run's cases with their times."""
     found = []
     for case in run.cases:
         baseline, traced = run.baseline.get(case.id), run.trace.cases.get(case.id)
         found.append(
-            TimedCase(
+            CaseResult(
                 id=case.id,
                 workload=case.workload,
                 params=case.params,

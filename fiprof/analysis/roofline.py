@@ -7,12 +7,13 @@ double, single, half and tensor operations): work and traffic a second, and peak
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from fiprof.analysis import checks
-from fiprof.analysis.frames import OfLaunch
+from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
@@ -21,7 +22,7 @@ from fiprof.model.floors import iterations
 from fiprof.model.formula import Formula, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run
-from fiprof.model.selection import EVERYTHING, Selection, Weights
+from fiprof.model.selection import EVERYTHING, Selection
 from fiprof.model.wording import Worded
 from fiprof.model.work import (
     FLOAT_OPS,
@@ -38,11 +39,8 @@ from fiprof.model.work import (
 LEAST_INTENSITY = 0.01
 """FLOP a byte of the busiest traffic below which a launch moves memory and computes nothing worth a point. Adding two
 vectors of float32 has 0.08, RMSNorm in fp16 some 2; index arithmetic is no floating-point work at all."""
-
 MODEL = "model"
 """The kind of work whose operations the cost model tells."""
-
-
 UNCOUNTED_PARTS = {"tensor_active_pct": Part.TENSOR_CORES, "fp64_pct": Part.FP64_PIPE}
 """Column of PIPES -> what it is."""
 
@@ -75,8 +73,7 @@ class Basis(StrEnum):
     NONE = "none"
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """A launch's operations of one kind, and the roof for that kind."""
 
     kind: str
@@ -94,12 +91,11 @@ class Work:
 
     @property
     def share(self) -> float | None:
-        """Of the peak."""
+        """Share of the peak."""
         return ratio(self.ops_per_second, self.peak_ops_per_second)
 
 
-@dataclass(frozen=True)
-class MemoryRoof:
+class MemoryRoof(NamedTuple):
     """A memory's traffic during a launch, and its roof."""
 
     level: Level
@@ -107,20 +103,15 @@ class MemoryRoof:
     """DRAM: read and written. L2: sent towards the multiprocessors. L1: written back to registers; TMA bypasses it."""
     peak_bytes_per_second: float
     """At the memory's clock measured during the launch."""
-    flop_per_byte: float | None = None
+    flop_per_byte: float | None
     """Arithmetic intensity: the launch's main work over this traffic; None without either."""
-    ridge_flop_per_byte: float | None = None
+    ridge_flop_per_byte: float | None
     """The intensity where this roof meets that of the main work."""
 
     @property
     def share(self) -> float:
-        """Of the peak."""
+        """Share of the peak."""
         return self.bytes_per_second / self.peak_bytes_per_second
-
-    @property
-    def roof_ops_per_second(self) -> float | None:
-        """What this memory allows at that intensity."""
-        return None if self.flop_per_byte is None else self.peak_bytes_per_second * self.flop_per_byte
 
 
 @dataclass(frozen=True)
@@ -144,13 +135,13 @@ class LaunchRoofline(OfLaunch):
     @property
     def roofs(self) -> dict[str, float]:
         """Name -> the operations a second that it allows at this launch's intensities."""
-        found = {}
+        found: dict[str, float] = {}
         if self.work is not None and self.work.peak_ops_per_second is not None:
             found[self.work.kind] = self.work.peak_ops_per_second
         if self.work is not None:
             for memory in self.memories:
-                if memory.roof_ops_per_second is not None:
-                    found[memory.level] = memory.roof_ops_per_second
+                if memory.flop_per_byte is not None:
+                    found[memory.level] = memory.peak_bytes_per_second * memory.flop_per_byte
         return found
 
     @property
@@ -193,8 +184,7 @@ class LaunchRoofline(OfLaunch):
         return memory.flop_per_byte, self.work.ops_per_second
 
 
-@dataclass(frozen=True)
-class CaseRoofline:
+class CaseRoofline(NamedTuple):
     """An iteration of a case, all its kernels together, by the workload's cost model: the least work and bytes."""
 
     case: str
@@ -220,17 +210,11 @@ class CaseRoofline:
 
 
 @dataclass(frozen=True)
-class Rooflines:
+class Rooflines(OfRun[LaunchRoofline]):
     """A run on the roofs."""
 
-    run: str
-    launches: tuple[LaunchRoofline, ...]
-    cases: tuple[CaseRoofline, ...]
+    cases: tuple[CaseRoofline, ...] = ()
     """Those of the launches whose cost model has operations and bytes."""
-    warnings: tuple[Finding, ...] = ()
-    """About the run."""
-    weights: Weights = field(default_factory=dict)
-    """The time that each launch stands for; empty where each stands for itself."""
 
 
 def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
@@ -240,14 +224,9 @@ def roofline(run: Run, *, wanted: Selection = EVERYTHING) -> Rooflines:
     """
     launches = tuple(place(launch, run) for launch in run.selected(wanted, weights(run)))
     ids = {item.case for item in launches}
-    cases = tuple(_case(case, run) for case in run.manifest.cases if case.id in ids)
-    return Rooflines(
-        run=run.manifest.name,
-        launches=launches,
-        cases=tuple(case for case in cases if case is not None),
-        warnings=(*run.status_warning(), *checks.of_run(checks.failed(run))),
-        weights=weights(run),
-    )
+    cases = (_case(case, run) for case in run.manifest.cases if case.id in ids)
+    warnings = (*run.status_warning(), *checks.of_run(checks.failed(run)))
+    return Rooflines(launches, warnings, weights(run), tuple(case for case in cases if case is not None))
 
 
 def place(row: Launch, run: Run) -> LaunchRoofline:
@@ -257,35 +236,46 @@ def place(row: Launch, run: Run) -> LaunchRoofline:
         for kind in counted_works(row)
         if (ops := ops_of(kind).value(row)) and (rate := per_second(ops_of(kind)).value(row))
     )
-    main = next((work for work in works if work.kind == main_work(row)), None)
-    memories = tuple(
-        MemoryRoof(level, moved, most)
-        for level, (traffic, peak) in TRAFFIC.items()
-        if (moved := traffic.value(row)) is not None and (most := peak.value(row))
-    )
-    basis, remark = Basis.NONE if main is None else Basis.COUNTED, None
-    if main is None:
-        main, remark = _by_model(row, run)
-        basis = Basis.NONE if main is None else Basis.MODEL
-    traffic = max((memory.bytes_per_second for memory in memories), default=0.0)
-    if main is not None and main.ops_per_second < LEAST_INTENSITY * traffic:
-        remark, main, basis = _moves_memory(memories, main.ops_per_second / traffic), None, Basis.TRAFFIC
-    elif main is None and remark is None:
-        remark, basis = _moves_memory(memories, 0.0), Basis.TRAFFIC if memories else Basis.NONE
-    elif main is not None and not memories and main.peak_ops_per_second is None:
-        remark, main, basis = finding("no_roof", "no roof was collected"), None, Basis.NONE
+    traffic = [
+        (level, moved, most)
+        for level, (rate, peak) in TRAFFIC.items()
+        if (moved := rate.value(row)) is not None and (most := peak.value(row))
+    ]
+    most_moved = max((moved for _, moved, _ in traffic), default=0.0)
+    work, remark = next((work for work in works if work.kind == main_work(row)), None), None
+    basis = Basis.NONE if work is None else Basis.COUNTED
+    if work is None:
+        work, remark = _by_model(row, run)
+        basis = Basis.NONE if work is None else Basis.MODEL
+    little = work is not None and work.ops_per_second < LEAST_INTENSITY * most_moved
+    if little or (work is None and remark is None and traffic):
+        intensity = work.ops_per_second / most_moved if work is not None else 0.0
+        level, moved, most = max(traffic, key=lambda each: each[1] / each[2])
+        words = (
+            "hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte): it stands by its bytes, {share:.1%} of "
+            "the {level} roof"
+        )
+        remark = finding("moves_memory", words, flop_per_byte=intensity, level=level, share=moved / most)
+        work, basis = None, Basis.TRAFFIC
+    elif work is None and remark is None:
+        remark = finding("nothing_collected", "neither floating-point work nor traffic was collected")
+    elif work is not None and not traffic and work.peak_ops_per_second is None:
+        work, basis, remark = None, Basis.NONE, finding("no_roof", "no roof was collected")
+    ops, peak = (work.ops_per_second, work.peak_ops_per_second) if work is not None else (None, None)
     placed = LaunchRoofline(
         row,
         basis=basis,
-        work=main,
+        work=work,
         works=works,
-        memories=tuple(_under(memory, main) for memory in memories),
+        memories=tuple(
+            MemoryRoof(level, moved, most, ratio(ops, moved), ratio(peak, most)) for level, moved, most in traffic
+        ),
         model_flop_per_byte=MODEL_INTENSITY.of(run, row.case),
         floats_counted=FLOAT_OPS["fp32"].value(row) is not None,
         remark=remark,
     )
-    if main is not None and placed.roof == main.kind and main.kind.endswith(" mma"):
-        return dataclasses.replace(placed, remark=mma_remark(row, main.kind))
+    if work is not None and placed.roof == work.kind and work.kind.endswith(" mma"):
+        return dataclasses.replace(placed, remark=mma_remark(row, work.kind))
     return placed
 
 
@@ -295,14 +285,11 @@ def mma_remark(row: Launch, kind: str) -> Finding | None:
     rate = per_second(ops_of(kind)).value(row)
     if not peak or not fast or rate is None:
         return None
-    return finding(
-        "mma",
+    words = (
         "its tensor operations are instructions of a warp (mma), whose roof is {roof_tflops:.1f} TFLOP/s; those of a "
-        "warpgroup (wgmma) reach {wgmma_tflops:.1f}, of which it has {wgmma_share:.1%}",
-        roof_tflops=peak / 1e12,
-        wgmma_tflops=fast / 1e12,
-        wgmma_share=rate / fast,
+        "warpgroup (wgmma) reach {wgmma_tflops:.1f}, of which it has {wgmma_share:.1%}"
     )
+    return finding("mma", words, roof_tflops=peak / 1e12, wgmma_tflops=fast / 1e12, wgmma_share=rate / fast)
 
 
 def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
@@ -316,46 +303,25 @@ def _by_model(row: Launch, run: Run) -> tuple[Work | None, Finding | None]:
     if pipe is None and case is not None and not case.flops and case.bytes_read + case.bytes_written:
         return None, None
     work = Work(MODEL, case.flops, case.flops / seconds, None) if case and case.flops and alone and seconds else None
+    uncounted = "no operations were counted"
     if pipe is not None:
         words = (
             "{part} {use_pct:.1f}% active and their operations not counted: no roof for them; the cost model's "
             "operations, where there are some, are compared with the memory roofs alone"
         )
         use = PIPES[pipe][0].value(row)
-        return work, finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
-    uncounted = "no operations were counted"
-    if work is not None:
-        by_model = f"{uncounted}: they are those of the cost model, compared with the memory roofs alone"
-        return work, finding("by_model", by_model)
-    if case is None or not case.flops:
-        return None, finding("no_model", f"{uncounted}, and no cost model gives them")
-    if alone:
-        return None, finding("no_duration", "its duration was not collected")
-    several = f"{uncounted}, and the cost model gives those of all kernels of the case together"
-    return None, finding("model_of_several", several)
-
-
-def _moves_memory(memories: Sequence[MemoryRoof], flop_per_byte: float) -> Finding:
-    """Why a launch without work has no point, and what it does instead."""
-    if not memories:
-        return finding("nothing_collected", "neither floating-point work nor traffic was collected")
-    busiest = max(memories, key=lambda memory: memory.share)
-    words = (
-        "hardly any floating-point work ({flop_per_byte:.4f} FLOP/byte): it stands by its bytes, {share:.1%} of the "
-        "{level} roof"
-    )
-    return finding("moves_memory", words, flop_per_byte=flop_per_byte, level=busiest.level, share=busiest.share)
-
-
-def _under(memory: MemoryRoof, work: Work | None) -> MemoryRoof:
-    """The memory with the intensity and the ridge point of this work."""
-    if work is None:
-        return memory
-    return dataclasses.replace(
-        memory,
-        flop_per_byte=ratio(work.ops_per_second, memory.bytes_per_second),
-        ridge_flop_per_byte=ratio(work.peak_ops_per_second, memory.peak_bytes_per_second),
-    )
+        remark = finding("uncounted", words, part=UNCOUNTED_PARTS[pipe], use_pct=use)
+    elif work is not None:
+        words = f"{uncounted}: they are those of the cost model, compared with the memory roofs alone"
+        remark = finding("by_model", words)
+    elif case is None or not case.flops:
+        remark = finding("no_model", f"{uncounted}, and no cost model gives them")
+    elif alone:
+        remark = finding("no_duration", "its duration was not collected")
+    else:
+        words = f"{uncounted}, and the cost model gives those of all kernels of the case together"
+        remark = finding("model_of_several", words)
+    return work, remark
 
 
 def _case(case: CaseEntry, run: Run) -> CaseRoofline | None:

@@ -91,11 +91,13 @@ class Comparison:
 
     def fields(self) -> dict[str, Any]:
         """For JSON."""
-        test, origin = "at_least" if self.reached else "below", self.threshold.origin if self.threshold else None
+        test = threshold = origin = None
+        if self.threshold is not None:
+            test = "at_least" if self.reached else "below"
+            threshold, origin = float(self.threshold), str(self.threshold.origin)
         return {
             "quantity": self.quantity.key, "of": plain(self.of), "value": self.value, "unit": self.number.unit.strip(),
-            "test": test if origin else None, "threshold": self.threshold, "origin": plain(origin),
-            "provenance": str(self.number.source),
+            "test": test, "threshold": threshold, "origin": origin, "provenance": str(self.number.source),
         }  # fmt: skip
 
 

@@ -336,15 +336,13 @@ def peaks(ratio: float) -> Finding:
 def measured(found: Alternative) -> Step:
     """What to change, and what it saved of an iteration without a profiler."""
     words = "{instead_time} instead of {time}{measure}, {factor} times as fast ({low:.2f} to {high:.2f} {observed})"
-    difference = found.difference
     basis = finding(
-        "measured", words, time=found.time, instead_time=found.instead_time, factor=found.traced_factor,
-        low=found.factor.low, high=found.factor.high, measure=found.measure,
-        observed=finding(str(difference.observed), difference.observed.words, count=difference.count),
+        "measured", words, time=found.time, instead_time=found.instead_time, factor=found.time / found.instead_time,
+        low=found.factor.low, high=found.factor.high, measure=found.measure, observed=found.difference.observed,
     )  # fmt: skip
     values = {"changes": tuple(change.finding for change in found.changes), "case": found.instead}
     made = step("use_alternative", None, basis, values, of=TimeOf.ITERATION)
-    return dataclasses.replace(made, measured_pct=found.saving_pct)
+    return dataclasses.replace(made, measured_pct=100 * (1 - 1 / found.factor.value))
 
 
 # Which steps follow
@@ -528,9 +526,9 @@ def more_warps(s: LaunchContext) -> Iterator[Step]:
             places = {"blocks": found.waves.last_blocks, "wave_blocks": found.waves.wave_blocks}
             yield step("fill_wave", Bound(min(bound.pct, most), bound.basis), because, places)
         return
-    now, lifted = found.theoretical_pct, found.lift is not None and len(found.steps) == len(found.lift.resources)
-    if found.steps and now and found.blocks and lifted:
-        more = min(each.values["blocks"] for each in found.steps) / found.blocks
+    now = found.theoretical_pct
+    if found.steps_blocks and now and found.blocks:
+        more = found.steps_blocks / found.blocks
         then = min(100.0, now * more)
         if then > now:
             # At best a block takes as long as before: time goes down with the warps, and with whole waves.

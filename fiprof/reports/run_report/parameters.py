@@ -12,7 +12,7 @@ from fiprof.model import kernel_info
 from fiprof.model.case_quantities import KERNEL_TIME
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import TracedNumber
-from fiprof.model.wording import say
+from fiprof.model.wording import say, worded
 from fiprof.reports.run_report.ink import Section, Shaded, said
 from fiprof.reports.view import Column, Value, View
 
@@ -103,7 +103,7 @@ def _option(measured: Analyses, key: str, members: Sequence[CaseEntry]) -> tuple
     factor = times[slow.id] / times[fast.id]
     certain, told = alternatives.difference(timed[slow.id], timed[fast.id]), "no: within noise"
     if certain is not None:
-        over = say(certain.observed.words, count=certain.count)
+        over = worded(certain.observed)
         told = f"yes: {certain.factor.low:.2f} to {certain.factor.high:.2f} {over}"
     ends = (format_switch(slow.params.get(key)), format_switch(fast.params.get(key)))
     cells = (f"{fast.workload} {key}", _where(measured, members, key), *ends, times[fast.id], factor, told)
