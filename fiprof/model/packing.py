@@ -20,7 +20,7 @@ from typing import BinaryIO
 from fiprof import confined
 from fiprof.errors import FiprofError
 from fiprof.files import cache_folder, file_errors, scratch
-from fiprof.model.manifest import FILE_NAME, FileEntry, ImportedFile, read_manifest
+from fiprof.model.manifest import FILE_NAME, ImportedFile, read_manifest
 
 ZSTD, XZ = ".zst", ".xz"
 LEFT_PLAIN = (".jsonl", ".nsys-rep")
@@ -31,8 +31,6 @@ UNRECORDED_BYTES = 1 << 30
 LARGEST_RATIO = 1000
 """Most that a packed file may grow, whatever the manifest says; those of profilers grow 5 to 40 times."""
 SMALLEST_LIMIT = 1 << 20
-XZ_MEMORY_BYTES = 256 << 20
-"""Most that unpacking may take; ``xz -9`` needs 65 MiB."""
 _LINK_REMEDY = "put it back where it was, or import it again: fiprof import FILE"
 
 
@@ -67,11 +65,13 @@ def _linked(file: ImportedFile) -> Path:
     try:
         source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with open(source, "rb") as opened:
-            status = os.fstat(source)
+            status, differs = os.fstat(source), ""
             if not stat.S_ISREG(status.st_mode) or status.st_size != file.bytes:
-                raise FiprofError(f"{path} is not the file that was imported: its size differs", _LINK_REMEDY)
-            if hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
-                raise FiprofError(f"{path} is not the file that was imported: its checksum differs", _LINK_REMEDY)
+                differs = "size"
+            elif hashlib.file_digest(opened, "sha256").hexdigest() != file.sha256:
+                differs = "checksum"
+            if differs:
+                raise FiprofError(f"{path} is not the file that was imported: its {differs} differs", _LINK_REMEDY)
     except OSError as error:
         raise FiprofError(
             f"{path}, which the run is linked to, cannot be read: {error.strerror}", _LINK_REMEDY
@@ -136,10 +136,33 @@ def pack(folder: Path, stopped: Callable[[], bool] = lambda: False) -> list[Path
     stopped: whether to leave the rest as it is.
     Raises FiprofError when a file differs from its checksum or there is no room; the plain file stays then.
     """
+    import pyarrow as pa
+
     packed = []
     for entry in read_manifest(folder).files.values():
-        if not stopped() and not entry.path.endswith(LEFT_PLAIN) and _pack_file(folder, entry):
-            packed.append(folder / (entry.path + ZSTD))
+        path, target = folder / entry.path, entry.path + ZSTD
+        if stopped() or entry.path.endswith(LEFT_PLAIN) or stored(folder, entry.path) != entry.path:
+            continue
+        with file_errors(path), contextlib.suppress(FileNotFoundError):  # Another one that packs may have removed it.
+            with confined.replacing(folder, target, path.stat().st_mode & 0o666) as out:
+                # Arrow closes what it writes to. Its level of zstd is 1.
+                with (
+                    open(os.dup(out.fileno()), "wb", buffering=0) as sink,
+                    pa.CompressedOutputStream(pa.PythonFile(sink), "zstd") as compressed,
+                ):
+                    for block in _blocks(folder, entry.path):
+                        compressed.write(block)
+                out.seek(0)
+                digest = hashlib.sha256()
+                for block in _decompressed_zstd(out):
+                    digest.update(block)
+                if digest.hexdigest() != entry.sha256:
+                    raise FiprofError(
+                        f"{path} is not the file that its run made: the checksum in run.json differs",
+                        "it was changed after the run, and is left as it is",
+                    )
+            confined.remove(folder, entry.path)
+            packed.append(folder / target)
     _touch(folder, packed)
     return packed
 
@@ -164,36 +187,6 @@ def _touch(folder: Path, changed: Sequence[Path]) -> None:
             os.utime(folder / FILE_NAME, follow_symlinks=False)
 
 
-def _pack_file(folder: Path, entry: FileEntry) -> bool:
-    """Returns whether there was something to do."""
-    import pyarrow as pa
-
-    path = folder / entry.path
-    if stored(folder, entry.path) != entry.path:
-        return False
-    with file_errors(path), contextlib.suppress(FileNotFoundError):  # Another one that packs may have removed it.
-        with confined.replacing(folder, entry.path + ZSTD, path.stat().st_mode & 0o666) as out:
-            # Arrow closes what it writes to. Its level of zstd is 1.
-            with (
-                open(os.dup(out.fileno()), "wb", buffering=0) as sink,
-                pa.CompressedOutputStream(pa.PythonFile(sink), "zstd") as compressed,
-            ):
-                for block in _blocks(folder, entry.path):
-                    compressed.write(block)
-            out.seek(0)
-            digest = hashlib.sha256()
-            for block in _decompressed_zstd(out):
-                digest.update(block)
-            if digest.hexdigest() != entry.sha256:
-                raise FiprofError(
-                    f"{path} is not the file that its run made: the checksum in run.json differs",
-                    "it was changed after the run, and is left as it is",
-                )
-        confined.remove(folder, entry.path)
-        return True
-    return False
-
-
 def _blocks(folder: Path, name: str) -> Iterator[bytes]:
     """The plain content of a raw file, packed or not, block by block. Raises FiprofError for one that is damaged."""
     there = stored(folder, name) or name
@@ -203,7 +196,13 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
             while block := source.read(COPY_BYTES):
                 yield block
             return
-        left = _limit(folder, name, os.fstat(source.fileno()).st_size)
+        # Most that it may hold: what the manifest says, and what such a file can.
+        recorded = UNRECORDED_BYTES
+        with contextlib.suppress(FiprofError):
+            actions = read_manifest(folder).actions
+            made = (entry.bytes for action in actions for entry in action.files if entry.path == name)
+            recorded = max(made, default=UNRECORDED_BYTES)
+        left = min(recorded, max(SMALLEST_LIMIT, os.fstat(source.fileno()).st_size * LARGEST_RATIO))
         try:
             for block in _decompressed_zstd(source) if there.endswith(ZSTD) else _decompressed_xz(source):
                 left -= len(block)
@@ -216,19 +215,9 @@ def _blocks(folder: Path, name: str) -> Iterator[bytes]:
             raise FiprofError(f"{path} is damaged: {error}", "fetch or copy it again") from error
 
 
-def _limit(folder: Path, name: str, packed_bytes: int) -> int:
-    """Most bytes that a packed file may hold: what the manifest says, and what such a file can."""
-    try:
-        entries = [entry for action in read_manifest(folder).actions for entry in action.files if entry.path == name]
-    except FiprofError:
-        entries = []
-    recorded = max((entry.bytes for entry in entries), default=UNRECORDED_BYTES)
-    return min(recorded, max(SMALLEST_LIMIT, packed_bytes * LARGEST_RATIO))
-
-
 def _decompressed_xz(source: BinaryIO) -> Iterator[bytes]:
     """The plain content with a limit to the memory. Raises LZMAError, EOFError."""
-    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, XZ_MEMORY_BYTES)
+    decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, 256 << 20)  # ``xz -9`` needs 65 MiB
     while not decompressor.eof:
         data = source.read(COPY_BYTES) if decompressor.needs_input else b""
         if decompressor.needs_input and not data:
