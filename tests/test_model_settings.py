@@ -13,7 +13,7 @@ import pytest
 from fiprof.cli.options import setting_option
 from fiprof.errors import FiprofError
 from fiprof.model import settings
-from fiprof.model.settings import CollectSettings, Settings, StudySettings, declare, settings_of, tool_words
+from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of, tool_words
 from fiprof.orchestrator.study.definition import load
 
 
@@ -21,10 +21,21 @@ from fiprof.orchestrator.study.definition import load
 class Declared(CollectSettings):
     """With further settings."""
 
-    mode: Literal["kernel", "range"] = declare("kernel", "What ncu replays.", tool="ncu", passed_as="--replay-mode")
-    interval: int | None = declare(None, "Sampling.", low=0, high=31, tool="ncu", passed_as="--interval")
-    wide: bool = declare(False, "Wide.")
-    way: Literal["a", "b"] | None = declare(None, "A way, or the tool's own.")
+    mode: Literal["kernel", "range"] = "kernel"
+    interval: int | None = None
+    wide: bool = False
+    way: Literal["a", "b"] | None = None
+
+
+settings.ROWS |= {
+    f"Declared.{name}": {**dict.fromkeys(settings.ROWS["seed"], ""), **said}
+    for name, said in {
+        "mode": {"help": "What ncu replays.", "tool": "ncu", "passed_as": "--replay-mode"},
+        "interval": {"help": "Sampling.", "low": "0", "high": "31", "tool": "ncu", "passed_as": "--interval"},
+        "wide": {"help": "Wide."},
+        "way": {"help": "A way, or the tool's own."},
+    }.items()
+}
 
 
 def parsed(*words: str) -> dict[str, object]:
