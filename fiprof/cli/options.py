@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -271,20 +271,35 @@ class RunsCommand(Command):
 
 
 class SettingsCommand(Command):
-    """A command with options of a collect's settings, which are declared when they are asked for.
+    """A command with options of settings, which are declared when they are asked for.
 
-    settings: their names; each value is given to the command under the name.
+    settings: names of a collect's; or a class of ``model.settings``, for all of its. Each value is given to the command
+    under the name. headings: tool of a setting -> the heading that its option stands under.
     """
 
-    def __init__(self, *args: Any, settings: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, settings: Sequence[str] | str = (), headings: Mapping[str, str] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
-        self.settings = settings
+        self._settings = settings
+        self._headings = headings or {}
+
+    @functools.cached_property
+    def declared(self) -> dict[str, Setting]:
+        """The settings that are options, by name."""
+        from fiprof.model import settings
+
+        named = self._settings if isinstance(self._settings, str) else "CollectSettings"
+        every = {each.name: each for each in settings.settings_of(getattr(settings, named)) if each.option}
+        return every if named == self._settings else {name: every[name] for name in self._settings}
+
+    def group_of(self, parameter: click.Parameter) -> str:
+        if (setting := self.declared.get(parameter.name or "")) is None:
+            return super().group_of(parameter)
+        return self._headings.get(str(setting.tool), self._headings.get("", "Options"))
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from fiprof.model.settings import CollectSettings, settings_of
-
-        added = [setting_option(each) for each in settings_of(CollectSettings) if each.name in self.settings]
-        return [*added, *super().get_params(ctx)]
+        return [*map(setting_option, self.declared.values()), *super().get_params(ctx)]
 
 
 def supervision_options(function: F) -> F:

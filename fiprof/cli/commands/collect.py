@@ -10,40 +10,28 @@ import click
 
 from fiprof import interrupts
 from fiprof.cli import output
-from fiprof.cli.options import Command, archive_option, setting_option, split, supervision_options
+from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.model.settings import Setting
     from fiprof.orchestrator import process
-    from fiprof.orchestrator.request import CollectRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
     from fiprof.orchestrator.tools import Tool
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 
-ALL = "all"
 WORKLOAD_FLAG = "--workload"
-NEXT = ("fiprof show", "fiprof stalls")
 ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 """How a run that is not complete ended."""
+NEXT = ("fiprof show", "fiprof stalls")
 
 
-class CollectCommand(Command):
-    """The settings, and the parameters of the workloads, those of ``--workload FILE:NAME`` too, as options."""
-
-    @property
-    def measurement(self) -> tuple[Setting, ...]:
-        """The settings that are options."""
-        from fiprof.model.settings import CollectSettings, settings_of
-
-        return settings_of(CollectSettings)
+class CollectCommand(SettingsCommand):
+    """The parameters of the workloads are options too, those of ``--workload FILE:NAME`` as well."""
 
     def group_of(self, parameter: click.Parameter) -> str:
-        if parameter.name in {each.name for each in self.measurement}:
-            return "Measurement"
-        if parameter in self.params or "--help" in parameter.opts:
+        if parameter.name in self.declared or parameter in self.params or "--help" in parameter.opts:
             return "Options" if "--kernel" in parameter.opts else super().group_of(parameter)
         return "Parameters of the workloads"
 
@@ -56,40 +44,36 @@ class CollectCommand(Command):
         return super().parse_args(ctx, args)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        from fiprof.workloads.base import format_value, parameters
+        from fiprof.workloads.registry import available, find
+
         own = super().get_params(ctx)
-        own += [setting_option(each) for each in self.measurement if each.option]
-        added = workload_options(ctx.meta.get(WORKLOAD_FLAG, ()))
         taken = {option for parameter in own for option in parameter.opts}
-        for parameter in added:
-            if clash := taken.intersection(parameter.opts):
+        owners: dict[str, list[tuple[str, Parameter]]] = {}
+        """Parameter -> the workloads that have it."""
+        files = {file: find(file) for file in ctx.meta.get(WORKLOAD_FLAG, ()) if file}
+        for name, workload in {**available(), **files}.items():
+            for parameter in parameters(workload):
+                owners.setdefault(parameter.name, []).append((name, parameter))
+        for name, uses in owners.items():
+            first = uses[0][1]
+            if first.option in taken:
                 raise FiprofError(
-                    f"a workload's parameter has the name of the command's own option {', '.join(clash)}",
+                    f"a workload's parameter has the name of the command's own option {first.option}",
                     "give the field of its Params another name",
                 )
-        return [*own, *added]
+            about = f"{first.help} ({first.valid}; {format_value(first.default)})"
+            words = f"{about}. For {', '.join(owner for owner, _ in uses)}."
+            own.append(click.Option([first.option, name], metavar="LIST", help=words))
+        return own
 
 
-def workload_options(files: list[str]) -> list[click.Parameter]:
-    """One option for each parameter that any workload has. files: what ``--workload`` was given."""
-    from fiprof.workloads.base import format_value, parameters
-    from fiprof.workloads.registry import available, find
-
-    owners: dict[str, list[tuple[str, Parameter]]] = {}
-    for name, workload in {**available(), **{file: find(file) for file in files if file}}.items():
-        for parameter in parameters(workload):
-            owners.setdefault(parameter.name, []).append((name, parameter))
-    return [
-        click.Option(
-            [first.option, name],
-            metavar="LIST",
-            help=f"{first.help} ({first.valid}; {format_value(first.default)}). For {', '.join(o for o, _ in uses)}.",
-        )
-        for name, uses in owners.items()
-        for first in (uses[0][1],)
-    ]
-
-
-@click.command(cls=CollectCommand, epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run")
+@click.command(
+    cls=CollectCommand,
+    settings="CollectSettings",
+    headings={"": "Measurement"},
+    epilog="Example: fiprof collect --kernel decode --batch 1,32,128 --dry-run",
+)
 @click.option("--kernel", "kernels", metavar="LIST", help="Workloads to run, or all; fiprof kernels lists them.")
 @click.option(WORKLOAD_FLAG, "workloads", multiple=True, metavar="FILE:NAME", help="A workload from a file of yours.")
 @click.option("--replay", metavar="RUN", help="Re-read this run's raw files instead of starting the tools.")
@@ -114,8 +98,10 @@ def command(
     from fiprof.cli.progress import supervised
     from fiprof.model.settings import settings_of
     from fiprof.orchestrator import collect
+    from fiprof.orchestrator.commands import CollectCommands
     from fiprof.orchestrator.request import CollectRequest
 
+    own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
     if replay is not None:
         if kernels or workloads:
             raise FiprofError("--replay takes its cases from the run", "leave --kernel and --workload out", exit_code=2)
@@ -123,14 +109,12 @@ def command(
         with supervised(quiet=quiet) as (progress, supervisor):
             result = collect.replay(source, archive, progress, supervisor)
         return conclude(result, NEXT)
-    own = {each.name: words.pop(each.name) for each in settings_of(CollectRequest) if each.option}
-    names = [*split(kernels or ""), *workloads]
-    request = CollectRequest(
-        cases=tuple(choose_cases(names, {key: word for key, word in words.items() if word is not None})),
-        **own,
-    )
+    given = {key: word for key, word in words.items() if word is not None}
+    request = CollectRequest(cases=tuple(choose_cases([*split(kernels or ""), *workloads], given)), **own)
     if dry_run:
-        return _dry_run(request, archive)
+        folder = archive.root / f"DATE-{request.label}"
+        commands = CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request)
+        return print_commands(commands.all())
     with supervised(quiet=quiet) as (progress, supervisor):
         result = collect.collect(request, archive, progress, supervisor, wait=wait)
     return conclude(result, NEXT)
@@ -148,7 +132,7 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
 
     if not names:
         raise FiprofError("which kernel?", "--kernel prefill, or --kernel all; fiprof kernels lists them", exit_code=2)
-    names = [each for name in names for each in (builtin() if name == ALL else [canonical(name)])]
+    names = [each for name in names for each in (builtin() if name == "all" else [canonical(name)])]
     known = {name: {parameter.name for parameter in parameters(find(name))} for name in dict.fromkeys(names)}
     for word in words:
         if not any(word in has for has in known.values()):
@@ -162,13 +146,6 @@ def choose_cases(names: list[str], words: dict[str, str]) -> list[Case]:
         for name, has in known.items()
         for case in make_cases(name, {word: split(text) for word, text in words.items() if word in has})
     ]
-
-
-def _dry_run(request: CollectRequest, archive: Archive) -> None:
-    from fiprof.orchestrator.commands import CollectCommands
-
-    folder = archive.root / f"DATE-{request.label}"
-    print_commands(CollectCommands(folder, tools_for_show(request.tools), request.timeout_s, request).all())
 
 
 def tools_for_show(names: Iterable[str]) -> dict[str, Tool]:

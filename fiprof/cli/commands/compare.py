@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fiprof.analysis.comparison.measured_result import MeasuredComparison
     from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
     from fiprof.model.run import Run
-    from fiprof.model.settings import Setting
     from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
@@ -26,18 +25,10 @@ if TYPE_CHECKING:
     from fiprof.workloads.case import Case
 
 
-class CompareCommand(CollectCommand):
-    """The settings of a comparison, and the parameters of the workloads, as options."""
-
-    @property
-    def measurement(self) -> tuple[Setting, ...]:
-        from fiprof.model.settings import CompareSettings, settings_of
-
-        return settings_of(CompareSettings)
-
-
 @click.command(
-    cls=CompareCommand,
+    cls=CollectCommand,
+    settings="CompareSettings",
+    headings={"": "Measurement"},
     short_help="What changed between two runs, or between two sides measured now.",
     epilog="Example: fiprof compare latest:tensor_cores=false latest:tensor_cores=true",
 )

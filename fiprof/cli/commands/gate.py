@@ -11,8 +11,8 @@ import click
 from fiprof.analysis.thresholds import LEAST_CHANGE
 from fiprof.cli import options, output
 from fiprof.cli.commands.baseline import baseline_names
-from fiprof.cli.commands.collect import ENDED, WORKLOAD_FLAG
-from fiprof.cli.commands.compare import CompareCommand, measure, print_processes, settings_and_cases
+from fiprof.cli.commands.collect import ENDED, WORKLOAD_FLAG, CollectCommand
+from fiprof.cli.commands.compare import measure, print_processes, settings_and_cases
 from fiprof.cli.options import FiniteRange, archive_option, format_option, supervision_options
 from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
@@ -32,7 +32,9 @@ OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(
-    cls=CompareCommand,
+    cls=CollectCommand,
+    settings="CompareSettings",
+    headings={"": "Measurement"},
     short_help="Fail where this tree is slower than a baseline.",
     epilog="Example: fiprof gate --against main --max-slowdown 3% --dry-run",
 )

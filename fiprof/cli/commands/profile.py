@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fiprof.cli.options import Command, archive_option, setting_option, supervision_options
+from fiprof.cli.options import SettingsCommand, archive_option, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -24,26 +25,14 @@ SESSION_BEGINS_S = 2.0
 """After the program's start, where no --delay was given: nsys has its session by then."""
 
 
-class ProfileCommand(Command):
-    """With an option for each setting; what follows the program's name is the program's."""
-
-    allow_interspersed_args = False
-
-    def group_of(self, parameter: click.Parameter) -> str:
-        from fiprof.model.settings import ProfileSettings, settings_of
-
-        tools = {each.name: each.tool for each in settings_of(ProfileSettings)}
-        if parameter.name not in tools:
-            return super().group_of(parameter)
-        return {"nsys": "Trace (nsys)", "ncu": "Launches (ncu)", None: "Options"}[tools[parameter.name]]
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        from fiprof.model.settings import ProfileSettings, settings_of
-
-        return [*(setting_option(each) for each in settings_of(ProfileSettings)), *super().get_params(ctx)]
-
-
-@click.command(cls=ProfileCommand, epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3")
+@click.command(
+    cls=SettingsCommand,
+    settings="ProfileSettings",
+    headings={"nsys": "Trace (nsys)", "ncu": "Launches (ncu)"},
+    # What follows the program's name is the program's.
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: fiprof profile --dry-run --cover 90% -- python3 train.py --steps 3",
+)
 @click.argument("program", nargs=-1, metavar="-- COMMAND…", type=click.UNPROCESSED)
 @click.option("--session", metavar="NAME", help="Run it, and trace it only when fiprof capture NAME asks.")
 @click.option("--dry-run", is_flag=True, help="Print the exact commands and start nothing.")
@@ -63,7 +52,10 @@ def command(
     The program is run twice; its output and exit status are those of the run under nsys. The run folder's path goes
     to standard error.
     """
+    from fiprof.cli.commands.collect import conclude
     from fiprof.cli.progress import supervised
+    from fiprof.orchestrator.capture import serve
+    from fiprof.orchestrator.profile import profile
     from fiprof.orchestrator.request import ProfileRequest
 
     if not program:
@@ -74,11 +66,16 @@ def command(
         return _dry_run(request, archive)
     with supervised(quiet=quiet, live=False) as (progress, supervisor):
         if session is not None:
-            status = _serve(request, session, supervisor)
+            status = serve(request, session, supervisor, pass_on)
         elif request.keep_running:
             status = _keep_running(request, archive, progress, supervisor)
         else:
-            status = _profile(request, archive, progress, supervisor, wait=wait)
+            if not sys.stdin.isatty() and not os.path.samestat(os.fstat(0), os.stat(os.devnull)):
+                progress.say("note: the program's standard input is empty, for it is started twice")
+            profiling = profile(request, archive, progress, supervisor, pass_on, wait=wait)
+            assert profiling.result is not None
+            status = profiling.exit_status
+            conclude(profiling.result, ("fiprof top",), to_stderr=True, program_status=status)
     return 128 - status if status < 0 else status
 
 
@@ -98,8 +95,6 @@ def _dry_run(request: ProfileRequest, archive: Archive) -> int:
 
 def _check(request: ProfileRequest) -> None:
     """Raise FiprofError for values that do not go together or mean nothing."""
-    import re
-
     kind, _, name = (request.capture or "cudaProfilerApi").partition(":")
     if (kind, bool(name)) not in (("cudaProfilerApi", False), ("nvtx", True)):
         raise FiprofError(f"--capture {request.capture}", "cudaProfilerApi, or nvtx:NAME", exit_code=2)
@@ -111,26 +106,6 @@ def _check(request: ProfileRequest) -> None:
         re.compile(request.kernel or "")
     except re.error as error:
         raise FiprofError(f"--kernel {request.kernel} is no regular expression: {error}", exit_code=2) from error
-
-
-def _profile(
-    request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor, *, wait: bool
-) -> int:
-    from fiprof.cli.commands.collect import conclude
-    from fiprof.orchestrator.profile import profile
-
-    if not sys.stdin.isatty() and not os.path.samestat(os.fstat(0), os.stat(os.devnull)):
-        progress.say("note: the program's standard input is empty, for it is started twice")
-    profiling = profile(request, archive, progress, supervisor, pass_on, wait=wait)
-    assert profiling.result is not None
-    conclude(profiling.result, ("fiprof top",), to_stderr=True, program_status=profiling.exit_status)
-    return profiling.exit_status
-
-
-def _serve(request: ProfileRequest, session: str, supervisor: Supervisor) -> int:
-    from fiprof.orchestrator.capture import serve
-
-    return serve(request, session, supervisor, pass_on)
 
 
 def _keep_running(request: ProfileRequest, archive: Archive, progress: Progress, supervisor: Supervisor) -> int:
