@@ -14,7 +14,6 @@ from fiprof.errors import FiprofError
 from fiprof.workloads import runner, warm_process
 from fiprof.workloads.__main__ import main
 from fiprof.workloads.case import Case, parse_case
-from fiprof.workloads.nvtx import Marks
 from fiprof.workloads.runner import RunnerRequest, run_cases
 from fiprof.workloads.timing import SmClock
 
@@ -233,15 +232,13 @@ def test_a_case_that_fails_has_no_further_turn(cuda: str) -> None:
 def test_iterations_under_a_profiler_are_numbered_over_all_rounds(cuda: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, ...]] = []
 
-    class Recorded(Marks):
-        visible = True
+    @contextlib.contextmanager
+    def ranges(*names: str) -> Iterator[None]:
+        seen.append(names)
+        yield
 
-        @contextlib.contextmanager
-        def range(self, *names: str) -> Iterator[None]:
-            seen.append(names)
-            yield
-
-    monkeypatch.setattr(runner, "Marks", Recorded)
+    monkeypatch.setattr(runner, "visible", lambda: True)
+    monkeypatch.setattr(runner, "ranges", ranges)
     case = parse_case(f"{cuda}[us=100]")
     run(case, iterations=4, rounds=3, timing=False, check=False)
     assert [names[0] for names in seen if names[0].startswith("iter")] == [f"iter {i}" for i in range(12)]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 if not __package__:
     import importlib.util
@@ -32,6 +34,8 @@ from fiprof.workloads.environment import describe
 from fiprof.workloads.runner import Record, RunnerRequest, run_cases
 from fiprof.workloads.warm_process import RoundsRequest, follow
 
+Request = TypeVar("Request", RunnerRequest, RoundsRequest)
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0 done, 1 failed, 2 wrong use. Results go to --out or stdout, one JSON line each."""
@@ -40,43 +44,24 @@ def main(arguments: list[str] | None = None) -> int:
         if options.action == "env":
             print(json.dumps(describe()))
         elif options.action == "rounds":
-            _rounds(options)
+            rounds = _request(RoundsRequest, options)
+            with open(options.orders, encoding="utf-8") as orders, _results(options.out) as emit:
+                follow(rounds, orders, emit, _say)
         else:
-            _run(options)
+            run = _request(RunnerRequest, options)
+            with _results(options.out) as emit:
+                run_cases(run, emit, _say)
     except FiprofError as error:
         print(f"fiprof: error: {error}", file=sys.stderr)
         return error.exit_code
     return 0
 
 
-def _run(options: argparse.Namespace) -> None:
-    request = RunnerRequest(
-        cases=tuple(parse_case(text) for text in options.case),
-        iterations=options.measure_iterations,
-        warmup=options.warmup,
-        seed=options.seed,
-        check=options.check,
-        timing=options.timing,
-        rounds=options.rounds,
-        budget_ms=options.budget_ms,
-        keep_memory=options.keep_memory,
-        keep_going=options.keep_going,
-    )
-    with _results(options.out) as emit:
-        run_cases(request, emit, _say)
-
-
-def _rounds(options: argparse.Namespace) -> None:
-    request = RoundsRequest(
-        cases=tuple(parse_case(text) for text in options.case),
-        iterations=options.measure_iterations,
-        warmup=options.warmup,
-        seed=options.seed,
-        budget_ms=options.budget_ms,
-        imports_from=options.imports_from,
-    )
-    with open(options.orders, encoding="utf-8") as orders, _results(options.out) as emit:
-        follow(request, orders, emit, _say)
+def _request(kind: type[Request], options: argparse.Namespace) -> Request:
+    """What the options ask for: each is called as the field that takes it."""
+    cases, iterations = tuple(map(parse_case, options.case)), options.measure_iterations
+    given = {**vars(options), "cases": cases, "iterations": iterations}
+    return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind)})
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fiprof.errors import FiprofError
 from fiprof.workloads.base import BYTES_PER_ELEMENT, Cost, Random, Value, Workload, torch_dtype
@@ -45,44 +45,7 @@ class PagedKV:
         return keys.float(), values.float()
 
 
-class AttentionParams(Protocol):
-    """What the parameters of an attention workload have in common."""
-
-    @property
-    def batch(self) -> int: ...
-    @property
-    def q_heads(self) -> int: ...
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def page_size(self) -> int: ...
-    @property
-    def dtype(self) -> str: ...
-
-
-P = TypeVar("P", bound=AttentionParams)
-
-
-def attention_inputs(params: AttentionParams, random: Random, *, tokens: int, kv_len: int) -> tuple[Tensor, PagedKV]:
-    """Random queries [batch * tokens, q_heads, head_dim], and a KV cache of kv_len tokens a request.
-
-    Its pages are shuffled over the pool, as after hours of serving.
-    """
-    import torch
-
-    p = params
-    query = random.normal((p.batch * tokens, p.q_heads, p.head_dim), p.dtype)
-    pages_each = -(-kv_len // p.page_size)
-    steps = torch.arange(p.batch + 1, device=random.device, dtype=torch.int32)
-    return query, PagedKV(
-        cache=random.normal((p.batch * pages_each, 2, p.page_size, p.kv_heads, p.head_dim), p.dtype),
-        indptr=steps * pages_each,
-        indices=random.permutation(p.batch * pages_each),
-        last_page_len=torch.full_like(steps[: p.batch], kv_len - (pages_each - 1) * p.page_size),
-        kv_len=kv_len,
-    )
+P = TypeVar("P")
 
 
 def attention_float32(query: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
@@ -123,11 +86,14 @@ def plan_facts(wrapper: Any, *, multiprocessors: int) -> dict[str, bool | int | 
     try:
         info = [int(value) for value in wrapper._plan_info]
         buffer = wrapper._pin_memory_int_workspace_buffer
+
+        def split(into_parts: int, offset: int) -> dict[str, bool | int | float | str]:
+            return {"split_kv": True, "kv_chunk_tokens": _int32(buffer, offset)} if into_parts else {"split_kv": False}
+
         if len(info) == 10:
-            return {"planner": "decode", "work_items": info[0], **_split(buffer, split=info[9], offset=info[7])}
+            return {"planner": "decode", "work_items": info[0], **split(info[9], info[7])}
         if len(info) == 15:
-            split = _split(buffer, split=info[14], offset=info[9])
-            return {"planner": "prefill", "work_items": info[0], "cta_tile_q": info[3], **split}
+            return {"planner": "prefill", "work_items": info[0], "cta_tile_q": info[3], **split(info[14], info[9])}
         if len(info) == 9:
             ends = [_int32(buffer, info[6] + 4 * block) for block in range(multiprocessors + 1)]
             return {
@@ -143,10 +109,6 @@ def plan_facts(wrapper: Any, *, multiprocessors: int) -> dict[str, bool | int | 
     return {}
 
 
-def _split(buffer: Tensor, *, split: int, offset: int) -> dict[str, bool | int | float | str]:
-    return {"split_kv": True, "kv_chunk_tokens": _int32(buffer, offset)} if split else {"split_kv": False}
-
-
 def _int32(buffer: Tensor, offset: int) -> int:
     """The number at a byte offset of the planner's buffer on the host. Raises IndexError beyond its end."""
     content = bytes(buffer[offset : offset + 4].tolist())
@@ -159,6 +121,7 @@ class AttentionWorkload(Workload[P]):
     """What prefill and decode have in common. Their ``setup`` keeps the wrapper that planned."""
 
     imports = ("torch", "flashinfer")
+    params: Any
     wrapper: Any = None
     """FlashInfer's, once set up."""
 
@@ -169,9 +132,24 @@ class AttentionWorkload(Workload[P]):
 
     @functools.cached_property
     def inputs(self) -> tuple[Tensor, PagedKV]:
-        """Queries [batch * tokens, q_heads, head_dim] and the KV cache."""
+        """Random queries [batch * tokens, q_heads, head_dim], and a KV cache of kv_len tokens a request.
+
+        Its pages are shuffled over the pool, as after hours of serving.
+        """
+        import torch
+
+        p, random = self.params, Random(self.device, self.seed)
         tokens, kv_len, _ = self.request
-        return attention_inputs(self.params, Random(self.device, self.seed), tokens=tokens, kv_len=kv_len)
+        query = random.normal((p.batch * tokens, p.q_heads, p.head_dim), p.dtype)
+        pages_each = -(-kv_len // p.page_size)
+        steps = torch.arange(p.batch + 1, device=random.device, dtype=torch.int32)
+        return query, PagedKV(
+            cache=random.normal((p.batch * pages_each, 2, p.page_size, p.kv_heads, p.head_dim), p.dtype),
+            indptr=steps * pages_each,
+            indices=random.permutation(p.batch * pages_each),
+            last_page_len=torch.full_like(steps[: p.batch], kv_len - (pages_each - 1) * p.page_size),
+            kv_len=kv_len,
+        )
 
     def cost(self) -> Cost:
         """4 x head_dim FLOPs a (query, key) pair that is not masked: Q K^T and P V; softmax not counted."""
@@ -197,7 +175,7 @@ class AttentionWorkload(Workload[P]):
         return (torch.cat([attention_float32(q, *kv.dense(i), causal=causal) for i, q in enumerate(requests)]),)
 
     @classmethod
-    def check_params(cls, params: P) -> None:
+    def check_params(cls, params: Any) -> None:
         q_heads, kv_heads = params.q_heads, params.kv_heads
         if q_heads % kv_heads:
             raise FiprofError(
@@ -210,13 +188,12 @@ class AttentionWorkload(Workload[P]):
         """FlashInfer's plan: see :func:`plan_facts`."""
         import torch
 
-        multiprocessors = torch.cuda.get_device_properties(self.device).multi_processor_count
-        return plan_facts(self.wrapper, multiprocessors=multiprocessors)
+        device = torch.cuda.get_device_properties(self.device)
+        return plan_facts(self.wrapper, multiprocessors=device.multi_processor_count)
 
     def planned(self, wrapper: Any, kv: PagedKV, *before: Tensor, **options: Any) -> None:
         """Plan for these pages. before: what the wrapper's ``plan`` takes before them; options: after the types."""
-        p = self.params
-        dtype = torch_dtype(p.dtype)
+        p, dtype = self.params, torch_dtype(self.params.dtype)
         pages = (kv.indptr, kv.indices, kv.last_page_len)
         heads = (p.q_heads, p.kv_heads, p.head_dim, p.page_size)
         wrapper.plan(*before, *pages, *heads, q_data_type=dtype, kv_data_type=dtype, **options)

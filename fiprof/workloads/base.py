@@ -24,19 +24,19 @@ FORBIDDEN_IN_VALUES = frozenset("[],=:/@\"'\n\r")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One declared parameter of a workload, as the command line and ``fiprof kernels`` show it."""
+    """One declared parameter of a workload, as the command line and ``fiprof kernels`` show it.
+
+    name: of the field, e.g. ``seq_len``; the option is ``--seq-len``. low, high: smallest and largest valid value.
+    choices: the valid words of a ``str`` parameter; empty means any.
+    """
 
     name: str
-    """Field name, e.g. ``seq_len``; the option is ``--seq-len``."""
     kind: type[bool] | type[int] | type[float] | type[str]
     default: Value
     help: str
     low: float | None
-    """Smallest valid value, inclusive."""
     high: float | None
-    """Largest valid value, inclusive."""
     choices: tuple[str, ...]
-    """The valid words of a ``str`` parameter; empty means any."""
 
     @property
     def option(self) -> str:
@@ -45,17 +45,13 @@ class Parameter:
     @property
     def valid(self) -> str:
         """The valid range in words."""
-        if self.choices:
-            return "|".join(self.choices)
-        if self.kind is bool:
-            return "true|false"
+        if self.choices or self.kind is bool:
+            return "|".join(self.choices or ("true", "false"))
         if self.low is not None and self.high is not None:
             return f"{self.low:g} to {self.high:g}"
         if self.low is not None:
             return f"at least {self.low:g}"
-        if self.high is not None:
-            return f"at most {self.high:g}"
-        return self.kind.__name__
+        return f"at most {self.high:g}" if self.high is not None else self.kind.__name__
 
     def parse(self, text: str) -> Value:
         """The value that a word means.
@@ -145,16 +141,16 @@ class Random:
 
 @dataclass(frozen=True)
 class Cost:
-    """The least that the algorithm needs, per iteration."""
+    """The least that the algorithm needs, per iteration.
+
+    flops: floating-point operations; a fused multiply-add counts as two. bytes_read, bytes_written: each input and
+    output byte once. tokens: that an iteration processes; None where the kernel knows no tokens.
+    """
 
     flops: int
-    """Floating-point operations; a fused multiply-add counts as two."""
     bytes_read: int
-    """Each input byte once."""
     bytes_written: int
-    """Each output byte once."""
     tokens: int | None = None
-    """Tokens that an iteration processes; None where the kernel knows no tokens."""
 
 
 class Workload(ABC, Generic[P]):

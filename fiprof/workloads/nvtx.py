@@ -59,21 +59,18 @@ def _gpu_done() -> float:
     return time.perf_counter()
 
 
-class Marks:
-    """The runner's ranges."""
+def visible() -> bool:
+    """Whether a profiler can see the ranges."""
+    return _library() is not None
 
-    @property
-    def visible(self) -> bool:
-        """Whether a profiler can see the ranges."""
-        return _library() is not None
 
-    @contextlib.contextmanager
-    def range(self, *names: str) -> Iterator[None]:
-        """The named ranges around a block, the first outermost."""
-        with contextlib.ExitStack() as ranges:
-            for name in names:
-                ranges.enter_context(Range(name))
-            yield
+@contextlib.contextmanager
+def ranges(*names: str) -> Iterator[None]:
+    """The named ranges around a block, the first outermost."""
+    with contextlib.ExitStack() as held:
+        for name in names:
+            held.enter_context(Range(name))
+        yield
 
 
 @contextlib.contextmanager

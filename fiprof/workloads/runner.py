@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from fiprof.errors import FiprofError
 from fiprof.workloads.case import Case
 from fiprof.workloads.environment import gpu_facts, package_versions
-from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks, cuda_profiler
+from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, cuda_profiler, ranges, visible
 from fiprof.workloads.registry import find
 from fiprof.workloads.timing import SmClock, host_seconds, measure
 
@@ -49,29 +49,28 @@ GATE_OPEN = "go"
 
 @dataclass(frozen=True)
 class RunnerRequest:
-    """What one process of the runner is to do."""
+    """What one process of the runner is to do.
+
+    iterations: launches in each case's ``measure`` range; warmup: launches before it. check: compare the first launch
+    with the reference. timing: time with CUDA events (off under a profiler, which times itself).
+    keep_memory: give no memory back between cases, and let the clock recover before each turn. Off under ncu, which
+    saves and restores the memory that a kernel may write.
+    rounds: turns that each case has; between two of its turns every other case has one, in another order each time, so
+    that a drift of the clocks spreads over all cases.
+    budget_ms: longest GPU time for the launches of a turn: it may make them fewer than ``iterations``, down to
+    LEAST_ITERATIONS. keep_going: count cases that fail as results while one works.
+    """
 
     cases: tuple[Case, ...]
     iterations: int
-    """Launches in each case's ``measure`` range."""
     warmup: int
-    """Launches before it."""
     seed: int
     check: bool
-    """Compare the first launch with the reference."""
     timing: bool
-    """Time with CUDA events (off under a profiler, which times itself)."""
     keep_memory: bool = True
-    """Give no memory back between cases, and let the clock recover before each turn. Off under ncu, which saves and
-    restores the memory that a kernel may write."""
     rounds: int = 1
-    """Turns that each case has; between two of its turns every other case has one, in another order each time, so
-    that a drift of the clocks spreads over all cases."""
     budget_ms: float | None = None
-    """Longest GPU time for the launches of a turn: it may make them fewer than ``iterations``, down to
-    LEAST_ITERATIONS."""
     keep_going: bool = False
-    """Count cases that fail as results while one works."""
 
 
 def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
@@ -85,8 +84,7 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     await_gate()
     require_cuda()
 
-    marks = Marks()
-    if not request.timing and not marks.visible:
+    if not request.timing and not visible():
         raise FiprofError(
             "the package nvtx is missing: a profiler would see no ranges",
             "pip install nvtx in this interpreter",
@@ -95,7 +93,7 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
     # What the imports made stays: looking through it again after every case would take longer than the case.
     gc.collect()
     gc.freeze()
-    session = _Session(request, marks, emit, say)
+    session = _Session(request, emit, say)
     session.run()
     failed = session.failed
     if failed and not (request.keep_going and len(failed) < len(request.cases)):
@@ -107,19 +105,14 @@ def run_cases(request: RunnerRequest, emit: Callable[[Record], None], say: Calla
 
 
 class _Session:
-    """The cases of one process."""
+    """The cases of one process, by their ids: why one failed, how it compared with its reference, its turns."""
 
-    def __init__(
-        self, request: RunnerRequest, marks: Marks, emit: Callable[[Record], None], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, request: RunnerRequest, emit: Callable[[Record], None], say: Callable[[str], None]) -> None:
         self.request = request
-        self.marks = marks
         self.emit = emit
         self.say = say
         self.failed: dict[str, str] = {}
-        """Case id -> why."""
         self.checked: dict[str, Record] = {}
-        """Case id -> how it compared with the reference."""
         self.turns: dict[str, list[Record]] = {case.id: [] for case in request.cases}
         self.clock = SmClock() if request.keep_memory else None
         self.given_back = 0
@@ -155,8 +148,7 @@ class _Session:
 
     def _spoiled(self, case: Case) -> bool:
         """Whether fewer turns than wanted had the clock."""
-        good = [turn for turn in self.turns[case.id] if has_clock(turn)]
-        return case.id not in self.failed and len(good) < self.request.rounds
+        return case.id not in self.failed and sum(map(has_clock, self.turns[case.id])) < self.request.rounds
 
     def _emit(self, case: Case) -> None:
         if case.id not in self.failed:
@@ -186,24 +178,24 @@ class _Session:
             torch.cuda.empty_cache()
 
     def _check(self, case: Case, say: Callable[[str], None]) -> None:
-        say("setup")
-        workload = case.build(seed=self.request.seed)
-        with self.marks.range(SETUP, case.id):
-            launch = workload.setup()
-        self._compare(case, workload, launch, say)
+        """Set a case up and hold a launch against its reference, where it has one. Raises as :func:`compare`."""
+        self._set_up(case, case.build(seed=self.request.seed), say, check=True)
 
-    def _compare(
-        self,
-        case: Case,
-        workload: Workload[Any],
-        launch: Callable[[], Sequence[Tensor]],
-        say: Callable[[str], None],
-    ) -> None:
-        """Hold a launch against the workload's reference, where it has one. Raises as :func:`compare`."""
-        say("check")
-        expected = workload.reference()
-        if expected is not None:
-            self.checked[case.id] = compare(launch(), expected, workload.tolerance)
+    def _set_up(
+        self, case: Case, workload: Workload[Any], say: Callable[[str], None], *, check: bool
+    ) -> Callable[[], Sequence[Tensor]]:
+        """What launches a case; held against the reference, where that is asked for."""
+        import torch
+
+        say("setup")
+        with ranges(SETUP, case.id):
+            launch = workload.setup()
+            torch.cuda.synchronize()
+        if check:
+            say("check")
+            if (expected := workload.reference()) is not None:
+                self.checked[case.id] = compare(launch(), expected, workload.tolerance)
+        return launch
 
     def _turn(self, case: Case, say: Callable[[str], None]) -> None:
         """One turn; each of a case has as many iterations as the first."""
@@ -212,56 +204,44 @@ class _Session:
         request, before = self.request, self.turns[case.id]
         torch.cuda.reset_peak_memory_stats()
         workload = case.build(seed=request.seed)
-        cost = workload.cost()
-        say("setup")
-        with self.marks.range(SETUP, case.id):
-            launch = workload.setup()
-            torch.cuda.synchronize()
         record: Record = {
             "kind": "case",
             "case": case.id,
             "workload": case.workload,
             "params": dict(case.params),
             "seed": request.seed,
-            "cost": asdict(cost),
+            "cost": asdict(workload.cost()),
         }
+        launch = self._set_up(case, workload, say, check=request.check and request.rounds == 1)
         if plan := dict(workload.facts()):
             record["plan"] = plan
-        if request.check and request.rounds == 1:
-            self._compare(case, workload, launch, say)
         if case.id in self.checked:
             record["reference"] = self.checked[case.id]
         say("warmup")
-        with self.marks.range(WARMUP, case.id):
+        with ranges(WARMUP, case.id):
             host_s = host_seconds(launch, request.warmup)
             torch.cuda.synchronize()
             iterations = before[0]["iterations"] if before else _iterations(launch, request)
-        self._settle(record)
+        if self.clock is not None:
+            # The GPU cleans what was given back, and the clock is to be what it was.
+            given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
+            time.sleep((given_back - self.given_back) * CLEANING_S_PER_BYTE)
+            self.given_back = given_back
+            mhz, recovered = self.clock.recover()
+            record["sm_clock_mhz"], record["clock_recovered"] = [mhz], [recovered]
         say("measure")
         record["iterations"] = iterations
         if request.timing:
             record |= measure(launch, iterations, host_s)
         else:
             first = len(before) * iterations
-            with cuda_profiler(), self.marks.range(MEASURE, case.id):
+            with cuda_profiler(), ranges(MEASURE, case.id):
                 for i in range(first, first + iterations):
-                    with self.marks.range(f"iter {i}"):
+                    with ranges(f"iter {i}"):
                         launch()
                 torch.cuda.synchronize()
         record["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
         before.append(record)
-
-    def _settle(self, record: Record) -> None:
-        """Wait until the GPU has cleaned what was given back, and the clock is what it was."""
-        import torch
-
-        if self.clock is None:
-            return
-        given_back = int(torch.cuda.memory_stats().get("reserved_bytes.all.freed", 0))
-        time.sleep((given_back - self.given_back) * CLEANING_S_PER_BYTE)
-        self.given_back = given_back
-        mhz, recovered = self.clock.recover()
-        record["sm_clock_mhz"], record["clock_recovered"] = [mhz], [recovered]
 
 
 def _least_bytes(case: Case) -> int:

@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RoundsRequest:
-    """What one process is to keep warm."""
+    """What one process is to keep warm.
+
+    iterations: most launches of a case in a round; warmup: launches before them. budget_ms: GPU time of a case's
+    launches in a round, which may make them fewer, down to LEAST_ITERATIONS. imports_from: folder that something has to
+    be imported from; empty for none.
+    """
 
     cases: tuple[Case, ...]
     iterations: int
-    """Most launches of a case in a round."""
     warmup: int
-    """Launches before them."""
     seed: int
     budget_ms: float
-    """GPU time of a case's launches in a round, which may make them fewer, down to LEAST_ITERATIONS."""
     imports_from: str = ""
-    """Folder that something has to be imported from; empty for none."""
 
 
 def follow(
@@ -79,7 +80,8 @@ class _Warm:
         self.launches: dict[int, Callable[[], Sequence[Tensor]]] = {}
         for place in range(len(request.cases)):
             self._try(place, "setup", self._set_up)
-        if request.imports_from and not any(map(self._is_from_there, list(sys.modules.values()))):
+        files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
+        if request.imports_from and not any(file.startswith(request.imports_from + "/") for file in files):
             raise FiprofError(
                 f"nothing was imported from {request.imports_from}",
                 "git:REF:FOLDER names the folder that the package lies in; one that has to be built needs python:PATH",
@@ -87,9 +89,6 @@ class _Warm:
         # What there is stays: no collection in a round looks through it.
         gc.collect()
         gc.freeze()
-
-    def _is_from_there(self, module: object) -> bool:
-        return (getattr(module, "__file__", None) or "").startswith(self.request.imports_from + "/")
 
     def clock(self) -> None:
         self._clock = SmClock()

@@ -29,7 +29,7 @@ from typing import Any
 from fiprof.model.records import read_jsonl
 from fiprof.workloads.__main__ import _parser
 from fiprof.workloads.case import parse_case
-from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, Marks
+from fiprof.workloads.nvtx import MEASURE, SETUP, WARMUP, ranges
 from fiprof.workloads.registry import find
 from fiprof.workloads.runner import await_gate
 
@@ -52,7 +52,6 @@ def main() -> None:
         os.abort()
     if behaviour in ("hang", "stubborn"):
         hang(stubborn=behaviour == "stubborn")
-    marks = Marks()
     fails, dies, hangs = (os.environ.get(f"FAKE_{name}") for name in ("FAILS", "DIES", "HANGS"))
     by_case = {record.get("case"): record for record in recorded()}
     failed = 0
@@ -72,11 +71,11 @@ def main() -> None:
                 failed += 1
                 continue
             for phase in (SETUP, WARMUP):
-                with marks.range(phase, case.id):
+                with ranges(phase, case.id):
                     pass
-            with marks.range(MEASURE, case.id):
+            with ranges(MEASURE, case.id):
                 for i in range(options.measure_iterations):
-                    with marks.range(f"iter {i}"):
+                    with ranges(f"iter {i}"):
                         pass
             record = by_case.get(case.id) or {
                 "kind": "case",
