@@ -29,7 +29,7 @@ class Threshold(float):
     unit: str
     origin: ThresholdOrigin
 
-    def __new__(cls, value: float, unit: str, origin: ThresholdOrigin = ThresholdOrigin.FIPROF) -> Self:
+    def __new__(cls, value: float, unit: str = "", origin: ThresholdOrigin = ThresholdOrigin.FIPROF) -> Self:
         threshold = super().__new__(cls, value)
         threshold.unit, threshold.origin = unit, origin
         return threshold
