@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.comm.comm import Collective, Comm, comm
-from fiprof.analysis.comm.meanwhile import Doing
+from fiprof.analysis.comm import CALL, HOST, KERNEL, Comm, comm
 from fiprof.model.run import Run
 from tests.nsys_exports import TWO_RANKS, altered
 from tests.recorded_runs import invoke, two_ranks
@@ -28,7 +27,14 @@ def found() -> Comm:
 def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
     """What nsys's rows give by hand: the wait of a step is the difference of the two kernels' starts."""
     worst = [
-        (each.number, each.late_rank, each.waiting_rank, each.wait_us, each.skew_us, round(each.lost_share or 0, 3))
+        (
+            each["number"],
+            each["late_rank"],
+            each["waiting_rank"],
+            each["wait_us"],
+            each["skew_us"],
+            round(each["lost_share"] or 0, 3),
+        )
         for each in found.worst[:5]
     ]
     assert worst == [
@@ -39,14 +45,16 @@ def test_the_late_rank_its_delays_and_what_it_did(found: Comm) -> None:
         (1, 0, 1, 3880.488, 3880.488, 0.039),
     ]
     # The program says that rank 1 slept 10.078, 10.097 and 10.087 ms, in that order.
-    slept = [(each.doing, each.range, round(each.us)) for item in sorted(found.worst[1:4], key=lambda each: each.number)
-             for each in item.meanwhile[:1]]  # fmt: skip
-    assert slept == [(Doing.HOST, "late", 10096), (Doing.HOST, "late", 10115), (Doing.HOST, "late", 10096)]
-    first_use = [(each.doing, each.name, each.range, each.us) for each in found.worst[0].meanwhile[:3]]
+    slept = [(each["doing"], each["range"], round(each["us"])) for item in sorted(found.worst[1:4], key=lambda each: each["number"])
+             for each in item["meanwhile"][:1]]  # fmt: skip
+    assert slept == [(HOST, "late", 10096), (HOST, "late", 10115), (HOST, "late", 10096)]
+    first_use = [
+        (each["doing"], each["doing_name"], each["range"], each["us"]) for each in found.worst[0]["meanwhile"][:3]
+    ]
     assert first_use == [
-        (Doing.HOST, "", "first use", 67298.593),
-        (Doing.CALL, "cuLibraryLoadData", "first use", 41118.674),
-        (Doing.CALL, "cudaLaunchKernel", "first use", 8253.596),
+        (HOST, "", "first use", 67298.593),
+        (CALL, "cuLibraryLoadData", "first use", 41118.674),
+        (CALL, "cudaLaunchKernel", "first use", 8253.596),
     ]
 
 
@@ -106,8 +114,12 @@ class Job:
 NAMES = {"comm": "NCCL communicator ID", "bytes": "Message size [bytes]", "peer": "Peer rank"}
 
 
-def waits(item: Collective) -> dict[int, float]:
-    return {each.rank: each.wait_us for each in item.arrivals}
+def waits(row: dict[str, Any]) -> dict[int, float]:
+    return {each["rank"]: each["wait_us"] for each in row["arrivals"]}
+
+
+def who(row: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(waits(row))
 
 
 def test_eight_ranks(tmp_path: Path) -> None:
@@ -119,16 +131,17 @@ def test_eight_ranks(tmp_path: Path) -> None:
             job.kernel(rank, 1000 * step + 10, begin, "gemm")
             job.kernel(rank, begin, 1000 * step + 300)
     found = job.found(tmp_path)
-    assert [each.ranks for each in found.collectives] == [tuple(range(8))] * 4
-    assert {each.late_rank for each in found.collectives} == {5}
+    assert [who(each) for each in found.collectives] == [tuple(range(8))] * 4
+    assert {each["late_rank"] for each in found.collectives} == {5}
     assert waits(found.collectives[0]) == {rank: 0 if rank == 5 else 100 for rank in range(8)}
-    assert [(rank.delay_us, rank.wait_us) for rank in found.ranks[4:6]] == [(0, 400), (400, 0)]
-    assert [(cause.rank, cause.doing, cause.name, cause.us, cause.share) for cause in found.causes] == [
-        (5, Doing.KERNEL, "gemm", 400, 1.0)
-    ]
+    assert [(rank["delay_us"], rank["wait_us"]) for rank in found.ranks[4:6]] == [(0, 400), (400, 0)]
+    assert [
+        (cause["rank"], cause["doing"], cause["doing_name"], cause["doing_us"], cause["delay_share"])
+        for cause in found.causes
+    ] == [(5, KERNEL, "gemm", 400, 1.0)]
     assert [warning.kind for warning in found.warnings] == ["no_payload"]
     # From the first collective's start to the last one's end: 3,200 µs.
-    assert found.ranks[0].lost_share == 400 / 3200
+    assert found.ranks[0]["lost_share"] == 400 / 3200
 
 
 @pytest.mark.fault(
@@ -143,7 +156,7 @@ def test_a_rank_that_misses_collectives(tmp_path: Path) -> None:
         if step in (1, 2, 4):
             job.kernel(1, 1000 * step + 40, 1000 * step + 91)
     found = job.found(tmp_path)
-    assert [(each.number, waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
+    assert [(each["number"], waits(each)) for each in found.collectives] == [(n, {0: 40, 1: 0}) for n in (1, 2, 4)]
     assert {warning.kind: warning.values.get("count") for warning in found.warnings} == {"no_payload": None, "alone": 2}
 
 
@@ -157,13 +170,18 @@ def test_several_communicators_and_streams(tmp_path: Path) -> None:
             job.nccl(rank, begin, 1000 * step + 500 * row + 100, comm=10 + row, bytes=1000)
             job.nccl(rank, 1000 * step + 700, 1000 * step + 720, "ncclAllGather", comm=20 + column, bytes=500)
     found = job.found(tmp_path)
-    assert {(each.communicator, each.ranks) for each in found.collectives} == {
+    assert {(each["communicator"], who(each)) for each in found.collectives} == {
         (10, (0, 1)), (11, (2, 3)), (20, (0, 2)), (21, (1, 3)),
     }  # fmt: skip
-    assert {(each.communicator, each.skew_us) for each in found.collectives} == {(10, 50), (11, 50), (20, 0), (21, 0)}
-    gather = next(each for each in found.collectives if each.communicator == 20)
+    assert {(each["communicator"], each["skew_us"]) for each in found.collectives} == {
+        (10, 50),
+        (11, 50),
+        (20, 0),
+        (21, 0),
+    }
+    gather = next(each for each in found.collectives if each["communicator"] == 20)
     # nccl-tests: S is what all ranks have together, the bus carries (n - 1) / n of it.
-    assert (gather.algorithm_gbps, gather.bus_gbps) == (1000 / 20 / 1e3, 500 / 20 / 1e3)
+    assert (gather["algorithm_gbps"], gather["bus_gbps"]) == (1000 / 20 / 1e3, 500 / 20 / 1e3)
     assert found.warnings == ()
 
 
@@ -175,7 +193,7 @@ def test_communicators_that_nobody_told(tmp_path: Path) -> None:
             row, column = divmod(rank, 2)
             job.kernel(rank, 1000 * step + 500 * row + 60 * column, 1000 * step + 500 * row + 100)
     found = job.found(tmp_path)
-    assert {(each.ranks, each.late_rank, each.skew_us) for each in found.collectives} == {
+    assert {(who(each), each["late_rank"], each["skew_us"]) for each in found.collectives} == {
         ((0, 1), 1, 60),
         ((2, 3), 3, 60),
     }
@@ -199,7 +217,7 @@ def test_point_to_point_and_groups(tmp_path: Path) -> None:
                 also=[("ncclAllReduce", {"comm": 1, "bytes": 28})],
             )
     found = job.found(tmp_path)
-    assert [(each.op.value, each.ranks, each.late_rank, each.skew_us, each.bytes) for each in found.collectives[:3]] == [
+    assert [(each["op"].value, who(each), each["late_rank"], each["skew_us"], each["message_bytes"]) for each in found.collectives[:3]] == [
         ("send_recv", (0, 1), 1, 30, 64), ("send_recv", (1, 2), 1, 0, 64), ("all_reduce", (0, 1, 2), 0, 0, 128),
     ]  # fmt: skip
 
@@ -217,7 +235,7 @@ def test_clocks_of_two_traces(tmp_path: Path) -> None:
         "clock", {"file": 1, "shift_us": 0, "error_us": 100},
     )  # fmt: skip
     moved = far.found(tmp_path / "far")
-    assert [each.skew_us for each in moved.collectives] == [each.skew_us for each in found.collectives]
+    assert [each["skew_us"] for each in moved.collectives] == [each["skew_us"] for each in found.collectives]
     assert (moved.warnings[-1].kind, moved.warnings[-1].values["shift_us"]) == ("clock_off", 5000)
 
 
@@ -248,14 +266,14 @@ def test_a_trace_a_rank(tmp_path: Path) -> None:
         files.append(str(altered(tmp_path / str(rank), *statements, source=TWO_RANKS)))
     assert invoke("import", *files, "--artifacts", str(tmp_path / "runs"))[0] == 0
     found = comm(Run(next((tmp_path / "runs").glob("2*"))))
-    assert [(rank.rank.rank, rank.rank.file, rank.rank.pid) for rank in found.ranks] == [(0, 0, 3963), (1, 1, 3964)]
+    assert [(rank["rank"], rank["file"], rank["pid"]) for rank in found.ranks] == [(0, 0, 3963), (1, 1, 3964)]
     (warning,) = found.warnings
     assert (warning.kind, warning.values["file"]) == ("clock_off", 1)
     assert (warning.values["shift_us"], warning.values["error_us"]) == (-30000.731, 124.008)
-    assert [(each.number, each.late_rank, round(each.wait_us)) for each in found.worst[:4]] == [
+    assert [(each["number"], each["late_rank"], round(each["wait_us"])) for each in found.worst[:4]] == [
         (9, 1, 123461), (16, 1, 10342), (26, 1, 10310), (6, 1, 10233),
     ]  # fmt: skip
-    assert found.worst[0].meanwhile[1].name == "cuLibraryLoadData"
+    assert found.worst[0]["meanwhile"][1]["doing_name"] == "cuLibraryLoadData"
 
 
 def test_communication_beside_compute(tmp_path: Path) -> None:
@@ -264,7 +282,9 @@ def test_communication_beside_compute(tmp_path: Path) -> None:
         job.kernel(rank, 0, 100)
         job.kernel(rank, 50, 150, "gemm", stream=13)
     found = job.found(tmp_path)
-    assert [(rank.overlap, rank.communication_us, rank.compute_us) for rank in found.ranks] == [(0.5, 100, 100)] * 2
+    assert [(rank["overlap_share"], rank["communication_us"], rank["compute_us"]) for rank in found.ranks] == [
+        (0.5, 100, 100)
+    ] * 2
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:

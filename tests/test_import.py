@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.checks import failed
-from fiprof.analysis.comm.comm import comm
+from fiprof.analysis.comm import comm
 from fiprof.analysis.idle import idle
 from fiprof.analysis.program import StandIns
 from fiprof.analysis.timeline import timeline
@@ -234,7 +234,7 @@ def test_traces_of_several_ranks_lie_on_one_axis_of_time(tmp_path: Path) -> None
 @pytest.mark.parametrize("table", ["DIAGNOSTIC_EVENT", "NVTX_EVENTS", RUNTIME])
 def test_collectives_of_a_trace_that_lacks_calls_or_ranges(table: str, tmp_path: Path) -> None:
     run = Run(importing(tmp_path, altered(tmp_path, f"DROP TABLE {table}", source=TWO_RANKS))[0].path)
-    assert [each.late for each in comm(run).ranks] == [15, 16]
+    assert [row["late_collectives"] for row in comm(run).ranks] == [15, 16]
 
 
 @pytest.mark.fault("traces hours apart, of two machines, or without a session start imported together", "a warning")

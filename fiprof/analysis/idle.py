@@ -12,7 +12,7 @@ from fiprof.analysis.trace import calls, kernel_calls, phases
 from fiprof.model.arrays import numbers
 from fiprof.model.ranks import ranks_of
 from fiprof.model.run import Run
-from fiprof.model.spans import NOTHING, Stretches, by_thread, side_by_side, split, union
+from fiprof.model.spans import NOTHING, Stretches, side_by_side, split, union
 from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
@@ -213,7 +213,6 @@ class _Host:
         import numpy as np
 
         self.phases, self.calls = phases(run), calls(run)
-        self.in_calls = by_thread(self.calls.thread, self.calls.starts, self.calls.ends, self.calls.name)
         self.threads = {number: key for key, number in self.calls.threads.items()}
         self.kinds = [next(cause for cause, begins in CALLS if begins.match(name)) for name in self.calls.names]
         """Cause that each call's name stands for."""
@@ -237,7 +236,7 @@ class _Host:
 
         nothing = Stretches(*(np.empty(0, np.int64),) * 3)
         ranges = self.phases.threads.get(self.threads[thread], nothing)
-        in_calls = self.in_calls.get(thread, nothing)
+        in_calls = self.calls.nested.get(thread, nothing)
         width = len(self.phases.paths) + 1
         called, returned = np.clip(from_, begins, stops), np.clip(to, begins, stops)
         # In the launching call and in those before it: each call by itself.

@@ -8,6 +8,7 @@ its quantiles.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -105,6 +106,11 @@ class Calls:
             self.name[here] = np.array([names.setdefault(text or "", len(names)) for text in texts])[name]
         self.names = tuple(names)
         """What the numbers in ``name`` stand for."""
+
+    @functools.cached_property
+    def nested(self) -> dict[int, Stretches]:
+        """Thread (its number) -> in which call it was when, the innermost, by the number of its name."""
+        return by_thread(self.thread, self.starts, self.ends, self.name)
 
     def of(self, table: str) -> Ints:
         """Of each row of ``kernels`` or ``copies`` the call that started it; NOTHING where it was not traced."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fiprof.analysis.checks import Check, CheckName, judge, unknown
-from fiprof.analysis.comm.match import trace_clocks
+from fiprof.analysis.comm_match import trace_clocks
 from fiprof.model.finding import Finding
 from fiprof.model.run import Run
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.comm.comm import comm
+from fiprof.analysis.comm import comm
 from fiprof.analysis.thresholds import SOME_WAITING, WAITING
 from fiprof.model import packs
 from fiprof.model.provenance import TracedNumber
@@ -190,8 +190,8 @@ def _doubts(run: Run, rows: Rows) -> Iterator[str]:
     yield from map(worded, (*run.status_warning(), *checks.of_run(checks.failed(run))))
     if rows.top is not None and rows.idle >= WAITING.share and rows.rows[0].kind != "idle":
         yield f"GPU idle {rows.idle:.0%} of the time: fiprof top {run.manifest.name} says why"
-    together = comm(run) if run.has("kernels") and ranks_of(run).several else None
-    if together and max((each.lost_share or 0.0 for each in together.ranks), default=0.0) >= SOME_WAITING.share:
+    together = run.once(comm) if run.has("kernels") and ranks_of(run).several else None
+    if together and max((row["lost_share"] or 0.0 for row in together.ranks), default=0.0) >= SOME_WAITING.share:
         yield f"{comm_report.summary(together)} fiprof comm {run.manifest.name} has every collective"
     if not run.launches:
         yield f"no counters, occupancy, stalls and roofs: {worded(run.missing('ncu'))}"

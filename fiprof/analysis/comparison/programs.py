@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from fiprof.analysis.comm.comm import comm
+from fiprof.analysis.comm import comm
 from fiprof.analysis.comparison.kernels import (
     Change,
     KernelChange,
@@ -158,7 +158,7 @@ def compare_programs(a: Run, b: Run, *, counters: bool) -> ProgramComparison:
         places = zip(sorted(of_a, key=str), sorted(of_b, key=str), strict=True)
     # Rank -> how long it waited for others inside its collectives, µs.
     waits: list[dict[int | None, float]] = [
-        {each.rank.rank: each.wait_us for each in comm(run).ranks} if ranks_of(run).several else {} for run in (a, b)
+        {row["rank"]: row["wait_us"] for row in comm(run).ranks} if ranks_of(run).several else {} for run in (a, b)
     ]
     ranks: list[Change] = []
     for one, other in places:

@@ -11,7 +11,7 @@ from typing import Any
 from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.checks import Check, CheckName
-from fiprof.analysis.comm.comm import comm
+from fiprof.analysis.comm import comm
 from fiprof.analysis.reproduce import reproduce
 from fiprof.analysis.thresholds import BOARDS_DIFFER, PROCESSES_DIFFER, PROCESSES_DRIFT, WORTH_CHANGING
 from fiprof.model.case_quantities import KERNEL_TIME, MODEL_INTENSITY, PLAIN
@@ -175,7 +175,7 @@ def ranks(runs: Sequence[Run]) -> Section:
         view
         for run in runs
         if run.has("kernels") and ranks_of(run).several
-        for view in comm_report.document(comm(run)).shown[:3]
+        for view in comm_report.document(run.once(comm)).shown[:3]
     ]
     return Section("ranks", "Ranks and collectives", tuple(blocks))
 

@@ -13,11 +13,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fiprof.analysis.trace import thread_keys
+from fiprof.analysis.trace import calls, kernel_calls, thread_keys
 from fiprof.model.arrays import MISSING, arrow, coded, numbers
 from fiprof.model.ranks import (
     COLLECTIVE,
@@ -31,6 +31,7 @@ from fiprof.model.ranks import (
     ranks_of,
 )
 from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, split
 from fiprof.model.wording import Worded
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ BYTES, PEER = "Message size [bytes]", "Peer rank"
 UNKNOWN = -1
 """In place of bytes, of a communicator, and of a time."""
 FOREVER, LARGEST = 1 << 62, (1 << 62) - 1
+"""An end that is not known, and the largest number of a communicator."""
 
 
 class Op(Worded):
@@ -87,8 +89,10 @@ class Kernels:
     name: Ints
     """Position in ``names``."""
     names: tuple[str, ...]
+    grid: Ints
+    """Blocks: NCCL's channels."""
     thread: Ints
-    """That launched it, as :func:`threads` numbers them; UNKNOWN where the call was not traced."""
+    """That launched it, see :func:`thread_keys`; UNKNOWN where the call was not traced."""
     called: Ints
     """When."""
     op: Ints
@@ -99,8 +103,6 @@ class Kernels:
     """Of this rank's message."""
     peer: Ints
     """The only rank of the communicator that it sends to or receives from; UNKNOWN for none and for several."""
-    grid: Ints
-    """Blocks: NCCL's channels."""
 
     def __len__(self) -> int:
         return len(self.start)
@@ -113,35 +115,38 @@ def communication(run: Run) -> tuple[Kernels, Bools]:
 
 def _communication(run: Run) -> tuple[Kernels, Bools]:
     ranks = ranks_of(run)
-    table = run.table("kernels", ["start_ns", "end_ns", "kernel", "stream", "grid", "correlation"]).unify_dictionaries()
+    table = run.table("kernels", ["start_ns", "end_ns", "stream", "kernel", "grid"]).unify_dictionaries()
     rank = ranks.of("kernels")
     texts, name = texts_of(table["kernel"])
     chosen = np.array([bool(COLLECTIVE.search(text)) for text in texts], bool)[name] & (rank != NOBODY)
-    kept = table.take(arrow(np.flatnonzero(chosen)))
-    order = np.argsort(numbers(kept["start_ns"]), kind="stable")
-    start, end, stream, correlation = (
-        numbers(kept[column])[order] for column in ("start_ns", "end_ns", "stream", "correlation")
-    )
+    rows = np.flatnonzero(chosen)
+    rows = rows[np.argsort(numbers(table["start_ns"])[rows], kind="stable")]
+    kept = table.take(arrow(rows))
     grids, grid = texts_of(kept["grid"])
-    unknown = np.full(len(order), UNKNOWN, np.int64)
+    blocks = [math.prod(int(size) for size in text.split("x") if size.isdigit()) for text in grids]
+    traced, call = calls(run), kernel_calls(run)[rows]
+    keys = np.array([*traced.threads, UNKNOWN])
+    known = call != NOTHING
+    unknown = np.full(len(rows), UNKNOWN, np.int64)
     kernels = Kernels(
-        rank=rank[chosen][order],
-        start=start,
-        end=end,
-        stream=stream,
-        name=name[chosen][order],
+        rank=rank[rows],
+        start=numbers(kept["start_ns"]),
+        end=numbers(kept["end_ns"]),
+        stream=numbers(kept["stream"]),
+        name=name[rows],
         names=tuple(texts),
-        thread=unknown,
-        called=unknown,
-        op=np.array([OPS.index(op_of(text)) for text in texts], np.int64)[name[chosen][order]],
+        grid=np.array(blocks, np.int64)[grid],
+        thread=keys[np.where(known, np.append(traced.thread, 0)[call], len(keys) - 1)],
+        called=np.where(known, np.append(traced.starts, 0)[call], UNKNOWN),
+        op=np.array([OPS.index(op_of(text)) for text in texts], np.int64)[name[rows]],
         communicator=unknown,
         bytes=unknown,
         peer=unknown,
-        grid=np.array([_blocks(text) for text in grids], np.int64)[grid[order]],
     )
-    if not len(kernels) or not run.row_count("api"):
-        return kernels, chosen
-    return _called(run, kernels, numbers(run.table("kernels", ["pid"])["pid"])[chosen][order], correlation), chosen
+    # Nodes of a graph share the call that launched it: a range around that tells nothing of each.
+    _, place, times = np.unique(call, return_inverse=True, return_counts=True)
+    by_nccl = np.array(["nccl" in text.lower() for text in texts], bool)[name[rows]]
+    return _told(run, kernels, known & (times[place] == 1) & by_nccl), chosen
 
 
 def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
@@ -150,84 +155,52 @@ def texts_of(column: pa.ChunkedArray) -> tuple[list[str], Ints]:
     return [text or "" for text in texts], codes.astype(np.int64)
 
 
-def _blocks(grid: str) -> int:
-    return math.prod(int(size) for size in grid.split("x") if size.isdigit())
-
-
-def threads(run: Run, table: str) -> Ints:
-    """A number for the thread of each row of a table."""
-    found = run.table(table, ["pid", "tid"])
-    return thread_keys(numbers(found["pid"]), numbers(found["tid"]))
-
-
-def _called(run: Run, kernels: Kernels, process: Ints, correlation: Ints) -> Kernels:
-    """The kernels with the calls that launched them, and what NCCL's ranges say of those."""
-    api = run.table("api", ["start_ns", "correlation", "pid"])
-    keys, place, times = np.unique(process << 32 | np.maximum(correlation, 0), return_inverse=True, return_counts=True)
-    of_call = numbers(api["pid"]) << 32 | np.maximum(numbers(api["correlation"]), 0)
-    near = np.minimum(np.searchsorted(keys, of_call), len(keys) - 1)
-    rows = np.flatnonzero((keys[near] == of_call) & (of_call & 0xFFFFFFFF != 0))
-    row = np.full(len(keys), UNKNOWN, np.int64)
-    row[near[rows]] = rows
-    row = row[place]
-    called = np.where(row == UNKNOWN, UNKNOWN, numbers(api["start_ns"])[row])
-    thread = np.where(row == UNKNOWN, UNKNOWN, threads(run, "api")[row])
-    # Nodes of a graph share the call that launched it: a range around that tells nothing of each.
-    by_itself = (row != UNKNOWN) & (times[place] == 1)
-    by_nccl = np.array(["nccl" in name.lower() for name in kernels.names])[kernels.name]
-    return _told(run, replace(kernels, called=called, thread=thread), by_itself & by_nccl)
-
-
 def _told(run: Run, kernels: Kernels, asked: Bools) -> Kernels:
     """What NCCL's calls say of some of the kernels: the call that launched it, or those of a group.
 
     A group's kernel is launched when the group ends: the calls since the thread's last launch belong to it. Of a group
     that took several kernels nobody knows which did what.
     """
-    if not run.has("ranges"):
+    if not run.row_count("ranges") or not asked.any():
         return kernels
-    table = run.table("ranges", ["domain", "name", "start_ns", "end_ns", "payload"])
+    table = run.table("ranges", ["domain", "name", "start_ns", "end_ns", "payload", "pid", "tid"])
     domains, domain = texts_of(table["domain"])
     said, which = texts_of(table["payload"])
-    ours = np.flatnonzero((np.array(domains) == NCCL_DOMAIN)[domain] & (which < len(said) - 1))
-    if not len(ours):
-        return kernels
-    calls, which = table.take(arrow(ours)), which[ours]
     told = [payload(text) for text in said]
-    size = np.array([each.get(BYTES, UNKNOWN) for each in told])[which]
-    owner = np.array([each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in told])
-    owner, peer = owner[which], np.array([each.get(PEER, UNKNOWN) for each in told])[which]
-    names, name = texts_of(calls["name"])
-    op = np.array([OPS.index(op_of(text)) for text in names])[name]
-    start, thread = numbers(calls["start_ns"]), threads(run, "ranges")[ours]
-    end = numbers(calls["end_ns"])
+    size = np.array([each.get(BYTES, UNKNOWN) for each in told])
+    ours = np.flatnonzero((np.array(domains) == NCCL_DOMAIN)[domain] & (size != UNKNOWN)[which])
+    ours = ours[np.argsort(numbers(table["start_ns"])[ours], kind="stable")]
+    nccl, which = table.take(arrow(ours)), which[ours]
+    owners = np.array([each.get(COMMUNICATOR, UNKNOWN) & LARGEST if COMMUNICATOR in each else UNKNOWN for each in told])
+    peers = np.array([each.get(PEER, UNKNOWN) for each in told])
+    names, name = texts_of(nccl["name"])
+    ops = np.array([OPS.index(op_of(text)) for text in names])
+    start, end = numbers(nccl["start_ns"]), numbers(nccl["end_ns"])
     end = np.where(end == MISSING, FOREVER, end)
+    thread = thread_keys(numbers(nccl["pid"]), numbers(nccl["tid"]))
     found = {field: getattr(kernels, field).copy() for field in ("op", "communicator", "bytes", "peer")}
-    for each in np.unique(kernels.thread[asked]):
+    for each, rows in split(thread):
         mine = np.flatnonzero(asked & (kernels.thread == each))
         mine = mine[np.argsort(kernels.called[mine], kind="stable")]
-        of_thread = np.flatnonzero((thread == each) & (size != UNKNOWN))
-        if not len(of_thread):
-            continue
-        of_thread = of_thread[np.argsort(start[of_thread], kind="stable")]
-        last = np.searchsorted(start[of_thread], kernels.called[mine], side="right")
+        begins, stops, of = start[rows], end[rows], which[rows]
+        last = np.searchsorted(begins, kernels.called[mine], side="right")
         first = np.append(0, last[:-1])
-        inside = (last > 0) & (end[of_thread][last - 1] >= kernels.called[mine])
+        inside = (last > 0) & (stops[last - 1] >= kernels.called[mine])
         first = np.where(inside, last - 1, first)
         sure = (last > first) & np.append(last[1:] > first[1:], True)
         mine, first, last = mine[sure], first[sure], last[sure]
-        total = np.append(0, np.cumsum(size[of_thread]))
 
         def same(values: Ints, first: Ints = first, last: Ints = last) -> Bools:
             changes = np.append(0, np.cumsum(values[1:] != values[:-1]))
             equal: Bools = changes[last - 1] == changes[first]
             return equal
 
-        one = same(owner[of_thread])
-        found["op"][mine] = op[of_thread][last - 1]
+        one = same(owners[of])
+        total = np.append(0, np.cumsum(size[of]))
+        found["op"][mine] = ops[name[rows]][last - 1]
         found["bytes"][mine] = np.where(one, total[last] - total[first], UNKNOWN)
-        found["communicator"][mine] = np.where(one, owner[of_thread][last - 1], UNKNOWN)
-        found["peer"][mine] = np.where(one & same(peer[of_thread]), peer[of_thread][last - 1], UNKNOWN)
+        found["communicator"][mine] = np.where(one, owners[of][last - 1], UNKNOWN)
+        found["peer"][mine] = np.where(one & same(peers[of]), peers[of][last - 1], UNKNOWN)
     return replace(kernels, **found)
 
 
@@ -255,11 +228,22 @@ class Matched:
     expected: Bools
     """Which ranks take part in the collective's communicator."""
 
+    @property
+    def there(self) -> Bools:
+        """Which ranks have a kernel of the collective."""
+        found: Bools = self.index != UNKNOWN
+        return found
+
+    def of(self, values: Ints, other: int = UNKNOWN) -> Ints:
+        """Values of the kernels, for each rank of each collective; ``other`` where it has none."""
+        return np.where(self.there, values[self.index], other) if len(self.index) else self.index
+
 
 def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) -> Matched:
     """The kernels of all ranks, matched. local: (rank, communicator) -> its number there, where that is known."""
     columns = tuple(rank.rank for rank in ranks.all)
-    blocks, numbers, expected, alone = [], [], [], []
+    nothing = np.empty((0, len(columns)), np.int64)
+    blocks, numbers, expected, alone = [nothing], [nothing[:, 0]], [nothing.astype(bool)], [nothing[:, 0]]
     for members, told in _keys(kernels, columns, local):
         of_rank = {column: members[kernels.rank[members] == rank] for column, rank in enumerate(columns)}
         of_rank = {column: positions for column, positions in of_rank.items() if len(positions)}
@@ -269,28 +253,19 @@ def match(kernels: Kernels, ranks: Ranks, local: Mapping[tuple[int, int], int]) 
             continue
         whole, rest = _in_columns(kernels, of_rank, len(columns))
         alone += rest
-        groups = [np.array(sorted(of_rank))] if told else _together(kernels, whole, sorted(of_rank), ranks)
-        for group in groups:
+        for group in [sorted(of_rank)] if told else _together(kernels, whole, sorted(of_rank), ranks):
             part = np.full_like(whole, UNKNOWN)
             part[:, group] = whole[:, group]
             matched = (part != UNKNOWN).sum(axis=1) > 1
             alone.append(part[~matched][part[~matched] != UNKNOWN])
             blocks.append(part[matched])
             numbers.append(np.flatnonzero(matched))
-            taking = np.zeros((int(matched.sum()), len(columns)), bool)
-            taking[:, group] = True
-            expected.append(taking)
-    index = np.concatenate(blocks) if blocks else np.empty((0, len(columns)), np.int64)
-    last = np.where(index == UNKNOWN, UNKNOWN, kernels.start[index]).max(axis=1, initial=UNKNOWN)
+            expected.append(np.tile(np.isin(np.arange(len(columns)), group), (int(matched.sum()), 1)))
+    index = np.concatenate(blocks)
+    last = np.where(index == UNKNOWN, UNKNOWN, kernels.start[index]).max(axis=1) if len(index) else index[:, 0]
     order = np.argsort(last, kind="stable")
-    return Matched(
-        kernels=kernels,
-        ranks=columns,
-        index=index[order],
-        number=np.concatenate(numbers)[order] if numbers else np.empty(0, np.int64),
-        alone=np.concatenate(alone) if alone else np.empty(0, np.int64),
-        expected=np.concatenate(expected)[order] if expected else np.empty((0, len(columns)), bool),
-    )
+    number, expecting = np.concatenate(numbers)[order], np.concatenate(expected)[order]
+    return Matched(kernels, columns, index[order], number, np.concatenate(alone), expecting)
 
 
 def _keys(
@@ -300,20 +275,18 @@ def _keys(
     p2p = kernels.op == OPS.index(Op.SEND_RECV)
     who = zip(kernels.rank[p2p].tolist(), kernels.communicator[p2p].tolist(), strict=True)
     mine = np.array([local.get((rank, owner), rank) for rank, owner in who], np.int64)
+    peer = kernels.peer[p2p]
     low, high = np.full(len(kernels), UNKNOWN), np.full(len(kernels), UNKNOWN)
-    pair = kernels.peer[p2p] != UNKNOWN
-    low[p2p] = np.where(pair, np.minimum(mine, kernels.peer[p2p]), UNKNOWN)
-    high[p2p] = np.where(pair, np.maximum(mine, kernels.peer[p2p]), UNKNOWN)
+    low[p2p] = np.where(peer != UNKNOWN, np.minimum(mine, peer), UNKNOWN)
+    high[p2p] = np.where(peer != UNKNOWN, np.maximum(mine, peer), UNKNOWN)
     stream = np.zeros(len(kernels), np.int64)
     for rank in columns:
         own = np.flatnonzero(kernels.rank == rank)
         streams, first, place = np.unique(kernels.stream[own], return_index=True, return_inverse=True)
         stream[own] = np.argsort(np.argsort(first))[place] if len(streams) else 0
     told = kernels.communicator != UNKNOWN
-    rows = np.column_stack(
-        [kernels.communicator, p2p, low, high, np.where(told, UNKNOWN, stream), np.where(told, UNKNOWN, kernels.name)]
-    )
-    _, key = np.unique(rows, axis=0, return_inverse=True)
+    unless = (np.where(told, UNKNOWN, each) for each in (stream, kernels.name))
+    _, key = np.unique(np.column_stack([kernels.communicator, p2p, low, high, *unless]), axis=0, return_inverse=True)
     order = np.argsort(key.ravel(), kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(key.ravel()[order])) + 1) if len(order) else ():
         yield members, bool(told[members[0]])
@@ -345,36 +318,34 @@ def _in_columns(kernels: Kernels, of_rank: Mapping[int, Ints], columns: int) -> 
     return whole, rest
 
 
-def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Ranks) -> list[Ints]:
+def _together(kernels: Kernels, whole: Ints, columns: Sequence[int], ranks: Ranks) -> list[list[int]]:
     """The columns by communicator, where NCCL did not tell: those whose kernels overlap nearly always."""
+
+    def overlap(column: int, other: int) -> bool:
+        both = (whole[:, column] != UNKNOWN) & (whole[:, other] != UNKNOWN)
+        if not both.any():
+            return False
+        one, two = whole[both, column], whole[both, other]
+        files = {ranks.files[ranks.all[each].rank] for each in (column, other)}
+        shift = int(np.median(kernels.end[one] - kernels.end[two])) if len(files) > 1 else 0
+        late = np.maximum(kernels.start[one], kernels.start[two] + shift)
+        early = np.minimum(kernels.end[one], kernels.end[two] + shift)
+        return bool(np.mean(late - early <= SAME_TIME_NS) >= OVERLAPPING)
+
     groups: list[list[int]] = []
     for column in columns:
-        for group in groups:
-            if all(_overlap(kernels, whole[:, column], whole[:, other], ranks, column, other) for other in group):
-                group.append(column)
-                break
-        else:
+        group = next((each for each in groups if all(overlap(column, other) for other in each)), None)
+        if group is None:
             groups.append([column])
-    return [np.array(group) for group in groups]
-
-
-def _overlap(kernels: Kernels, one: Ints, other: Ints, ranks: Ranks, *columns: int) -> bool:
-    both = (one != UNKNOWN) & (other != UNKNOWN)
-    one, other = one[both], other[both]
-    if not len(one):
-        return False
-    files = {ranks.files[ranks.all[column].rank] for column in columns}
-    shift = int(np.median(kernels.end[one] - kernels.end[other])) if len(files) > 1 else 0
-    late = np.maximum(kernels.start[one], kernels.start[other] + shift)
-    early = np.minimum(kernels.end[one], kernels.end[other] + shift)
-    return bool(np.mean(late - early <= SAME_TIME_NS) >= OVERLAPPING)
+        else:
+            group.append(column)
+    return groups
 
 
 # Clocks
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(NamedTuple):
     """The clock of a trace against that of the first, by collectives with ranks in both.
 
     A collective ends on no rank before it has begun on all: that bounds how far the clocks can be apart.
@@ -387,16 +358,21 @@ class Clock:
     """How far off its times may still be."""
 
 
-def clocks(matched: Matched, ranks: Ranks) -> tuple[Clock, ...]:
-    """Those of every trace but the first that has collectives with it."""
+def trace_clocks(run: Run) -> tuple[Clock, ...]:
+    """The clock of every trace that has collectives with the first; none in a run of one."""
+    return run.once(_trace_clocks)
+
+
+def _trace_clocks(run: Run) -> tuple[Clock, ...]:
+    ranks, found = ranks_of(run), []
+    if len(set(ranks.files.values())) < 2:
+        return ()
+    matched = match(communication(run)[0], ranks, local_ranks(run, ranks))
     file = np.array([ranks.files[rank] for rank in matched.ranks])
-    there = matched.index != UNKNOWN
-    start = np.where(there, matched.kernels.start[matched.index], UNKNOWN) if len(there) else matched.index
-    end = np.where(there, matched.kernels.end[matched.index], FOREVER) if len(there) else matched.index
-    found = []
-    for other in sorted(set(file[file != file[0]].tolist())) if len(file) else ():
+    start, end = matched.of(matched.kernels.start), matched.of(matched.kernels.end, FOREVER)
+    for other in sorted(set(file[file != file[0]].tolist())):
         first, second = file == file[0], file == other
-        both = there[:, first].any(axis=1) & there[:, second].any(axis=1)
+        both = matched.there[:, first].any(axis=1) & matched.there[:, second].any(axis=1)
         if not both.any():
             continue
         low = int((start[both][:, first].max(axis=1) - end[both][:, second].min(axis=1)).max())
@@ -409,35 +385,11 @@ def clocks(matched: Matched, ranks: Ranks) -> tuple[Clock, ...]:
     return tuple(found)
 
 
-def trace_clocks(run: Run) -> tuple[Clock, ...]:
-    """The clock of every trace that has collectives with the first; none in a run of one."""
-    return run.once(_trace_clocks)
-
-
-def _trace_clocks(run: Run) -> tuple[Clock, ...]:
-    ranks = ranks_of(run)
-    if len(set(ranks.files.values())) < 2:
-        return ()
-    kernels, _ = communication(run)
-    return clocks(match(kernels, ranks, local_ranks(run, ranks)), ranks)
-
-
 def local_ranks(run: Run, ranks: Ranks) -> dict[tuple[int, int], int]:
     """(Rank, communicator) -> its number in the communicator, by what NCCL says when it sets one up."""
     of_process = {rank.pid: rank.rank for rank in ranks.all}
-    found = {}
-    for pid, said in nccl_setups(run):
-        rank = of_process.get(pid)
-        if rank is not None and {COMMUNICATOR, RANK} <= said.keys():
-            found[rank, said[COMMUNICATOR] & (1 << 62) - 1] = said[RANK]
-    return found
-
-
-def shifted(kernels: Kernels, ranks: Ranks, found: Sequence[Clock]) -> tuple[Kernels, dict[int, int]]:
-    """The kernels on the first trace's clock; and what is added to the times of each rank, ns."""
-    of_file = {clock.file: clock.shift_ns for clock in found}
-    added = {rank: of_file.get(file, 0) for rank, file in ranks.files.items()}
-    if not any(added.values()):
-        return kernels, added
-    by = np.array([added[rank] for rank in kernels.rank.tolist()], np.int64)
-    return replace(kernels, start=kernels.start + by, end=kernels.end + by, called=kernels.called + by), added
+    return {
+        (of_process[pid], said[COMMUNICATOR] & LARGEST): said[RANK]
+        for pid, said in nccl_setups(run)
+        if pid in of_process and {COMMUNICATOR, RANK} <= said.keys()
+    }

@@ -1,0 +1,485 @@
+"""Communication between the ranks of a run: who waits for whom, how long, and what the late rank did meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fiprof.analysis.comm_match import (
+    OPS,
+    UNKNOWN,
+    Clock,
+    Kernels,
+    Matched,
+    Op,
+    communication,
+    local_ranks,
+    match,
+    texts_of,
+    trace_clocks,
+)
+from fiprof.analysis.frames import Column
+from fiprof.analysis.trace import SEPARATOR, calls, phases, thread_keys
+from fiprof.analysis.trace_checks import trace_doubts
+from fiprof.model.arrays import numbers
+from fiprof.model.finding import Finding, finding
+from fiprof.model.ranks import NCCL_DOMAIN, Rank, Ranks, ranks_of
+from fiprof.model.run import Run
+from fiprof.model.spans import NOTHING, Stretches, split, union, within
+
+if TYPE_CHECKING:
+    from fiprof.analysis.comm_match import Bools
+    from fiprof.model.arrays import Ints
+    from fiprof.model.spans import Floats
+
+KERNEL, COMMUNICATION, COPY, CALL, HOST = DOING = ("kernel", "communication", "copy", "call", "host")
+"""What keeps a rank: its GPU runs a kernel of its own, is in another collective, or copies; else its thread is in a
+CUDA call, or in none. What comes first here counts where several do."""
+SMALLEST_SHARE = 0.01
+"""Of a delay: what the late rank did for less of it is told of no single collective."""
+REPEATED = 3
+"""A range whose name comes this often on a thread may be a step."""
+CELLS = 60
+"""Pieces of a rank's track."""
+TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
+"""Whose size nccl-tests counts as what all ranks have together (its doc/PERFORMANCE.md)."""
+
+RANKS = (
+    *map(Column, ("rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives")),
+    Column("late_collectives", meaning="Of how many it was the last to start."),
+    Column("delay_us", meaning="How long the first ones waited for it in these, summed."),
+    Column("wait_us", meaning="That it waited itself."),
+    Column("communication_us", meaning="In which a communication kernel ran, waiting included."),
+    Column("overlap_share", meaning="Of that in which another kernel ran too."),
+    Column("compute_us", meaning="In which another kernel ran."),
+    Column(
+        "lost_share",
+        meaning="wait_us over the steps with collectives; without repeating ranges over the time from the first "
+        "collective to the last.",
+    ),
+)
+CAUSES = (
+    *map(Column, ("rank", "doing", "doing_name", "range", "doing_us", "collectives")),
+    Column("delay_share", meaning="Of the delays that its rank caused."),
+)
+"""What late ranks did while others waited, in all collectives."""
+COLLECTIVES = (
+    Column("op"),
+    Column("kernel"),
+    Column("communicator", meaning="NCCL's number, modulo 2^62; None where NCCL did not tell."),
+    Column("number", meaning="Which one of its communicator, from 0; of kernels of its name and stream without one."),
+    Column("message_bytes", meaning="Of a rank's message as NCCL gives it; None where it did not tell."),
+    Column("channels", meaning="Blocks of the kernel."),
+    Column("start_us", meaning="Of the first rank's kernel, since the trace began."),
+    Column("skew_us", meaning="From the first rank's start to the last one's."),
+    Column("transfer_us", meaning="From the last rank's start to the last one's end."),
+    Column("wait_us", meaning="Of the rank that waited longest."),
+    Column("waiting_us", meaning="Of all ranks together."),
+    Column("waiting_rank"),
+    Column("late_rank", meaning="The rank that started last."),
+    Column("algorithm_gbps", meaning="GB/s: S / t, S being the size as nccl-tests counts it."),
+    Column(
+        "bus_gbps",
+        meaning="GB/s over the links, to hold against their peak: x 2 (n - 1) / n for an all-reduce of n ranks, "
+        "(n - 1) / n for an all-gather, a reduce-scatter and an all-to-all (nccl-tests, doc/PERFORMANCE.md).",
+    ),
+    Column("overlap_share", meaning="Of the ranks' kernel time in which the GPU ran another kernel too."),
+    Column("range", meaning="Outermost NVTX range in which the rank that waited longest launched it."),
+    Column(
+        "step_us",
+        meaning="Length of the step that it is in, on the rank that waited longest: of its outermost range that "
+        "repeats; without one, since the end of the rank's collective before. None for the first of those.",
+    ),
+    Column("lost_share", meaning="wait_us over step_us."),
+    Column("arrivals", meaning="Of each rank: start, wait until the last rank began, duration with that, µs."),
+    Column("missing_ranks", meaning="Ranks of the communicator without a kernel of it in the trace."),
+    Column("meanwhile", meaning="What the late rank did while the first one waited, the longest first."),
+)
+
+Row = dict[str, Any]
+Stretch = tuple[str, str, str, float]
+"""What was done (one of DOING), name of the kernel or call, innermost NVTX range of the thread, µs; empty for none."""
+
+
+@dataclass(frozen=True)
+class Comm:
+    """What ``fiprof comm`` shows of a run."""
+
+    ranks: list[Row]
+    """Rows of RANKS."""
+    causes: list[Row]
+    """Rows of CAUSES, the longest first."""
+    collectives: list[Row]
+    """Rows of COLLECTIVES, by the last rank's start."""
+    charts: list[Row]
+    """From the first collective to the last, then the step with the longest wait: ``start_us``, ``end_us``, ``number``
+    (position of the collective, None for all) and ``tracks``. These have ``rank`` and the shares of pieces of equal
+    length, 0 to 1: ``compute``, in which another kernel ran; ``transfer``, only communication, all ranks being there;
+    ``wait``, only communication, and a rank had not begun."""
+    warnings: tuple[Finding, ...]
+
+    @property
+    def worst(self) -> list[Row]:
+        """Collectives by how long a rank waited."""
+        return sorted(self.collectives, key=lambda row: -row["wait_us"])
+
+
+def comm(run: Run, *, cells: int = CELLS) -> Comm:
+    """The communication of a run. cells: pieces of a track. Raises FiprofError for a table that cannot be read."""
+    ranks = ranks_of(run)
+    if not run.has("kernels") or not ranks.several:
+        missing = finding("no_trace", "no communication: {why}", why=run.missing("nsys"))
+        if run.has("kernels"):
+            words = "no communication: the run has one rank. Several processes with a GPU each are ranks, under one "
+            missing = finding("one_rank", words + "nsys or as one trace each")
+        return Comm([], [], [], [], (*run.status_warning(), missing))
+    kernels, communicating = communication(run)
+    clocks = trace_clocks(run)
+    added = {rank: {each.file: each.shift_ns for each in clocks}.get(file, 0) for rank, file in ranks.files.items()}
+    matched = match(_on_one_clock(kernels, added), ranks, local_ranks(run, ranks))
+    activity = Activity(run, ranks, communicating, added)
+    steps = Steps(run, kernels)
+    collectives, causes = _collectives(matched, activity, steps)
+    return Comm(
+        ranks=[_totals(rank, collectives, activity, steps) for rank in ranks.all] if len(kernels) else [],
+        causes=causes,
+        collectives=collectives,
+        charts=list(_charts(collectives, matched, activity, cells)),
+        warnings=(*run.status_warning(), *trace_doubts(run), *_warnings(matched, collectives, clocks)),
+    )
+
+
+def _on_one_clock(kernels: Kernels, added: Mapping[int, int]) -> Kernels:
+    """The kernels on the first trace's clock. added: to the times of each rank, ns."""
+    by = np.array([added[rank] for rank in kernels.rank.tolist()], np.int64)
+    columns = {field.name: getattr(kernels, field.name) for field in fields(kernels)}
+    return Kernels(**columns | {name: columns[name] + by for name in ("start", "end", "called")})
+
+
+def _collectives(matched: Matched, activity: Activity, steps: Steps) -> tuple[list[Row], list[Row]]:
+    """Rows of COLLECTIVES, and of CAUSES."""
+    kernels, there, count = matched.kernels, matched.there, len(matched.index)
+    if not count:
+        return [], []
+    start, end = matched.of(kernels.start), matched.of(kernels.end)
+    first = matched.of(kernels.start, np.iinfo(np.int64).max).min(axis=1)
+    latest = matched.of(kernels.start, np.iinfo(np.int64).min)
+    last, late, finish = latest.max(axis=1), latest.argmax(axis=1), end.max(axis=1)
+    wait = np.where(there, np.clip(last[:, None] - start, 0, end - start), 0)
+    waiting, row = wait.argmax(axis=1), np.arange(count)
+    hidden = np.zeros(count)
+    for column, rank in enumerate(matched.ranks):
+        until = np.minimum(last[there[:, column]], end[there[:, column], column])
+        begin = start[there[:, column], column]
+        activity.wait[rank] = union(begin, np.maximum(until, begin))
+        overlap = within(activity.compute[rank], start[:, column], end[:, column])
+        hidden += np.where(there[:, column], overlap, 0)
+    overlap = hidden / np.maximum(np.where(there, end - start, 0).sum(axis=1), 1)
+
+    # The step of each collective, on the rank that waited longest.
+    length = steps.lengths[matched.index[row, waiting]]
+    for column in range(len(matched.ranks)):
+        mine = np.flatnonzero(there[:, column])
+        since = np.append(UNKNOWN, np.diff(end[mine, column]))
+        by_end = (waiting[mine] == column) & (length[mine] == UNKNOWN)
+        length[mine[by_end]] = np.maximum(since[by_end], UNKNOWN)
+
+    # What the late rank did from the first rank's start to its own.
+    meanwhile: list[list[Stretch]] = [[] for _ in range(count)]
+    thread = kernels.thread[matched.index[row, late]]
+    for column, rank in enumerate(matched.ranks):
+        mine = late == column
+        if (unknown := mine & (thread == UNKNOWN)).any():
+            thread[unknown] = activity.busiest_thread(rank)
+        for each, places in split(thread[mine]):
+            kept = np.flatnonzero(mine)[places]
+            kept = kept[last[kept] > first[kept]]
+            for place, stretches in zip(kept, activity.stretches(rank, each, first[kept], last[kept]), strict=True):
+                meanwhile[place] = stretches
+
+    made, spent, delays = [], defaultdict[tuple[Any, ...], list[float]](list), defaultdict[int, float](float)
+    for place, index in enumerate(matched.index):
+        columns = np.flatnonzero(there[place]).tolist()
+        missing = np.flatnonzero(matched.expected[place] & ~there[place])
+        kernel, size = index[late[place]], int(kernels.bytes[index[columns]].max())
+        op, owner, late_rank = OPS[kernels.op[kernel]], int(kernels.communicator[kernel]), matched.ranks[late[place]]
+        skew_us, transfer_us = float(last[place] - first[place]) / 1e3, float(max(finish[place] - last[place], 0)) / 1e3
+        step_us = None if length[place] == UNKNOWN else float(length[place]) / 1e3
+        arrivals = [
+            {
+                "rank": matched.ranks[column],
+                "start_us": float(start[place, column]) / 1e3,
+                "wait_us": float(wait[place, column]) / 1e3,
+                "duration_us": float(end[place, column] - start[place, column]) / 1e3,
+            }
+            for column in columns
+        ]
+        wait_us = float(wait[place].max()) / 1e3
+        speed, share = None, (len(columns) - 1) / len(columns)
+        if size != UNKNOWN and transfer_us:
+            speed = size * (len(columns) if op in TOGETHER else 1) / transfer_us / 1e3
+        bus = 2 * share if op is Op.ALL_REDUCE else share if op in TOGETHER else 1.0
+        made.append(
+            {
+                "op": op,
+                "kernel": kernels.names[kernels.name[kernel]],
+                "communicator": None if owner == UNKNOWN else owner,
+                "number": int(matched.number[place]),
+                "message_bytes": None if size == UNKNOWN else size,
+                "channels": int(kernels.grid[kernel]),
+                "start_us": float(first[place]) / 1e3,
+                "skew_us": skew_us,
+                "transfer_us": transfer_us,
+                "wait_us": wait_us,
+                "waiting_us": sum(each["wait_us"] for each in arrivals),
+                "waiting_rank": matched.ranks[waiting[place]],
+                "late_rank": late_rank,
+                "algorithm_gbps": speed,
+                "bus_gbps": None if speed is None else speed * bus,
+                "overlap_share": float(overlap[place]),
+                "range": str(steps.names[index[waiting[place]]]),
+                "step_us": step_us,
+                "lost_share": min(wait_us / step_us, 1.0) if step_us else None,
+                "arrivals": tuple(arrivals),
+                "missing_ranks": tuple({"rank": matched.ranks[column]} for column in missing),
+                "meanwhile": tuple(
+                    {"doing": doing, "doing_name": name, "range": range_, "us": us}
+                    for doing, name, range_, us in meanwhile[place]
+                    if us >= SMALLEST_SHARE * skew_us
+                ),
+            }
+        )
+        delays[late_rank] += skew_us
+        for doing, name, range_, us in meanwhile[place]:
+            spent[late_rank, doing, name, range_].append(us)
+    causes = [
+        {
+            "rank": rank, "doing": doing, "doing_name": name, "range": range_, "doing_us": sum(times),
+            "collectives": len(times), "delay_share": sum(times) / delays[rank] if delays[rank] else 0.0,
+        }
+        for (rank, doing, name, range_), times in spent.items()
+    ]  # fmt: skip
+    return made, sorted(causes, key=lambda row: -row["doing_us"])
+
+
+def _totals(rank: Rank, collectives: Sequence[Row], activity: Activity, steps: Steps) -> Row:
+    """A row of RANKS."""
+    mine = [(row, each) for row in collectives for each in row["arrivals"] if each["rank"] == rank.rank]
+    late = [row for row, _ in mine if row["late_rank"] == rank.rank]
+    wait_us = sum(each["wait_us"] for _, each in mine)
+    starts, ends = activity.communicate[rank.rank]
+    total = float(np.sum(ends - starts))
+    whole_us = steps.of_rank(rank.rank) or (float(ends[-1] - starts[0]) / 1e3 if len(ends) else 0.0)
+    begins, stops = activity.compute[rank.rank]
+    return {
+        **{name: getattr(rank, name) for name in ("rank", "file", "process", "host", "device", "gpu", "uuid")},
+        "pid": rank.own_pid,
+        "collectives": len(mine),
+        "late_collectives": len(late),
+        "delay_us": sum(row["skew_us"] for row in late),
+        "wait_us": wait_us,
+        "communication_us": total / 1e3,
+        "overlap_share": float(np.sum(within(activity.compute[rank.rank], starts, ends))) / total if total else 0.0,
+        "compute_us": float(np.sum(stops - begins)) / 1e3,
+        "lost_share": min(wait_us / whole_us, 1.0) if whole_us else None,
+    }
+
+
+def _warnings(matched: Matched, collectives: Sequence[Row], clocks: Sequence[Clock]) -> Iterator[Finding]:
+    kernels = matched.kernels
+    if not len(kernels):
+        words = "no communication: the trace has no kernels of NCCL or another library that communicates"
+        yield finding("no_communication", words)
+        return
+    if not (kernels.communicator != UNKNOWN).any():
+        yield finding(
+            "no_payload",
+            "sizes and communicators are unknown: the trace lacks the payloads of NCCL's NVTX ranges (nsys export "
+            "--include-json=true, NCCL 2.19 or later, --trace=nvtx)",
+        )
+    if len(matched.alone):
+        yield finding(
+            "alone",
+            "{count} of {of} communication kernels have no partner: point to point, outside the other ranks' "
+            "traces, or lost. No waiting is counted for them",
+            count=len(matched.alone),
+            of=len(kernels),
+        )
+    lacking = [row["missing_ranks"] for row in collectives if row["missing_ranks"]]
+    if lacking:
+        yield finding(
+            "incomplete",
+            "{count} of {of} collectives lack kernels of {ranks:rank|ranks}: the trace ends before them, or the "
+            "rank never came",
+            count=len(lacking),
+            of=len(collectives),
+            ranks=tuple(sorted({each["rank"] for missing in lacking for each in missing})),
+        )
+    for clock in clocks:
+        words = (
+            "the clock of trace {file} is within {error_us:,.0f} µs of the first one's, by the collectives that "
+            "both have"
+        )
+        if clock.shift_ns:
+            words = (
+                "the clock of trace {file} was moved by {shift_us:,.1f} µs: by the session's start time collectives "
+                "would end before they begin. It is within {error_us:,.0f} µs now"
+            )
+        values = {"file": clock.file, "shift_us": clock.shift_ns / 1e3, "error_us": clock.error_ns / 1e3}
+        yield finding("clock_off" if clock.shift_ns else "clock", words, **values)
+
+
+def _charts(collectives: Sequence[Row], matched: Matched, activity: Activity, cells: int) -> Iterator[Row]:
+    if not collectives:
+        return
+    first = matched.of(matched.kernels.start, np.iinfo(np.int64).max).min(axis=1)
+    last = matched.of(matched.kernels.end, np.iinfo(np.int64).min).max(axis=1)
+    worst = max(range(len(collectives)), key=lambda place: collectives[place]["wait_us"])
+    length = max(int(1.25 * collectives[worst]["skew_us"] * 1e3), int(last[worst] - first[worst]))
+    near = int(last[worst]) - int(1.15 * length), int(last[worst]) + int(0.05 * length)
+    for number, (begin, end) in ((None, (int(first.min()), int(last.max()))), (worst, near)):
+        edges = np.linspace(begin, end, cells + 1).astype(np.int64)
+        width = (end - begin) / cells or 1.0
+        tracks = []
+        for rank in matched.ranks:
+            alone, with_wait, both = (
+                within(union(*np.concatenate([activity.compute[rank], *more], axis=1)), edges[:-1], edges[1:]) / width
+                for more in ((), (activity.wait[rank],), (activity.communicate[rank],))
+            )
+            shares = {"compute": alone, "transfer": both - with_wait, "wait": with_wait - alone}
+            tracks.append({"rank": rank} | {name: np.clip(each, 0, 1).tolist() for name, each in shares.items()})
+        yield {"start_us": begin / 1e3, "end_us": end / 1e3, "tracks": tracks, "number": number}
+
+
+# What each rank did when
+
+
+class Activity:
+    """What the ranks of a run did, all times on the first trace's clock: disjoint intervals of each rank, by start."""
+
+    def __init__(self, run: Run, ranks: Ranks, communicating: Bools, added: Mapping[int, int]) -> None:
+        """communicating: which rows of the table ``kernels`` do. added: to the times of each rank, ns."""
+        self._run, self._ranks, self._added = run, ranks, added
+        nothing = np.empty(0, np.int64)
+        self.compute, self.communicate, self.copy = (dict.fromkeys(added, (nothing, nothing)) for _ in range(3))
+        self.wait: dict[int, tuple[Ints, Ints]] = dict.fromkeys(added, (nothing, nothing))
+        """While a rank's kernels waited for another's to begin."""
+        self._kernels: dict[int, tuple[Ints, Ints]] = {}
+        """Rank -> starts and names (places in ``_names``) of its kernels that do not communicate."""
+        self._names, name = texts_of(run.table("kernels", ["kernel"])["kernel"])
+        for table in ("kernels", "copies"):
+            if not run.has(table):
+                continue
+            start, end = map(numbers, run.table(table, ["start_ns", "end_ns"]).columns)
+            of = ranks.of(table)
+            for rank, by in added.items():
+                mine = np.flatnonzero(of == rank)
+                mine = mine[np.argsort(start[mine], kind="stable")]
+                if table == "copies":
+                    self.copy[rank] = union(start[mine] + by, end[mine] + by)
+                    continue
+                own, common = mine[~communicating[mine]], mine[communicating[mine]]
+                self.compute[rank] = union(start[own] + by, end[own] + by)
+                self.communicate[rank] = union(start[common] + by, end[common] + by)
+                self._kernels[rank] = start[own] + by, name[own]
+
+    def busiest_thread(self, rank: int) -> int:
+        """The thread of a rank with most CUDA calls; UNKNOWN where none was traced."""
+        if not self._run.row_count("api"):
+            return UNKNOWN
+        counts = np.bincount(calls(self._run).thread[self._ranks.of("api") == rank])
+        return list(calls(self._run).threads)[counts.argmax()] if counts.any() else UNKNOWN
+
+    def stretches(self, rank: int, thread: int, begins: Ints, ends: Ints) -> list[list[Stretch]]:
+        """What a rank did in each of some intervals, the longest first. thread: whose calls and ranges count."""
+        nothing = Stretches(*(np.empty(0, np.int64),) * 3)
+        traced, by = calls(self._run), self._added[rank]
+        in_calls = traced.nested.get(traced.threads.get(thread, NOTHING), nothing)
+        in_ranges = phases(self._run).threads.get(thread, nothing)
+        starts, names = self._kernels[rank]
+        on_gpu = {COPY: self.copy[rank], COMMUNICATION: self.communicate[rank], KERNEL: self.compute[rank]}
+        held = [each for intervals in on_gpu.values() for each in intervals]
+        on_thread = [each + by for of in (in_calls, in_ranges) for each in (of.starts, of.ends)]
+        bounds = np.sort(np.concatenate([*held, *on_thread, starts]))
+        bounds = bounds[np.diff(bounds, prepend=-1) > 0]  # np.unique by hash is ten times slower
+        # Every interval in pieces between two bounds.
+        first, last = np.searchsorted(bounds, begins, side="right"), np.searchsorted(bounds, ends, side="left")
+        counts = np.maximum(last - first, 0) + 1
+        interval = np.repeat(np.arange(len(begins)), counts)
+        offset = np.arange(len(interval)) - np.repeat(np.cumsum(counts) - counts, counts)
+        edges, place = np.append(bounds, 0), first[interval] + offset
+        left = np.where(offset == 0, begins[interval], edges[np.minimum(place - 1, len(bounds))])
+        final = offset == counts[interval] - 1
+        right = np.where(final, ends[interval], edges[np.minimum(place, len(bounds))])
+
+        call, range_ = in_calls.at(left - by), in_ranges.at(left - by)
+        doing = np.where(call != NOTHING, DOING.index(CALL), DOING.index(HOST))
+        for each, intervals in on_gpu.items():
+            doing[Stretches(*intervals, np.zeros(len(intervals[0]), int)).at(left) != NOTHING] = DOING.index(each)
+        what = np.where(doing == DOING.index(CALL), call, UNKNOWN)
+        if len(starts):
+            running = names[np.maximum(np.searchsorted(starts, left, side="right") - 1, 0)]
+            what = np.where(doing == DOING.index(KERNEL), running, what)
+        range_ = np.where(doing >= DOING.index(CALL), range_, UNKNOWN)
+        groups, of = np.unique(np.column_stack([interval, doing, what, range_]), axis=0, return_inverse=True)
+        lengths: Floats = np.bincount(of.ravel(), weights=right - left, minlength=len(groups)) / 1e3
+        found: list[list[Stretch]] = [[] for _ in range(len(begins))]
+        for (number, kind, name, label), us in zip(groups.tolist(), lengths.tolist(), strict=True):
+            if us > 0:
+                known = self._names if DOING[kind] == KERNEL else traced.names
+                inside = (phases(self._run).path(label) or "").rpartition(SEPARATOR)[2]
+                found[number].append((DOING[kind], known[name] if name >= 0 else "", inside, us))
+        return [sorted(each, key=lambda stretch: -stretch[3]) for each in found]
+
+
+class Steps:
+    """The steps of the ranks' programs: of each thread the outermost ranges whose names repeat, numbers aside."""
+
+    def __init__(self, run: Run, kernels: Kernels) -> None:
+        """kernels: with the times of their own traces."""
+        self._rank = kernels.rank
+        self.names = np.full(len(kernels), "", object)
+        """The outermost range that each kernel was launched in; its step, where it has one."""
+        self.lengths = np.full(len(kernels), UNKNOWN, np.int64)
+        self._step = np.full(len(kernels), UNKNOWN, np.int64)
+        if not run.has("ranges") or not len(kernels):
+            return
+        columns = ["start_ns", "end_ns", "depth", "parent", "pid", "tid", "domain", "name", "kind"]
+        table = run.table("ranges", columns)
+        start, end, depth, parent, pid, tid = map(numbers, table.columns[:6])
+        (domains, domain), (texts, name), (kinds, kind) = map(texts_of, table.columns[6:])
+        thread = thread_keys(pid, tid)
+        kept = (np.array(domains) != NCCL_DOMAIN)[domain] & (np.array(kinds) == "push_pop")[kind] & (end != UNKNOWN)
+        plain = {text: number for number, text in enumerate(dict.fromkeys(re.sub(r"\d+", "#", text) for text in texts))}
+        alike = np.array([plain[re.sub(r"\d+", "#", text)] for text in texts])[name]
+        _, place, counts = np.unique(np.column_stack([thread, alike]), axis=0, return_inverse=True, return_counts=True)
+        repeats = kept & (counts[place.ravel()] >= REPEATED)
+        within_step = np.zeros(len(parent), bool)
+        for level in range(1, int(depth.max(initial=0)) + 1):
+            here = np.flatnonzero((depth == level) & (parent != UNKNOWN))
+            within_step[here] = within_step[parent[here]] | repeats[parent[here]]
+        steps = repeats & ~within_step
+        for chosen in (kept & (depth == 0), steps):
+            for each in np.unique(kernels.thread[kernels.thread != UNKNOWN]):
+                mine = np.flatnonzero(chosen & (thread == each))
+                if not len(mine):
+                    continue
+                mine = mine[np.argsort(start[mine], kind="stable")]
+                these = np.flatnonzero(kernels.thread == each)
+                at = np.searchsorted(start[mine], kernels.called[these], side="right") - 1
+                inside = (at >= 0) & (end[mine][at] >= kernels.called[these])
+                these, rows = these[inside], mine[at[inside]]
+                self.names[these] = np.array(texts, object)[name[rows]]
+                if steps[rows].all():
+                    self._step[these], self.lengths[these] = rows, end[rows] - start[rows]
+
+    def of_rank(self, rank: int) -> float | None:
+        """Length of the rank's steps with collectives, µs; None without."""
+        mine = (self._rank == rank) & (self._step != UNKNOWN)
+        _, first = np.unique(self._step[mine], return_index=True)
+        return float(self.lengths[mine][first].sum()) / 1e3 if len(first) else None
