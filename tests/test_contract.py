@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fiprof.reports.gate_report import baselines as baselines_document
-from fiprof.reports.gate_report import document as gate_document
-from fiprof.reports.measured_table import document as measured_document
+from fiprof.reports.measured import baselines as baselines_document
+from fiprof.reports.measured import document as measured_document
+from fiprof.reports.measured import gate_document
 from fiprof.reports.view import About
 from fiprof.reports.writers import render
 from tests import docs_faults, docs_keys

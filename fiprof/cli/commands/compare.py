@@ -15,9 +15,7 @@ from fiprof.cli.options import archive_option, format_option, open_run, run_name
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comparison.measured_result import MeasuredComparison
-    from fiprof.analysis.comparison.runs import ArchivedSide, RunComparison
-    from fiprof.model.run import Run
+    from fiprof.analysis.comparison.runs import ArchivedSide
     from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.orchestrator.run_session import Result
@@ -95,28 +93,62 @@ def command(
     if sides:
         if a or b:
             raise FiprofError("--measure A B takes no runs", "leave RUN_A and RUN_B out", exit_code=2)
-        _measure(archive, *sides, kernels, workloads, words, explain, dry_run, out, wait, quiet, format_)
-        return
-    if not a:
-        raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
-    if not b:
-        _show_measured(archive.find(a), format_, out)
-        return
-    from fiprof.analysis.comparison.runs import compare
-    from fiprof.reports.compare_report import MOST_DETAILED_ON_PAGE, document
+        from fiprof.cli.progress import supervised
+        from fiprof.orchestrator.compare import explain as explaining
+        from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
 
-    with contextlib.ExitStack() as until_shown:
-        found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
-        if out is not None:
-            _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
-        options.show(document(found, every=every), format_)
+        side_a, side_b = map(parse_side, sides)
+        own, cases = settings_and_cases(kernels, workloads, words)
+        request = CompareRequest(a=side_a, b=side_b, pairs=pairs_of(side_a, side_b, cases), **own)
+        if dry_run:
+            print_processes(request, archive)
+            return
+        if explain:
+            explaining.require_tools(request)
+        result = measure(request, archive, wait=wait, quiet=quiet)
+        if explain and result.problem is None:
+            with supervised(quiet=quiet) as (progress, supervisor):
+                profiled = explaining.explain(request, result.path, archive, progress, supervisor, wait=wait)
+            if profiled.problem is not None:
+                conclude(profiled, (), to_stderr=True)
+        interrupts.settle()
+        if result.problem is None:
+            _show_measured(result.path, format_, out)
+        conclude(result, ("fiprof compare",), to_stderr=True)
+    elif not a:
+        raise FiprofError("compare what?", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2)
+    elif not b:
+        _show_measured(archive.find(a), format_, out)
+    else:
+        from fiprof.analysis.comparison.runs import compare
+        from fiprof.reports.compare_report import MOST_DETAILED_ON_PAGE, document
+
+        with contextlib.ExitStack() as until_shown:
+            found = compare(*(_side(archive, text, ranges, until_shown) for text in (a, b)), anyway=anyway)
+            if out is not None:
+                _write_page(document(found, most=MOST_DETAILED_ON_PAGE), out)
+            options.show(document(found, every=every), format_)
 
 
 def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> ArchivedSide:
+    """A run with the parameters that are chosen, or one of a file, which is gone afterwards."""
     from fiprof.analysis.comparison.runs import ArchivedSide
+    from fiprof.model.run import Run
 
     if Path(text).is_file():
-        return ArchivedSide(_imported(Path(text), ranges, until_shown))
+        import tempfile
+
+        from fiprof.cli.progress import supervised
+        from fiprof.orchestrator.importing import ImportRequest, import_files
+        from fiprof.orchestrator.run_folder import Archive
+
+        folder = Path(until_shown.enter_context(tempfile.TemporaryDirectory(prefix="fiprof-compare-")))
+        request = ImportRequest((Path(text),), ranges, link=True)
+        with supervised(quiet=True) as (progress, supervisor):
+            result = import_files(request, Archive(folder), progress, supervisor)
+        if result.problem is not None:
+            raise result.problem
+        return ArchivedSide(Run(result.path))
     name, _, chosen = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
     params = dict(word.partition("=")[::2] for word in options.split(chosen))
     run, problems = open_run(archive.find(name))
@@ -125,24 +157,47 @@ def _side(archive: Archive, text: str, ranges: tuple[str, ...], until_shown: con
     return ArchivedSide(run, {name.strip(): value.strip() for name, value in params.items()})
 
 
-def _imported(file: Path, ranges: tuple[str, ...], until_shown: contextlib.ExitStack) -> Run:
-    """A run of a file that is gone afterwards."""
-    import tempfile
+def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
+    """Print an archived comparison, with what the runs beside it say that profiled each side, and write its page.
 
-    from fiprof.cli.progress import supervised
-    from fiprof.model.run import Run
-    from fiprof.orchestrator.importing import ImportRequest, import_files
+    Raises FiprofError where the run is none.
+    """
+    from fiprof.analysis.comparison.measured_result import read_comparison
+    from fiprof.analysis.comparison.runs import ArchivedSide, compare
+    from fiprof.model.manifest import read_manifest
     from fiprof.orchestrator.run_folder import Archive
+    from fiprof.reports.compare_report import explained
+    from fiprof.reports.measured import document
 
-    folder = until_shown.enter_context(tempfile.TemporaryDirectory(prefix="fiprof-compare-"))
-    with supervised(quiet=True) as (progress, supervisor):
-        result = import_files(ImportRequest((file,), ranges, link=True), Archive(Path(folder)), progress, supervisor)
-    if result.problem is not None:
-        raise result.problem
-    return Run(result.path)
+    manifest = read_manifest(folder)
+    if manifest.kind != "comparison":
+        remedy = "fiprof compare RUN_A RUN_B, or --measure A B"
+        raise FiprofError(f"{folder} is one run, and no comparison", remedy, exit_code=2)
+    found, by, archive = read_comparison(folder), None, Archive(folder.parent)
+    if missing := [name for name in found.explained or () if name not in archive.names()]:
+        output.message(f"note: what explains it is not shown: {archive.root} has no run {', '.join(missing)}")
+    elif found.explained:
+        a, b = (ArchivedSide(open_run(archive.root / name)[0]) for name in found.explained)
+        by = compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
+    shown = explained(document(found, manifest.cases), found, by)
+    if out is not None:
+        _write_page(shown, out)
+    options.show(shown, format_)
 
 
-# --measure, and what fiprof gate shares
+def _write_page(report: Document, out: Path) -> None:
+    """Write a page, whole or not at all, and say where."""
+    from fiprof.cli.progress import working
+    from fiprof.files import write_whole
+    from fiprof.reports.compare_report import TITLE
+    from fiprof.reports.markdown_html import report_html
+
+    with working("page"):
+        write_whole(out, report_html(report, TITLE).encode(), "--out names another")
+    output.message(str(out))
+
+
+# What fiprof gate measures too
 
 
 def settings_and_cases(
@@ -172,87 +227,3 @@ def measure(request: CompareRequest, archive: Archive, *, wait: bool, quiet: boo
 
     with supervised(quiet=quiet) as (progress, supervisor):
         return compare(request, archive, progress, supervisor, wait=wait)
-
-
-def _measure(
-    archive: Archive,
-    a: str,
-    b: str,
-    kernels: str | None,
-    workloads: tuple[str, ...],
-    words: dict[str, Any],
-    explained: bool,
-    dry_run: bool,
-    out: Path | None,
-    wait: bool,
-    quiet: bool,
-    format_: Format,
-) -> None:
-    from fiprof.cli.progress import supervised
-    from fiprof.orchestrator.compare.checkouts import CompareRequest, pairs_of, parse_side
-    from fiprof.orchestrator.compare.explain import explain, require_tools
-
-    sides = parse_side(a), parse_side(b)
-    own, cases = settings_and_cases(kernels, workloads, words)
-    request = CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **own)
-    if dry_run:
-        print_processes(request, archive)
-        return
-    if explained:
-        require_tools(request)
-    result = measure(request, archive, wait=wait, quiet=quiet)
-    if explained and result.problem is None:
-        with supervised(quiet=quiet) as (progress, supervisor):
-            profiled = explain(request, result.path, archive, progress, supervisor, wait=wait)
-        if profiled.problem is not None:
-            conclude(profiled, (), to_stderr=True)
-    interrupts.settle()
-    if result.problem is None:
-        _show_measured(result.path, format_, out)
-    conclude(result, ("fiprof compare",), to_stderr=True)
-
-
-def _show_measured(folder: Path, format_: Format, out: Path | None) -> None:
-    """Print an archived comparison, and write its page. Raises FiprofError where a run is none."""
-    from fiprof.analysis.comparison.measured_result import read_comparison
-    from fiprof.model.manifest import read_manifest
-    from fiprof.reports.compare_report import explained
-    from fiprof.reports.measured_table import document
-
-    manifest = read_manifest(folder)
-    if manifest.kind != "comparison":
-        raise FiprofError(
-            f"{folder} is one run, and no comparison", "fiprof compare RUN_A RUN_B, or --measure A B", exit_code=2
-        )
-    found = read_comparison(folder)
-    shown = explained(document(found, manifest.cases), found, _explanation(found, folder))
-    if out is not None:
-        _write_page(shown, out)
-    options.show(shown, format_)
-
-
-def _explanation(found: MeasuredComparison, folder: Path) -> RunComparison | None:
-    """What the runs beside the comparison say that profiled each side; None without them."""
-    from fiprof.analysis.comparison.runs import ArchivedSide, compare
-    from fiprof.orchestrator.run_folder import Archive
-
-    if found.explained is None:
-        return None
-    archive = Archive(folder.parent)
-    if missing := [name for name in found.explained if name not in archive.names()]:
-        output.message(f"note: what explains it is not shown: {archive.root} has no run {', '.join(missing)}")
-        return None
-    a, b = (ArchivedSide(open_run(archive.root / name)[0]) for name in found.explained)
-    return compare(a, b, anyway=True, pairs=[(case.a, case.b) for case in found.cases])
-
-
-def _write_page(report: Document, out: Path) -> None:
-    """Write a page, whole or not at all, and say where."""
-    from fiprof.cli.progress import working
-    from fiprof.files import write_whole
-    from fiprof.reports.compare_report import TITLE
-    from fiprof.reports.markdown_html import report_html
-
-    with working("page"):
-        write_whole(out, report_html(report, TITLE).encode(), "--out names another")
-    output.message(str(out))

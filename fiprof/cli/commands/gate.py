@@ -18,10 +18,10 @@ from fiprof.errors import FiprofError
 from fiprof.files import file_errors, write_whole
 
 if TYPE_CHECKING:
-    from fiprof.analysis.comparison.measured_result import Gate, GatedCase
+    from fiprof.analysis.comparison.measured_result import GatedCase
     from fiprof.orchestrator.compare.checkouts import CompareRequest
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.reports.view import Document, Format
+    from fiprof.reports.view import Format
     from fiprof.workloads.case import Case
 
 SLOWER_EXIT = 3
@@ -98,6 +98,10 @@ def command(
     Exit status 3 where a case is slower than the limit and than the noise; 0 where none is, also where the noise hides
     it, which is said. The run folder's path goes to standard error.
     """
+    from fiprof.analysis.comparison.measured_result import gate, read_comparison
+    from fiprof.model.run import Run
+    from fiprof.reports import measured, writers
+
     name = against or base or ""
     request, others = _request(archive, against, folder, base, now, settings_and_cases(kernels, workloads, words))
     if dry_run:
@@ -109,30 +113,37 @@ def command(
             # Before minutes of measuring.
             with file_errors(file.parent, ELSEWHERE.format(option)):
                 file.parent.mkdir(parents=True, exist_ok=True)
-    from fiprof.reports import gate_report
-
     try:
-        path = _measured(request, archive, wait=wait, quiet=quiet)
+        result = measure(request, archive, wait=wait, quiet=quiet)
+        output.message(str(result.path))
+        if result.problem is not None:
+            ended = f"the run {ENDED[result.status]}: {result.problem.message}"
+            raise FiprofError(ended, result.problem.remedy, exit_code=result.problem.exit_code)
     except FiprofError as error:
         if junit is not None:
-            write_whole(junit, gate_report.junit_error(name, error.message), ELSEWHERE.format("--junit"))
+            write_whole(junit, measured.junit_error(name, error.message), ELSEWHERE.format("--junit"))
         if github:
-            output.message(gate_report.github_error(name, error.message))
+            output.message(measured.github_error(name, error.message))
         raise
-    from fiprof.analysis.comparison.measured_result import gate, read_comparison
-    from fiprof.model.run import Run
-
-    run = Run(path)
-    found = gate(
-        name, run.manifest, read_comparison(path), max_slowdown_pct=max_slowdown_pct, strict=strict, others=others
-    )
-    shown = gate_report.document(found, every=every)
+    run = Run(result.path)
+    comparison = read_comparison(result.path)
+    found = gate(name, run.manifest, comparison, max_slowdown_pct=max_slowdown_pct, strict=strict, others=others)
+    shown = measured.gate_document(found, every=every)
     options.show(shown, format_, run=run)
-    _publish(found, shown, junit, comment, github=github)
+    markdown = writers.render(shown, "md") + "\n"
+    if junit is not None:
+        write_whole(junit, measured.junit(found), ELSEWHERE.format("--junit"))
+    if comment is not None:
+        write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
+    if github:
+        for each in measured.github_lines(found):
+            output.message(each)
+        if summary := os.environ.get(SUMMARY_VARIABLE):
+            with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as out:
+                out.write(markdown)
     if found.failed:
-        raise FiprofError(
-            gate_report.why(found), f"the times are in {path}", exit_code=SLOWER_EXIT if found.slower else 1
-        )
+        status = SLOWER_EXIT if found.slower else 1
+        raise FiprofError(measured.why(found), f"the times are in {result.path}", exit_code=status)
 
 
 def _request(
@@ -165,30 +176,3 @@ def _request(
         return CompareRequest(a=sides[0], b=sides[1], pairs=pairs_of(*sides, cases), **settings), []
     pairs, others = pairs_against(archive, baseline, *sides, cases)
     return CompareRequest(a=sides[0], b=sides[1], pairs=pairs, **settings), others
-
-
-def _measured(request: CompareRequest, archive: Archive, *, wait: bool, quiet: bool) -> Path:
-    """The run folder. Raises FiprofError where it is not complete."""
-    result = measure(request, archive, wait=wait, quiet=quiet)
-    output.message(str(result.path))
-    if result.problem is not None:
-        ended = f"the run {ENDED[result.status]}: {result.problem.message}"
-        raise FiprofError(ended, result.problem.remedy, exit_code=result.problem.exit_code)
-    return result.path
-
-
-def _publish(found: Gate, shown: Document, junit: Path | None, comment: Path | None, *, github: bool) -> None:
-    """Write what a CI system shows."""
-    from fiprof.reports import gate_report, writers
-
-    markdown = writers.render(shown, "md") + "\n"
-    if junit is not None:
-        write_whole(junit, gate_report.junit(found), ELSEWHERE.format("--junit"))
-    if comment is not None:
-        write_whole(comment, markdown.encode(), ELSEWHERE.format("--comment"))
-    if github:
-        for each in gate_report.github_lines(found):
-            output.message(each)
-        if summary := os.environ.get(SUMMARY_VARIABLE):
-            with file_errors(Path(summary), ELSEWHERE.format(SUMMARY_VARIABLE)), open(summary, "a") as file:
-                file.write(markdown)

@@ -1,0 +1,417 @@
+"""Sides measured in turns: ``fiprof compare --measure`` a row a case, ``fiprof gate`` against what is allowed, with
+JUnit XML and annotations of GitHub; and the baselines that gates compare with."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fiprof.analysis.comparison.measured_result import (
+    DOUBTS,
+    HERE,
+    ComparedCase,
+    Decision,
+    Gate,
+    GatedCase,
+    MeasuredComparison,
+)
+from fiprof.analysis.comparison.statistics import Outcome
+from fiprof.analysis.thresholds import FALSE_ALARMS, LEAST_CHANGE, SAME_WITHIN
+from fiprof.model.baselines import SHORT_COMMIT, NamedBaseline
+from fiprof.model.finding import Finding, finding
+from fiprof.model.labels import Labels
+from fiprof.model.manifest import CaseEntry
+from fiprof.model.wording import say, worded
+from fiprof.reports import charts
+from fiprof.reports.timeline_text import time_words
+from fiprof.reports.view import Chart, Column, Document, Narrow, View, view_of
+from fiprof.text import escape_control
+
+MOST_GRAVE, MOST_OTHERS = 100, 20
+"""Rows that people are shown: of what is slower or cannot be told, and of the rest. A comment on GitHub holds 65,536
+characters."""
+MOST_ANNOTATIONS = 10
+"""Annotations of one level that GitHub shows of a step; its documentation of workflow commands."""
+
+DECIDED_BY = (
+    Column(
+        "low_pct", "", "%", "", "Lower end of its interval; those of all cases hold at once in 98 of 100 comparisons."
+    ),
+    Column("high_pct", "", "%", "", "Upper end."),
+    Column("p", meaning="Share of the processes' relabellings in which some case differs as much."),
+    Column("tells_pct", "", "%", "", "Least difference that so many processes and this noise tell from none."),
+    Column("processes_needed", meaning="Processes a side that decide what cannot be told; null elsewhere."),
+    Column("slow_clock_rounds", meaning="Rounds of its processes that count although the SM clock was not back."),
+)
+COLUMNS = (
+    Column("pair", "case", narrow=Narrow.ABOVE),
+    Column("a_case", meaning="Case id on side A; a range's name, or wall, of a program."),
+    Column("b_case", meaning="The same on side B."),
+    Column(
+        "a_us", "A", "µs", ",.2f", "Geometric mean of the processes of A: of each the median of its rounds' medians."
+    ),
+    Column("b_us", "B", "µs", ",.2f", "The same of side B."),
+    Column("difference_pct", "change", "%", "+z.2f", "Side B against side A."),
+    Column("interval", "interval", "%"),
+    Column(
+        "outcome", "B is", meaning="Side B against side A: slower, faster, same or cannot_tell.", narrow=Narrow.KEEP
+    ),
+    *DECIDED_BY,
+)
+BASELINES = (
+    Column("baseline", "baseline", meaning="Its name.", narrow=Narrow.KEEP),
+    Column("run", "run", meaning="The run that it names.", narrow=Narrow.KEEP),
+    Column("commit", meaning="Commit that is measured; null where the run's tree is in no commit."),
+    Column("short_commit", "commit"),
+    Column("count", "cases", spec=",d"),
+    Column("cases", meaning="Ids of its cases; null where its run is not in the archive."),
+    Column("set", "set", narrow=Narrow.BELOW),
+    Column("set_at", meaning="When, ISO 8601 with offset."),
+    Column("set_by", "by", meaning="user@host.", narrow=Narrow.BELOW),
+)
+FOR_PEOPLE = ("pair", "result", "interval", "short_commit", "count", "set")
+"""Keys of columns that programs do not get."""
+
+
+def _document(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], shown: Sequence[Mapping[str, Any]], **texts: Any
+) -> Document:
+    """rows: all of them, for programs; shown: those that people are shown."""
+    programs = view_of([each for each in columns if each.key not in FOR_PEOPLE], rows)
+    return Document(programs, (view_of(columns, shown, **texts),))
+
+
+def _cells(case: ComparedCase, digits: int) -> dict[str, Any]:
+    """Key -> what is measured of a case. digits: of the interval."""
+    of = case.difference
+    return {
+        **vars(of),
+        "a_us": case.mean_us("a"),
+        "b_us": case.mean_us("b"),
+        "interval": f"{of.low_pct:+z.{digits}f} to {of.high_pct:+z.{digits}f}",
+        "slow_clock_rounds": case.slow_clock_rounds,
+    }
+
+
+def _slow_clocks(cases: Iterable[ComparedCase], label: Callable[[ComparedCase], str]) -> Iterator[Finding]:
+    """The cases of which rounds count although the clock was not back."""
+    words = "{case}: the clock was not back in {count:round|rounds} of its processes, and repeating them did not help"
+    for case in cases:
+        if case.slow_clock_rounds:
+            yield finding("slow_clock", words, case=label(case), count=case.slow_clock_rounds)
+
+
+# Two sides
+
+
+def document(found: MeasuredComparison, cases: Sequence[CaseEntry]) -> Document:
+    """A row a case, how sure it is, and how many processes would decide it. cases: those of the run's manifest."""
+    of_a, of_b = (
+        Labels([case for case in cases if case.id in ids])
+        for ids in ({each.a for each in found.cases}, {each.b for each in found.cases})
+    )
+
+    def label(case: ComparedCase) -> str:
+        """In short: side A's, and side B's where it is another."""
+        return " → ".join(dict.fromkeys((of_a(case.a), of_b(case.b))))
+
+    rows = [{"pair": label(case), "a_case": case.a, "b_case": case.b, **_cells(case, 2)} for case in found.cases]
+    counts = ((outcome, len(found.cases_of(outcome))) for outcome in Outcome)
+    commits = {side: f" ({of.commit[:12]})" if of.commit else "" for side, of in (("a", found.a), ("b", found.b))}
+    summary = [f"A: {found.a.spec}{commits['a']} · B: {found.b.spec}{commits['b']}"]
+    if unknown := found.cases_of(Outcome.CANNOT_TELL):
+        words = (
+            "Cannot tell {cases}: the noise is ±{pct:.1f}%. --processes {processes} would tell, if difference and "
+            "noise stay what they are."
+        )
+        pct = max(case.difference.tells_pct for case in unknown)
+        processes = max(case.difference.processes_needed or 0 for case in unknown)
+        summary.append(say(words, cases=[label(case) for case in unknown], pct=pct, processes=processes))
+    warnings = [
+        finding(
+            "failed",
+            "{case} failed on side {side}: {reason}",
+            case=failed.b if failed.side == "b" else failed.a,
+            side=failed.side.upper(),
+            reason=failed.reason,
+        )
+        for failed in found.failed
+    ]
+    repeated = "; {count:round|rounds} measured again because the clock was not back" if found.repeated_rounds else ""
+    how = "{processes} processes a side, kept warm, in turns ({schedule}), {rounds:round|rounds} each" + repeated + "."
+    if not found.kept_warm:
+        how = "{processes} processes a side, one after the other ({schedule}), after one of either that does not count."
+    values = {"processes": found.processes, "schedule": found.schedule, "rounds": found.rounds}
+    drawn = Chart(
+        "B against A, with intervals",
+        lambda: charts.intervals([(label(case), case) for case in found.cases], SAME_WITHIN.value),
+        "A bar is the interval of the change, the stroke in it the change; a dot is a process against the mean of A. "
+        f"Shaded: ±{SAME_WITHIN.value:g}%.",
+    )
+    return _document(
+        COLUMNS,
+        rows,
+        rows,
+        title=f"B against A: {', '.join(f'{count} {outcome.words}' for outcome, count in counts if count)}",
+        summary=tuple(summary),
+        warnings=(*warnings, *_slow_clocks(found.cases, label)),
+        notes=(
+            say(how, count=found.repeated_rounds, **values),
+            "The intervals of all cases hold at once, and no case that is unchanged comes out slower or faster, in "
+            f"{100 - FALSE_ALARMS.value:g} of 100 comparisons. Slower and faster are {LEAST_CHANGE.value:g}% at least; "
+            f"same is within {SAME_WITHIN.value:g}%.",
+        ),
+        charts=(drawn,),
+    )
+
+
+# The gate
+
+
+def gate_document(found: Gate, *, every: bool = False) -> Document:
+    """The answer, and a row a case. every: leave out nothing."""
+    label = Labels(found.run.cases)
+    columns = (
+        Column("result", "result", narrow=Narrow.KEEP),
+        Column("decision", meaning="failed, slower, gone, cannot_tell, new, within (the limit), faster or passed."),
+        Column("case", meaning="Case id in this tree; in the baseline's where it is gone."),
+        Column("label", "case", narrow=Narrow.ABOVE),
+        Column("a_us", found.against, "µs", ",.2f", "Geometric mean of the processes of side A."),
+        Column("b_us", "now", "µs", ",.2f", "The same of side B."),
+        Column("difference_pct", "change", "%", "+z.1f", "Side B against side A."),
+        Column("interval", "interval", "%"),
+        *DECIDED_BY,
+        Column("reason", meaning="Why it was not measured, in one line."),
+        Column("max_slowdown_pct", "", "%", "", "The gate's limit."),
+        Column("against", meaning="The baseline's name, or the side in its place."),
+    )
+
+    def row(case: GatedCase) -> dict[str, Any]:
+        return {
+            **dict.fromkeys(each.key for each in columns),
+            **(_cells(case.compared, 1) if case.compared else {}),
+            "result": case.decision.words,
+            "decision": case.decision,
+            "case": case.case,
+            "label": label(case.case),
+            "processes_needed": case.processes_needed,
+            "reason": case.reason,
+            "max_slowdown_pct": found.max_slowdown_pct,
+            "against": found.against,
+        }
+
+    grave = found.of(Decision.FAILED, Decision.SLOWER, *DOUBTS)
+    others = [case for case in found.cases if case not in grave]
+    shown = [*found.cases] if every else [*grave[:MOST_GRAVE], *others[:MOST_OTHERS]]
+    left = len(found.cases) - len(shown)
+    notes = [say("{count:other case|other cases}: --all shows them.", count=left)] if left else []
+    note = (
+        "slower: beyond the noise, and by {limit:g}% or more. cannot tell: the noise leaves room for {limit:g}%. Of "
+        "gates on unchanged code, at most {alarms:g} in 100 fail."
+    )
+    return _document(
+        columns,
+        [row(case) for case in found.cases],
+        [row(case) for case in shown],
+        title=answer(found),
+        warnings=tuple(_warnings(found)),
+        summary=(_sides(found),),
+        notes=(*notes, say(note, limit=found.max_slowdown_pct, alarms=FALSE_ALARMS.value)),
+    )
+
+
+def answer(found: Gate) -> str:
+    """``1 of 8 cases slower than main by 3% or more``."""
+    against, limit = found.against, f"{found.max_slowdown_pct:g}%"
+    slower, failed, unknown = (len(found.of(each)) for each in (Decision.SLOWER, Decision.FAILED, Decision.CANNOT_TELL))
+    total = failed + len(found.comparison.cases)
+    cases = f"{total} case{'' if total == 1 else 's'}"
+    if slower:
+        return f"{slower} of {cases} slower than {against} by {limit} or more"
+    if failed:
+        return f"{failed} of {cases} cannot run in this tree"
+    if unknown:
+        return f"No case is found slower than {against} by {limit} or more; {unknown} of {total} cannot be told"
+    return f"No case is slower than {against} by {limit} or more"
+
+
+def why(found: Gate) -> str:
+    """Why a gate fails."""
+    return answer(found) if found.slower else worded(next(_warnings(found)))
+
+
+def _sides(found: Gate) -> str:
+    """What was measured, and how."""
+    a, b = found.comparison.a, found.comparison.b
+    short = a.commit[:SHORT_COMMIT] if a.commit else ""
+    before = a.spec.replace(a.commit, short) if a.commit else a.spec
+    if a.commit and a.commit not in a.spec:
+        before += f" ({short})"
+    now, commit = ("This tree", found.run.environment.get("git")) if b.spec == HERE else (b.spec, None)
+    if isinstance(commit, str):
+        now += f" ({commit})"
+    gpu = (b.environment.get("gpu") or {}).get("name") or "GPU"
+    return f"{now} against {before}: {found.comparison.processes} processes a side, in turns, on one {gpu}."
+
+
+def _warnings(found: Gate) -> Iterator[Finding]:
+    label = Labels(found.run.cases)
+    if unknown := found.of(Decision.CANNOT_TELL):
+        yield finding(
+            "cannot_tell",
+            "{count:case|cases} cannot be told: the noise leaves room for more than {limit:g}%. --processes {needed} "
+            "would tell, or a GPU that nobody else uses.",
+            count=len(unknown),
+            limit=found.max_slowdown_pct,
+            needed=max(case.processes_needed or 0 for case in unknown),
+        )
+    for decision, words in (
+        (Decision.FAILED, "this tree cannot run {cases}: {reason}"),
+        (Decision.GONE, "{against} has {cases}, this tree does not: {reason}"),
+    ):
+        cases: dict[str, list[str]] = {}
+        for case in found.of(decision):
+            cases.setdefault(case.reason, []).append(label(case.case))
+        for reason, labels in cases.items():
+            yield finding(decision.value, words, cases=tuple(labels), against=found.against, reason=reason)
+    yield from _slow_clocks(found.comparison.cases, lambda case: label(case.b))
+
+
+_SLOWER = "{pct:.1f}% slower than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}. The limit is {limit:g}%."
+_SENTENCES = {
+    Decision.FAILED: "This tree cannot run it: {reason}",
+    Decision.SLOWER: _SLOWER,
+    Decision.WITHIN: _SLOWER,
+    Decision.CANNOT_TELL: "Cannot tell it from {against} ({low:+z.1f} to {high:+z.1f}%): the noise leaves room for "
+    "more than the limit of {limit:g}%. {needed} processes a side would tell.",
+    Decision.FASTER: "{pct:.1f}% faster than {against} ({low:+z.1f} to {high:+z.1f}%): {a} → {b}.",
+    Decision.PASSED: "Not slower than {against} by {limit:g}% ({low:+z.1f} to {high:+z.1f}%): {a} → {b}.",
+    Decision.GONE: "{against} has it, this tree does not: {reason}",
+    Decision.NEW: "Not in {against}, so there is nothing to compare it with. {reason}",
+}
+
+
+def _sentence(found: Gate, case: GatedCase) -> str:
+    """What is said of a case where there is no table."""
+    values: dict[str, Any] = {"against": found.against, "limit": found.max_slowdown_pct, "reason": case.reason}
+    if case.compared:
+        of = case.compared.difference
+        values |= {"pct": abs(of.difference_pct), "low": of.low_pct, "high": of.high_pct}
+        values |= {"needed": case.processes_needed}
+        values |= {side: time_words(case.compared.mean_us(side)) for side in ("a", "b")}
+    return say(_SENTENCES[case.decision], **values)
+
+
+def _suite_name(against: str) -> str:
+    """What a CI system calls the gate."""
+    return escape_control(f"fiprof gate against {against}")
+
+
+def junit(found: Gate) -> bytes:
+    """A suite with a test a case: what fails the gate is a failure, what cannot be told is skipped."""
+    from junitparser import Error, Failure, Skipped, TestCase
+
+    label = Labels(found.run.cases)
+    tests = []
+    for case in found.cases:
+        test = TestCase(escape_control(label(case.case)), escape_control(case.case.partition("[")[0]))
+        text = escape_control(_sentence(found, case))
+        if case.decision is Decision.FAILED:
+            test.result = Error(text, case.decision.value)
+        elif case.decision in found.failing:
+            test.result = Failure(text, case.decision.value)
+        elif case.decision in (*DOUBTS, Decision.NEW):
+            test.result = Skipped(text, case.decision.value)
+        else:
+            test.system_out = text
+        tests.append(test)
+    properties = {"run": found.run.name, "sides": _sides(found), "limit": f"{found.max_slowdown_pct:g}%"}
+    return _xml(found.against, tests, found.run.duration_s, properties)
+
+
+def junit_error(against: str, message: str) -> bytes:
+    """A suite that says why nothing was decided."""
+    from junitparser import Error, TestCase
+
+    test = TestCase("fiprof gate", "fiprof")
+    test.result = Error(escape_control(message), "error")
+    return _xml(against, [test], 0.0, {})
+
+
+def _xml(against: str, tests: Iterable[Any], seconds: float, properties: Mapping[str, str]) -> bytes:
+    from junitparser import JUnitXml, TestSuite
+
+    suite, whole, out = TestSuite(_suite_name(against)), JUnitXml(), io.BytesIO()
+    for name, value in properties.items():
+        suite.add_property(name, escape_control(value))
+    for test in tests:
+        suite.add_testcase(test)
+    whole.add_testsuite(suite)
+    whole.update_statistics()  # type: ignore[no-untyped-call]
+    suite.time = whole.time = seconds
+    whole.write(out, pretty=True)
+    return out.getvalue()
+
+
+def github_lines(found: Gate) -> list[str]:
+    """Workflow commands: what is to be seen without opening a log; of many of one level the gravest, and how many more
+    there are."""
+    label = Labels(found.run.cases)
+    levels = {
+        **dict.fromkeys((Decision.NEW, Decision.FASTER), "notice"),
+        **dict.fromkeys(DOUBTS, "warning"),
+        **dict.fromkeys(found.failing, "error"),
+    }
+    lines = []
+    for level in ("error", "warning", "notice"):
+        cases = [case for case in found.cases if levels.get(case.decision) == level]
+        shown: Sequence[GatedCase] = cases if len(cases) <= MOST_ANNOTATIONS else cases[: MOST_ANNOTATIONS - 1]
+        lines += [_annotation(level, f"fiprof gate: {label(case.case)}", _sentence(found, case)) for case in shown]
+        if rest := len(cases) - len(shown):
+            more = say("{count:more case|more cases}: the summary of the step lists them.", count=rest)
+            lines.append(_annotation(level, answer(found), more))
+    return lines
+
+
+def github_error(against: str, message: str) -> str:
+    """That nothing was decided."""
+    return _annotation("error", _suite_name(against), message)
+
+
+def _annotation(level: str, title: str, text: str) -> str:
+    """What GitHub shows on the page of a workflow's run, escaped as actions/toolkit does it."""
+    title, text = (escape_control(each).replace("%", "%25") for each in (title, text))
+    return f"::{level} title={title.replace(':', '%3A').replace(',', '%2C')}::{text}"
+
+
+# Baselines
+
+
+def baselines(
+    found: Sequence[tuple[NamedBaseline, Sequence[CaseEntry] | None]], *, with_cases: bool = False
+) -> Document:
+    """A row a baseline; its cases are None where its run is not in the archive. with_cases: a second table for people,
+    a row a case."""
+    rows = [
+        {
+            **vars(of),
+            "baseline": of.name,
+            "short_commit": of.commit and of.commit[:SHORT_COMMIT],
+            "count": None if cases is None else len(cases),
+            "cases": None if cases is None else tuple(case.id for case in cases),
+            "set": of.set_at[:16].replace("T", " "),
+        }
+        for of, cases in found
+    ]
+    gone = "{name} names the run {run}, which is not in this archive: fiprof gate cannot use it"
+    warnings = tuple(say(gone, name=of.name, run=of.run) for of, cases in found if cases is None)
+    notes = () if found else ("no baselines yet: fiprof baseline set NAME RUN makes one",)
+    made = _document(BASELINES, rows, rows, warnings=warnings, notes=notes)
+    if with_cases:
+        cases = [case for _, each in found for case in each or ()]
+        label = Labels(cases)
+        table = View((Column("", "case"),), tuple((label(case.id),) for case in cases))
+        made = replace(made, shown=(*made.shown, table))
+    return made
