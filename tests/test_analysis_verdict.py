@@ -113,28 +113,6 @@ def test_kernels_with_one_trouble_each_are_called_by_it() -> None:
     assert (copying.bound, copying.copying and round(copying.copying.value)) == (CaseBound.COPIES, 98)
 
 
-@pytest.mark.parametrize("run", RUNS)
-def test_evidence_holds_and_is_the_cells_that_it_names_and_steps_are_in_order(run: str) -> None:
-    cells = {(row["launch"], row["metric"]): row["value"] for row in parsed(run).table("metrics").to_pylist()}
-    compared = 0
-    for item in judged(run).launches:
-        assert item.evidence
-        for each in item.evidence:
-            of = each.number.source
-            if of.origin == "ncu" and (of.launch, of.formula) in cells:
-                assert each.value == cells[of.launch, of.formula]
-                compared += 1
-        measured = [step for step in item.steps if step.measured_pct is not None]
-        bounded = [step for step in item.steps if step.bound_pct is not None]
-        others = [step for step in item.steps if step not in measured and step not in bounded]
-        assert item.steps == (*measured, *bounded, *others)
-        assert (0 if item.kind in (Kind.NO_SINGLE_LIMIT, Kind.CONCURRENT) else 1) <= len(bounded) + len(others) <= 3
-        sizes = [step.size_pct or 0.0 for step in bounded if step.cause is None and step.id != "less_copying"]
-        assert sizes == sorted(sizes, reverse=True)
-        assert all(0 < (step.bound_pct or 0.0) <= 100 for step in bounded)
-    assert compared >= len(judged(run).launches)
-
-
 # Made-up launches
 
 
