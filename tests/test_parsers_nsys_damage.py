@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import tempfile
@@ -46,16 +47,38 @@ def clean_or_refused(data: bytes) -> str:
         return message
 
 
-def test_no_file(tmp_path: Path) -> None:
-    error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite does not exist"
-    assert error.remedy == "nsys export --type sqlite makes it from a report"
+def in_its_place(path: Path, name: str) -> None:
+    """Something that is no whole export of nsys."""
+    if name == "folder":
+        path.mkdir()
+    elif name == "other":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
+    elif name == "overwritten":
+        query = f"SELECT rootpage FROM sqlite_master WHERE name = '{KERNEL}'"
+        ((root,),) = sqlite3.connect(FIVE_KERNELS).execute(query)
+        damaged = bytearray(EXPORTS[FIVE_KERNELS.stem])
+        damaged[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
+        path.write_bytes(damaged)
 
 
 @pytest.mark.fault("a folder stands where nsys's SQLite export should be", "one line names it")
-def test_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "trace.sqlite").mkdir()
-    assert failure(tmp_path / "trace.sqlite").message == f"{tmp_path}/trace.sqlite is a folder, not an nsys export"
+@pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
+@pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("none", "does not exist", "nsys export --type sqlite makes it from a report"),
+        ("folder", "is a folder, not an nsys export", ""),
+        ("other", "is not an nsys export: it has no table StringIds", AGAIN),
+        ("overwritten", "is damaged: database disk image is malformed", AGAIN),
+    ],
+)
+def test_what_is_no_export(name: str, problem: str, remedy: str, tmp_path: Path) -> None:
+    in_its_place(tmp_path / "trace.sqlite", name)
+    error = failure(tmp_path / "trace.sqlite")
+    assert error.message == f"{tmp_path}/trace.sqlite {problem}"
+    assert not remedy or error.remedy == remedy
 
 
 @pytest.mark.fault(
@@ -80,16 +103,6 @@ def test_a_file_that_is_not_whole(content: bytes, complaint: str, tmp_path: Path
     assert error.remedy == AGAIN
 
 
-@pytest.mark.fault("another program's SQLite file in place of nsys's", "one line names the table that it lacks")
-def test_somebody_elses_database(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "trace.sqlite")
-    connection.execute("CREATE TABLE cookies (id INTEGER PRIMARY KEY, value TEXT)")
-    connection.close()
-    error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite is not an nsys export: it has no table StringIds"
-    assert error.remedy == AGAIN
-
-
 @pytest.mark.fault("nsys is still writing the export", "one line says so")
 def test_a_file_that_is_being_written(tmp_path: Path) -> None:
     sqlite = altered(tmp_path)
@@ -106,21 +119,6 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     sqlite = altered(tmp_path)
     sqlite.chmod(0)
     assert failure(sqlite).message == f"{sqlite} cannot be read: Permission denied"
-
-
-@pytest.mark.fault("a page of the export is overwritten with 0xff", "one line: damaged; no table is left behind")
-def test_a_page_of_garbage(tmp_path: Path) -> None:
-    root = (
-        sqlite3.connect(FIVE_KERNELS)
-        .execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (KERNEL,))
-        .fetchone()[0]
-    )
-    damaged = bytearray(EXPORTS[FIVE_KERNELS.stem])
-    damaged[(root - 1) * 4096 : root * 4096] = b"\xff" * 4096
-    (tmp_path / "trace.sqlite").write_bytes(damaged)
-    error = failure(tmp_path / "trace.sqlite")
-    assert error.message == f"{tmp_path}/trace.sqlite is damaged: database disk image is malformed"
-    assert error.remedy == AGAIN
 
 
 @pytest.mark.fault("text, a fraction or bytes in nsys's columns of integers", "read, or one line")
