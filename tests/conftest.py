@@ -129,6 +129,12 @@ def fiprof(tmp_path: Path) -> Fiprof:
     return functools.partial(run_fiprof, cwd=tmp_path)
 
 
+@pytest.fixture
+def faked(fiprof: Fiprof, fakes: dict[str, str]) -> Fiprof:
+    """The same with the fakes for GPU and tools: ``faked("collect", …, FAKE_NCU="no-report")``."""
+    return lambda *words, **env: fiprof(*words, env={**fakes, **env})
+
+
 def run_fiprof(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Completed:
     return subprocess.run(
         [sys.executable, "-m", "fiprof", *arguments],

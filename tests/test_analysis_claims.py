@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fiprof.analysis.claims import Limits, Outcome, Result, Tested
+from fiprof.analysis.claims import Limits, Result
 from fiprof.analysis.ratio import by_rounds, ratio
 from fiprof.analysis.study import Study
 from fiprof.flashinfer.claims import CLAIMS
@@ -147,21 +147,6 @@ def test_a_number_is_wrong_on_the_side_where_most_pairs_lie(times_us: tuple[floa
     assert found.effect.count == 6
 
 
-def test_what_a_claim_depends_on_is_found_in_the_parameters() -> None:
-    """Twice as fast from 2,048 tokens of KV on, slower below; nothing tells a checkered outcome apart."""
-    cases = []
-    for batch in SIZES:
-        for kv_len in (512, 2048, 8192):
-            us = 200 if kv_len >= 2048 else 90
-            cases += [timed(decode(32, kv_len, batch), us), timed(decode(8, kv_len, batch), 100)]
-    found = result("gqa-faster", *cases)
-    assert found.verdict == "depends"
-    assert found.where == "KV 512: 6 below; KV 2,048: 6 above; KV 8,192: 6 above"
-    outcomes = [Outcome.HOLDS if i % 2 else Outcome.BELOW for i in range(len(found.tested))]
-    checkered = [Tested(item.cases, outcome) for item, outcome in zip(found.tested, outcomes, strict=True)]
-    assert dataclasses.replace(found, tested=tuple(checkered)).where == ""
-
-
 # Claims about traffic and bounds
 
 
@@ -182,12 +167,6 @@ def test_saved_traffic_is_counted_bytes_against_counted_bytes(saving: float) -> 
     assert [item.saving for item in found.tested] == [pytest.approx(saving)]
 
 
-def test_traffic_of_data_that_fits_in_l2_decides_nothing() -> None:
-    pair = fixture.norm("fused_add_rmsnorm", 512, 4096), fixture.norm("add_then_rmsnorm", 512, 4096)
-    found = result("fusing-saves-traffic", *pair)
-    assert found.absence is not None and (found.absence.kind, found.absence.values["count"]) == ("in_l2", 1)
-
-
 def judged(case: CaseResult, kind: str) -> CaseResult:
     verdict = fixture.verdict(kind) if kind else None
     return dataclasses.replace(case, kernels=[dataclasses.replace(k, verdict=verdict) for k in case.kernels])
@@ -201,13 +180,3 @@ def test_a_bound_is_confirmed_by_all_cases_and_depends_where_some_have_another()
     assert found.verdict == "depends"
     assert found.where.startswith("batch 1: 1 below; batch 8: 1 below; batch 32: 1 hold")
     assert result("decode-memory-bound", *latency).verdict == "overstated"
-
-
-@pytest.mark.parametrize("kind", ["unknown", "no_single_limit"])
-def test_a_verdict_without_one_limit_says_nothing_of_a_bound(kind: str) -> None:
-    memory = [judged(decode(batch=batch), "memory") for batch in (32, 64, 128)]
-    found = result("decode-memory-bound", judged(decode(batch=1), kind), *memory)
-    assert (found.verdict, found.counted(Outcome.UNCLEAR)) == ("confirmed", 1)
-    assert found.effect is not None and found.effect.interval == (0.75, 1.0)
-    alone = result("decode-memory-bound", judged(decode(), kind))
-    assert alone.absence is not None and (alone.verdict, alone.absence.kind) == ("not_testable", "too_wide")

@@ -42,12 +42,6 @@ def test_a_power_law_is_found(exponent: float) -> None:
     assert law.exponent.value == pytest.approx(exponent, rel=1e-6)
 
 
-def test_fewer_than_four_sizes_follow_nothing() -> None:
-    assert scaling.fits(made([(512, 10.0), (2048, 20.0)]), "decode") == []
-    three = only([(512, 10.0), (2048, 20.0), (8192, 60.0)])
-    assert (three.line, three.law) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("times_us", "intercept"),
     [
@@ -62,14 +56,6 @@ def test_what_does_not_grow_is_possible(times_us: list[float], intercept: float)
     found = line.intercept_us
     assert found.value == pytest.approx(intercept, abs=0.01)
     assert found.low >= 0 and found.high <= min(times_us)
-
-
-def test_a_case_of_10_us_counts_as_much_as_one_of_2_ms() -> None:
-    """Scaling every time by the same noise, in proportion, leaves the intercept near the small cases' own."""
-    noise = (1.02, 0.98, 1.02, 0.98)
-    line = only([(n, (10 + 0.25 * n) * part) for n, part in zip((64, 512, 2048, 8192), noise, strict=True)]).line
-    assert line is not None and line.holds
-    assert line.intercept_us.value == pytest.approx(10, rel=0.25)
 
 
 def test_the_case_farthest_from_the_line_is_named_and_the_line_does_not_hold() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fiprof.analysis.instructions import Listing, listings
 from fiprof.analysis.thresholds import DOMINANT_STALL
-from fiprof.analysis.verdict.model import Cause, CauseId, Comparison, Kind, Verdict
+from fiprof.analysis.verdict.model import CauseId, Comparison
 from fiprof.analysis.verdict.rules import judge
 from fiprof.analysis.verdict.steps import LaunchContext, Step, steps, steps_for
 from fiprof.model.finding import plain
@@ -96,13 +96,6 @@ def test_the_first_step_and_the_most_it_saves(
     assert found.id is first
     assert found.bound_pct == pytest.approx(most)
     assert found.estimate_pct == (None if estimate is None else pytest.approx(estimate))
-
-
-def test_no_single_limit_has_only_what_the_instructions_show() -> None:
-    row = {**BASE, **MMA, "tensor_active_pct": 59}
-    assert judge(row).kind is Kind.NO_SINGLE_LIMIT
-    assert [step.id for step in advice_for(row)] == ["use_wgmma"]
-    assert advice_for({"dram_throughput_pct": 59}) == []
 
 
 @pytest.mark.parametrize(
@@ -222,18 +215,3 @@ def test_steps_for_a_cause(
     assert [(step.id, round(step.bound_pct or 0.0, 6)) for step in found] == [each[:2] for each in expected]
     for step, (_, _, said) in zip(found, expected, strict=True):
         assert said in verdict_words.basis(step)
-
-
-def test_a_cause_says_more_than_the_stall_that_it_shows_as() -> None:
-    row = {**BASE, "sm_cycles": 20_000}
-    found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.BARRIER, ()),)})
-    assert found.kind is Kind.LATENCY
-    named = steps(LaunchContext(row, NAMES, found, stalls=(stalled("barrier", 60.0),)))
-    assert [(step.id, step.cause) for step in named] == [("fewer_barriers", CauseId.BARRIER), ("longer_launch", None)]
-
-
-def test_atomics_on_one_word_are_no_bank_conflicts() -> None:
-    row = {**BASE, "l1_data_pct": 90, "shared_data_pct": 90, "shared_wavefronts": 10, "shared_bank_conflicts": 9}
-    found = Verdict(**{**vars(judge(row)), "causes": (Cause(CauseId.ATOMICS, ()),)})
-    ids = [step.id for step in steps(LaunchContext(row, NAMES, found, code=listing("ATOMS.ADD R4, [R2], R3")))]
-    assert ids == ["aggregate_atomics", "spread_atomics", "fewer_shared_passes"]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,10 +21,7 @@ from fiprof.model.formula import number
 from fiprof.model.metrics import METRICS
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.reports import verdict_words
-from fiprof.reports.verdict_tables import document
-from fiprof.reports.writers import render
 from tests.recorded_runs import RUNS, parsed, study_runs
-from tests.reports_fixture import execution, make_run
 
 # The recorded runs
 
@@ -287,57 +281,3 @@ def test_any_launch_has_a_verdict_whose_evidence_holds(
     for step in steps(LaunchContext(row, NAMES, found, excess_ops=excess, excess_bytes=excess, case=of)):
         assert step.bound_pct is None or 0 < step.bound_pct <= 100
         assert verdict_words.step(step)
-
-
-# Runs
-
-
-LAUNCH = {
-    "launch": 0, "case": "mine[rows=8]", "iteration": 0, "kernel": "kernel", "kernel_full": "kernel()",
-    "grid": "1320x1x1", "block": "256x1x1", **BASE,
-}  # fmt: skip
-
-
-def executions(count: int, *, node: int | None = None, call_us: float = 4.0) -> list[dict[str, Any]]:
-    """Kernels of 2 µs, four in an iteration."""
-    return [
-        execution(
-            index * 100_000, index * 100_000 + 2000, "kernel", grid="1320x1x1", block="256x1x1", graph_node=node,
-            iteration=index // 4, launch_call_ns=int(call_us * 1e3), correlation=index if node is None else index // 4,
-        )
-        for index in range(count)
-    ]  # fmt: skip
-
-
-def write_baseline(folder: Path, wall_us: float) -> None:
-    record = {"kind": "case", "case": "mine[rows=8]", "gpu_us": [10.0, 10.0], "wall_us": wall_us}
-    (folder / "baseline.jsonl").write_text(json.dumps(record) + "\n")
-
-
-def test_a_case_of_small_kernels_is_launch_bound(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", launches=[LAUNCH], reasons=[], kernels=executions(8))
-    write_baseline(run.path, wall_us=40.0)
-    found = verdicts(run)
-    assert found.launches[0].kind is Kind.LAUNCH
-    only = found.cases[0]
-    assert only.busy_time and only.wall_time and only.waiting
-    assert (only.kernels, only.busy_time.value, only.wall_time.value, only.launch_us) == (4, 8.0, 40.0, 16.0)
-    assert (only.graph, only.bound, only.waiting.value) == (False, CaseBound.HOST, 80.0)
-
-
-def test_a_graph_s_call_counts_once(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", launches=[LAUNCH], kernels=executions(8, node=3, call_us=30))
-    write_baseline(run.path, wall_us=9.0)
-    only = verdicts(run).cases[0]
-    assert (only.graph, only.launch_us, only.bound) == (True, 30.0, CaseBound.KERNELS)
-    assert only.waiting and only.waiting.value == pytest.approx(100 / 9)
-
-
-def test_a_run_without_ncu_still_has_its_cases(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", kernels=executions(8), settings={"tools": ["nsys"]})
-    write_baseline(run.path, wall_us=40.0)
-    found = verdicts(run)
-    assert found.launches == ()
-    assert found.cases[0].bound is CaseBound.HOST
-    assert [str(warning.kind) for warning in found.warnings] == ["no_launches"]
-    assert "mine: launch-bound" in render(document(found), "table")

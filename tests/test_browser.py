@@ -1,15 +1,11 @@
-"""Pages of studies, comparisons and the site in a real browser: charts, sorting, search, schemes, a phone, print, axe.
-
-Needs chromium: FIPROF_TEST_CHROMIUM names it, else /usr/bin/chromium.
-"""
+"""Pages of studies, comparisons and the site in a real browser: charts, sorting, search, schemes, a phone, print, axe."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +16,7 @@ from fiprof.analysis.study import load
 from fiprof.reports import study
 from fiprof.reports.markdown_html import document_html
 from tests import pages
-from tests.browser import CHROMIUM, launched
+from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show, launched, showing
 from tests.recorded_runs import STUDY, invoke, parsed, profiled
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
@@ -29,32 +25,8 @@ pytest.importorskip("scipy")
 
 STUDY_PAGES = ("analysis", "final-report")
 """Those with charts."""
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 900}
-WIDTHS = pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one"
-)
-
-
-@dataclass
-class Opened:
-    """A page in the browser, and what went wrong in it."""
-
-    page: Any
-    ready: float
-    """Seconds from navigation until it can be used: read, sorted, searched."""
-    problems: list[str] = field(default_factory=list)
-    """Errors and warnings of the console, and requests other than for the file."""
-
-    def draw_all(self) -> None:
-        """Every chart, as for a printer."""
-        self.page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        expect(self.page.locator(".plot:not([data-drawn])")).to_have_count(0)
-
-
-Open = Callable[..., Opened]
+pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
@@ -74,42 +46,25 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def show(browser: Any, files: dict[str, Path]) -> Iterator[Open]:
-    contexts = []
+def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
+    with showing(browser, files) as show:
+        yield show
 
-    def show(name: str, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP, script: bool = True) -> Opened:
-        context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, has_touch=viewport is PHONE, is_mobile=viewport is PHONE,
-            java_script_enabled=script, permissions=["clipboard-read", "clipboard-write"],
-        )  # fmt: skip
-        contexts.append(context)
-        page = context.new_page()
-        problems: list[str] = []
-        page.on("console", lambda m: problems.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        address = files[name].as_uri()
-        page.on("request", lambda r: None if r.url == address or r.url.startswith("data:") else problems.append(r.url))
-        page.goto(address)
-        if not script:
-            return Opened(page, 0.0, problems)
-        page.wait_for_selector("html[data-ready]", state="attached")
-        ready = page.evaluate("performance.getEntriesByName('ready')[0].startTime") / 1e3
-        return Opened(page, ready, problems)
 
-    yield show
-    for context in contexts:
-        context.close()
+def draw_all(page: Any) -> None:
+    """Every chart, as for a printer."""
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator(".plot:not([data-drawn])")).to_have_count(0)
 
 
 # Charts
 
 
-def test_charts_are_drawn_without_an_error_without_a_network_and_without_eval(show: Open) -> None:
-    opened = show("demo")
-    opened.draw_all()
-    assert opened.page.locator("#chart-decode-over-kv-length .mark-line path").count() == 3
-    assert opened.problems == []
-    policy = opened.page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
+def test_charts_are_drawn_without_an_error_without_a_network_and_without_eval(show: Show) -> None:
+    page = show("demo")
+    draw_all(page)
+    assert page.locator("#chart-decode-over-kv-length .mark-line path").count() == 3
+    policy = page.locator("meta[http-equiv=Content-Security-Policy]").get_attribute("content")
     assert "unsafe-eval" not in policy and "http" not in policy
 
 
@@ -148,24 +103,23 @@ def overlap(one: Corners, other: Corners) -> bool:
 
 @WIDTHS
 @pytest.mark.parametrize("name", ["demo", "analysis"])
-def test_no_label_of_a_chart_lies_on_another_or_outside(show: Open, name: str, viewport: dict[str, int]) -> None:
-    opened = show(name, viewport=viewport)
-    opened.draw_all()
-    labels = opened.page.evaluate(LABELS)
+def test_no_label_of_a_chart_lies_on_another_or_outside(show: Show, name: str, viewport: dict[str, int]) -> None:
+    page = show(name, viewport=viewport)
+    draw_all(page)
+    labels = page.evaluate(LABELS)
     assert len(labels) > 10
     charts = [list(group) for _, group in itertools.groupby(labels, key=lambda label: label[0])]
     pairs = [pair for chart in charts for pair in itertools.combinations(chart, 2)]
     assert [(a[:2], b[1]) for a, b in pairs if (a[1] or b[1]) and overlap(a[2], b[2])] == []
     outside = [label[:2] for label in labels if max(x for x, _ in label[2]) > viewport["width"] + 1]
     assert outside == []
-    assert opened.problems == []
 
 
 # Numbers and tables
 
 
-def test_a_click_on_a_heading_sorts_by_the_number(show: Open) -> None:
-    page = show("demo").page
+def test_a_click_on_a_heading_sorts_by_the_number(show: Show) -> None:
+    page = show("demo")
     table = page.locator("#launches-of-the-run table").first
 
     def column(index: int) -> Any:
@@ -181,8 +135,8 @@ def test_a_click_on_a_heading_sorts_by_the_number(show: Open) -> None:
     expect(column(7)).to_have_text(["487.3", "1,490.2", "2,957.0", "–"])
 
 
-def test_the_slash_leads_to_the_search_which_leaves_what_has_the_words(show: Open) -> None:
-    page = show("demo").page
+def test_the_slash_leads_to_the_search_which_leaves_what_has_the_words(show: Show) -> None:
+    page = show("demo")
     page.keyboard.press("/")
     page.keyboard.type("kernel_12")
     assert set(page.locator("#every-launch tbody td:nth-child(3):visible").all_inner_texts()) == {"kernel_12"}
@@ -196,8 +150,8 @@ def test_the_slash_leads_to_the_search_which_leaves_what_has_the_words(show: Ope
     expect(page.locator("main > section:visible")).to_have_count(3)
 
 
-def test_a_folded_section_opens_by_its_anchor_and_a_long_table_can_be_sorted(show: Open) -> None:
-    page = show("demo").page
+def test_a_folded_section_opens_by_its_anchor_and_a_long_table_can_be_sorted(show: Show) -> None:
+    page = show("demo")
     assert not page.locator("#folded-3 p").is_visible()
     page.evaluate("location.hash = '#folded-3'")
     expect(page.locator("#folded-3 p")).to_be_visible()
@@ -211,16 +165,16 @@ def test_a_folded_section_opens_by_its_anchor_and_a_long_table_can_be_sorted(sho
 
 
 @pytest.mark.parametrize(("name", "viewport", "scheme"), [("demo", PHONE, "dark"), ("final-report", DESKTOP, "light")])
-def test_axe_core_finds_nothing(show: Open, name: str, viewport: dict[str, int], scheme: str) -> None:
+def test_axe_core_finds_nothing(show: Show, name: str, viewport: dict[str, int], scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    opened = show(name, scheme=scheme, viewport=viewport)
-    opened.draw_all()
-    found = axe.Axe().run(opened.page)
+    page = show(name, scheme=scheme, viewport=viewport)
+    draw_all(page)
+    found = axe.Axe().run(page)
     assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
 
 
-def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Open) -> None:
-    page = show("demo", scheme="dark").page
+def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Show) -> None:
+    page = show("demo", scheme="dark")
     paper = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(paper) == "rgb(20, 24, 30)"
     page.get_by_label("Colour scheme").select_option("light")
@@ -230,8 +184,8 @@ def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Ope
     assert page.evaluate(paper) == "rgb(255, 255, 255)"
 
 
-def test_contents_mark_the_section_on_the_screen_and_code_is_copied(show: Open) -> None:
-    page = show("demo").page
+def test_contents_mark_the_section_on_the_screen_and_code_is_copied(show: Show) -> None:
+    page = show("demo")
     page.locator("nav.side").get_by_text("Launches of the run").click()
     expect(page.locator("nav.side a[aria-current]")).to_have_text("Launches of the run")
     page.get_by_role("button", name="Copy").first.click()
@@ -239,10 +193,9 @@ def test_contents_mark_the_section_on_the_screen_and_code_is_copied(show: Open) 
     assert page.evaluate("navigator.clipboard.readText()").startswith("fiprof collect --kernel prefill")
 
 
-def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does_not(show: Open) -> None:
-    opened = show("demo", viewport=PHONE)
-    opened.draw_all()
-    page = opened.page
+def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does_not(show: Show) -> None:
+    page = show("demo", viewport=PHONE)
+    draw_all(page)
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     box = page.locator(".scroll", has_text="metric 11")
     assert box.evaluate("box => box.scrollWidth > box.clientWidth")
@@ -251,13 +204,11 @@ def test_on_a_phone_tables_scroll_with_their_first_column_kept_and_the_page_does
     assert page.locator("details.contents").is_visible() and not page.locator("nav.side").is_visible()
     charts = page.locator(".plot svg").evaluate_all("all => all.map(svg => svg.getBoundingClientRect().right)")
     assert max(charts) <= PHONE["width"]
-    assert opened.problems == []
 
 
-def test_printed_it_is_dark_on_white_with_all_its_charts(show: Open) -> None:
-    opened = show("demo", scheme="dark")
-    opened.draw_all()
-    page = opened.page
+def test_printed_it_is_dark_on_white_with_all_its_charts(show: Show) -> None:
+    page = show("demo", scheme="dark")
+    draw_all(page)
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(0, 0, 0)"
@@ -267,17 +218,15 @@ def test_printed_it_is_dark_on_white_with_all_its_charts(show: Open) -> None:
     assert page.pdf(format="A4").startswith(b"%PDF")
 
 
-def test_names_from_the_profiled_program_are_text(show: Open) -> None:
-    opened = show("demo")
-    opened.draw_all()
-    page = opened.page
+def test_names_from_the_profiled_program_are_text(show: Show) -> None:
+    page = show("demo")
+    draw_all(page)
     assert page.title() == "All five kernels on an H200"
     assert page.locator("main img, main a[href^=https], #vg-tooltip-element b").count() == 0
-    assert opened.problems == []
 
 
-def test_without_javascript_tables_are_there(show: Open) -> None:
-    page = show("demo", script=False).page
+def test_without_javascript_tables_are_there(show: Show) -> None:
+    page = show("demo", script=False)
     assert page.locator("#launches-of-the-run td", has_text="PrefillWithKVCacheKernel").is_visible()
 
 

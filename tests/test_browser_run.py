@@ -1,33 +1,24 @@
-"""The page of a run in a real browser: a choice moves every pane, keys, search, sources, schemes, a phone, print, axe.
-
-Needs chromium: FIPROF_TEST_CHROMIUM names it, else /usr/bin/chromium.
-"""
+"""The page of a run in a real browser: a choice moves every pane, keys, search, sources, schemes, a phone, print, axe."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fiprof.reports.report import report
-from tests.browser import CHROMIUM, launched
+from tests.browser import DESKTOP, NEEDED, PHONE, WIDTHS, Show, launched, showing
 from tests.recorded_runs import parsed, profiled
 from tests.reports_fixture import case, execution, make_run
 from tests.test_reports_report import HOSTILE
 
 expect: Any = pytest.importorskip("playwright.sync_api").expect
 
-PHONE = {"width": 390, "height": 844}
-DESKTOP = {"width": 1280, "height": 800}
 PAGES = ("all", "llama", "ranks", "decode", "several")
 
-pytestmark = pytest.mark.skipif(
-    not CHROMIUM.exists(), reason=f"no chromium at {CHROMIUM}: FIPROF_TEST_CHROMIUM names one"
-)
-
-Show = Callable[..., Any]
+pytestmark = NEEDED
 
 
 @pytest.fixture(scope="module")
@@ -55,28 +46,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def show(browser: Any, files: dict[str, Path]) -> Iterator[Show]:
-    contexts: list[Any] = []
-
-    def show(name: str, *, scheme: str = "light", viewport: dict[str, int] = DESKTOP, at: str = "") -> Any:
-        context = browser.new_context(
-            viewport=viewport, color_scheme=scheme, has_touch=viewport is PHONE, is_mobile=viewport is PHONE
-        )
-        page = context.new_page()
-        page.problems = []
-        address = files[name].as_uri()
-        page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: page.problems.append(str(error)))
-        page.on("request", lambda r: None if r.url.partition("#")[0] == address else page.problems.append(r.url))
-        contexts.append((context, page))
-        page.goto(address + at)
-        page.wait_for_selector("html[data-ready]", state="attached")
-        return page
-
-    yield show
-    for context, page in contexts:
-        problems = page.problems
-        context.close()
-        assert problems == []
+    with showing(browser, files) as show:
+        yield show
 
 
 def chosen(page: Any) -> str:
@@ -187,7 +158,6 @@ def test_several_runs_are_one_table_with_a_column_and_a_chip_each(show: Show) ->
 
 def test_the_appendix_unfolds_and_a_command_is_copied(show: Show) -> None:
     page = show("all")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     for anchor in ("sure", "asked", "environment", "actions", "reproduce"):
         page.locator(f"#{anchor} summary").click()
     expect(page.locator("#environment")).to_contain_text("NVIDIA H200")
@@ -219,7 +189,7 @@ OVERLAPS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@WIDTHS
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_lies_on_anything_and_the_page_is_as_wide_as_the_screen(
     show: Show, name: str, viewport: dict[str, int]
@@ -245,14 +215,6 @@ def test_axe_core_finds_nothing(show: Show, name: str, viewport: dict[str, int],
         page.keyboard.press(key)
         found = axe.Axe().run(page)
         assert [(each["id"], each["nodes"][0]["html"][:200]) for each in found.response["violations"]] == []
-
-
-def test_the_colour_scheme_is_the_systems_until_the_reader_chooses_one(show: Show) -> None:
-    page = show("all", scheme="dark")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    assert page.evaluate(paper) == "rgb(20, 24, 30)"
-    page.get_by_label("Colour scheme").select_option("light")
-    assert page.evaluate(paper) == "rgb(255, 255, 255)"
 
 
 def test_printed_it_is_dark_on_white_with_its_appendix(show: Show) -> None:

@@ -66,8 +66,8 @@ def test_the_example_of_kernels(fiprof: Fiprof, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("the ncu that is named does not exist", "`env` names it and how to install it, exit status 1")
-def test_env_names_the_remedies(fiprof: Fiprof, fakes: dict[str, str]) -> None:
-    done = fiprof("env", env={**fakes, "FIPROF_NCU": "/no/such/ncu"})
+def test_env_names_the_remedies(faked: Fiprof) -> None:
+    done = faked("env", FIPROF_NCU="/no/such/ncu")
     assert done.returncode == 1
     assert re.search(r"^ncu +missing +/no/such/ncu --version does not run", done.stdout, re.MULTILINE)
     assert "ncu: install Nsight Compute" in done.stdout

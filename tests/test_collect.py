@@ -70,8 +70,8 @@ def test_a_whole_run(whole: tuple[Path, Completed]) -> None:
     assert not list(path.rglob(".*"))
 
 
-def test_the_tools_share_one_process_each(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "decode", "--batch", "1,32", "--kv-heads", "8,32", env=fakes)
+def test_the_tools_share_one_process_each(faked: Fiprof, tmp_path: Path) -> None:
+    faked("collect", "--kernel", "decode", "--batch", "1,32", "--kv-heads", "8,32")
     _, manifest = only_run(tmp_path)
     assert len(manifest["cases"]) == 4
     argv = {action["step"]: action["argv"] for action in manifest["actions"]}
@@ -80,15 +80,15 @@ def test_the_tools_share_one_process_each(fiprof: Fiprof, fakes: dict[str, str],
     assert "--measure-iterations=1" in argv["ncu"]
 
 
-def test_tool_and_set_choose_the_steps(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick", env=fakes)
+def test_tool_and_set_choose_the_steps(faked: Fiprof, tmp_path: Path) -> None:
+    done = faked("collect", "--kernel", "rope", "--tool", "ncu", "--set", "quick")
     assert done.returncode == 0, done.stderr
     _, manifest = only_run(tmp_path)
     assert sorted(action["step"] for action in manifest["actions"]) == ["ncu", "ncu-details", "ncu-raw", "plain"]
 
 
-def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    fiprof("collect", "--kernel", "rope", "--gpu", "3", env=fakes)
+def test_the_gpu_is_named_as_nvidia_smi_counts(faked: Fiprof, tmp_path: Path) -> None:
+    faked("collect", "--kernel", "rope", "--gpu", "3")
     _, manifest = only_run(tmp_path)
     env = {action["step"]: action["env"] for action in manifest["actions"]}
     assert env["plain"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "3"}
@@ -96,11 +96,11 @@ def test_the_gpu_is_named_as_nvidia_smi_counts(fiprof: Fiprof, fakes: dict[str, 
     assert env["ncu-raw"] == {}
 
 
-def test_a_workload_of_the_users(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_workload_of_the_users(faked: Fiprof, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN)
     # However its path is typed, it is the same workload.
     typed = ("collect", "--workload", "./mine.py:mine", "--workload", f"{tmp_path}/mine.py:mine", "--width", "7,9")
-    done = fiprof(*typed, env=fakes)
+    done = faked(*typed)
     assert done.returncode == 0, done.stderr
     path, manifest = only_run(tmp_path)
     assert path.name.endswith("-mine")
@@ -115,9 +115,9 @@ def test_a_workload_of_the_users(fiprof: Fiprof, fakes: dict[str, str], tmp_path
     assert "mine.py:mine[width=7]" in plain["argv"]
 
 
-def test_a_cost_that_fails(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_cost_that_fails(faked: Fiprof, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(USERS_OWN.replace("return Cost(", "return 1 / 0 * Cost("))
-    done = fiprof("collect", "--workload", "mine.py:mine", env=fakes)
+    done = faked("collect", "--workload", "mine.py:mine")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("fiprof: the cost of mine[width=64] cannot be computed: ZeroDivisionError")
     assert not (tmp_path / "artifacts").exists()
@@ -157,10 +157,8 @@ def test_a_workload_that_fails(
         ("no-report", "ncu made no report: "),
     ],
 )
-def test_what_ncu_hides_behind_exit_status_0(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, failure: str, reason: str
-) -> None:
-    done = fiprof("collect", "--kernel", "rmsnorm", env={**fakes, "FAKE_NCU": failure})
+def test_what_ncu_hides_behind_exit_status_0(faked: Fiprof, tmp_path: Path, failure: str, reason: str) -> None:
+    done = faked("collect", "--kernel", "rmsnorm", FAKE_NCU=failure)
     assert done.returncode == 1
     path, manifest = only_run(tmp_path)
     assert manifest["status"] == "failed"
@@ -169,7 +167,7 @@ def test_what_ncu_hides_behind_exit_status_0(
     assert outcomes == {"plain": "ok", "nsys": "ok", "nsys-export": "ok", "ncu": "failed"}
     # What the earlier steps found is kept, and can be shown.
     assert pq.read_metadata(path / "tables/kernels.parquet").num_rows > 0
-    shown = fiprof("show", "latest")
+    shown = faked("show", "latest")
     assert shown.returncode == 0
     assert "failed" in shown.stdout
 
@@ -270,21 +268,6 @@ def test_what_a_killed_fiprof_collected_is_kept(fiprof: Fiprof, fakes: dict[str,
     assert not list(tmp_path.glob("artifacts/**/.*"))
     shown = fiprof("show", first["name"])
     assert "no times by nsys: nsys did not come to its end: fiprof was killed" in shown.stdout
-
-
-@pytest.mark.fault("SIGTERM or SIGHUP while a workload runs", "the run ends as with Ctrl-C; exit status 143, 129")
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_other_signals_end_a_run_as_ctrl_c_does(
-    fakes: dict[str, str], tmp_path: Path, number: signal.Signals, status: int
-) -> None:
-    env = {**os.environ, **fakes, "FAKE_WORKLOAD": "hang"}
-    with started([sys.executable, "-m", "fiprof", "collect", "--kernel", "rope"], env, tmp_path) as process:
-        wait_for(process, lambda: "hanging" in "".join(p.read_text() for p in tmp_path.rglob("logs/plain.log")))
-        process.send_signal(number)
-        process.communicate(timeout=20)
-    assert process.returncode == status
-    _, manifest = only_run(tmp_path)
-    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
 
 
 @pytest.mark.fault("the terminal is lost", "the run ends in order, as interrupted")
@@ -393,8 +376,8 @@ def own_file_system(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Path) -> None:
-    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=fakes)
+def test_a_full_disk(faked: Fiprof, own_file_system: Path) -> None:
+    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system))
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     (run,) = own_file_system.glob("2*")
@@ -405,9 +388,9 @@ def test_a_full_disk(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Pat
     assert (run / "baseline.jsonl").stat().st_size > 0
 
 
-def test_an_archive_that_may_not_be_written(fiprof: Fiprof, fakes: dict[str, str], own_file_system: Path) -> None:
+def test_an_archive_that_may_not_be_written(faked: Fiprof, own_file_system: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(own_file_system)], check=True)
-    done = fiprof("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system), env=fakes)
+    done = faked("collect", "--kernel", "rmsnorm", "--artifacts", str(own_file_system))
     assert (done.returncode, done.stdout) == (1, "")
     message, remedy = done.stderr.splitlines()
     assert message.endswith(": no permission to write")
@@ -498,17 +481,6 @@ def wait_for(process: subprocess.Popen[str], condition: Callable[[], bool], time
             process.kill()
             pytest.fail(f"it did not come to that: exit {process.returncode}, {process.communicate()[1]}")
         time.sleep(0.05)
-
-
-def test_ctrl_c_while_replaying(recorded: Path, tmp_path: Path) -> None:
-    argv = [sys.executable, "-m", "fiprof", "collect", "--replay", str(recorded)]
-    with started(argv, dict(os.environ), tmp_path) as process:
-        wait_for(process, lambda: any(tmp_path.rglob("logs/plain.log")))
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    assert process.returncode == 130
-    _, manifest = only_run(tmp_path)
-    assert (manifest["status"], manifest["reason"]) == ("interrupted", "interrupted")
 
 
 def test_a_replay_refuses_files_that_were_changed(fiprof: Fiprof, recorded: Path, tmp_path: Path) -> None:

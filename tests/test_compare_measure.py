@@ -68,18 +68,18 @@ def test_every_process_measures_in_its_turn_and_the_next_round_backwards(
     assert order == [(number, name) for number, names in enumerate((PROCESSES, backwards) * 2) for name in names]
 
 
-def test_a_clock_that_never_comes_back_is_said(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_clock_that_never_comes_back_is_said(faked: Fiprof, tmp_path: Path) -> None:
     """In the terminal and on the page, which draws the intervals."""
     words = ("--kernel", "decode", "--rounds", "2", "--quiet", "--out", "page.html")
-    done = fiprof("compare", "--measure", "here", "here", *words, env={**fakes, "FAKE_SLOW_CLOCK": "B2 all"})
+    done = faked("compare", "--measure", "here", "here", *words, FAKE_SLOW_CLOCK="B2 all")
     page = (tmp_path / "page.html").read_text()
     assert (done.returncode, "did not help" in done.stdout, "did not help" in page) == (0, True, True)
     assert page.count('class="plot"') == 1
 
 
 @pytest.mark.fault("a case fails on one side of a measured comparison", "named and left out; the others are measured")
-def test_a_case_that_one_side_cannot_run(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("compare", "--measure", "here", "env:FAKE_FAILS=decode", *CASES, "--format", "json", env=fakes)
+def test_a_case_that_one_side_cannot_run(faked: Fiprof, tmp_path: Path) -> None:
+    done = faked("compare", "--measure", "here", "env:FAKE_FAILS=decode", *CASES, "--format", "json")
     assert rows(done) == [["same", 0]]
     (warning,) = json.loads(done.stdout)["warnings"]
     assert (warning["id"], warning["side"], warning["reason"]) == ("failed", "B", "does not fit in the GPU's memory")
@@ -110,8 +110,8 @@ def test_a_case_that_one_side_cannot_run(fiprof: Fiprof, fakes: dict[str, str], 
         ("python:/nowhere/python", "/nowhere/python was not found"),
     ],
 )
-def test_what_ends_a_comparison(side: str, reason: str, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
-    done = fiprof("compare", "--measure", "here", side, "--kernel", "decode", "--quiet", env=fakes)
+def test_what_ends_a_comparison(side: str, reason: str, faked: Fiprof, tmp_path: Path) -> None:
+    done = faked("compare", "--measure", "here", side, "--kernel", "decode", "--quiet")
     assert done.returncode == 1
     assert reason in done.stderr
     assert "Traceback" not in done.stderr
@@ -152,12 +152,10 @@ def checkout(tmp_path: Path) -> Path:
     return top
 
 
-def test_a_commit_is_measured_from_its_files(
-    checkout: Path, fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_commit_is_measured_from_its_files(checkout: Path, faked: Fiprof, tmp_path: Path) -> None:
     """The workload's file and what is imported are those of the commit; the checkout stays as it is."""
     words = ("--workload", f"{checkout}/bench/known.py:known", "--turns", "100", "--quiet")
-    done = fiprof("compare", "--measure", f"git:HEAD~1:{checkout}/bench", "here", *words, env=fakes)
+    done = faked("compare", "--measure", f"git:HEAD~1:{checkout}/bench", "here", *words)
     manifest, found = measured(done, tmp_path)
     argv = {action.step: action.argv for action in manifest.actions}
     case = argv["A1"][argv["A1"].index("--case") + 1]
@@ -226,11 +224,11 @@ def test_wrong_sides(side: str) -> None:
     assert invoke("compare", "--measure", "here", side, "--kernel", "decode", "--dry-run")[0] == 2
 
 
-def test_each_side_is_profiled_to_explain_the_difference(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_each_side_is_profiled_to_explain_the_difference(faked: Fiprof, tmp_path: Path) -> None:
     """In its own environment, into runs of their own; the comparison's page shows both."""
     side = "env:FAKE_SLOWER=1.1"
     words = ("--kernel", "decode", "--quiet", "--explain", "--out", "page.html")
-    done = fiprof("compare", "--measure", "here", side, *words, env=fakes)
+    done = faked("compare", "--measure", "here", side, *words)
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("artifacts/*compare*")
     found = read_comparison(folder)
@@ -243,17 +241,17 @@ def test_each_side_is_profiled_to_explain_the_difference(fiprof: Fiprof, fakes: 
     assert environments == [[None], ["1.1"]]
     assert "What accounts for it" in done.stdout
     assert "What accounts for it" in (tmp_path / "page.html").read_text()
-    assert fiprof("compare", folder.name).stdout == done.stdout
+    assert faked("compare", folder.name).stdout == done.stdout
     shutil.rmtree(tmp_path / "artifacts" / found.explained[1])
-    without = fiprof("compare", folder.name)
+    without = faked("compare", folder.name)
     assert (without.returncode, "What accounts for it" in without.stdout) == (0, False)
     assert f"has no run {found.explained[1]}" in without.stderr
 
 
-def test_programs_are_profiled_to_explain_them(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_programs_are_profiled_to_explain_them(faked: Fiprof, tmp_path: Path) -> None:
     """In its side's environment; below the verdicts stands where the GPU's time changed."""
     sides = [f"env:SIDE={side},program:sleep {seconds}" for side, seconds in (("A", 0.01), ("B", 0.05))]
-    done = fiprof("compare", "--measure", *sides, "--quiet", "--explain", env=fakes)
+    done = faked("compare", "--measure", *sides, "--quiet", "--explain")
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.glob("artifacts/*compare*")
     runs = [read_manifest(tmp_path / "artifacts" / name) for name in read_comparison(folder).explained or ()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -221,18 +220,3 @@ def test_one_log_for_all_modules_as_flashinfer_0_5_keeps_it(tmp_path: Path) -> N
     (stand_in.folder(tmp_path, "rope").parent / ".ninja_log").write_text("\n".join(lines) + "\n")
     modules = jit.read_modules(tmp_path)
     assert [(module.compile_s, len(module.phases)) for module in modules.values()] == [(2.1, 2), (2.1, 2)]
-
-
-@pytest.mark.skipif(not (shutil.which("ninja") and shutil.which("c++")), reason="needs ninja and a C++ compiler")
-def test_a_real_build(tmp_path: Path) -> None:
-    folder = tmp_path / ".cache" / "flashinfer" / "1.0" / "90a" / "cached_ops" / "mine"
-    folder.mkdir(parents=True)
-    (tmp_path / "mine.cc").write_text("int f() { return 1; }\n")
-    (folder / "build.ninja").write_text(
-        "rule compile\n  command = c++ -c $in -o $out\nrule link\n  command = c++ -shared $in -o $out\n"
-        f"build mine.o: compile {tmp_path}/mine.cc\nbuild mine.so: link mine.o\n"
-    )
-    subprocess.run(["ninja", "-C", str(folder)], check=True, capture_output=True)
-    module = jit.read_modules(tmp_path)["mine"]
-    assert [(phase.name, phase.detail) for phase in module.phases] == [("compile", "mine"), ("link", "")]
-    assert module.bytes == (folder / "mine.so").stat().st_size

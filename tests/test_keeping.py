@@ -105,19 +105,6 @@ def test_verify_names_what_is_not_as_made(
     assert row["intact"] == all(kind == "extra" for kind, _ in found)
 
 
-def test_verify_of_an_archive(run: Path, tmp_path: Path) -> None:
-    """Every run of it, in order of time."""
-    shutil.copytree(run, tmp_path / "artifacts/20261122-000000-other")
-    os.unlink(run / "ncu/raw.csv.xz")
-    status, printed = invoke("verify", "--artifacts", str(tmp_path / "artifacts"), "--format", "csv")
-    assert status == 1
-    assert [line.split(",")[::2][:2] for line in printed.splitlines()[1:]] == [
-        ["20261122-000000-other", "true"],
-        [run.name, "false"],
-    ]
-    assert [each.intact for each in map(verify, sorted((tmp_path / "artifacts").iterdir()))] == [True, False]
-
-
 def test_verify_says_whether_the_catalogue_agrees(run: Path) -> None:
     words = ("--artifacts", str(run.parent), "--format", "json")
     assert invoke("verify", *words)[0] == 0 and not list(run.parent.glob("catalogue*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 
 import pytest
@@ -11,13 +10,7 @@ import pytest
 from fiprof.model import metrics
 from fiprof.model.formula import Formula, table
 from fiprof.model.metrics import METRICS
-from fiprof.model.quantities import SM_CLOCK
-from fiprof.model.work import (
-    counted_float_ops,
-    peak_of,
-)
-from tests.raw_figures import RawRun
-from tests.recorded_runs import RUNS, parsed
+from fiprof.model.work import peak_of
 
 FUNCTIONS = {"first", "largest", "total", "max", "at_most", "bounded"}
 
@@ -35,17 +28,6 @@ def test_a_unit_in_the_name_is_the_unit() -> None:
     units = {"_pct": "%", "_ns": "ns", "_hz": "Hz", "_bytes": "bytes", "_per_second": "bytes/s", "_cycles": "cycles"}
     for suffix, unit in units.items():
         assert {metric.unit for metric in METRICS if metric.name.endswith(suffix)} == {unit}
-
-
-def test_float_ops_weigh_fused_and_packed_instructions_and_need_every_count() -> None:
-    row: dict[str, float | None] = {
-        f"{inst}_thread_insts": 1.0 for inst in ("fadd", "fmul", "ffma", "hadd", "hmul", "hfma")
-    }
-    assert counted_float_ops(row) == {"fp32": 4.0, "fp16": 8.0}
-    for missing in (None, math.nan):
-        assert counted_float_ops({**row, "ffma_thread_insts": missing}) == {"fp16": 8.0}
-    rate = {"dadd_thread_insts": 5.0, "dmul_thread_insts": 7.0, "dfma_thread_insts_per_cycle": 3.0, "sm_cycles": 10.0}
-    assert counted_float_ops(rate) == {"fp64": 5.0 + 7.0 + 2 * 30.0}
 
 
 def test_no_tensor_metric_counts_parents_and_children() -> None:
@@ -72,15 +54,6 @@ def test_a_clock_is_at_most_the_highest(row: dict[str, float], clock: float | No
     assert (Formula("sm_hz").value(row), Formula("cycles").value(row)) == (clock, cycles)
     peak = None if clock is None else pytest.approx(10 * clock)
     assert peak_of("fp32").value({**row, "fp32_peak_ops_per_cycle": 10.0}) == peak
-
-
-def test_the_clocks_of_recorded_launches() -> None:
-    """A launch of 2 µs reads 2.278 GHz by itself, and a roof of 77 TFLOP/s."""
-    run, raw = parsed("single-purpose"), RawRun(RUNS["single-purpose"])
-    clocks = [clock for launch in run.launches if (clock := launch.traced(SM_CLOCK))]
-    assert max(launch["sm_clock_hz"] for launch in run.launches) > 2.27e9 and max(each.value for each in clocks) == 1.98
-    assert len(clocks) == len(run.launches)
-    assert all(raw.value(clock.source) == pytest.approx(clock.value) for clock in clocks)
 
 
 def test_every_name_in_a_formula_is_a_column_or_another_row() -> None:

@@ -19,7 +19,6 @@ from fiprof.model.results import (
     RunnerUp,
     Times,
     read,
-    write,
 )
 from tests.conftest import REPOSITORY
 
@@ -46,12 +45,3 @@ def test_bad_files_are_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "rope.json").write_text(text)
     with pytest.raises(FiprofError, match=re.escape(message)):
         read(tmp_path / "rope.json", KernelResults)
-
-
-def test_nothing_is_left_of_a_write_that_fails(tmp_path: Path) -> None:
-    write(tmp_path / "rope.json", KernelResults("rope", "small", []))
-    before = (tmp_path / "rope.json").read_bytes()
-    with pytest.raises(TypeError):
-        write(tmp_path / "rope.json", KernelResults("rope", "small", [object()]))  # type: ignore[list-item]
-    assert (tmp_path / "rope.json").read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["rope.json"]

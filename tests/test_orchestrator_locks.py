@@ -50,12 +50,6 @@ def holding(user: int = os.getuid(), **env: str) -> Iterator[subprocess.Popen[st
         process.kill()
 
 
-def test_the_second_is_told_who_holds_it(holder: subprocess.Popen[str]) -> None:
-    with pytest.raises(FiprofError) as caught, take(wait=False):
-        pass
-    assert f"process {holder.pid} of " in caught.value.message
-
-
 def test_the_second_waits(holder: subprocess.Popen[str]) -> None:
     said: list[str] = []
     threading.Timer(0.5, holder.kill).start()
@@ -89,14 +83,12 @@ def test_the_lock_is_for_every_user() -> None:
         (b"", "another fiprof"),
     ],
 )
-def test_a_folders_lock_is_anybodys_text(
-    fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path, written: bytes, said: str
-) -> None:
+def test_a_folders_lock_is_anybodys_text(faked: Fiprof, tmp_path: Path, written: bytes, said: str) -> None:
     (tmp_path / "study").mkdir()
     (tmp_path / "study/.lock").write_bytes(written)
     with (tmp_path / "study/.lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        done = fiprof("study", "flashinfer", "--quick", "--out", "study", env=fakes)
+        done = faked("study", "flashinfer", "--quick", "--out", "study")
     assert (done.returncode, done.stderr) == (
         1, f"fiprof: study is being worked on by {said}\n  wait for its end, or end it\n",
     )  # fmt: skip

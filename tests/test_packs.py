@@ -93,14 +93,14 @@ def test_a_pack_that_cannot_be_imported_is_named(installed: dict[str, str], tmp_
     assert done.stderr.startswith("fiprof: the command saxpy-info (saxpy_pack:info) cannot be imported: No module")
 
 
+def test_the_documented_expectations_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "ours.toml").write_text(EXPECTATIONS)
+    (family,) = read_expectations(tmp_path / "ours.toml").family
+    assert family.bandwidth and (family.name, family.bandwidth.least_tb_per_s) == ("norms", 1.8)
+
+
 def test_every_function_of_flashinfers_pack_is_documented() -> None:
     functions = {name for name, item in vars(pack).items() if callable(item) and item.__module__ == pack.__name__}
     functions |= pack.ELSEWHERE.keys()
     assert all(callable(getattr(pack, name)) for name in functions)
     assert functions - {"__getattr__"} <= set(re.findall(r"`(\w+)\([\w, ]*\)`", DOCUMENT))
-
-
-def test_the_documented_expectations_can_be_read(tmp_path: Path) -> None:
-    (tmp_path / "ours.toml").write_text(EXPECTATIONS)
-    (family,) = read_expectations(tmp_path / "ours.toml").family
-    assert family.bandwidth and (family.name, family.bandwidth.least_tb_per_s) == ("norms", 1.8)

@@ -6,13 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from fiprof.analysis.hotspots import hotspots
-from fiprof.analysis.roofline import roofline
-from fiprof.analysis.stalls import stalls
-from fiprof.analysis.verdict.verdict import verdicts
-from fiprof.errors import FiprofError
 from tests.recorded_runs import invoke, profiled
 
 
@@ -42,12 +35,3 @@ def test_a_report_is_of_a_program(tmp_path: Path) -> None:
         assert not [
             line for line in lines if "plain run" in line or "names no case" in line or "collect --replay" in line
         ]
-
-
-def test_what_a_trace_lacks_comes_by_the_command_that_made_it() -> None:
-    """And fiprof top reads what is there."""
-    for program, again in (("server", "fiprof profile --"), ("tworanks", "import a report of ncu")):
-        for read in (verdicts, stalls, hotspots, roofline):
-            with pytest.raises(FiprofError) as caught:
-                read(profiled(program))
-            assert again in caught.value.remedy and "; fiprof top shows" in caught.value.remedy

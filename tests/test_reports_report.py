@@ -163,21 +163,6 @@ def test_a_thousand_launches_are_folded(tmp_path: Path) -> None:
 # Parameters and several runs
 
 
-def test_an_option_is_compared_with_the_other_at_each_size_and_two_parameters_are_a_map() -> None:
-    made = report([parsed("decode")])
-    found = table(made, "parameters", 1)
-    assert [(*row[:4], row[5], str(row[6]).split(":")[0]) for row in found] == [
-        ("decode tensor_cores", "batch 32", "false", "true", "1.32", "yes"),
-        ("decode tensor_cores", "batch 128", "false", "true", "1.32", "yes"),
-        ("decode tensor_cores", "batch 1", "false", "true", "1.04", "no"),
-        ("decode tensor_cores", "batch 8", "false", "true", "1.03", "no"),
-    ]
-    assert section(made, "parameters")["blocks"][0]["title"] == "decode over batch and tensor_cores"
-    slow, fast = table(made, "parameters", 0)
-    assert [str(cell).partition(" ·")[0] for cell in slow] == ["false", "9.47 µs", "28.2 µs", "89.8 µs", "327 µs"]
-    assert [str(cell).partition("· ")[2] for cell in fast[1:]] == ["17%", "53%", "81%", "89%"]
-
-
 def test_several_runs_stand_beside_each_other_and_differences_are_marked(tmp_path: Path) -> None:
     def made(name: str, ns: int, **values: Any) -> Run:
         kernels = [execution(i * 10**6, i * 10**6 + ns, iteration=i) for i in range(5)]

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from fiprof.analysis.reproduce import reproduce
-from fiprof.model.manifest import FileEntry
 from fiprof.reports.run_report import appendix
 from fiprof.reports.run_report.ink import Code
-from fiprof.reports.view import View
 from tests.reports_fixture import case, ended, make_run
 
 
@@ -31,14 +29,6 @@ def test_the_command_that_makes_it_again(tmp_path: Path) -> None:
     begun = make_run(tmp_path / "window", cases=[], actions=[ended("nsys-start")], **program)
     assert reproduce(begun)[0] == "fiprof profile --session NAME -- './a b' -x"
     assert reproduce(begun)[1].startswith("fiprof capture NAME --duration ")
-
-
-def test_parameters_that_nobody_typed_are_defaults(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run", cases=[case("mine[rows=8,fast=true]")], argv=["fiprof", "collect", "--rows=8"])
-    (found,) = [
-        b for b in appendix.asked([run]).blocks if isinstance(b, View) and b.columns and b.columns[0].key == "workload"
-    ]
-    assert found.rows == (("mine", 1, "rows 8", "fast true"),)
 
 
 @pytest.mark.parametrize("word", ["a" * 120, "x[y=1]," * 40, "it's " * 30, "$(touch /tmp/x)" * 12, "ü" * 10])
@@ -61,11 +51,3 @@ def test_the_commands_by_hand_are_those_of_the_run(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == [
         "profile", "--output=by-hand/nsys/trace.nsys-rep", *argv[3:-1], "--out=by-hand/logs/nsys.jsonl",
     ]  # fmt: skip
-
-
-def test_files_have_whole_checksums(tmp_path: Path) -> None:
-    sum_ = "0123456789abcdef" * 4
-    entry = ended("ncu", files=[FileEntry("ncu/raw.csv", 5, sum_)])
-    section = appendix.actions([make_run(tmp_path / "run", actions=[entry])])
-    (files,) = [b for b in section.blocks if isinstance(b, View) and b.columns and b.columns[0].key == "path"]
-    assert files.rows == (("ncu/raw.csv", 5, sum_),)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fiprof.reports.view import FORMATS, Column, Document, Format, Narrow, Value, View, warnings
+from fiprof.reports.view import FORMATS, Column, Narrow, Value, View
 from fiprof.reports.writers import render
 from fiprof.text import cell_width, csv_cell, escape_control, shorten
 
@@ -45,17 +45,6 @@ def test_table_has_titles_units_rows_and_sentences() -> None:
             "time: by ncu.",
         ]
     )
-
-
-def test_a_document_shows_its_tables_and_gives_programs_its_data() -> None:
-    data = View((Column("x"),), ((1,),))
-    document = Document(data, (VIEW, View(COLUMNS, (), title="Empty")), warnings=("failed",), notes=("the end",))
-    text = render(document, "table")
-    assert text.startswith("! failed\n\nKernels\n")
-    assert text.endswith("\n\nEmpty\n\nthe end")
-    assert json.loads(render(document, "json"))["rows"] == [{"x": 1}]
-    assert warnings(document) == ("failed", "Kernels: measured beside another process")
-    assert warnings(VIEW) == VIEW.warnings
 
 
 @pytest.mark.parametrize(
@@ -185,12 +174,3 @@ def test_shortened_text_keeps_both_ends(text: str, cells: int) -> None:
     if short != text:
         head, _, tail = short.partition("…") if text.count("…") == 0 else ("", "", "")
         assert text.startswith(head) and text.endswith(tail)
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-def test_no_rows(format_: Format) -> None:
-    text = render(View(COLUMNS, (), notes=("nothing here",)), format_)
-    if format_ == "json":
-        assert json.loads(text)["rows"] == []
-    else:
-        assert text == {"csv": "kernel,duration_us,share,full"}.get(format_, "nothing here")

@@ -138,10 +138,10 @@ def test_only_names_what_there_is(fiprof: Fiprof) -> None:
     assert "--only takes of prefill, decode, rmsnorm, fused_add_rmsnorm, add_then_rmsnorm, rope, jit" in done.stderr
 
 
-def test_a_folder_of_something_else_is_refused(fiprof: Fiprof, fakes: dict[str, str], tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused(faked: Fiprof, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/thesis.tex").touch()
-    done = fiprof("study", "flashinfer", "--out", "mine", env=fakes)
+    done = faked("study", "flashinfer", "--out", "mine")
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         2,
         "fiprof: mine holds something else: it has no study.json",

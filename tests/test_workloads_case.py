@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiprof.errors import FiprofError
-from fiprof.workloads.base import Parameter, parameters
+from fiprof.workloads.base import Parameter
 from fiprof.workloads.case import parse_case
 from fiprof.workloads.registry import builtin, find
 from tests.conftest import REPOSITORY, Fiprof
@@ -54,13 +54,6 @@ def test_any_text_is_a_case_or_a_clear_error(text: str) -> None:
     with contextlib.suppress(FiprofError):
         case = parse_case(text)
         assert parse_case(case.id) == case
-
-
-def test_every_parameter_says_what_it_is() -> None:
-    for name, workload in builtin().items():
-        for parameter in parameters(workload):
-            assert parameter.help, (name, parameter)
-            assert parameter.parse(str(parameter.default).lower()) == parameter.default
 
 
 @pytest.mark.parametrize("word", ["a:b", "a/b", "a,b", "a]b", 'a"b', "a\nb"])
@@ -108,15 +101,6 @@ class Mine(Workload[Params]):
     def cost(self):
         return Cost(self.params.width, 1, 2)
 """
-
-
-def test_a_workload_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "my kernels.py").write_text(USERS_OWN)
-    spec = f"{tmp_path}/my kernels.py:mine"
-    case = parse_case(f"{spec}[width=7]")
-    assert case.id == "mine[width=7]"
-    assert case.argument == f"{spec}[width=7]"
-    assert case.build().cost().flops == 7
 
 
 def test_a_file_that_does_not_import(tmp_path: Path) -> None:
