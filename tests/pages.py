@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fiprof.model.provenance import Provenance, TracedNumber, sentence
+from fiprof.model.provenance import Provenance, TracedNumber
+from fiprof.model.wording import say
 from fiprof.reports.charts import Point, Series, scaling_chart
 from fiprof.reports.markdown_html import code_block, link, report_html
 from fiprof.reports.view import Chart, Column, Document, View
@@ -64,7 +65,7 @@ def demo() -> str:
         View(wide, tuple((f"kernel_{r}", *(1e6 * r + i for i in range(12))) for r in range(3)), charts=(scaling,)),
         View(
             (Column("name", "kernel"), Column("time", "time", "µs", ".1f"), Column("", "traced")),
-            tuple((name, 10.0 * i, sentence("at {} of {}", fact, "<b>")) for i, name in enumerate(HOSTILE)),
+            tuple((name, 10.0 * i, say("at {} of {}", fact, "<b>")) for i, name in enumerate(HOSTILE)),
             title=HOSTILE[0],
             summary=(*HOSTILE, "Hostile names"),
         ),

@@ -15,7 +15,6 @@ from fiprof.files import write_whole
 from fiprof.model import json_file
 from fiprof.model.layout import ANNOTATIONS
 
-SCHEMA_VERSION = 1
 LONGEST_TAG = 100
 """Characters."""
 NOT_WRITABLE = "ask who owns the run, or copy it into an archive of your own"
@@ -40,7 +39,7 @@ class Annotations:
     """Sorted, each once."""
     notes: list[Note] = field(default_factory=list)
     """The oldest first."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
 
 def read_annotations(folder: Path) -> Annotations:
@@ -48,14 +47,8 @@ def read_annotations(folder: Path) -> Annotations:
     path = folder / ANNOTATIONS
     if not os.path.lexists(path):
         return Annotations()
-    return json_file.read(
-        path,
-        Annotations,
-        newest=SCHEMA_VERSION,
-        makes="fiprof tag and fiprof note write it",
-        damaged="is damaged or not fiprof's",
-        remedy="restore it from a copy, or remove it: the run itself is untouched",
-    )
+    remedy = "restore it from a copy, or remove it: the run itself is untouched"
+    return json_file.read(path, Annotations, remedy, makes="fiprof tag and fiprof note write it")
 
 
 def change(folder: Path, edit: Callable[[Annotations], Annotations]) -> Annotations:

@@ -15,7 +15,6 @@ from fiprof.model import json_file
 from fiprof.model.layout import STUDY_FILE
 from fiprof.model.manifest import FILE_NAME
 
-SCHEMA_VERSION = 1
 FOLDER = "baselines"
 SUFFIX = ".json"
 SHORT_COMMIT = 12
@@ -43,7 +42,7 @@ class NamedBaseline:
     """ISO 8601 with offset."""
     set_by: str
     """user@host."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
     def __post_init__(self) -> None:
         if not _valid(self.name):
@@ -97,14 +96,8 @@ def read_baseline(root: Path, name: str) -> NamedBaseline:
         path = None
     if path is None:
         raise _missing(root, name)
-    found = json_file.read(
-        path,
-        NamedBaseline,
-        newest=SCHEMA_VERSION,
-        makes="fiprof baseline set makes one",
-        damaged="is damaged or not fiprof's",
-        remedy=f"fiprof baseline remove {name}, then set it again",
-    )
+    remedy = f"fiprof baseline remove {name}, then set it again"
+    found = json_file.read(path, NamedBaseline, remedy, makes="fiprof baseline set makes one")
     if found.name != name:
         raise FiprofError(f"{path} is of the baseline {found.name}", "rename it, or remove it")
     return found

@@ -63,16 +63,16 @@ def encode(content: DataclassInstance) -> bytes:
     return msgspec.json.format(msgspec.json.encode(dataclasses.asdict(content)), indent=1) + b"\n"
 
 
-def read(path: Path, kind: type[D], *, newest: int, makes: str, damaged: str, remedy: str) -> D:
+def read(path: Path, kind: type[D], remedy: str, *, makes: str = "", damaged: str = "is damaged or not fiprof's") -> D:
     """The content of a file of fiprof's own as a dataclass.
 
-    newest: the schema version that this fiprof writes. makes: the command that makes such a file. damaged: what it
-    may be instead, to follow its path.
+    kind: its ``schema_version`` is the newest that this fiprof reads. makes: the command that makes such a file.
+    damaged: what it may be instead, to follow its path.
     Raises FiprofError where it is missing, of a later schema, or no such JSON; remedy goes with the last.
     """
     try:
         data = confined.read_bytes(path.parent, path.name)
-        version = decode(data, _Version).schema_version
+        version, newest = decode(data, _Version).schema_version, kind.schema_version  # type: ignore[attr-defined]
         if version > newest:
             raise FiprofError(
                 f"{path} is of schema {version}; this fiprof reads up to {newest}",

@@ -13,7 +13,6 @@ from fiprof.model import json_file
 from fiprof.model.json_file import SCHEMA
 from fiprof.model.settings import CollectSettings
 
-SCHEMA_VERSION = 1
 FILE_NAME = "run.json"
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -227,7 +226,7 @@ class Manifest:
     """fiprof's own command line, without secrets; empty in runs of before it was recorded."""
     kind: RunKind = "run"
     """comparison: two sides were measured beside each other, see ``result.json``; there are no tables."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
     @property
     def files(self) -> dict[str, FileEntry]:
@@ -248,11 +247,5 @@ def read_manifest(folder: Path) -> Manifest:
         raise FiprofError(
             f"{folder} is not a run folder: it has no {FILE_NAME}", "fiprof runs lists the runs there are"
         )
-    return json_file.read(
-        path,
-        Manifest,
-        newest=SCHEMA_VERSION,
-        makes="",
-        damaged="is damaged or not fiprof's",
-        remedy="restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it",
-    )
+    remedy = "restore it from a copy; the raw files are untouched, and fiprof parse makes their tables without it"
+    return json_file.read(path, Manifest, remedy)

@@ -1,7 +1,7 @@
 """Numbers that know where they come from: one cell of a raw file, or a documented formula over such cells.
 
-A :class:`TracedNumber` is a number with its source; :func:`sentence` puts such numbers into a sentence that keeps
-them; a report writes them down with it (``reports/run_report/ink.py``), so that anybody can compute them
+A :class:`TracedNumber` is a number with its source; ``wording.say`` puts such numbers into a sentence that keeps them;
+a report writes them down with it (``reports/run_report/ink.py``), so that anybody can compute them
 (``tests/test_reports_numbers.py`` does, from ncu's raw CSV, nsys's SQLite file and ``baseline.jsonl``).
 """
 
@@ -104,24 +104,12 @@ class TracedText(str):
     facts: tuple[TracedNumber, ...] = ()
 
 
-def sentence(template: str, *parts: TracedNumber | str | int) -> TracedText:
-    """``sentence("{} takes {}", name, time)``: each ``{}`` is a part; traced numbers are kept."""
-    said = TracedText(template.format(*map(str, parts)))
-    said.facts = tuple(fact for part in parts for fact in numbers_of(part))
-    return said
-
-
 def join(separator: str, texts: Iterable[str | None]) -> TracedText:
     """The texts that there are as one, with the facts of each."""
     kept = [text for text in texts if text]
     said = TracedText(separator.join(kept))
     said.facts = tuple(fact for text in kept for fact in numbers_of(text))
     return said
-
-
-def more(count: int, what: str) -> str:
-    """``another case``, ``3 other cases``."""
-    return f"another {what}" if count == 1 else f"{count} other {what}s"
 
 
 def numbers_of(part: object) -> tuple[TracedNumber, ...]:

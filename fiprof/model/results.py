@@ -230,11 +230,5 @@ def read(path: Path, kind: type[T]) -> T:
 
     Raises FiprofError where it is missing, damaged or of another schema.
     """
-    return json_file.read(
-        path,
-        kind,
-        newest=kind.schema_version,  # type: ignore[attr-defined]
-        makes="fiprof study NAME makes a study's results",
-        damaged="is damaged or no study's result",
-        remedy="fiprof study NAME --results-only writes it again from the runs",
-    )
+    remedy, makes = "fiprof study NAME --results-only writes it again from the runs", "fiprof study NAME makes results"
+    return json_file.read(path, kind, remedy, makes=makes, damaged="is damaged or no study's result")

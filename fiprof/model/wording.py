@@ -32,14 +32,12 @@ class Phrase(str):
         return phrase
 
 
-def say(template: str, /, **values: Any) -> TracedText:
-    """The template with these values in it; the traced numbers in them are kept."""
-    return _Formatter().traced(template, values)
-
-
-def say_known(template: str, /, **values: Any) -> TracedText | None:
-    """The same; None where a value is."""
-    return None if any(value is None for value in values.values()) else say(template, **values)
+def say(template: str, /, *parts: Any, **values: Any) -> TracedText:
+    """The template with these parts or values in it; the traced numbers in them are kept."""
+    formatter = _Formatter()
+    text = TracedText(formatter.vformat(template, parts, values))
+    text.facts = tuple(formatter.numbers)
+    return text
 
 
 def worded(what: Finding | StrEnum | str) -> str:
@@ -57,11 +55,6 @@ class _Formatter(string.Formatter):
 
     def __init__(self) -> None:
         self.numbers: list[TracedNumber] = []
-
-    def traced(self, template: str, values: dict[str, Any]) -> TracedText:
-        text = TracedText(self.vformat(template, (), values))
-        text.facts = tuple(self.numbers)
-        return text
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if isinstance(value, Finding | StrEnum | Phrase):

@@ -21,7 +21,7 @@ from fiprof.analysis.reasons import state
 from fiprof.analysis.thresholds import WORTH_CHANGING
 from fiprof.model.case_quantities import NCU, NSYS
 from fiprof.model.finding import Finding
-from fiprof.model.provenance import TracedNumber, sentence
+from fiprof.model.provenance import TracedNumber
 from fiprof.model.wording import say, worded
 from fiprof.reports import charts, verdict_words
 from fiprof.reports.view import Chart, Column, Document, Narrow, Value, View
@@ -266,7 +266,7 @@ def _launch(of: KernelChange, *, chart: bool) -> Iterator[View]:
     differing = [(name, each, words) for name, each in counters if (words := _difference(each.a, each.b))]
     if differing:
         heads = tuple(Column("", name) for name in ("counter", "A", "B", "change"))
-        rows = ((name, sentence("{}", each.a), sentence("{}", each.b), words) for name, each, words in differing)
+        rows = ((name, say("{}", each.a), say("{}", each.b), words) for name, each, words in differing)
         yield View(heads, tuple(rows))
     hot = [each for each in of.because("hot_code")[:MOST_MOVED] if abs(each.us) >= LEAST_SHARE * max(times)]
     if hot:

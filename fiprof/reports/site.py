@@ -27,7 +27,6 @@ from fiprof.reports.report import report
 from fiprof.reports.view import Column, Document, View
 from fiprof.text import escape_control
 
-SCHEMA_VERSION = 1
 FILE_NAME = "site.json"
 INDEX = "index"
 REPORTS = "runs"
@@ -58,7 +57,7 @@ class Site:
     """The whole of ``site.json``."""
 
     runs: list[Published] = field(default_factory=list)
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
 
 def begin(folder: Path) -> dict[str, Published]:
@@ -73,14 +72,8 @@ def begin(folder: Path) -> dict[str, Published]:
                 raise FiprofError(f"{folder} is no site of fiprof's, and not empty", ELSEWHERE, exit_code=2)
         _write(folder, FILE_NAME, json_file.encode(Site()).decode())
         return {}
-    read = json_file.read(
-        folder / FILE_NAME,
-        Site,
-        newest=SCHEMA_VERSION,
-        makes="fiprof publish makes it",
-        damaged="is damaged or not fiprof's",
-        remedy="remove the folder and publish it anew",
-    )
+    remedy = "remove the folder and publish it anew"
+    read = json_file.read(folder / FILE_NAME, Site, remedy, makes="fiprof publish makes it")
     return {each.name: each for each in read.runs}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from fiprof.analysis import samples
 from fiprof.analysis.timeline import SPANS, CasePhase, Row, Timeline
 from fiprof.model.labels import NO_CASE
-from fiprof.model.wording import say, say_known
+from fiprof.model.wording import say
 from fiprof.reports.view import Column, Document, View, view_of
 from fiprof.text import short_kernel
 
@@ -124,11 +124,8 @@ def totals(items: Sequence[Row]) -> str:
     words = []
     for item in items[:LONGEST_CALLS]:
         values = {"name": short_kernel(item["name"]), "count": item["count"], "time": time_words(item["total_us"])}
-        moved = bytes_words(item["bytes"]) if "bytes" in item else None
-        words.append(
-            say_known("{name} x {count}, {bytes}, {time} in all", bytes=moved, **values)
-            or say("{name} x {count}, {time} in all", **values)
-        )
+        moved = f"{bytes_words(item['bytes'])}, " if "bytes" in item else ""
+        words.append(say("{name} x {count}, {moved}{time} in all", moved=moved, **values))
     if rest := items[LONGEST_CALLS:]:
         count, total_us = sum(item["count"] for item in rest), sum(item["total_us"] for item in rest)
         words.append(say("{count} others, {time}", count=count, time=time_words(total_us)))

@@ -6,7 +6,7 @@ from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, Co
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
-from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join, sentence
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText, join
 from fiprof.model.wording import say, worded
 
 EVIDENCE = {
@@ -55,7 +55,7 @@ def distance(of: Verdict) -> TracedText:
         return say("{number} " + what_for, number=of.evidence[0].number.as_(".0f", "%"))
     top = (of.part and of.resource(of.part)) or of.busiest
     if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
-        return sentence("")
+        return say("")
     used = top.comparison.number.as_(".0f", "%")
     left = TracedNumber(
         max(100 - used.value, 0.0), Provenance("facts", "max(100 - a, 0)", parts=(used.source,)), ".0f", "%"
@@ -96,7 +96,7 @@ def comparison(of: Comparison) -> TracedText:
 def reason(of: Verdict) -> TracedText:
     """The verdict with the number that decided it."""
     if not of.evidence:
-        return sentence("{}", title(of))
+        return say("{}", title(of))
     decided = comparison(of.evidence[0])
     if of.causes:
         shown_by = comparison(of.causes[0].evidence[0])

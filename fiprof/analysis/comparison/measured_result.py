@@ -15,8 +15,6 @@ from fiprof.model.layout import COMPARISON
 from fiprof.model.manifest import Environment, Manifest
 from fiprof.model.wording import Worded
 
-SCHEMA_VERSION = 1
-
 HERE = "here"
 """The side with nothing changed, as it is typed."""
 
@@ -84,7 +82,7 @@ class MeasuredComparison:
     failed: tuple[FailedCase, ...] = ()
     explained: tuple[str, str] | None = None
     """Names of the runs of side A and B, profiled afterwards; None where that was not asked for."""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
     @property
     def processes(self) -> int:
@@ -110,14 +108,8 @@ def compared(
 
 def read_comparison(folder: Path) -> MeasuredComparison:
     """The result of a comparison's run folder. Raises FiprofError where there is none."""
-    return json_file.read(
-        folder / COMPARISON,
-        MeasuredComparison,
-        newest=SCHEMA_VERSION,
-        makes="fiprof compare --measure A B makes one",
-        damaged="is damaged or not fiprof's",
-        remedy="restore it from a copy",
-    )
+    makes = "fiprof compare --measure A B makes one"
+    return json_file.read(folder / COMPARISON, MeasuredComparison, "restore it from a copy", makes=makes)
 
 
 # The gate

@@ -33,8 +33,6 @@ from fiprof.model.layout import SUMMARY
 from fiprof.model.quantities import QUANTITIES, Quantity
 from fiprof.model.run import Launch, Run
 
-SCHEMA_VERSION = 1
-
 CASE_QUANTITIES: tuple[CaseQuantity, ...] = (
     PLAIN, PLAIN_SPREAD, WALL, NSYS, NSYS_SPREAD, NCU, MODEL_TFLOPS, MODEL_GB_PER_S,
 )  # fmt: skip
@@ -75,7 +73,7 @@ class Summary:
     """The whole file."""
 
     results: list[Result] = field(default_factory=list)
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 1
 
 
 def summarize(run: Run) -> Summary:
@@ -98,7 +96,7 @@ def read(folder: Path) -> Summary | None:
         found = decode(confined.read_bytes(folder, SUMMARY), Summary)
     except (OSError, MisfitError):
         return None
-    return found if found.schema_version == SCHEMA_VERSION else None
+    return found if found.schema_version == Summary.schema_version else None
 
 
 def _finite(values: Iterable[tuple[str, float | None]]) -> dict[str, float]:

@@ -29,7 +29,6 @@ from fiprof.workloads.case import short_name
 
 MANIFEST = STUDY_FILE
 SET_ASIDE = "set-aside"
-SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class StudyManifest:
     skipped: dict[str, str] = field(default_factory=dict)
     """Case id -> why the last session left it out."""
     fiprof: str = ""
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = 2
 
 
 class StudyFolder:
@@ -185,14 +184,8 @@ def open_folder(path: Path, definition: Definition) -> StudyFolder:
 
 def read_study(path: Path) -> StudyManifest:
     """``study.json`` of a folder. Raises FiprofError where it is missing, damaged or of a later schema."""
-    return json_file.read(
-        path / MANIFEST,
-        StudyManifest,
-        newest=SCHEMA_VERSION,
-        makes="fiprof study NAME makes one",
-        damaged="is damaged",
-        remedy="restore it from a copy, or start anew with another --out",
-    )
+    remedy = "restore it from a copy, or start anew with another --out"
+    return json_file.read(path / MANIFEST, StudyManifest, remedy, makes="fiprof study NAME makes one")
 
 
 def mixed(environments: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
 from fiprof.model.case_quantities import kernel_median, kernel_spread
 from fiprof.model.labels import NO_CASE
-from fiprof.model.provenance import Provenance, TracedNumber, TracedText, sentence
+from fiprof.model.provenance import Provenance, TracedNumber, TracedText
 from fiprof.model.quantities import DURATION
 from fiprof.model.ranks import COLLECTIVE
 from fiprof.model.wording import say, worded
@@ -131,8 +131,8 @@ class Row:
         for bound, doing in ((CaseBound.HOST, "waiting"), (CaseBound.COPIES, "copying")):
             if case is not None and case.bound is bound:
                 number = getattr(case, doing)
-                return words.case_kind(case), say("{number} " + doing, number=number.number) if number else sentence("")
-        return ("not profiled" if self.kind == "kernel" else ""), sentence("")
+                return words.case_kind(case), say("{number} " + doing, number=number.number) if number else say("")
+        return ("not profiled" if self.kind == "kernel" else ""), say("")
 
     def data(self, place: int, prefix: str) -> dict[str, Any]:
         """What the page has of it. place: among the run's rows; prefix: of the run's launches in the address."""
@@ -199,8 +199,8 @@ def gain(step: Step, *, short: bool = False) -> TracedText:
     if step.bound is not None:
         return say("≤ {bound}" if short else "saves at most {bound}", bound=step.bound)
     if step.bound_pct is not None:
-        return sentence("bounded")
-    return sentence("ncu estimates a gain" if step.estimate_pct is not None else "no bound")
+        return say("bounded")
+    return say("ncu estimates a gain" if step.estimate_pct is not None else "no bound")
 
 
 def rounded(time: TracedNumber | None) -> TracedNumber | None:
@@ -415,15 +415,15 @@ def headline(found: Rows) -> TracedText:
     """The biggest loss in one sentence."""
     rows = found.rows
     if not rows:
-        return sentence("There are no kernels in this run.")
+        return say("There are no kernels in this run.")
     first = max(rows, key=lambda row: row.saving if row.kind != "copies" else 0.0)
     if found.top is not None and first.kind == "idle":
         where = f" in {first.label}" if first.label else ""
         what = first.name.removeprefix("idle: ")
-        return sentence("{}", f"GPU idle {found.idle:.0%} of the time: {what}{where} {first.share:.0%}.")
+        return say("{}", f"GPU idle {found.idle:.0%} of the time: {what}{where} {first.share:.0%}.")
     steps = [(row, row.step) for row in rows if row.step and row.step.id != "ncu_rule"]
     if not steps:
         busy = f"GPU busy {1 - found.idle:.0%} of the time; " if found.top is not None else ""
-        return sentence("{}", f"{busy}{rows[0].title} takes {rows[0].share:.0%} of it.")
+        return say("{}", f"{busy}{rows[0].title} takes {rows[0].share:.0%} of it.")
     row, step = max(steps, key=lambda item: (item[1].measured_pct is not None, item[0].saving))
     return say("Start with {name}: {step} ({gain}).", name=row.title, step=step.action, gain=gain(step))
