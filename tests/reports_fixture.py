@@ -30,9 +30,10 @@ from fiprof.model.run import Run
 from fiprof.model.selection import Selection
 from fiprof.parsers import ncu, nsys
 from fiprof.reports import hotspots as hotspots_report
-from fiprof.reports import roofline_chart, roofline_tables, timeline_text, verdict_tables
+from fiprof.reports import roofline as roofline_report
 from fiprof.reports import show as show_tables
 from fiprof.reports import stalls as stalls_report
+from fiprof.reports import timeline_text, verdict_tables
 from fiprof.reports.report import report
 from fiprof.reports.writers import render
 from tests.recorded_runs import parsed, session_folder
@@ -162,7 +163,7 @@ def snapshots(run: Run) -> dict[str, str]:
         "stalls.md": render(stalls_report.document(stalls(run, wanted=Selection("merge"))), "md"),
         "stalls.json": render(stalls_report.document(stalls(run, wanted=Selection("rope"))), "json"),
         "stalls.csv": render(stalls_report.document(stalls(run, wanted=Selection("merge")), reasons=3), "csv"),
-        "roofline.txt": f"{render(roofline_tables.document(roofs), 'table')}\n\n{roofline_chart.chart(roofs)}",
+        "roofline.txt": f"{render(roofline_report.document(roofs), 'table')}\n\n{roofline_report.chart(roofs)}",
         "show.txt": render(figures, "table", width=80),
         "show.json": render(figures, "json"),
     }

@@ -1,23 +1,26 @@
-"""A run in a notebook: its tables as DataFrames, and the report's charts as Vega-Lite."""
+"""A run in a notebook: its tables and the commands' rows as DataFrames, and charts of them as Vega-Lite."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fiprof.analysis import roofline, stalls
-from fiprof.analysis import show as show_report
+from fiprof.analysis import show as show_analysis
 from fiprof.analysis.analyses import Analyses
-from fiprof.analysis.verdict import verdict
+from fiprof.analysis.roofline import compute_roofs, memory_roofs, roofline
+from fiprof.analysis.stalls import stalls
+from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model.run import Run
 from fiprof.model.selection import Selection
-from fiprof.reports import roofline_tables, timeline_text, verdict_tables, writers
-from fiprof.reports import show as show_tables
-from fiprof.reports import stalls as stalls_tables
+from fiprof.reports import roofline as roofline_report
+from fiprof.reports import show as show_report
+from fiprof.reports import stalls as stalls_report
+from fiprof.reports import timeline_text, verdict_tables, writers
+from fiprof.reports.charts import SCHEMA
 from fiprof.reports.pages import colours
-from fiprof.reports.view import Document
+from fiprof.reports.view import Document, View
 from fiprof.text import escape_control, short_kernel, shorten
 
 if TYPE_CHECKING:
@@ -25,17 +28,17 @@ if TYPE_CHECKING:
 
 VEGALITE = "application/vnd.vegalite.v6+json"
 """What a notebook calls a chart of Vega-Lite."""
-SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 NOTEBOOK_PX = 640
 """Width of a chart."""
+MOST_POINTS = 2000
 
 
 class Figure(dict[str, Any]):
-    """A Vega-Lite specification that a notebook shows without a network: as a chart, a picture, or a table in text."""
+    """A Vega-Lite specification that a notebook shows without a network: as chart, picture, or table in text."""
 
-    def __init__(self, text: str, **spec: Any) -> None:
+    def __init__(self, table: str | Document, **spec: Any) -> None:
         super().__init__({"$schema": SCHEMA, "width": NOTEBOOK_PX, **spec})
-        self.text = text
+        self.text = table if isinstance(table, str) else writers.render(table, "table", width=100)
 
     def _repr_mimebundle_(self, *_: Any, **__: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
@@ -54,72 +57,71 @@ class Figure(dict[str, Any]):
 
 
 class OpenedRun(Run):
-    """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the report shows.
+    """A run folder, opened in a notebook: ``frame`` gives a table, the other methods what the commands show.
 
     Each method raises FiprofError for a table that cannot be read, and says why where the run has nothing of the kind.
     """
 
+    def show(self) -> pd.DataFrame:
+        """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
+        return _frame(show_report.document(show_analysis.show(self)).data)
+
+    def verdicts(self) -> pd.DataFrame:
+        """A row a launch: what limits it, by which evidence, and what ``fiprof verdict`` says to do next."""
+        return _frame(verdict_tables.document(verdicts(self)).data)
+
     def roofline(self, kernel: str = "") -> Figure:
         """Launches under the roofs. kernel: only launches of these, as ``fiprof roofline --kernel``."""
-        found = roofline.roofline(self, wanted=Selection(kernel))
+        found = roofline(self, wanted=Selection(kernel))
+        made = roofline_report.document(found)
         points = [
             {
-                "launch": _name(item),
-                "FLOP per byte": memory.flop_per_byte,
-                "TFLOP/s": item.work.ops_per_second / 1e12,
-                "of roof": item.share,
-                "colour": colours.kernel(item.kernel)[1],
+                "launch": _name(row), "FLOP per byte": row["dram_flop_per_byte"], "TFLOP/s": row["tflops"],
+                "of roof": row["roof_share"], "colour": colours.kernel(row["kernel"])[1],
             }
-            for item in found.launches
-            if item.work and (memory := item.memory(roofline.Level.DRAM)) and memory.flop_per_byte
-        ]
-        peak = max((high for _, high in roofline.compute_roofs(found.launches).values()), default=1e12)
-        memories = {level: high for level, (_, high) in roofline.memory_roofs(found.launches).items()}
-        ends = [0.1, 10_000.0, *(peak / rate for rate in memories.values())]
+            for row in _rows(made.data)
+            if row["dram_flop_per_byte"] and row["tflops"]
+        ]  # fmt: skip
+        peak = max((high for _, high in compute_roofs(found.launches).values()), default=1e12)
+        memories = {level: high for level, (_, high) in memory_roofs(found.launches).items()}
         roofs = [
             {"roof": level, "FLOP per byte": at, "TFLOP/s": min(at * rate, peak) / 1e12}
             for level, rate in memories.items()
-            for at in sorted(ends)
+            for at in sorted([0.1, 10_000.0, *(peak / each for each in memories.values())])
         ]
-        log = {"type": "log"}
-        place = {"x": _axis("FLOP per byte", scale=log), "y": _axis("TFLOP/s", scale=log)}
+        place = {"x": _axis("FLOP per byte", scale={"type": "log"}), "y": _axis("TFLOP/s", scale={"type": "log"})}
         colour = {"field": "colour", "type": "nominal", "scale": None}
         mark = {"type": "point", "filled": True, "size": 90, "tooltip": {"content": "data"}}
+        lines = {**_data(roofs), "mark": "line", "encoding": {**place, "detail": {"field": "roof"}}}
         return Figure(
-            _text(roofline_tables.document(found)),
-            height=320,
-            layer=[
-                {**_data(roofs), "mark": "line", "encoding": {**place, "detail": {"field": "roof"}}},
-                {**_data(points), "mark": mark, "encoding": {**place, "color": colour}},
-            ],
+            made, height=320, layer=[lines, {**_data(points), "mark": mark, "encoding": {**place, "color": colour}}]
         )
 
     def stalls(self, kernel: str = "") -> Figure:
         """What the warps of each launch waited for. kernel: as for ``roofline``."""
-        found = stalls.stalls(self, wanted=Selection(kernel))
+        made = stalls_report.document(stalls(self, wanted=Selection(kernel)))
         rows = [
-            {"launch": _name(item), "reason": stall.reason, "share": stall.weight}
-            for item in found.launches
-            for stall in item.stalls
-            if stall.weight
+            {"launch": _name(row), "reason": row["reason"], "share": share}
+            for row in _rows(made.data)
+            if (share := row["sample_share"] if row["stall_share"] is None else row["stall_share"])
         ]
         reasons = list(dict.fromkeys(row["reason"] for row in rows))
-        scale = {"domain": reasons, "range": [colours.stall(str(reason)) for reason in reasons]}
+        scale = {"domain": reasons, "range": list(map(colours.stall, reasons))}
         colour = {"field": "reason", "type": "nominal", "scale": scale}
-        return _bars(_text(stalls_tables.document(found)), rows, "share", "share of the warps' time", color=colour)
+        return _bars(made, rows, "share", "share of the warps' time", color=colour)
 
     def occupancy(self) -> Figure:
         """Achieved and theoretical occupancy of each launch, percent."""
-        found = show_report.show(self)
+        sections = [show_report.Section.OCCUPANCY]
+        made = show_report.document(show_analysis.show(self), sections=sections, overview=False)
         rows = [
-            {"launch": _name(item), "of": name, "occupancy": value}
-            for item in found.launches
-            for name, key in (("achieved", "achieved_occupancy_pct"), ("theoretical", "theoretical_occupancy_pct"))
-            if (value := item.row.get(key)) is not None
+            {"launch": _name(row), "of": name, "occupancy": row[f"{name}_occupancy_pct"]}
+            for row in _rows(made.data)
+            for name in ("achieved", "theoretical")
+            if row[f"{name}_occupancy_pct"] is not None
         ]
-        text = _text(show_tables.document(found, sections=[show_tables.Section.OCCUPANCY], overview=False))
         more = {"color": {"field": "of", "type": "nominal"}, "yOffset": {"field": "of"}}
-        return _bars(text, rows, "occupancy", "occupancy, %", **more)
+        return _bars(made, rows, "occupancy", "occupancy, %", **more)
 
     def timeline(self) -> Figure:
         """When the kernels of each case ran."""
@@ -135,12 +137,10 @@ class OpenedRun(Run):
         ]  # fmt: skip
         self._need(rows, "timeline")
         encoding = {
-            "x": _axis("start", title="µs since the case's phase began"),
-            "x2": {"field": "end"},
-            "y": {"field": "kernel", "type": "nominal"},
-            "row": {"field": "case", "type": "nominal"},
-        }
-        return Figure(_text(timeline_text.document(found)), **_data(rows), mark="bar", encoding=encoding)
+            "x": _axis("start", title="µs since the case's phase began"), "x2": {"field": "end"},
+            "y": {"field": "kernel", "type": "nominal"}, "row": {"field": "case", "type": "nominal"},
+        }  # fmt: skip
+        return Figure(timeline_text.document(found), **_data(rows), mark="bar", encoding=encoding)
 
     def memory(self) -> Figure:
         """Device memory over time, a line a process and GPU."""
@@ -149,12 +149,11 @@ class OpenedRun(Run):
             for row in self.rows("memory", ["time_ns", "total_bytes", "device", "pid"])
         ]
         self._need(rows, "allocations")
-        rows = rows[:: max(len(rows) // 2000, 1)]
+        rows = rows[:: max(len(rows) // MOST_POINTS, 1)]
         most = max(rows, key=lambda row: float(row["MB"]))
         encoding = {"x": _axis("ms"), "y": _axis("MB"), "color": {"field": "GPU", "type": "nominal"}}
-        mark = {"type": "line", "interpolate": "step-after"}
         text = f"device memory: at most {most['MB']:,.1f} MB, at {most['ms']:,.3f} ms"
-        return Figure(text, **_data(rows), mark=mark, encoding=encoding)
+        return Figure(text, **_data(rows), mark={"type": "line", "interpolate": "step-after"}, encoding=encoding)
 
     def gpu_time(self) -> Figure:
         """What takes the time, of a run of one case or of a program."""
@@ -166,18 +165,10 @@ class OpenedRun(Run):
                 "run.timeline() shows each case by itself",
             )
         found = rows_of(self.once(Analyses)).rows[:40]
+        self._need(found, "kernels")
         rows = [{"launch": row.title, "share": row.share, "kind": row.family[0]} for row in found]
-        self._need(rows, "kernels")
-        text = "\n".join(f"{row['share']:6.1%}  {escape_control(str(row['launch']))}" for row in rows)
+        text = "\n".join(f"{row.share:6.1%}  {escape_control(row.title)}" for row in found)
         return _bars(text, rows, "share", "share of the time", color={"field": "kind", "type": "nominal"})
-
-    def show(self) -> pd.DataFrame:
-        """A row a launch, with the figures of ``fiprof show`` in full precision; its case's begin with ``case_``."""
-        return _frame(show_tables.document(show_report.show(self)))
-
-    def verdicts(self) -> pd.DataFrame:
-        """A row a launch: what limits it, by which evidence, and what ``fiprof verdict`` says to do next."""
-        return _frame(verdict_tables.document(verdict.verdicts(self)))
 
     def _need(self, rows: Sequence[object], what: str) -> None:
         if not rows:
@@ -188,31 +179,34 @@ class OpenedRun(Run):
     def _repr_html_(self) -> str:
         """What the run is, in a few lines."""
         manifest = self.manifest
-        gpu = (manifest.environment.get("gpu") or {}).get("name", "")
         facts = (
             ("status", manifest.status + (f": {manifest.reason}" if manifest.reason else "")),
-            ("GPU", gpu),
+            ("GPU", self.environment("gpu", "name")),
             ("started", manifest.started),
             ("cases", ", ".join(self.labels(case.id) for case in manifest.cases)),
             ("tables", ", ".join(name.stem for name in sorted(self.tables_path.glob("*.parquet")))),
         )
         left = "style='text-align:left'"
-        rows = "".join(
-            f"<tr><th {left}>{name}</th><td {left}>{_html(value)}</td></tr>" for name, value in facts if value
-        )
-        return f"<table><caption {left}><b>{_html(manifest.name)}</b></caption>{rows}</table>"
+        shown = ((name, html.escape(escape_control(str(value)))) for name, value in facts if value)
+        rows = "".join(f"<tr><th {left}>{name}</th><td {left}>{value}</td></tr>" for name, value in shown)
+        name = html.escape(escape_control(manifest.name))
+        return f"<table><caption {left}><b>{name}</b></caption>{rows}</table>"
 
 
-def _html(value: object) -> str:
-    return html.escape(escape_control(str(value)))
+def _rows(view: View) -> Iterable[dict[str, Any]]:
+    """What programs get, a mapping a row."""
+    keys = [column.key for column in view.columns]
+    return (dict(zip(keys, row, strict=True)) for row in view.rows)
 
 
-def _name(item: Any) -> str:
-    return shorten(escape_control(f"{item.launch} {item.label} {item.kernel}"), 60)
+def _frame(view: View) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(list(view.rows), columns=[column.key for column in view.columns])
 
 
-def _text(document: Document) -> str:
-    return writers.render(document, "table", width=100)
+def _name(row: Mapping[str, Any]) -> str:
+    return shorten(escape_control(f"{row['launch']} {row.get('label') or row['case'] or ''} {row['kernel']}"), 60)
 
 
 def _data(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -225,15 +219,8 @@ def _axis(field: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "quantitative", **more}
 
 
-def _bars(text: str, rows: Sequence[Mapping[str, Any]], field: str, title: str, **more: Any) -> Figure:
+def _bars(table: str | Document, rows: Sequence[Mapping[str, Any]], field: str, title: str, **more: Any) -> Figure:
     """A bar a launch, in the rows' order."""
     y = {"field": "launch", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 260}}
     mark = {"type": "bar", "tooltip": {"content": "data"}}
-    return Figure(text, **_data(rows), mark=mark, encoding={"y": y, "x": _axis(field, title=title), **more})
-
-
-def _frame(document: Document) -> pd.DataFrame:
-    """A document's data as a DataFrame."""
-    import pandas as pd
-
-    return pd.DataFrame(list(document.data.rows), columns=[column.key for column in document.data.columns])
+    return Figure(table, **_data(rows), mark=mark, encoding={"y": y, "x": _axis(field, title=title), **more})

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def command(run: Run, chosen: Chosen, format_: Format) -> None:
     """Every launch on the measured roofs: intensity, achieved and attainable FLOP/s, and the roof that binds."""
     from fiprof.analysis import roofline
-    from fiprof.reports import roofline_chart, roofline_tables
+    from fiprof.reports.roofline import MOST_ROWS, chart, document
 
     rooflines = roofline.roofline(run, wanted=chosen.wanted)
-    show(roofline_tables.document(rooflines, most=chosen.most(roofline_tables.MOST_ROWS)), format_, run=run)
-    if format_ == "table" and (drawn := roofline_chart.chart(rooflines, width=width())):
+    show(document(rooflines, most=chosen.most(MOST_ROWS)), format_, run=run)
+    if format_ == "table" and (drawn := chart(rooflines, width=width())):
         output.data(f"\n{drawn}")
