@@ -1,95 +1,87 @@
-"""A run in other programs' formats: tables as files, a database or JSON, the trace for Perfetto, all of it as a zip.
-
-An export appears whole or not at all. Tables are read and written in pieces.
+"""A run in other programs' formats: tables as files, a database or JSON, a trace for Perfetto, a zip to hand over; and
+the report's files. Each appears whole or not at all. Tables are read and written in pieces.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import atomic_write, exchange, file_errors, scratch
-from fiprof.model import tables
+from fiprof.files import atomic_write, exchange, file_errors, scratch, write_whole
+from fiprof.model import packing, redaction, tables
 from fiprof.model.arrays import finite, finite_rows
+from fiprof.model.layout import BASELINE, NCU_REPORT, NSYS_REPORT
 from fiprof.model.manifest import FILE_NAME
 from fiprof.model.run import Run
 from fiprof.model.tables import TABLES
-from fiprof.text import csv_cell
+from fiprof.text import csv_cell, escape_control
 
 if TYPE_CHECKING:
+    import zipfile
+
     import pyarrow as pa
 
+    from fiprof.reports.report import Report
+
+SUFFIXES = {
+    "parquet": "-parquet", "csv": "-csv", "json": ".json", "sqlite": ".sqlite", "perfetto": ".trace.json.gz",
+    "zip": ".zip",
+}  # fmt: skip
+"""Format -> how its file, or its folder with a file a table, ends by default."""
 PIECE_ROWS = 1 << 16
+COPY_BYTES = 1 << 20
 ELSEWHERE = "write it elsewhere with --out"
 SCHEMA = "export/1"
 """Of the JSON."""
+RAW_REPORTS = (NCU_REPORT, NSYS_REPORT)
+"""What ncu-ui and nsys-ui open."""
+ZIP_TIMES_S = (315532800 + 86400, 4354819200 - 86400)
+"""First and last second since 1970 that a zip file can say in every time zone: 1980 to 2107."""
 
 
-class Target(StrEnum):
-    """A format, and how its file or folder ends by default."""
+def export(
+    run: Run,
+    target: str,
+    out: Path,
+    *,
+    force: bool = False,
+    with_private: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Write an export. Returns its path.
 
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSON = "json"
-    SQLITE = "sqlite"
-    PERFETTO = "perfetto"
-    ZIP = "zip"
-
-    @property
-    def suffix(self) -> str:
-        return {Target.PARQUET: "-parquet", Target.CSV: "-csv", Target.PERFETTO: ".trace.json.gz"}.get(self, f".{self}")
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether it is a folder with a file a table."""
-        return self in (Target.PARQUET, Target.CSV)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to export, and where to."""
-
-    run: Run
-    target: Target
-    out: Path
-    force: bool = False
-    """Whether an earlier export is replaced."""
-    with_private: bool = False
-    """Whether a zip has the raw reports that hold an environment."""
-
-
-def export(request: Request, tell: Callable[[str], None] = lambda _: None) -> Path:
-    """Write an export. Returns its path. tell: told which table is being written.
-
+    target: of SUFFIXES. force: replace an earlier export. with_private: a zip has the raw reports that hold an
+    environment. tell: told which table is being written.
     Raises FiprofError where the path is taken, cannot be written, or something of the run cannot be read.
     """
-    run, out = request.run, request.out
-    if os.path.lexists(out) and not request.force:
+    if os.path.lexists(out) and not force:
         raise FiprofError(f"{out} is there already", "--force replaces it; --out names another", exit_code=2)
-    if request.target.is_folder:
-        _folder(request, tell)
-    elif request.target == Target.PERFETTO:
+    if target in ("parquet", "csv"):
+        _folder(run, target, out, tell)
+    elif target == "perfetto":
         from fiprof.reports import trace_json
 
         trace_json.write(run, out)
-    elif request.target == Target.ZIP:
-        from fiprof.reports.bundle import write_bundle
+    elif target == "zip":
         from fiprof.reports.report import report
 
-        write_bundle(report([run]), [run], out, ("md", "html"), with_private=request.with_private)
+        write_bundle(report([run]), [run], out, ("md", "html"), with_private=with_private)
     else:
-        write = _json if request.target == Target.JSON else _sqlite
+        write = _json if target == "json" else _sqlite
         with file_errors(out, ELSEWHERE), atomic_write(out) as partial:
             write(run, partial, tell)
     return out
+
+
+# Tables
 
 
 def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, tables.Reader]]:
@@ -102,15 +94,14 @@ def _readers(run: Run, tell: Callable[[str], None]) -> Iterator[tuple[str, table
         yield name, tables.Reader(run.tables_path, name)
 
 
-def pieces(reader: tables.Reader) -> Iterator[pa.Table]:
+def _pieces(reader: tables.Reader) -> Iterator[pa.Table]:
     """A table in pieces that can be held, at least one; its columns in their order."""
     yield from reader.pieces(reader.names, PIECE_ROWS) if reader.rows else [reader.read()]
 
 
-def _folder(request: Request, tell: Callable[[str], None]) -> None:
+def _folder(run: Run, target: str, out: Path, tell: Callable[[str], None]) -> None:
     """run.json and a file a table."""
-    run, out, suffix = request.run, request.out, f".{request.target}"
-    made_by_us = {FILE_NAME, *(f"{name}{suffix}" for name in TABLES)}
+    made_by_us = {FILE_NAME, *(f"{name}.{target}" for name in TABLES)}
     if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or not {*os.listdir(out)} <= made_by_us):
         raise FiprofError(f"{out} is no earlier export of this format", "it is not replaced; --out names another")
     with file_errors(out, ELSEWHERE):
@@ -119,43 +110,41 @@ def _folder(request: Request, tell: Callable[[str], None]) -> None:
             new = held / "new"
             new.mkdir()
             for name, reader in _readers(run, tell):
-                with (new / f"{name}{suffix}").open("wb") as file:
-                    if request.target == Target.CSV:
-                        write_csv(reader, file)
+                with (new / f"{name}.{target}").open("wb") as file:
+                    if target == "csv":
+                        _write_csv(reader, file)
                     else:
-                        _copy(reader.path.parent, reader.path.name, file)
-            with (new / FILE_NAME).open("wb") as file:
-                _copy(run.path, FILE_NAME, file)
+                        with confined.open_file(reader.path.parent, reader.path.name) as source:
+                            shutil.copyfileobj(source, file, COPY_BYTES)
+            with (new / FILE_NAME).open("wb") as file, confined.open_file(run.path, FILE_NAME) as source:
+                shutil.copyfileobj(source, file, COPY_BYTES)
             if out.exists():
                 exchange(new, out)
             else:
                 os.rename(new, out)
 
 
-def _copy(folder: Path, name: str, target: BinaryIO) -> None:
-    with confined.open_file(folder, name) as source:
-        shutil.copyfileobj(source, target, 1 << 20)
-
-
-def write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
+def _write_csv(reader: tables.Reader, out: IO[bytes]) -> None:
     """A table as CSV; texts are such that a spreadsheet shows them and computes nothing."""
     import pyarrow as pa
     import pyarrow.csv
     import pyarrow.types
 
-    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """CSV has no dictionaries."""
-        if pa.types.is_dictionary(column.type):
-            return pa.chunked_array(
-                [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks], pa.string()
-            )
-        return pa.chunked_array(map(texts, column.chunks), pa.string()) if pa.types.is_string(column.type) else column
-
     def texts(found: pa.Array) -> pa.Array:
         return pa.array([None if text is None else csv_cell(text) for text in found.to_pylist()], pa.string())
 
+    def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """CSV has no dictionaries."""
+        if pa.types.is_dictionary(column.type):
+            chunks = [texts(chunk.dictionary).take(chunk.indices) for chunk in column.chunks]
+        elif pa.types.is_string(column.type):
+            chunks = list(map(texts, column.chunks))
+        else:
+            return column
+        return pa.chunked_array(chunks, pa.string())
+
     writer = None
-    for piece in pieces(reader):
+    for piece in _pieces(reader):
         cells = pa.table({name: plain(piece[name]) for name in piece.column_names})
         writer = writer or pyarrow.csv.CSVWriter(out, cells.schema)
         writer.write_table(cells)
@@ -172,7 +161,7 @@ def _json(run: Run, path: Path, tell: Callable[[str], None]) -> None:
         for number, (name, reader) in enumerate(_readers(run, tell)):
             out.write(b'%b\n"%b":[' % (b"," * bool(number), name.encode()))
             before = b""
-            for piece in pieces(reader):
+            for piece in _pieces(reader):
                 if rows := finite_rows(piece):
                     out.write(before + msgspec.json.encode(rows)[1:-1])
                     before = b",\n"
@@ -184,27 +173,141 @@ def _sqlite(run: Run, path: Path, tell: Callable[[str], None]) -> None:
     """A table each, and ``run`` with the manifest as JSON in its one row."""
     import sqlite3
 
+    import pyarrow.types as pt
+
+    def affinity(kind: pa.DataType) -> str:
+        """What SQLite calls a column's type."""
+        if pt.is_floating(kind):
+            return "REAL"
+        return "INTEGER" if pt.is_integer(kind) or pt.is_boolean(kind) else "TEXT"
+
     try:
         # In one transaction, which is the file's only one.
         with contextlib.closing(sqlite3.connect(path)) as database, database:
             database.execute("CREATE TABLE run (json TEXT)")
             database.execute("INSERT INTO run VALUES (?)", (run.manifest.to_json().decode(),))
             for name, reader in _readers(run, tell):
-                columns = ", ".join(
-                    f'"{column}" {_affinity(reader.schema.field(column).type)}' for column in reader.names
-                )
-                database.execute(f'CREATE TABLE "{name}" ({columns})')
+                columns = (f'"{column}" {affinity(reader.schema.field(column).type)}' for column in reader.names)
+                database.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')
                 insert = f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(reader.names))})'
-                for piece in pieces(reader):
+                for piece in _pieces(reader):
                     database.executemany(insert, zip(*map(finite, piece.columns), strict=True))
     except sqlite3.Error as error:
         raise FiprofError(f"the database cannot be written: {error}", f"is the disk full? {ELSEWHERE}") from error
 
 
-def _affinity(kind: pa.DataType) -> str:
-    """What SQLite calls a column's type."""
-    import pyarrow.types as pt
+# The report on disk, and the bundle that can be sent
 
-    if pt.is_floating(kind):
-        return "REAL"
-    return "INTEGER" if pt.is_integer(kind) or pt.is_boolean(kind) else "TEXT"
+
+def render(made: Report, suffixes: Sequence[str]) -> dict[str, str]:
+    """File name -> the page as text. suffixes: md, html or both."""
+    texts = {}
+    if "md" in suffixes:
+        texts["report.md"] = made.markdown("report.html" if "html" in suffixes else "")
+    if "html" in suffixes:
+        texts["report.html"] = made.html()
+    return texts
+
+
+def write_report(made: Report, folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Write report.md and report.html into a folder. Returns their paths.
+
+    suffixes: md, html or both. Raises FiprofError where the folder cannot be written.
+    """
+    elsewhere = f"{ELSEWHERE} DIR"
+    texts = render(made, suffixes)
+    with file_errors(folder, elsewhere):
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode(), elsewhere)
+    return [folder / name for name in texts]
+
+
+def write_bundle(
+    made: Report, runs: Sequence[Run], path: Path, suffixes: Sequence[str], *, with_private: bool = False
+) -> Path:
+    """A zip file with the report, the tables as CSV and Parquet, the raw reports unpacked, and where numbers come from.
+
+    Each run has a folder of its name in it; the report lies at the top. with_private: raw reports that hold an
+    environment too. Raises FiprofError where it cannot be written, or something of a run is damaged or no file.
+    """
+    import zipfile
+
+    from fiprof.reports import view, writers
+
+    columns = tuple(map(view.Column, ("section", "text", "value", "source")))
+    numbers = tuple((section, text, fact.value, str(fact.source)) for section, text, fact in made.numbers)
+    texts = render(made, suffixes) | {"numbers.csv": writers.render(view.View(columns, numbers), "csv") + "\n"}
+    names = [run.path.resolve().name for run in runs]
+    folders = names if len(runs) == 1 else [f"{number}-{name}" for number, name in enumerate(names, 1)]
+    with (
+        file_errors(path, "name another file with --bundle"),
+        atomic_write(path) as partial,
+        zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as bundle,
+    ):
+        for name, text in texts.items():
+            bundle.writestr(name, text)
+        private = []
+        for run, folder in zip(runs, folders, strict=True):
+            private += [f"{folder}/{report}" for report in _add_run(bundle, run, folder, with_private=with_private)]
+        bundle.writestr("guide.md", _guide(made, folders[0], () if with_private else private))
+    return path
+
+
+def _add_run(bundle: zipfile.ZipFile, run: Run, folder: str, *, with_private: bool) -> list[str]:
+    """Returns the raw reports that are private."""
+
+    def add(file: BinaryIO, name: str) -> None:
+        import zipfile
+
+        first, last = ZIP_TIMES_S
+        changed = time.localtime(min(max(os.fstat(file.fileno()).st_mtime, first), last))
+        info = zipfile.ZipInfo(f"{folder}/{name}", changed[:6])
+        info.compress_type = zipfile.ZIP_STORED if name.endswith(".parquet") else zipfile.ZIP_DEFLATED
+        info.external_attr = 0o600 << 16
+        with bundle.open(info, "w", force_zip64=True) as out:
+            shutil.copyfileobj(file, out, COPY_BYTES)
+
+    for name in (FILE_NAME, BASELINE):
+        if confined.exists(run.path, name):
+            with confined.open_file(run.path, name) as file:
+                add(file, name)
+    for table in sorted(path.stem for path in run.tables_path.glob("*.parquet")):
+        reader = tables.Reader(run.tables_path, table)
+        with confined.open_file(reader.path.parent, reader.path.name) as file:
+            add(file, f"tables/{table}.parquet")
+        with bundle.open(f"{folder}/tables/{table}.csv", "w", force_zip64=True) as out:
+            _write_csv(reader, out)
+    private = []
+    for report in RAW_REPORTS:
+        if packing.exists(run.path, report):
+            with packing.unpacked(run.path, report) as plain:
+                readable = os.access(plain, os.R_OK)  # a private one may be another user's
+                if not readable or redaction.holds_environment(plain):
+                    private.append(report)
+                    if not (readable and with_private):
+                        continue
+                with plain.open("rb") as file:
+                    add(file, report)
+    return private
+
+
+def _guide(made: Report, folder: str, private: Collection[str]) -> str:
+    """What the bundle holds and how to open it, then the reproduction guides.
+
+    folder: a run's in it. private: the raw reports that were left out.
+    """
+    from fiprof.reports.report import environment
+
+    text = (
+        environment()
+        .get_template("guide.md.j2")
+        .render(
+            report=made,
+            sections=[section for section in made.sections if section.anchor == "reproduce"],
+            folder=escape_control(folder),
+            where=shlex.quote(f"./{escape_control(folder)}"),
+            private=sorted(map(escape_control, private)),
+        )
+    )
+    return f"{text}\n"

@@ -42,12 +42,11 @@ TARGETS = ("parquet", "csv", "json", "sqlite", "perfetto", "zip")
 def command(run: Run, target: str, out: Path | None, force: bool, with_private: bool) -> None:
     """Write a run for other programs; it appears whole or not at all. The path goes to standard output."""
     from fiprof.cli.progress import working
-    from fiprof.reports.export import Request, Target, export
+    from fiprof.reports.export import SUFFIXES, export
 
-    to = Target(target)
-    if with_private and to != Target.ZIP:
+    if with_private and target != "zip":
         raise FiprofError("only a zip has raw reports", "--with-private goes with --to zip", exit_code=2)
-    path = out or Path(run.path.resolve().name + to.suffix)
+    path = out or Path(run.path.resolve().name + SUFFIXES[target])
     with working("export") as tell:
-        made = export(Request(run, to, path, force, with_private), tell)
+        made = export(run, target, path, force=force, with_private=with_private, tell=tell)
     output.data(str(made))

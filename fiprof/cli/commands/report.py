@@ -58,7 +58,7 @@ def command(
     The paths go to standard output.
     """
     from fiprof.cli.progress import working
-    from fiprof.reports.bundle import write_bundle, write_report
+    from fiprof.reports.export import write_bundle, write_report
     from fiprof.reports.report import report
 
     folders = [archive.find(run) for run in runs]
