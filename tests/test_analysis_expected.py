@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fiprof.analysis.expectations import combined, read_expectations
+from fiprof.analysis.expected import combined, read_expectations
 from fiprof.errors import FiprofError
 from tests.recorded_runs import invoke, parsed, refusal, rows
 from tests.reports_fixture import case, make_run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.analysis.expectations import read_expectations
+from fiprof.analysis.expected import read_expectations
 from fiprof.flashinfer import pack
 from fiprof.model.results import CaseResult
 from tests import study_fixture as fixture

@@ -6,15 +6,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
 
-from fiprof.analysis.frames import OfRun
-from fiprof.analysis.roofline import LaunchRoofline, Rooflines, roofline
+from fiprof.analysis.roofline import LaunchRoofline, roofline
 from fiprof.analysis.show import Figures, show
 from fiprof.analysis.stalls import LaunchStalls, stalls
 from fiprof.analysis.timeline import Timeline, timeline
 from fiprof.analysis.verdict.verdict import Verdicts, verdicts
 from fiprof.model.run import Launch, Run
 from fiprof.model.selection import EVERYTHING, Selection
-from fiprof.model.times import Times, summarize
 
 MOST_SHOWN = 200
 """Launches that a page analyses one by one."""
@@ -46,24 +44,9 @@ class Group:
         """ncu's ID of that launch."""
         return self.median.launch
 
-    @cached_property
-    def times(self) -> Times | None:
-        """Of all its launches, by ncu."""
-        return summarize([us for launch in self.launches if (us := launch.duration_us) is not None])
-
-    @property
-    def total_us(self) -> float:
-        """All its launches together, by ncu; 0 where no duration was collected."""
-        return sum(launch.duration_us or 0.0 for launch in self.launches)
-
-    @property
-    def anchor(self) -> str:
-        """Of its part of the report."""
-        return f"launch-{self.launch}"
-
 
 class Analyses:
-    """What is known of a run. Raises FiprofError for a table that is there and cannot be read."""
+    """What is known of a run and of its launches shown. Raises FiprofError for a table that cannot be read."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -81,7 +64,11 @@ class Analyses:
     @cached_property
     def longest(self) -> tuple[Group, ...]:
         """The same, the one first that takes most time of an iteration."""
-        return tuple(sorted(self.groups, key=lambda group: -(group.total_us / max(self.iterations(group), 1))))
+
+        def total_us(group: Group) -> float:
+            return sum(launch.duration_us or 0.0 for launch in group.launches) / max(self.iterations(group), 1)
+
+        return tuple(sorted(self.groups, key=total_us, reverse=True))
 
     def iterations(self, group: Group) -> int:
         """Iterations of its case that ncu saw."""
@@ -96,38 +83,30 @@ class Analyses:
 
     @cached_property
     def verdicts(self) -> Verdicts:
-        """Of the launches shown, and of every case; none where the run has nothing to judge. Raises FiprofError for a
-        table that cannot be read."""
-        if self.run.launches or self.run.trace.cases:
-            return verdicts(self.run, wanted=self.shown)
-        return Verdicts(self.run.manifest.name, (), ())
-
-    @cached_property
-    def roofs(self) -> Rooflines:
-        """The launches shown on the roofs. Raises FiprofError without ncu."""
-        return roofline(self.run, wanted=self.shown)
+        """Verdicts of launches, and of every case; none where the run has nothing to judge."""
+        judged = self.run.launches or self.run.trace.cases
+        return verdicts(self.run, wanted=self.shown) if judged else Verdicts(())
 
     @cached_property
     def rooflines(self) -> dict[int, LaunchRoofline]:
         """Launch -> its place on the roofs; empty without ncu."""
-        return {item.launch: item for item in self.roofs.launches} if self.run.launches else {}
-
-    @cached_property
-    def stalls(self) -> OfRun[LaunchStalls]:
-        """What ``fiprof stalls`` shows of the launches shown. Raises FiprofError without any."""
-        return stalls(self.run, wanted=self.shown)
-
-    @cached_property
-    def timeline(self) -> Timeline:
-        """What nsys saw, every phase. Raises FiprofError for a table that cannot be read."""
-        return timeline(self.run, phase="all")
+        if not self.run.launches:
+            return {}
+        return {item.launch: item for item in roofline(self.run, wanted=self.shown).launches}
 
     @cached_property
     def stall_mixes(self) -> dict[int, LaunchStalls]:
         """Launch -> its stall mix; empty without any."""
-        return {item.launch: item for item in self.stalls.launches} if self.run.stall_reasons else {}
+        if not self.run.stall_reasons:
+            return {}
+        return {item.launch: item for item in stalls(self.run, wanted=self.shown).launches}
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """What nsys saw, every phase."""
+        return timeline(self.run, phase="all")
 
     @cached_property
     def figures(self) -> Figures:
-        """What ``fiprof show`` shows of the launches shown."""
+        """What ``fiprof show`` shows."""
         return show(self.run, wanted=self.shown)

@@ -1,20 +1,27 @@
-"""What is expected of each kernel family, compared with what was measured."""
+"""What is expected of each kernel family (a TOML file, see docs/packs.md), compared with what was measured."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta, Struct
 
 from fiprof.analysis import alternatives, checks
-from fiprof.analysis.expectations import Family, Figure, Source, combined
 from fiprof.analysis.frames import Column, Frame
+from fiprof.analysis.reasons import REASONS
 from fiprof.analysis.roofline import mma_remark
 from fiprof.analysis.verdict.steps import Step, measured
 from fiprof.errors import FiprofError
+from fiprof.model import packs
 from fiprof.model.finding import Finding, finding
+from fiprof.model.json_file import in_words
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import DRAM_GB_PER_S, DRAM_ROOF, DRAM_SHARE
 from fiprof.model.run import Launch, Run
@@ -23,12 +30,148 @@ from fiprof.model.work import TENSOR_OPS, counted_works, dominant_tensor_kind, d
 
 TOLERANCE_POINTS = 5.0
 """Tolerance of a share that is expected as one number; the published ranges are as wide, 10 points."""
-
 STALL_MARGIN_POINTS = 1.0
 """Tolerance of a range of stall shares: recorded runs of the same kernel differ by as much."""
-
 MODEL_DIFFERS = 0.10
 """Relative difference of the bytes that DRAM moved and those that the algorithm needs that is worth a remark."""
+EXAMPLE = "docs/packs.md describes such files"
+
+# Expectations
+
+Percent = Annotated[float, Meta(ge=0, le=100)]
+Positive = Annotated[float, Meta(gt=0, le=1e15)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Source(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where figures come from."""
+
+    title: Name
+    gpu: Name
+    """GPU on which they hold."""
+    compute_capability: Name
+    """Compute capability of that GPU, e.g. ``8.0``."""
+    reference: str = ""
+    dram_tb_per_s: Positive | None = None
+    """DRAM's roof on that GPU in TB/s."""
+
+
+class Roof(Struct, frozen=True, forbid_unknown_fields=True):
+    """The share of a roof (percent) by size of the work."""
+
+    kind: Literal["tensor", "dram"]
+    shares: Annotated[dict[Positive, Percent], Meta(min_length=1)]
+
+
+class Bandwidth(Struct, frozen=True, forbid_unknown_fields=True):
+    """The DRAM bandwidth that a good kernel reaches on the source's GPU."""
+
+    least_tb_per_s: Annotated[float, Meta(ge=0)]
+
+
+class Figure(NamedTuple):
+    """One figure of a family."""
+
+    kind: Literal["stall", "tensor", "dram", "bandwidth"]
+    quantity: str
+    """A stall reason, or the key of a quantity."""
+    what: str
+    """The quantity in words, with a place for the kind of work."""
+    unit: str = "%"
+    low: float = 0.0
+    high: float | None = None
+
+
+class Family(Struct, frozen=True, forbid_unknown_fields=True):
+    """Kernels of which the same is expected."""
+
+    name: Name
+    workloads: Annotated[tuple[str, ...], Meta(min_length=1)]
+    params: dict[str, bool | int | float | str] = {}
+    """Parameters that the figures are for."""
+    size: str = ""
+    """The parameter that the roof's shares depend on; empty for none."""
+    stalls: dict[str, tuple[Percent, Percent]] = {}
+    """Reason -> lowest and highest share of the warps' time (percent)."""
+    roof: Roof | None = None
+    bandwidth: Bandwidth | None = None
+
+    def __post_init__(self) -> None:
+        for reason, (low, high) in self.stalls.items():
+            if reason not in REASONS:
+                raise ValueError(f"unknown stall reason {reason!r}; known are {', '.join(REASONS)}")
+            if low > high:
+                raise ValueError(f"stalls.{reason} = [{low:g}, {high:g}] begins above its end")
+        if self.roof and len(self.roof.shares) > 1 and not self.size:
+            raise ValueError('[family.roof] has several sizes: write size = "batch", say')
+
+    def figures(self) -> Iterator[Figure]:
+        """What the family states, each figure by itself."""
+        for reason, (low, high) in self.stalls.items():
+            yield Figure("stall", reason, reason, low=low, high=high)
+        if self.roof is not None and self.roof.kind == "tensor":
+            yield Figure("tensor", work_share("tensor").key, "share of the {work} roof")
+        elif self.roof is not None:
+            yield Figure("dram", DRAM_SHARE.key, "share of the DRAM roof")
+        if self.bandwidth is not None:
+            least = self.bandwidth.least_tb_per_s
+            yield Figure("bandwidth", DRAM_GB_PER_S.key, "DRAM bandwidth", unit="TB/s", low=least)
+
+
+class Expectations(Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of expectations."""
+
+    source: Source
+    family: Annotated[tuple[Family, ...], Meta(min_length=1)]
+
+    def __post_init__(self) -> None:
+        names = [name for family in self.family for name in family.workloads]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two families claim {', '.join(sorted(twice))}")
+
+
+def read_expectations(path: Path) -> Expectations:
+    """The expectations of a user's file.
+
+    Raises FiprofError, naming the place in the file, where it cannot be read, is no TOML, has an unknown key or stall
+    reason, a number that cannot be, or two families for a workload.
+    """
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Expectations, strict=False)
+    except OSError as error:
+        raise FiprofError(f"{path} cannot be read: {error.strerror}", "--expectations takes a TOML file") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise FiprofError(f"{path}: {in_words(str(error))}", EXAMPLE) from error
+
+
+def combined(own: Expectations | None = None) -> Iterator[tuple[Source, Family]]:
+    """A user's families, then the packs' for the workloads that these leave. Raises FiprofError for a wrong pack."""
+    taken: set[str] = set()
+    files = [own] if own else []
+    for pack, data in packs.parts("expectations").items():
+        try:
+            files.append(msgspec.convert(data, Expectations, strict=False))
+        except msgspec.ValidationError as error:
+            raise FiprofError(f"the pack {pack}: {in_words(str(error))}", EXAMPLE) from error
+    for each in files:
+        for family in each.family:
+            if left := tuple(name for name in family.workloads if name not in taken):
+                yield each.source, msgspec.structs.replace(family, workloads=left)
+        taken |= {name for family in each.family for name in family.workloads}
+
+
+def check_workloads(expectations: Expectations, workloads: Collection[str]) -> None:
+    """Raise FiprofError for a family of a workload that is none of these: a typing error would go unseen."""
+    for family in expectations.family:
+        for name in set(family.workloads) - {*workloads}:
+            close = get_close_matches(name, workloads, 1)
+            raise FiprofError(
+                f"the family {family.name} is for the workload {name!r}, which is not known",
+                f"did you mean {close[0]!r}?" if close else f"known are {', '.join(sorted(workloads))}",
+            )
+
+
+# Compared with what was measured
 
 COLUMNS = (
     Column("case", meaning="Case id; null outside the cases' ranges."),
@@ -50,17 +193,16 @@ COLUMNS = (
     Column("source_gpu", meaning="The GPU that they are of."),
     Column("steps", meaning="Steps: id, values, what it saves at most and what that rests on."),
 )
-
 EMPTY: Mapping[str, Any] = {**{column.key: None for column in COLUMNS}, "steps": ()}
+Row = dict[str, Any]
+"""COLUMNS, with ``what``, ``kind`` and ``limits`` (what is expected in words)."""
 
 
-@dataclass(frozen=True)
-class CaseExpected:
+class CaseExpected(NamedTuple):
     """What is expected of a case, and the launch that stands for it: of its longest kernel, that of median duration."""
 
     at: Launch
-    rows: tuple[Mapping[str, Any], ...]
-    """COLUMNS, with ``what`` and ``limits`` in words."""
+    rows: tuple[Row, ...]
     notes: tuple[Finding, ...]
     """Each value that is not as expected, its remarks, and the stall reasons of which nothing is expected."""
     warnings: tuple[Finding, ...]
@@ -73,8 +215,8 @@ class Expected:
 
     cases: tuple[CaseExpected, ...]
     """Cases with figures for this compute capability and shape."""
-    not_compared: tuple[Mapping[str, Any], ...]
-    """COLUMNS of each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
+    not_compared: tuple[Row, ...]
+    """Each figure for another GPU, shape or size, with ``what``, ``figure``, ``params`` and ``why``."""
     faster: Mapping[str, tuple[str, Step]]
     """Case id -> label and step, of each case whose problem the run solved faster."""
     summary: tuple[Finding, ...]
@@ -109,7 +251,7 @@ def expected(
     wanted_cases = {each.case for each in run.selected(wanted)}
     cases = [case for case in run.cases if case.id in wanted_cases]
     compared: list[CaseExpected] = []
-    compared_sources: list[Source] = []
+    sources: dict[Source, None] = {}
     others: dict[tuple[str, str], tuple[Source, Family, Figure, dict[str, list[str]]]] = {}
     for case in cases:
         if case.workload not in by_workload:
@@ -117,13 +259,12 @@ def expected(
         source, family = by_workload[case.workload]
         at = _standing(run.launches_of(case.id))
         mix = {each.reason: 100 * each.share for each in run.stall_reasons.get(at.launch, ()) if each.share is not None}
+        of = {"case": at.case, "label": at.label, "family": family.name, "launch": at.launch, "kernel": at.kernel}
         rows = []
         for figure in family.figures():
             if why := _unlike(source, family, figure, case, capability):
-                _, _, _, reasons = others.setdefault(
-                    (family.name, figure.quantity), (source, family, figure, defaultdict(list))
-                )
-                reasons[why].append(run.labels(case.id))
+                other = others.setdefault((family.name, figure.quantity), (source, family, figure, defaultdict(list)))
+                other[3][why].append(run.labels(case.id))
                 continue
             if figure.kind == "stall":
                 # A mix that was collected has every reason; one that this GPU does not know did not occur.
@@ -132,11 +273,10 @@ def expected(
                 row = _bandwidth(source, family, figure, case, at)
             else:
                 row = _roof_share(family, figure, case, at)
-            of = {"case": at.case, "label": at.label, "family": family.name, "launch": at.launch, "kernel": at.kernel}
             rows.append({**row, **of, "source": source.title, "source_gpu": source.gpu})
         if rows:
-            compared_sources.append(source)
-            notes = _notes(rows, family, mix)
+            sources[source] = None
+            notes = tuple(_notes(rows, family, mix))
             compared.append(CaseExpected(at, tuple(rows), notes, failed_by_launch.get(at.launch, ())))
     without = tuple(run.labels(case.id) for case in cases if case.workload not in by_workload)
     if not compared and not others:
@@ -144,13 +284,25 @@ def expected(
             f"nothing is expected of {', '.join(without) or 'launches that belong to no case'}",
             f"expectations are there for the workloads {', '.join(by_workload)}; --expectations FILE brings others",
         )
+    if compared:
+        outcomes = [row["outcome"] for each in compared for row in each.rows if row["measured"] is not None]
+        words, held = "{held} of {measured} expectations hold.", outcomes.count("as expected")
+        summary = [finding("held", words, held=held, measured=len(outcomes))]
+    else:
+        words = (
+            "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
+            "these shapes. Those below are of others."
+        )
+        summary = [finding("nothing_alike", words, gpu=gpu or "?", compute_capability=capability or "?")]
+    if without:
+        summary.append(finding("without", "Nothing is expected of {cases}.", cases=without))
     faster = alternatives.of_run(run)
     return Expected(
         cases=tuple(compared),
         not_compared=tuple(_not_compared(*each) for each in others.values()),
         faster={case.id: (run.labels(case.id), measured(faster[case.id])) for case in cases if case.id in faster},
-        summary=_summary(compared, gpu, capability, without),
-        sources=tuple(dict.fromkeys((*compared_sources, *(source for source, *_ in others.values())))),
+        summary=tuple(summary),
+        sources=tuple({**sources, **{source: None for source, *_ in others.values()}}),
         warnings=(*run.status_warning(), *checks.of_run(failed)),
     )
 
@@ -165,16 +317,17 @@ def _unlike(source: Source, family: Family, figure: Figure, case: CaseEntry, cap
     return "size" if sizes is not None and case.params.get(family.size) not in sizes else ""
 
 
-def _not_compared(source: Source, family: Family, figure: Figure, why: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _not_compared(source: Source, family: Family, figure: Figure, why: Mapping[str, Sequence[str]]) -> Row:
     if family.roof and figure.kind in ("tensor", "dram"):
         shares = dict(sorted(family.roof.shares.items()))
         kind, at = ("by_size", " at {name} {sizes:g}") if family.size else ("number", "")
         sizes, of = tuple(shares), tuple(shares.values())
         stated = finding(kind, "{shares:.3g} {unit}" + at, shares=of, sizes=sizes, name=family.size, unit=figure.unit)
-    elif figure.high is None:
-        stated = finding("at_least", "≥ {low:.3g} {unit}", low=figure.low, high=None, unit=figure.unit)
     else:
-        stated = finding("range", "{low:.3g}–{high:.3g} {unit}", low=figure.low, high=figure.high, unit=figure.unit)
+        kind, said = ("at_least", "≥ {low:.3g} {unit}")
+        if figure.high is not None:
+            kind, said = "range", "{low:.3g}–{high:.3g} {unit}"
+        stated = finding(kind, said, low=figure.low, high=figure.high, unit=figure.unit)
     params = tuple(
         finding("parameter", "{name} {value}", name=name, value=value) for name, value in family.params.items()
     )
@@ -196,23 +349,24 @@ def _row(
     stated: float | None = None,
     work: str = "",
     remarks: tuple[Finding, ...] = (),
-    limits: str = "{low:.3g}–{high:.3g}",
-) -> dict[str, Any]:
-    """The row of a comparison. work: the kind of operations whose roof it is. limits: the expectation in words."""
+) -> Row:
+    """The row of a comparison. work: the kind of operations whose roof it is."""
     margin = STALL_MARGIN_POINTS if figure.kind == "stall" else 0.0
-    deviation = None if measured is None else 0.0
-    if measured is not None and measured < low - margin:
-        deviation = measured - low
-    elif measured is not None and high is not None and measured > high + margin:
-        deviation = measured - high
-    outcome = (
-        "not measured" if deviation is None else "below" if deviation < 0 else "above" if deviation else "as expected"
-    )
+    limits = {"stall": "{low:.3g}–{high:.3g}", "bandwidth": "≥ {low:.2f}"}
+    outcome, deviation = "as expected", None if measured is None else 0.0
+    if measured is None:
+        outcome = "not measured"
+    elif measured < low - margin:
+        outcome, deviation = "below", measured - low
+    elif high is not None and measured > high + margin:
+        outcome, deviation = "above", measured - high
     return {
         **EMPTY, "quantity": figure.quantity, "work": work or None, "unit": figure.unit, "expected_low": low,
         "expected_high": high, "expected_stated": stated, "measured": measured, "outcome": outcome,
         "deviation": deviation, "remarks": remarks, "what": figure.what.format(work=work), "kind": figure.kind,
-        "limits": limits.format(low=low, high=high, stated=stated, tolerance=TOLERANCE_POINTS),
+        "limits": limits.get(figure.kind, "{stated:.3g} ± {tolerance:g}").format(
+            low=low, high=high, stated=stated, tolerance=TOLERANCE_POINTS
+        ),
     }  # fmt: skip
 
 
@@ -224,40 +378,22 @@ def deviation_text(row: Mapping[str, Any]) -> str:
     return f"{size} {row['outcome']}"
 
 
-def _notes(rows: Sequence[Mapping[str, Any]], family: Family, mix: Mapping[str, float]) -> tuple[Finding, ...]:
-    notes: list[Finding] = []
+def _notes(rows: Sequence[Row], family: Family, mix: Mapping[str, float]) -> Iterator[Finding]:
     deviating = [row for row in rows if row["outcome"] != "as expected"]
     for row in deviating:
         unit = {"stall": "% of the warps' time", "bandwidth": " TB/s"}.get(row["kind"], "%")
         values = {"what": row["what"], "limits": row["limits"], "unit": unit}
         if row["measured"] is None:
-            notes.append(finding("not_measured", "{what} was not measured; {limits}{unit} is expected.", **values))
+            yield finding("not_measured", "{what} was not measured; {limits}{unit} is expected.", **values)
             continue
         number = f"{row['measured']:{'.2f' if row['unit'] == 'TB/s' else '.1f'}}"
         words = "{what} is {measured}{unit}, {off} what is expected ({limits})."
-        notes.append(finding(row["kind"], words, measured=number, off=deviation_text(row), **values))
-        notes += row["remarks"]
+        yield finding(row["kind"], words, measured=number, off=deviation_text(row), **values)
+        yield from row["remarks"]
     others = sorted(((share, reason) for reason, share in mix.items() if reason not in family.stalls), reverse=True)
     if others and any(row["kind"] == "stall" for row in deviating):
         stalls = tuple(f"{reason} {share:.1f}%" for share, reason in others[:3])
-        notes.append(finding("other_stalls", "Stalls of which nothing is expected: {stalls}.", stalls=stalls))
-    return tuple(notes)
-
-
-def _summary(
-    compared: Sequence[CaseExpected], gpu: str, capability: str, without: tuple[str, ...]
-) -> tuple[Finding, ...]:
-    outcomes = [row["outcome"] for case in compared for row in case.rows if row["measured"] is not None]
-    if compared:
-        words = "{held} of {measured} expectations hold."
-        first = finding("held", words, held=outcomes.count("as expected"), measured=len(outcomes))
-    else:
-        words = (
-            "Nothing can be compared: no expectation is of {gpu} (compute capability {compute_capability}) and of "
-            "these shapes. Those below are of others."
-        )
-        first = finding("nothing_alike", words, gpu=gpu or "?", compute_capability=capability or "?")
-    return (first, *([finding("without", "Nothing is expected of {cases}.", cases=without)] if without else []))
+        yield finding("other_stalls", "Stalls of which nothing is expected: {stalls}.", stalls=stalls)
 
 
 def _standing(launches: Sequence[Launch]) -> Launch:
@@ -271,7 +407,7 @@ def _standing(launches: Sequence[Launch]) -> Launch:
     return next(each for each in same if (each.duration_us or 0.0) == middle)
 
 
-def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> dict[str, Any]:
+def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> Row:
     assert family.roof is not None
     size = case.params.get(family.size)
     stated = next(share for at_size, share in sorted(family.roof.shares.items()) if not family.size or at_size == size)
@@ -285,19 +421,12 @@ def _roof_share(family: Family, figure: Figure, case: CaseEntry, at: Launch) -> 
             remarks = (slower,)
         elif tensor is None and TENSOR_OPS.value(at) == 0:
             share, remarks = 0.0, (finding("no_tensor_operations", "It did no tensor operations."),)
-    return _row(
-        figure,
-        max(0.0, stated - TOLERANCE_POINTS),
-        min(100.0, stated + TOLERANCE_POINTS),
-        None if share is None else 100 * share,
-        stated=stated,
-        work=work,
-        remarks=remarks,
-        limits="{stated:.3g} ± {tolerance:g}",
-    )
+    low, high = max(0.0, stated - TOLERANCE_POINTS), min(100.0, stated + TOLERANCE_POINTS)
+    percent = None if share is None else 100 * share
+    return _row(figure, low, high, percent, stated=stated, work=work, remarks=remarks)
 
 
-def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, at: Launch) -> dict[str, Any]:
+def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, at: Launch) -> Row:
     """A target in TB/s as the same share of this GPU's roof, where both roofs are known."""
     least, roof, moved = figure.low, DRAM_ROOF.of(at), DRAM_GB_PER_S.of(at)
     measured = None if moved is None else moved / 1000
@@ -325,9 +454,8 @@ def _bandwidth(source: Source, family: Family, figure: Figure, case: CaseEntry, 
             "exclude each other."
         )
         remarks.append(finding("excludes_roof", words, tb_per_s=at_roof))
-    if measured is not None and needed and at.duration_us:
-        by_model = needed / at.duration_us / 1e6
-        if by_model > measured * (1 + MODEL_DIFFERS):
-            words = "The bytes that the algorithm needs make {tb_per_s:.2f} TB/s: L2 held some of them."
-            remarks.append(finding("l2_held", words, tb_per_s=by_model))
-    return _row(figure, target, None, measured, stated=least, remarks=tuple(remarks), limits="≥ {low:.2f}")
+    by_model = needed / at.duration_us / 1e6 if needed and at.duration_us else 0.0
+    if measured is not None and by_model > measured * (1 + MODEL_DIFFERS):
+        words = "The bytes that the algorithm needs make {tb_per_s:.2f} TB/s: L2 held some of them."
+        remarks.append(finding("l2_held", words, tb_per_s=by_model))
+    return _row(figure, target, None, measured, stated=least, remarks=tuple(remarks))

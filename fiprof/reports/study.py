@@ -16,7 +16,7 @@ from typing import Any
 from fiprof import confined
 from fiprof.analysis import alternatives, claims, scaling, study
 from fiprof.analysis.claims import Bound, Outcome, Result
-from fiprof.analysis.expectations import combined
+from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
 from fiprof.analysis.reasons import ReasonKind, state

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
-from fiprof.analysis.frames import OfLaunch
+from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.program import StandIns, StandsFor, weights
 from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
@@ -64,15 +64,10 @@ class LaunchVerdict(OfLaunch, Verdict):
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """A run's verdicts."""
+class Verdicts(OfRun[LaunchVerdict]):
+    """A run's verdicts; those of launches are empty without ncu."""
 
-    run: str
-    launches: tuple[LaunchVerdict, ...]
-    """In the order of the launches; empty without ncu."""
-    cases: tuple[CaseVerdict, ...]
-    warnings: tuple[Finding, ...] = ()
-    """About the run."""
+    cases: tuple[CaseVerdict, ...] = ()
     groups: tuple[Alike[LaunchVerdict], ...] = ()
     """Like launches, each group with the verdict of one; empty where every launch was judged."""
 
@@ -241,8 +236,8 @@ def verdicts(run: Run, *, wanted: Selection = EVERYTHING, medians: bool = False)
     judged = _advised(run, [group.shown for group in groups] if medians else kept, failed)
     ids = {launch.case for launch in kept}
     return Verdicts(
-        run=run.manifest.name,
         launches=judged,
+        weights=weights(run),
         groups=tuple(group.for_all(each) for group, each in zip(groups, judged, strict=False)),
         cases=tuple(case for case in run.once(cases).values() if not kept or case.case in ids),
         warnings=tuple(warnings),

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 @reading_options
 def command(run: Run, chosen: Chosen, expectations: Path | None, format_: Format) -> None:
     """Stall mix, share of the roof and bandwidth of each case compared with what is expected of its kernel family."""
-    from fiprof.analysis.expectations import check_workloads, combined, read_expectations
-    from fiprof.analysis.expected import expected
+    from fiprof.analysis.expected import check_workloads, combined, expected, read_expectations
     from fiprof.reports.expected import MOST_CASES, document
     from fiprof.workloads import registry
 
