@@ -87,22 +87,17 @@ def clear(folder: Path) -> None:
     with contextlib.suppress(OSError):
         for name in [name for name in os.listdir(folder) if name.startswith(confined.TEMPORARY)]:
             path = folder / name
-            if not name.endswith(FOLDER_SUFFIX):
-                _clear(path)
-            elif not path.with_name(name.removesuffix(FOLDER_SUFFIX)).exists():
-                shutil.rmtree(path, ignore_errors=True)
-
-
-def _clear(path: Path) -> None:
-    """Remove a temporary, and the folder that it stands for, unless somebody holds it."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path.with_name(path.name + FOLDER_SUFFIX), ignore_errors=True)
-            path.unlink()
-        finally:
-            os.close(descriptor)
+            if name.endswith(FOLDER_SUFFIX):
+                if not path.with_name(name.removesuffix(FOLDER_SUFFIX)).exists():
+                    shutil.rmtree(path, ignore_errors=True)
+                continue
+            with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+                descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+                held.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The folder that it stands for goes first.
+                shutil.rmtree(path.with_name(name + FOLDER_SUFFIX), ignore_errors=True)
+                path.unlink()
 
 
 @contextlib.contextmanager

@@ -40,7 +40,13 @@ def end_at_once() -> None:
 
 def interrupt() -> None:
     """Raise KeyboardInterrupt on a signal."""
-    _handle(_raise)
+
+    def stop() -> None:
+        global _raised
+        _raised = True
+        raise KeyboardInterrupt
+
+    _handle(stop)
 
 
 def ask_first(ask: Callable[[], None]) -> None:
@@ -62,12 +68,6 @@ def finish() -> None:
     """Ignore signals for good: CPython takes handlers of its own away before it has ended."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
-
-
-def _raise() -> None:
-    global _raised
-    _raised = True
-    raise KeyboardInterrupt
 
 
 def _handle(action: Callable[[], None]) -> None:

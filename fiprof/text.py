@@ -76,18 +76,14 @@ def wrap(text: str, width: int, indent: str = INDENT) -> list[str]:
     return [indent * bool(number) + line.plain.rstrip() for number, line in enumerate(lines)]
 
 
-def _char_width(char: str) -> int:
-    from rich.cells import cell_len
-
-    # It may make the one before it wider.
-    return 1 if char == "\ufe0f" else cell_len(char)
-
-
 def _take(text: Iterable[str], cells: int) -> str:
     """As many leading characters as fit."""
+    from rich.cells import cell_len
+
     taken = []
     for char in text:
-        cells -= _char_width(char)
+        # A variation selector may make the one before it wider.
+        cells -= 1 if char == "\ufe0f" else cell_len(char)
         if cells < 0:
             break
         taken.append(char)
@@ -167,9 +163,8 @@ def spread(values: Sequence[float], spec: str = "") -> str:
     """
     from statistics import median
 
-    low, middle, high = (
-        format(value, spec) if spec else number(value) for value in (min(values), median(values), max(values))
-    )
+    three = (min(values), median(values), max(values))
+    low, middle, high = (format(value, spec) if spec else number(value) for value in three)
     return low if low == high else f"{low} to {high}, median {middle}"
 
 

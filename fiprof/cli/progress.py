@@ -85,10 +85,8 @@ class TerminalProgress:
 
         with self._lock:
             under_way = " · ".join(f"{name} {text}".strip() for name, text in self._steps.items())
-        line = Text(
-            f" {time.monotonic() - self._begin:4.0f} s  {escape_control(under_way)}", no_wrap=True, overflow="ellipsis"
-        )
-        return Spinner("dots", text=line)
+        line = f" {time.monotonic() - self._begin:4.0f} s  {escape_control(under_way)}"
+        return Spinner("dots", text=Text(line, no_wrap=True, overflow="ellipsis"))
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def serve(
     with file_errors(record):
         record.parent.mkdir(parents=True, exist_ok=True)
     write_whole(record, json.dumps(dataclasses.asdict(served)).encode())
-    argv = nsys.launch_argv(nsys_tool.path, name, request.program, request.nsys_args)
+    options = ("--trace=cuda,nvtx", *nsys.CUDA_DETAIL, "--wait=primary", *request.nsys_args)
+    argv = (str(nsys_tool.path), "launch", f"--session-new={name}", *options, *request.program)
     command = Command("session", argv, record.with_suffix(".log"), pass_on=nsys.ProgramOutput(pass_on))
     try:
         finished = supervisor.start(command).wait(lambda _: meanwhile())
@@ -102,8 +103,10 @@ def capture(
     traced = False
     with session.ending_in_order():
         with session.collecting():
-            start = commands.command("nsys-start", nsys.start_argv(tool.path, name, report))
-            stop = commands.command("nsys", nsys.stop_argv(tool.path, name), makes=(report,))
+            session_name = f"--session={name}"
+            begin = ("start", session_name, f"--output={report}", "--force-overwrite=true", *nsys.NO_SAMPLING)
+            start = commands.command("nsys-start", (str(tool.path), *begin))
+            stop = commands.command("nsys", (str(tool.path), "stop", session_name), makes=(report,))
             with session.run(start) as (finished, log):
                 if finished.exit_status:
                     raise FiprofError(

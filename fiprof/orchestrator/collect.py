@@ -33,7 +33,7 @@ from fiprof.orchestrator.run_session import (
     read_log,
     require_success,
 )
-from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_tool, gpu_state, visible_gpu
+from fiprof.orchestrator.tools import Tool, count_gpus, counters_permitted, find_profilers, gpu_state, visible_gpu
 from fiprof.workloads.nvtx import DOMAIN, MEASURE
 
 if TYPE_CHECKING:
@@ -62,21 +62,14 @@ def collect(
 def require_tools(request: CollectRequest) -> dict[str, Tool]:
     """The profilers that a request needs. Raises FiprofError when one is missing or may not read the counters."""
     try:
-        with ThreadPoolExecutor() as pool:
-            tools: dict[str, Tool] = dict(zip(request.tools, pool.map(find_tool, request.tools), strict=True))
+        return find_profilers(request.tools, "--tool nsys collects without them")
     except FiprofError as error:
-        if count_gpus():
+        if count_gpus() or counters_permitted() is not None:
             raise
         raise FiprofError(
             f"no NVIDIA GPU on this machine, and {error.message}",
             "collect on a machine with one; fiprof collect --replay RUN re-reads an archived run here",
         ) from error
-    if "ncu" in tools and counters_permitted() is False:
-        raise FiprofError(
-            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
-            f"{ncu.PERMISSION_REMEDY}; --tool nsys collects without them",
-        )
-    return tools
 
 
 def start(

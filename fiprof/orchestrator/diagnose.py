@@ -9,10 +9,9 @@ from typing import Any
 import fiprof
 from fiprof.analysis.frames import Column, Frame
 from fiprof.errors import FiprofError
-from fiprof.orchestrator import ncu
 from fiprof.orchestrator.commands import runner_argv
 from fiprof.orchestrator.nsys import NVTX_REMEDY, last_line
-from fiprof.orchestrator.tools import count_gpus, counters_permitted, find_tool, gpu_state
+from fiprof.orchestrator.tools import PERMISSION_REMEDY, count_gpus, counters_permitted, find_tool, gpu_state
 
 PROBE_TIMEOUT_S = 120
 GPU_EXTRA = "{python} -m pip install torch flashinfer-python nvtx, or name another interpreter with --python PATH"
@@ -65,11 +64,11 @@ def diagnose(python: str) -> Frame:
 
     what, permitted = "counter permission", counters_permitted()
     if permitted is None:
-        need(what, WARNING, "the driver does not say", f"where ncu is refused: {ncu.PERMISSION_REMEDY}")
+        need(what, WARNING, "the driver does not say", f"where ncu is refused: {PERMISSION_REMEDY}")
     elif permitted:
         need(what, OK, "this process may read them")
     else:
-        need(what, MISSING, "administrators only (RmProfilingAdminOnly is 1)", ncu.PERMISSION_REMEDY)
+        need(what, MISSING, "administrators only (RmProfilingAdminOnly is 1)", PERMISSION_REMEDY)
 
     remedy = GPU_EXTRA.format(python=python)
     if not packages:

@@ -11,6 +11,7 @@ from fiprof.errors import FiprofError
 from fiprof.model.layout import Page
 from fiprof.model.settings import ProfileSettings, Settings, tool_words
 from fiprof.orchestrator.nsys import last_line
+from fiprof.orchestrator.tools import PERMISSION_REMEDY
 from fiprof.workloads.nvtx import DOMAIN
 
 # Counted tensor operations stand in this section alone; not every version's full set has it.
@@ -43,11 +44,6 @@ QUICK_METRICS = (
 TAIL_BYTES = 1 << 16
 # Push/pop ranges need the slash: without it ncu looks for start/end ranges and matches none.
 MEASURE_RANGE = "fiprof@measure/"
-
-PERMISSION_REMEDY = (
-    "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0, "
-    "or give the container --cap-add=SYS_ADMIN"
-)
 
 REMEDIES = {
     "already exists": "another process wrote to the run folder; start again",

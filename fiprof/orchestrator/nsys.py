@@ -74,22 +74,6 @@ def program_argv(
     return (*fixed, *kept, *settings.nsys_args, *program)
 
 
-def launch_argv(nsys: Path, session: str, program: Sequence[str], extra: Sequence[str]) -> tuple[str, ...]:
-    """``nsys launch``: a program whose traces are begun and ended from outside."""
-    options = ("--trace=cuda,nvtx", *CUDA_DETAIL, "--wait=primary", *extra)
-    return (str(nsys), "launch", f"--session-new={session}", *options, *program)
-
-
-def start_argv(nsys: Path, session: str, report: Path) -> tuple[str, ...]:
-    """``nsys start``: begins a trace of a session."""
-    return (str(nsys), "start", f"--session={session}", f"--output={report}", "--force-overwrite=true", *NO_SAMPLING)
-
-
-def stop_argv(nsys: Path, session: str) -> tuple[str, ...]:
-    """``nsys stop``: ends the trace and writes its report."""
-    return (str(nsys), "stop", f"--session={session}")
-
-
 def _gpu_metrics(version: tuple[int, ...], hz: int) -> tuple[str, ...]:
     if not hz:
         return ()

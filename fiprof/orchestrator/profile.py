@@ -21,7 +21,7 @@ from fiprof.orchestrator.process import ENOUGH, PassOn, Supervisor, describe_exi
 from fiprof.orchestrator.request import ProfileRequest
 from fiprof.orchestrator.run_folder import Archive, RunFolder
 from fiprof.orchestrator.run_session import Executor, Progress, Result, RunSession, read_log
-from fiprof.orchestrator.tools import Tool, counters_permitted, find_tool, gpu_state, visible_gpus
+from fiprof.orchestrator.tools import Tool, find_profilers, gpu_state, visible_gpus
 from fiprof.text import count, short_kernel
 
 NCU_SLACK = 2.0
@@ -62,13 +62,7 @@ def find_tools(request: ProfileRequest) -> dict[str, Tool]:
     program = request.program[0]
     if shutil.which(program) is None:
         raise FiprofError(f"{program} was not found, or cannot be run", "fiprof profile -- COMMAND …", exit_code=2)
-    tools: dict[str, Tool] = {name: find_tool(name) for name in {"nsys": None, **dict.fromkeys(request.tools)}}
-    if "ncu" in tools and counters_permitted() is False:
-        raise FiprofError(
-            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)",
-            f"{ncu.PERMISSION_REMEDY}; --tool nsys traces without them",
-        )
-    return tools
+    return find_profilers(dict.fromkeys(("nsys", *request.tools)), "--tool nsys traces without them")
 
 
 def new_run(

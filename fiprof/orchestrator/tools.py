@@ -7,7 +7,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ CAP_SYS_ADMIN = 21
 DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 VERSION_TIMEOUT_S = 20
 
+PERMISSION_REMEDY = (
+    "run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0, "
+    "or give the container --cap-add=SYS_ADMIN"
+)
 REMEDIES = {
     "nsys": "install Nsight Systems (it comes with the CUDA toolkit) and put nsys on PATH, or set FIPROF_NSYS",
     "ncu": "install Nsight Compute (it comes with the CUDA toolkit) and put ncu on PATH, or set FIPROF_NCU",
@@ -71,6 +76,20 @@ def find_tool(name: str) -> Tool:
     if done.returncode:
         raise FiprofError(f"{path} --version failed: {nsys.last_line(done.stdout + done.stderr)}", REMEDIES[name])
     return Tool(Path(path), parse_version(done.stdout))
+
+
+def find_profilers(names: Collection[str], otherwise: str) -> dict[str, Tool]:
+    """Profilers by name, asked for their versions side by side.
+
+    otherwise: how to go on without the counters. Raises FiprofError when one is missing, or may not read the counters.
+    """
+    with ThreadPoolExecutor() as pool:
+        tools = dict(zip(names, pool.map(find_tool, names), strict=True))
+    if "ncu" in tools and counters_permitted() is False:
+        raise FiprofError(
+            "ncu may not read the GPU's counters here (RmProfilingAdminOnly is 1)", f"{PERMISSION_REMEDY}; {otherwise}"
+        )
+    return tools
 
 
 def parse_version(text: str) -> tuple[int, ...]:

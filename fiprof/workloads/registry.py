@@ -27,7 +27,8 @@ def builtin() -> dict[str, type[Workload[Any]]]:
     found: dict[str, type[Workload[Any]]] = {}
     for module in pkgutil.iter_modules(fiprof.workloads.__path__):
         if not module.name.startswith("_"):
-            found |= _defined_in(importlib.import_module(f"fiprof.workloads.{module.name}"))
+            kinds = _subclasses(importlib.import_module(f"fiprof.workloads.{module.name}"))
+            found |= {kind.name: kind for kind in kinds if not inspect.isabstract(kind)}
     return dict(sorted(found.items()))
 
 
@@ -95,26 +96,17 @@ def _from_file(spec: str) -> type[Workload[Any]]:
             f"{path} cannot be imported: {error!r}",
             "a workload's file imports torch and its kernel inside its methods, so that any machine can read it",
         ) from error
-    found = _defined_in(module)
-    unfinished = {
-        kind.name: sorted(kind.__abstractmethods__) for kind in _subclasses(module) if inspect.isabstract(kind)
-    }
-    if name in unfinished:
+    kinds = {kind.name: kind for kind in _subclasses(module)}
+    kind = kinds.get(name)
+    if kind is None:
+        found = ", ".join(kinds) or "none: a subclass of fiprof.workloads.base.Workload with a name"
+        raise FiprofError(f"{path} defines no workload {name!r}", f"it defines {found}", exit_code=2)
+    if inspect.isabstract(kind):
         raise FiprofError(
-            f"the workload {name!r} in {path} has no {' and no '.join(unfinished[name])}",
+            f"the workload {name!r} in {path} has no {' and no '.join(sorted(kind.__abstractmethods__))}",
             "a workload defines setup() and cost(); fiprof/workloads/rmsnorm.py is a short example",
         )
-    if name not in found:
-        raise FiprofError(
-            f"{path} defines no workload {name!r}",
-            f"it defines {', '.join(found) or 'none: a subclass of fiprof.workloads.base.Workload with a name'}",
-            exit_code=2,
-        )
-    return found[name]
-
-
-def _defined_in(module: ModuleType) -> dict[str, type[Workload[Any]]]:
-    return {kind.name: kind for kind in _subclasses(module) if not inspect.isabstract(kind)}
+    return kind
 
 
 def _subclasses(module: ModuleType) -> list[type[Workload[Any]]]:

@@ -50,8 +50,25 @@ def group_of(typical_us: float) -> int:
 def gpu_times(launch: Callable[[], object], iterations: int, host_s: float, group: int = 1) -> list[float]:
     """GPU time of a launch, µs, ``iterations`` times; each the mean of ``group`` launches. Arguments as above."""
     if group == 1:
-        return _single_times(launch, iterations, host_s)
-    return [_group_time(launch, group, host_s) for _ in range(iterations)]
+        return _between_events(launch, iterations, 1, host_s * iterations + 0.7e-3)
+    # One group is queued at a time: a queue of all would be longer than CUDA's.
+    return [_between_events(launch, 1, group, host_s * group + 0.1e-3)[0] for _ in range(iterations)]
+
+
+def _between_events(launch: Callable[[], object], times: int, group: int, host_s: float) -> list[float]:
+    """Mean GPU time of the launches of each group, µs. host_s: what queueing all of them takes on the host."""
+    import torch
+
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(times + 1)]
+    # Keeps the GPU busy for longer than that.
+    torch.cuda._sleep(int(min(1.5 * host_s, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ))
+    events[0].record()
+    for event in events[1:]:
+        for _ in range(group):
+            launch()
+        event.record()
+    torch.cuda.synchronize()
+    return [begin.elapsed_time(end) * 1e3 / group for begin, end in itertools.pairwise(events)]
 
 
 def host_seconds(launch: Callable[[], object], warmup: int) -> float:
@@ -62,41 +79,6 @@ def host_seconds(launch: Callable[[], object], warmup: int) -> float:
         launch()
         seconds = time.perf_counter() - begin
     return seconds
-
-
-def _single_times(launch: Callable[[], object], iterations: int, host_s: float) -> list[float]:
-    """GPU time of each launch, µs."""
-    import torch
-
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
-    _hold(host_s * iterations + 0.7e-3)
-    events[0].record()
-    for event in events[1:]:
-        launch()
-        event.record()
-    torch.cuda.synchronize()
-    return [begin.elapsed_time(end) * 1e3 for begin, end in itertools.pairwise(events)]
-
-
-def _group_time(launch: Callable[[], object], group: int, host_s: float) -> float:
-    """Mean GPU time of a launch, µs. One group is queued at a time: a queue of all would be longer than CUDA's."""
-    import torch
-
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    _hold(host_s * group + 0.1e-3)
-    begin.record()
-    for _ in range(group):
-        launch()
-    end.record()
-    torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) * 1e3 / group
-
-
-def _hold(host_s: float) -> None:
-    """Keep the GPU busy for longer than the host is going to queue launches."""
-    import torch
-
-    torch.cuda._sleep(int(min(1.5 * host_s, LONGEST_SLEEP_S) * SLEEP_CLOCK_HZ))
 
 
 class SmClock:
