@@ -25,8 +25,8 @@ def open(run: str) -> OpenedRun:  # noqa: A001
     from pathlib import Path
 
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
+    from fiprof.orchestrator.parse import with_tables
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.shared import with_tables
     from fiprof.reports.notebook import OpenedRun
 
     folder = Archive(Path(os.environ.get(ARCHIVE_VARIABLE) or ARCHIVE_FOLDER)).find(run)

@@ -25,7 +25,7 @@ from fiprof.model import packing
 from fiprof.model.baselines import NamedBaseline, write_baseline
 from fiprof.model.manifest import PrunedFile, read_manifest
 from fiprof.model.run import Run
-from fiprof.orchestrator import shared
+from fiprof.orchestrator import parse
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.verify import verify
 from tests.conftest import python_path
@@ -288,13 +288,13 @@ def test_a_cache_that_others_may_write(theirs: Path, tmp_path: Path) -> None:
 
 def test_the_cache_is_bounded(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(shared, "_writable", lambda _: False)
-    monkeypatch.setattr(shared, "CACHE_BYTES", 1)
+    monkeypatch.setattr(parse, "_writable", lambda _: False)
+    monkeypatch.setattr(parse, "CACHE_BYTES", 1)
     shutil.rmtree(run / "tables")
-    first, other = shared.base(run), run.with_name("other")
+    first, other = parse.base(run), run.with_name("other")
     (first / "bytes").write_bytes(bytes(9))
     run.rename(other)
-    second = shared.base(other)
+    second = parse.base(other)
     assert first != second and first.exists()  # somebody reads it
     os.utime(first, (0, 0))
-    assert shared.base(other) == second and not first.exists()
+    assert parse.base(other) == second and not first.exists()

@@ -19,8 +19,8 @@ import pytest
 from fiprof.analysis.program import StandIns
 from fiprof.analysis.top import top
 from fiprof.model.run import Run
-from fiprof.orchestrator.choosing import LAUNCH_S, Group, choose, traced_groups
 from fiprof.orchestrator.environment import program_name
+from fiprof.orchestrator.profile import LAUNCH_S, Group, choose, traced_groups
 from fiprof.orchestrator.request import ProfileRequest
 from tests.conftest import Fiprof, python_path
 from tests.recorded_runs import RUNS, profiled

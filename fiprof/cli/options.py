@@ -179,7 +179,7 @@ def open_run(folder: Path) -> tuple[Run, int]:
             f"fiprof compare {folder} shows it",
             exit_code=2,
         )
-    from fiprof.orchestrator.shared import with_tables
+    from fiprof.orchestrator.parse import with_tables
 
     def making() -> AbstractContextManager[object]:
         from fiprof.cli.progress import working

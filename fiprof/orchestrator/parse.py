@@ -1,23 +1,28 @@
-"""Raw files of a run folder -> its tables."""
+"""Raw files of a run folder -> its tables, there or in the user's cache."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import fiprof
 from fiprof import confined
 from fiprof.errors import FiprofError
-from fiprof.files import exchange, file_errors, scratch
+from fiprof.files import cache_folder, exchange, file_errors, scratch
 from fiprof.model import packing
-from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, TABLES, Page, numbered
-from fiprof.model.manifest import Manifest, read_manifest
+from fiprof.model.layout import NCU_PAGES, NCU_REPORT, NSYS_SQLITE, RAW_FOLDERS, TABLES, Page, numbered
+from fiprof.model.manifest import FILE_NAME, Manifest, read_manifest
 
 if TYPE_CHECKING:
     from fiprof.parsers.ncu import NcuSummary
@@ -30,6 +35,11 @@ READABLE: tuple[Page, ...] = ("raw", "details")
 """Pages of ncu that can be read by themselves."""
 PARSED = (".sqlite", ".csv", ".ncu-rep")
 NCU_FORMS = (NCU_REPORT, *(NCU_PAGES[page] for page in READABLE))
+CACHE_BYTES = 4 << 30
+"""Most that the cache holds when tables are added; recorded runs' tables have 0.1 to 3 MB."""
+IN_USE_S = 24 * 3600
+"""After its last use a folder stays that long, whatever the cache holds: somebody may be reading."""
+ELSEWHERE = "name another cache with XDG_CACHE_HOME"
 
 
 @dataclass(frozen=True)
@@ -247,3 +257,76 @@ def whole(folder: Path, gone: Collection[str] = (), *, at: Path | None = None) -
 def has_raw_files(folder: Path) -> bool:
     """Whether the run has anything to parse."""
     return packing.exists(folder, NSYS_SQLITE) or bool(profiles(folder))
+
+
+def base(folder: Path) -> Path:
+    """The folder whose ``tables`` are a run's: the run folder; or, where tables are to be made and this user may not
+    write there, one of the user's cache.
+
+    That is of one run in one state (:func:`state`), so tables of two runs, or of a run before and after, never mix. The
+    cache may be removed at any time, and removes its oldest folders by itself.
+    Raises FiprofError where the cache is not this user's alone, or cannot be made.
+    """
+    if whole(folder) or not has_raw_files(folder) or _writable(folder):
+        return folder
+    root = cache_folder() / "tables"
+    with file_errors(root, ELSEWHERE):
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for each in (root.parent, root):
+            status = each.lstat()
+            if each.is_symlink() or status.st_uid != os.getuid() or status.st_mode & 0o022:
+                raise FiprofError(f"{each} is not this user's alone: tables in it may be anybody's", ELSEWHERE)
+        own = confined.make_folder(root, state(folder))
+        os.utime(own)
+    if not whole(folder, at=own):
+        _trim(root)
+    return own
+
+
+def with_tables(
+    folder: Path, making: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+) -> tuple[Path, tuple[FiprofError, ...]]:
+    """The folder whose ``tables`` are a run's, made now where it has none but raw files; and the problems with that.
+
+    making: the block in which they are made. Raises as :func:`base`.
+    """
+    at = base(folder)
+    if whole(folder, at=at) or not has_raw_files(folder):
+        return at, ()
+    with making():
+        return at, parse_all(folder, at).problems
+
+
+def _writable(folder: Path) -> bool:
+    there = folder / TABLES
+    return os.access(folder, os.W_OK) and (not there.exists() or os.access(there, os.W_OK))
+
+
+def state(folder: Path) -> str:
+    """What tells a run as it is now from every other, and from itself before a file of it changed.
+
+    Raises FiprofError as :mod:`fiprof.confined`, OSError.
+    """
+    raw = [
+        (f"{name}/{entry.name}", status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        for name in (*RAW_FOLDERS, TABLES)
+        if (folder / name).is_dir() and not (folder / name).is_symlink()
+        for entry in os.scandir(folder / name)
+        if name != TABLES or entry.name.endswith(".parquet")
+        for status in [entry.stat(follow_symlinks=False)]
+    ]
+    manifest = hashlib.sha256(confined.read_bytes(folder, FILE_NAME)).hexdigest()
+    found = [str(folder.resolve()), manifest, fiprof.__version__, *sorted(raw)]
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()[:32]
+
+
+def _trim(root: Path) -> None:
+    """Remove what was not used for longest until there is room; never raises."""
+    with contextlib.suppress(OSError):
+        used = sorted((path.lstat().st_mtime, path) for path in root.iterdir())
+        sizes = {path: sum(each.lstat().st_size for each in path.rglob("*")) for _, path in used}
+        for when, path in used:
+            if sum(sizes.values()) <= CACHE_BYTES or time.time() - when < IN_USE_S:
+                return
+            del sizes[path]
+            shutil.rmtree(path, ignore_errors=True)

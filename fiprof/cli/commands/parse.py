@@ -22,8 +22,7 @@ def command(folder: Path) -> None:
     The tables' paths go to standard output. Raw files are never changed; a table is replaced whole or not at all.
     """
     from fiprof.cli.progress import working
-    from fiprof.orchestrator.parse import parse_all
-    from fiprof.orchestrator.shared import base
+    from fiprof.orchestrator.parse import base, parse_all
 
     with working("parse"):
         parsed = parse_all(folder, at := base(folder))

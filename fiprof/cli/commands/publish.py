@@ -28,7 +28,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
     from fiprof.cli.progress import working
     from fiprof.model.manifest import read_manifest
     from fiprof.model.run import Run
-    from fiprof.orchestrator.shared import state
+    from fiprof.orchestrator.parse import state
     from fiprof.reports import site
 
     before, names = site.begin(folder), archive.by_time()[::-1]
