@@ -13,10 +13,8 @@ from fiprof.flashinfer.results import JitResults
 from fiprof.model.results import (
     CaseResult,
     EnvironmentInfo,
-    Evidence,
     KernelResults,
     KernelVerdict,
-    RunnerUp,
     Times,
     read,
     write,
@@ -37,8 +35,8 @@ PARTS = {"memory": "dram", "compute": "tensor_cores", "imbalance": "uneven_work"
 
 
 def verdict(kind: str, runner_up: str = "latency") -> KernelVerdict:
-    evidence = Evidence("use_pct", "dram", 87.0, "%", "at_least", 60.0, "ncu_sol_bottleneck")
-    return KernelVerdict(kind, PARTS.get(kind), "high", [evidence], RunnerUp(runner_up, PARTS.get(runner_up)), 27.0)
+    other = {"kind": runner_up, "part": PARTS.get(runner_up)}
+    return KernelVerdict(kind, PARTS.get(kind), "high", [], other, 27.0)
 
 
 @functools.cache

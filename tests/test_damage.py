@@ -25,7 +25,7 @@ from fiprof.flashinfer.jit import measure as jit
 from fiprof.model import records
 from fiprof.model.manifest import read_manifest
 from fiprof.model.run import Run
-from fiprof.orchestrator.study.folder import read_study
+from fiprof.orchestrator.study import read_study
 from tests.fakes import jit as fake_jit
 from tests.recorded_runs import RUNS, STUDY, copied, parsed
 

@@ -14,7 +14,7 @@ from fiprof.cli.options import setting_option
 from fiprof.errors import FiprofError
 from fiprof.model import settings
 from fiprof.model.settings import CollectSettings, Settings, StudySettings, settings_of, tool_words
-from fiprof.orchestrator.study.definition import load
+from fiprof.orchestrator.study import load
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from fiprof.flashinfer.data import data, guide, kernels
 from fiprof.flashinfer.results import SOURCES, SourceMissing, SourcePlace, SourceResults
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.study.definition import Measured
+    from fiprof.orchestrator.study import Measured
 
 PACKAGE, MODULE = "flashinfer-python", "flashinfer"
 JIT = "just-in-time compilation"

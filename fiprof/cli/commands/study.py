@@ -11,11 +11,7 @@ from fiprof.cli.options import SettingsCommand, archive_option, split, supervisi
 from fiprof.errors import FiprofError, Interrupted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fiprof.orchestrator.run_folder import Archive
-    from fiprof.orchestrator.study.definition import Definition
-    from fiprof.orchestrator.study.runner import Where
 
 
 @click.command(
@@ -55,65 +51,45 @@ def command(
     from pathlib import Path
 
     from fiprof.cli.progress import supervised
-    from fiprof.orchestrator.study import definition, runner
+    from fiprof.model.layout import STUDY_FILE
+    from fiprof.orchestrator import study
+    from fiprof.orchestrator.locks import folder_lock
+    from fiprof.orchestrator.tools import visible_gpu
 
-    study = definition.load(name, quick=quick)
-    folder = Path(out) if out else archive.root / f"study-{study.name}{'-quick' if quick else ''}"
-    words = split(only)
-    where = runner.Where(python=python, gpu=gpu, wait=wait)
+    found = study.load(name, quick=quick)
+    folder = Path(out) if out else archive.root / f"study-{found.name}{'-quick' if quick else ''}"
+    where = study.Where(python=python, gpu=gpu, wait=wait)
     if dry_run:
-        return _dry_run(study, folder, words, where)
+        done = study.open_folder(folder, found).done() if (folder / STUDY_FILE).exists() else {}
+        plan = study.plan_session(found, split(only), done, visible_gpu(gpu))
+        output.data(
+            f"{found.title}: {plan.cases} cases to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
+            f"{len(plan.batches)} batches, {3 * len(plan.batches)} processes on the GPU, into {folder}"
+        )
+        for number, batch in enumerate(plan.batches, 1):
+            output.data(f"\nbatch {number}: {study.label(batch)}: one plain, one nsys, one ncu process")
+            for case in batch:
+                output.data(f"  {case.id}")
+        for case_id, why in plan.skipped.items():
+            output.data(f"\nskipped: {case_id}\n  {why}")
+        return
     if results_only:
-        _write_results(name, folder)
+        manifest = study.read_study(folder)
+        with folder_lock(folder):
+            study.write_results(study.load(name, quick=manifest.quick), study.StudyFolder(folder, manifest))
     else:
         try:
             with supervised(quiet=quiet) as (progress, supervisor):
-                runner.run_study(study, folder, where, progress, supervisor, only=words)
+                study.run_study(found, folder, where, progress, supervisor, only=split(only))
         except Interrupted as error:
-            raise FiprofError(
-                "interrupted", f"the same command goes on where it was: {folder}", exit_code=error.exit_code
-            ) from error
+            remedy = f"the same command goes on where it was: {folder}"
+            raise FiprofError("interrupted", remedy, exit_code=error.exit_code) from error
     if documents:
-        _write_documents(folder)
-    return output.data(str(folder))
+        from fiprof.reports.study import documents as write_documents
 
-
-def _write_documents(folder: Path) -> None:
-    """The documents, where this installation can make them: the results are there without."""
-    from fiprof.reports import study
-
-    try:
-        study.documents(folder)
-    except FiprofError as error:
-        output.message(f"fiprof: no documents: {error}")
-
-
-def _write_results(name: str, folder: Path) -> None:
-    from fiprof.orchestrator.locks import folder_lock
-    from fiprof.orchestrator.study import definition, runner
-    from fiprof.orchestrator.study.folder import StudyFolder, read_study, write_results
-
-    manifest = read_study(folder)
-    study = definition.load(name, quick=manifest.quick)
-    with folder_lock(folder):
-        write_results(study, StudyFolder(folder, manifest), runner.entries(study))
-
-
-def _dry_run(study: Definition, folder: Path, only: list[str], where: Where) -> None:
-    from fiprof.orchestrator.study import runner
-    from fiprof.orchestrator.study.definition import label
-    from fiprof.orchestrator.study.folder import MANIFEST, open_folder
-    from fiprof.orchestrator.tools import visible_gpu
-
-    done = open_folder(folder, study).done() if (folder / MANIFEST).exists() else {}
-    plan = runner.plan_session(study, only, done, visible_gpu(where.gpu))
-    output.data(
-        f"{study.title}: {plan.cases} cases to measure, {len(plan.done)} done, {len(plan.skipped)} do not fit; "
-        f"{len(plan.batches)} batches, {3 * len(plan.batches)} processes on the GPU, into {folder}"
-    )
-    for number, batch in enumerate(plan.batches, 1):
-        output.data(f"\nbatch {number}: {label(batch)}: one plain, one nsys, one ncu process")
-        for case in batch:
-            output.data(f"  {case.id}")
-    for case_id, why in plan.skipped.items():
-        output.data(f"\nskipped: {case_id}\n  {why}")
+        try:
+            write_documents(folder)
+        except FiprofError as error:
+            # The results are there without.
+            output.message(f"fiprof: no documents: {error}")
+    output.data(str(folder))

@@ -34,7 +34,7 @@ from fiprof.workloads.case import Case, parse_case
 from fiprof.workloads.registry import find
 
 if TYPE_CHECKING:
-    from fiprof.orchestrator.study.definition import Extra, ExtraRequest
+    from fiprof.orchestrator.study import Extra, ExtraRequest
 
 LEAST_FREE_BYTES = 2**30
 """A module with its objects took 4 to 60 MB; nvcc's temporary files take more."""
@@ -203,8 +203,9 @@ def measure_jit(request: ExtraRequest) -> None:
     """Measure the compilation of a study's cases, unless the study has it already."""
     file = request.results / JIT
     if not file.exists():
-        wanted = JitRequest(cases=request.cases, python=request.python, gpu=request.gpu)
-        found = measure(wanted, request.progress, request.supervisor, wait=request.wait, study=request.study)
+        where = request.where
+        wanted = JitRequest(cases=request.cases, python=where.python, gpu=where.gpu)
+        found = measure(wanted, request.progress, request.supervisor, wait=where.wait, study=request.study)
         file.parent.mkdir(exist_ok=True)
         results.write(file, found)
 

@@ -1,1 +1,0 @@
-"""A study: a declared matrix of cases, measured in few processes, over as many sessions as it takes."""
