@@ -92,7 +92,7 @@ def document(rooflines: Rooflines, *, most: int | None = None) -> Document:
     shown = [filled(grouped(cells, kept), kept, title="Launches on the roofline, as counted", notes=notes)]
     if cases:
         of_cases = [
-            vars(case) | {
+            case._asdict() | {
                 "gflop": case.flops / 1e9, "moved_mb": case.moved_bytes / 1e6, "tflops": case.ops_per_second / 1e12,
                 "attainable_tflops": ratio(case.attainable_ops_per_second, 1e12), "share": case.share,
                 "roof": case.roof or NOT_ENOUGH,

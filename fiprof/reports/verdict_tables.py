@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fiprof.analysis.verdict.model import CaseBound, CaseVerdict, Comparison
+from fiprof.analysis.verdict.model import CaseBound, CaseVerdict
 from fiprof.analysis.verdict.verdict import LaunchVerdict, Verdicts
 from fiprof.model.finding import Finding
 from fiprof.model.labels import title
@@ -15,15 +15,15 @@ from fiprof.reports.columns import NAMES, Cells, attribute, filled, grouped
 from fiprof.reports.headings import bounded, heading
 from fiprof.reports.view import Column, Document, Narrow, Value, View
 
-_DATA = tuple(
-    Column(key)
-    for key in (
-        "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
-        "program_count", "program_us", "program_share", "kind", "part",
-        "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
-    )
+KEYS = (
+    "launch", "case", "label", "iteration", "kernel", "grid", "duration_us", "iteration_share",
+    "program_count", "program_us", "program_share", "kind", "part",
+    "causes", "evidence", "runner_up", "margin_points", "confidence", "doubts", "steps", "rules", "notes",
 )  # fmt: skip
-
+HOW_TO_READ = (
+    "distance: what the resource nearest to its limit leaves. next step: ≤ is the most that it saves of the launch's "
+    "time, ~ an estimate."
+)
 _SUMMARY: Cells = (
     *NAMES,
     attribute("duration_us", "time", "µs", ",.2f"),
@@ -74,67 +74,49 @@ def document(found: Verdicts, *, most: int | None = MOST_ROWS, detailed: bool = 
     """
     weights = {item.launch: item.stands_for.total_us for item in found.launches if item.stands_for}
     like = found.groups or alike(found.launches, also=lambda item: (item.kind, item.part), weights=weights)
-    groups, of_program = longest_first(like), bool(weights)
-    kept, left_out = bounded(groups, most)
-    columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if of_program else _SUMMARY, kept)
+    kept, left_out = bounded(longest_first(like), most)
+    columns = grouped((*_SUMMARY[:4], *_PROGRAM, *_SUMMARY[4:]) if weights else _SUMMARY, kept)
     shown = [filled(columns, kept, notes=left_out)] if kept else []
     if detailed:
-        shown += [_launch_view(group) for group in kept]
+        shown += map(_launch_view, kept)
         if found.cases:
-            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title=say("Cases")))
-    elif steps := [said for group in kept[:MOST_STEPS] if (said := _first_step(group.shown))]:
-        shown.append(View((), (), title=say("First steps"), summary=tuple(steps)))
-    bounds = {case.bound for case in found.cases}
-    # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
-    untimed = bounds == {CaseBound.NO_PLAIN_TIME}
-    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
-        more = (
-            [say("{count:case|cases} more: --format json has them.", count=rest)]
-            if (rest := len(waiting[MOST_ROWS:]))
-            else []
-        )
-        told = (*map(words.case, waiting[:MOST_ROWS]), *more)
-        shown.append(View((), (), title=say("The GPU waits"), summary=told))
-    notes = (
-        [
+            shown.append(View(_CASES, tuple(map(_case_row, found.cases)), title="Cases"))
+    elif stepped := [group.shown for group in kept[:MOST_STEPS] if group.shown.steps]:
+        steps = (
             say(
-                "distance: what the resource nearest to its limit leaves. next step: ≤ is the most "
-                "that it saves of the launch's time, ~ an estimate."
+                "launch {launch} ({label}): {step}",
+                launch=item.launch,
+                label=title(item.label, item.kernel),
+                step=words.step(item.steps[0]),
             )
-        ]
-        if kept
-        else []
-    )
+            for item in stepped
+        )
+        shown.append(View((), (), title="First steps", summary=tuple(steps)))
+    # Of a program, or of files, no iteration was timed without a profiler, and none need have been.
+    untimed = {case.bound for case in found.cases} == {CaseBound.NO_PLAIN_TIME}
+    if waiting := [case for case in found.cases if case.bound is not CaseBound.KERNELS and not untimed]:
+        told = [*map(words.case, waiting[:MOST_ROWS])]
+        if rest := len(waiting[MOST_ROWS:]):
+            told.append(say("{count:case|cases} more: --format json has them.", count=rest))
+        shown.append(View((), (), title="The GPU waits", summary=tuple(told)))
+    notes = [HOW_TO_READ] if kept else []
     if kept and not detailed:
         notes.append(
-            say(
-                "--launch {launch} shows its evidence, all steps and ncu's rules; --all shows those of every launch.",
-                launch=kept[0].shown.launch,
-            )
+            f"--launch {kept[0].shown.launch} shows its evidence, all steps and ncu's rules; --all shows those of "
+            "every launch."
         )
     return Document(
-        programs=View(_DATA, tuple(_data_row(item) for item in found.launches)),
+        programs=View(tuple(map(Column, KEYS)), tuple(map(_data_row, found.launches))),
         shown=tuple(shown),
         warnings=found.warnings,
         notes=tuple(notes),
     )
 
 
-def _first_step(item: LaunchVerdict) -> str | None:
-    if not item.steps:
-        return None
-    return say(
-        "launch {launch} ({label}): {step}",
-        launch=item.launch,
-        label=title(item.label, item.kernel),
-        step=words.step(item.steps[0]),
-    )
-
-
 def _case_row(case: CaseVerdict) -> tuple[Value, ...]:
     numbers = (case.busy_time, case.wall_time, case.waiting, case.copying)
-    times = [None if each is None else each.value for each in numbers]
-    return (case.label, case.kernels, *times, words.case_kind(case))
+    values = [None if each is None else each.value for each in numbers]
+    return (case.label, case.kernels, *values, words.case_kind(case))
 
 
 def _launch_view(group: Alike[LaunchVerdict]) -> View:
@@ -145,40 +127,23 @@ def _launch_view(group: Alike[LaunchVerdict]) -> View:
     summary.append(say("Confidence {confidence}.", confidence=words.confidence(item)))
     notes: list[Finding | str] = [f"{number}. {words.step(step)}" for number, step in enumerate(item.steps, 1)]
     notes += [words.rule(rule) for rule in item.rules[:MOST_RULES]]
-    evidence = (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence))
-    return View(
-        _EVIDENCE,
-        tuple(map(_evidence_row, evidence)),
-        title=heading(item, group),
-        summary=tuple(summary),
-        notes=(*notes, *item.notes),
-    )
-
-
-def _evidence_row(of: Comparison) -> tuple[Value, ...]:
-    source = of.number.source
-    # The heading names launch and case.
-    source = replace(source, parts=tuple(replace(part, launch=None, case=None) for part in source.parts))
-    limit = [each for each in (words.limit(of), words.origin(of)) if each]
-    return (
-        words.what(of.quantity.key, of.of),
-        str(of.number),
-        ", ".join(limit),
-        str(source) if source.origin == "facts" else source.formula,
-    )
+    rows = []
+    for of in (*item.evidence, *(shown for cause in item.causes for shown in cause.evidence)):
+        # The heading names launch and case.
+        parts = tuple(replace(part, launch=None, case=None) for part in of.number.source.parts)
+        source = replace(of.number.source, parts=parts)
+        provenance = str(source) if source.origin == "facts" else source.formula
+        rows.append((words.what(of), str(of.number), ", ".join(words.limits(of)), provenance))
+    return View(_EVIDENCE, tuple(rows), title=heading(item, group), summary=tuple(summary), notes=(*notes, *item.notes))
 
 
 def _data_row(item: LaunchVerdict) -> tuple[Value, ...]:
-    of = item.row
+    of, stands = item.row, item.stands_for
     return (
         of.launch, of.case, of.label, of.iteration, of.kernel, of.grid, of.duration_us, item.iteration_share,
-        *((stands.count, stands.total_us, stands.share) if (stands := item.stands_for) else (None, None, None)),
+        *((stands.count, stands.total_us, stands.share) if stands else (None, None, None)),
         item.kind.value, item.part.value if item.part else None,
-        tuple(each.fields() for each in item.causes),
-        tuple(each.fields() for each in item.evidence),
-        item.runner_up.fields() if item.runner_up else None,
-        item.margin_points, item.confidence.value, item.doubts,
-        tuple(each.fields() for each in item.steps),
-        tuple(each.fields() for each in item.rules),
-        item.notes,
+        tuple(each.fields() for each in item.causes), tuple(each.fields() for each in item.evidence),
+        item.runner_up.fields() if item.runner_up else None, item.margin_points, item.confidence.value, item.doubts,
+        tuple(each.fields() for each in item.steps), tuple(each.fields() for each in item.rules), item.notes,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, Comparison, Kind, Part, Verdict, named
+from fiprof.analysis.verdict.model import Bottleneck, CaseVerdict, Comparison, Kind, Part, Verdict, named
 from fiprof.analysis.verdict.ncu_rules import QuotedRule
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
@@ -38,75 +38,51 @@ EVIDENCE = {
 """Quantity -> what a verdict's evidence calls it; ``use`` where it is a part of the hardware."""
 
 
-def title(of: Verdict | Bottleneck) -> str:
-    """``memory-bound (DRAM)``."""
-    return worded(of.finding)
-
-
-def short_title(of: Verdict) -> str:
+def short_title(of: Verdict | Bottleneck) -> str:
     """``latency-bound: barriers``, without the uses that nothing stands out of."""
-    return worded(named(of.kind, None)) if of.kind is Kind.NO_SINGLE_LIMIT else title(of)
+    return worded(named(of.kind, None) if of.kind is Kind.NO_SINGLE_LIMIT else of.finding)
 
 
 def distance(of: Verdict) -> TracedText:
     """How far it is from what limits it: ``47% (tensor cores at 53%)``; what it waits for, of what is no resource."""
-    if of.kind in (Kind.LAUNCH, Kind.CONCURRENT, Kind.IMBALANCE) and of.evidence:
-        what_for = {Kind.LAUNCH: "waiting", Kind.CONCURRENT: "shared", Kind.IMBALANCE: "idle"}[of.kind]
-        return say("{number} " + what_for, number=of.evidence[0].number.as_(".0f", "%"))
+    what_for = {Kind.LAUNCH: "waiting", Kind.CONCURRENT: "shared", Kind.IMBALANCE: "idle"}.get(of.kind)
+    if what_for and of.evidence:
+        return say("{number} {what_for}", number=of.evidence[0].number.as_(".0f", "%"), what_for=what_for)
     top = (of.part and of.resource(of.part)) or of.busiest
     if of.kind is Kind.UNKNOWN or top is None or top.comparison is None:
-        return say("")
+        return TracedText()
     used = top.comparison.number.as_(".0f", "%")
-    left = TracedNumber(
-        max(100 - used.value, 0.0), Provenance("facts", "max(100 - a, 0)", parts=(used.source,)), ".0f", "%"
-    )
+    source = Provenance("facts", "max(100 - a, 0)", parts=(used.source,))
+    left = TracedNumber(max(100 - used.value, 0.0), source, ".0f", "%")
     return say("{left} ({part} at {use})", left=left, part=top.part, use=used)
 
 
-def what(quantity: str, of: Part | str | None) -> TracedText:
-    """What was compared, by its key and the resource or stall reason: ``use of DRAM``."""
-    part = next((part for part in Part if part == of), None)
-    own = EVIDENCE.get(quantity)
-    return say(EVIDENCE["use"] if own is None or (part and quantity == "use") else own, of=part or of)
+def what(of: Comparison) -> TracedText:
+    """What was compared: ``use of DRAM``."""
+    part = next((part for part in Part if part == of.of), None)
+    return say(EVIDENCE.get(of.quantity.key, EVIDENCE["use"]), of=part or of.of)
 
 
-def limit(of: Comparison) -> str:
-    """``at least 80%``; empty where there is none."""
+def limits(of: Comparison) -> list[str]:
+    """``at least 80%``, and who chose it; nothing where it was held against nothing."""
     if of.threshold is None:
-        return ""
-    return say(
-        "{test} {threshold:g}{unit}",
-        test="at least" if of.reached else "below",
-        threshold=of.threshold,
-        unit=of.number.unit,
-    )
-
-
-def origin(of: Comparison) -> str:
-    """Who chose the threshold; empty where there is none."""
-    return "" if of.threshold is None else worded(of.threshold.origin)
+        return []
+    test = "at least" if of.reached else "below"
+    return [f"{test} {of.threshold:g}{of.number.unit}", worded(of.threshold.origin)]
 
 
 def comparison(of: Comparison) -> TracedText:
     """``use of DRAM 88.6%, at least 80% (ncu's rule SOLBottleneck)``."""
-    words = "{what} {number}" if of.threshold is None else "{what} {number}, {limit} ({origin})"
-    return say(words, what=what(of.quantity.key, of.of), number=of.number, limit=limit(of), origin=origin(of))
+    words = "{what} {number}, {limits[0]} ({limits[1]})" if of.threshold is not None else "{what} {number}"
+    return say(words, what=what(of), number=of.number, limits=limits(of))
 
 
 def reason(of: Verdict) -> TracedText:
     """The verdict with the number that decided it."""
     if not of.evidence:
-        return say("{}", title(of))
-    decided = comparison(of.evidence[0])
-    if of.causes:
-        shown_by = comparison(of.causes[0].evidence[0])
-        return say(
-            "{verdict}: {cause}; {evidence}",
-            verdict=of.finding,
-            cause=shown_by,
-            evidence=decided,
-        )
-    return say("{verdict}: {evidence}", verdict=of.finding, evidence=decided)
+        return say("{verdict}", verdict=of.finding)
+    shown = [*(cause.evidence[0] for cause in of.causes[:1]), of.evidence[0]]
+    return say("{verdict}: {shown}", verdict=of.finding, shown=join("; ", map(comparison, shown)))
 
 
 def runner_up(of: Verdict) -> str:
@@ -121,14 +97,12 @@ def runner_up(of: Verdict) -> str:
 
 def confidence(of: LaunchVerdict) -> TracedText:
     """``medium: borderline: …; short launch, …``."""
-    doubts = join("; ", [worded(each) for each in of.doubts])
-    return join(": ", [worded(of.confidence), *([doubts] if doubts else [])])
+    return join(": ", [worded(of.confidence), join("; ", map(worded, of.doubts))])
 
 
 def basis(of: Step) -> str:
     """What it rests on; with ncu's estimates where rules say the same."""
-    own = of.id in ("ncu_rule", "fuse_multiply_add")
-    if own or not of.rules:
+    if of.id in ("ncu_rule", "fuse_multiply_add") or not of.rules:
         return worded(of.basis)
     rules = tuple(f"{rule.rule} {estimate(rule)}" for rule in of.rules)
     return say("{basis}; ncu's rule: {rules}", basis=of.basis, rules=rules)
@@ -136,21 +110,17 @@ def basis(of: Step) -> str:
 
 def step(of: Step) -> TracedText:
     """``… (saves at most 12% of the launch: …)``."""
-    bound, estimated = of.bound_pct is not None, of.estimate_pct is not None
     words = "{action} (no bound: {basis})"
     if of.measured_pct is not None:
         words = "{action} (saved {measured:.3g}% of {of}: measured, {basis})"
-    elif bound and estimated:
+    elif of.bound_pct is not None and of.estimate_pct is not None:
         words = "{action} (saves at most {bound:.3g}% of {of}, {estimate:.3g}% by estimate: {basis})"
-    elif bound:
+    elif of.bound_pct is not None:
         words = "{action} (saves at most {bound:.3g}% of {of}: {basis})"
-    elif estimated:
+    elif of.estimate_pct is not None:
         words = "{action} (may save {estimate:.3g}% of {of}: {basis})"
-    return say(
-        words,
-        action=of.action, bound=of.bound_pct, estimate=of.estimate_pct, measured=of.measured_pct, of=of.of,
-        basis=basis(of),
-    )  # fmt: skip
+    pct = {"bound": of.bound_pct, "estimate": of.estimate_pct, "measured": of.measured_pct}
+    return say(words, action=of.action, of=of.of, basis=basis(of), **pct)
 
 
 def short_step(of: Step) -> TracedText:
@@ -166,29 +136,19 @@ def short_step(of: Step) -> TracedText:
 
 def estimate(of: QuotedRule) -> str:
     """``27% (global)``; empty without one."""
-    if of.speedup_pct is None:
-        return ""
-    return say("{pct:.3g}% ({kind})", pct=of.speedup_pct, kind=of.speedup_kind)
-
-
-def rule_head(of: QuotedRule) -> str:
-    """``CPIStall, 28.1% (global)``."""
-    return say("{rule}, {estimate}", rule=of.rule, estimate=estimate(of)) if estimate(of) else of.rule
+    return "" if of.speedup_pct is None else f"{of.speedup_pct:.3g}% ({of.speedup_kind})"
 
 
 def rule(of: QuotedRule) -> str:
-    """What a rule of ncu says, or why it is no step."""
-    words = "ncu's rule {rule}: no step, {rejected}" if of.rejected else "ncu's rule {rule}: {message}"
-    return say(words, rule=rule_head(of), rejected=of.rejected, message=of.message)
+    """What a rule of ncu says, or why it is no step: ``ncu's rule CPIStall, 28.1% (global): …``."""
+    words = "ncu's rule {head}: no step, {rejected}" if of.rejected else "ncu's rule {head}: {message}"
+    head = ", ".join(filter(None, (of.rule, estimate(of))))
+    return say(words, head=head, rejected=of.rejected, message=of.message)
 
 
 def case_kind(of: CaseVerdict) -> str:
     """``launch-bound``, ``bound by its kernels``."""
-    return {
-        CaseBound.HOST: "launch-bound",
-        CaseBound.COPIES: "bound by its copies",
-        CaseBound.KERNELS: "bound by its kernels",
-    }.get(of.bound, "not enough evidence")
+    return of.bound.words.partition(":")[0]
 
 
 def case(of: CaseVerdict) -> str:

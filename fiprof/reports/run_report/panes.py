@@ -121,7 +121,7 @@ def _why(measured: Analyses, verdict: LaunchVerdict) -> Iterator[View]:
     evidence = [*verdict.evidence, *(shown for cause in verdict.causes for shown in cause.evidence)]
     used = [item.comparison for item in verdict.resources if item.comparison]
     rows = tuple(
-        (words.what(of.quantity.key, of.of), of.number, ", ".join(filter(None, (words.limit(of), words.origin(of)))))
+        (words.what(of), of.number, ", ".join(words.limits(of)))
         for of in (*evidence, *(each for each in used if each not in verdict.evidence))
     )
     failed = [check.finding for check in checks.failed(measured.run) if check.launch == verdict.launch]
