@@ -30,21 +30,28 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 JSON_VERSION = 1
 """Of the rows: raised when a key goes away or changes its meaning."""
-GROUPS = {
-    "Launches": {"--launch", "--kernel", "--top", "--all"},
-    "General": {"--format", "--artifacts", "--catalog", "--wait", "--quiet", "--help"},
-}
-"""Heading in a command's help -> the options below it."""
-FILTERS = {"--kernel", "--where", "--gpu", "--since", "--tag", "--status"}
-"""Options that say which runs of the archive."""
 PLAIN_WIDTH = 120
 """Columns where the output is no terminal."""
+
+
+class Option(click.Option):
+    """An option that stands under a heading in the help."""
+
+    def __init__(self, *args: Any, heading: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.heading = heading
+
+
+general = functools.partial(click.option, cls=Option, heading="General")
+launches = functools.partial(click.option, cls=Option, heading="Launches")
+filters = functools.partial(click.option, cls=Option, heading="Filters")
+quiet_option = general("--quiet", is_flag=True, help="No progress.")
 
 
 def archive_option(function: F) -> F:
     """``--artifacts DIR``, given to the command as ``archive``."""
 
-    @click.option(
+    @general(
         "--artifacts",
         metavar="DIR",
         default=ARCHIVE_FOLDER,
@@ -74,7 +81,7 @@ def archive_option(function: F) -> F:
 
 def catalogue_option(function: F) -> F:
     """``--catalog URL``, given to the command as ``catalog``; brings ``--artifacts`` along."""
-    return click.option(
+    return general(
         "--catalog",
         metavar="URL",
         envvar="FIPROF_CATALOG",
@@ -88,12 +95,12 @@ def question_options(function: F) -> F:
     where = "batch=128, batch>=64, dtype!=fp16: a parameter, quantity, package, git, user …; may be repeated."
     status = click.Choice(("complete", "failed", "interrupted", "damaged"))
 
-    @click.option("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name.")
-    @click.option("--where", metavar="CONDITION", multiple=True, help=where)
-    @click.option("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID.")
-    @click.option("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date.")
-    @click.option("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated.")
-    @click.option("--status", type=status, help="Ended so.")
+    @filters("--kernel", metavar="TEXT", default="", help="With TEXT in a kernel's or case's name.")
+    @filters("--where", metavar="CONDITION", multiple=True, help=where)
+    @filters("--gpu", metavar="TEXT", default="", help="With TEXT in the GPU's name or UUID.")
+    @filters("--since", "since_", metavar="TIME", default="", help="30d, 12h, 2w, or a date.")
+    @filters("--tag", "tags", metavar="NAME", multiple=True, help="With this tag; may be repeated.")
+    @filters("--status", type=status, help="Ended so.")
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
@@ -193,7 +200,7 @@ def open_run(folder: Path) -> tuple[Run, int]:
     return Run.of(folder, at), len(problems)
 
 
-def setting_option(setting: Setting) -> click.Option:
+def setting_option(setting: Setting, heading: str = "Options") -> click.Option:
     """The option that a setting's declaration makes, given to the command under the setting's name."""
     option, comma_list = setting.option, setting.several and not setting.listed
     kind: Any = {bool: click.BOOL, int: click.INT}.get(setting.type, click.STRING)
@@ -206,8 +213,9 @@ def setting_option(setting: Setting) -> click.Option:
         kind = FiniteRange(low, setting.high, setting.above is not None, unit=setting.unit)
     elif setting.type is int and setting.low is not None:
         kind = click.IntRange(int(setting.low), None if setting.high is None else int(setting.high))
-    return click.Option(
+    return Option(
         [f"{option}/{option.replace('--', '--no-', 1)}" if setting.type is bool else option, setting.name],
+        heading=heading,
         type=kind,
         multiple=setting.listed,
         default=",".join(setting.default) if comma_list else setting.default,
@@ -245,29 +253,18 @@ def split(text: str) -> list[str]:
 
 
 class Command(click.Command):
-    """A command whose help has its options in groups."""
-
-    def group_of(self, parameter: click.Parameter) -> str:
-        """The heading that an option stands under."""
-        return next((group for group, names in GROUPS.items() if names & {*parameter.opts}), "Options")
+    """A command whose help has its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         grouped: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             if isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)):
-                grouped.setdefault(self.group_of(parameter), []).append(record)
-        for group, records in grouped.items():
+                heading = "General" if "--help" in parameter.opts else getattr(parameter, "heading", "Options")
+                grouped.setdefault(heading, []).append(record)
+        for heading, records in grouped.items():
             if records:
-                with formatter.section(group):
+                with formatter.section(heading):
                     formatter.write_dl(records)
-
-
-class RunsCommand(Command):
-    """A command about runs of the archive: its ``--kernel`` is among the filters."""
-
-    def group_of(self, parameter: click.Parameter) -> str:
-        group = super().group_of(parameter)
-        return "Filters" if parameter.opts[0] in FILTERS else "Options" if group == "Launches" else group
 
 
 class SettingsCommand(Command):
@@ -293,27 +290,23 @@ class SettingsCommand(Command):
         every = {each.name: each for each in settings.settings_of(getattr(settings, named)) if each.option}
         return every if named == self._settings else {name: every[name] for name in self._settings}
 
-    def group_of(self, parameter: click.Parameter) -> str:
-        if (setting := self.declared.get(parameter.name or "")) is None:
-            return super().group_of(parameter)
-        return self._headings.get(str(setting.tool), self._headings.get("", "Options"))
-
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [*map(setting_option, self.declared.values()), *super().get_params(ctx)]
+        otherwise = self._headings.get("", "Options")
+        declared = self.declared.values()
+        options = [setting_option(each, self._headings.get(str(each.tool), otherwise)) for each in declared]
+        return [*options, *super().get_params(ctx)]
 
 
 def supervision_options(function: F) -> F:
     """``--wait`` and ``--quiet``, of commands that measure."""
-    wait = click.option(
-        "--wait/--no-wait", default=True, show_default=True, help="Wait while another fiprof has the GPU."
-    )
-    return wait(click.option("--quiet", is_flag=True, help="No progress.")(function))
+    words = "Wait while another fiprof has the GPU."
+    return general("--wait/--no-wait", default=True, show_default=True, help=words)(quiet_option(function))
 
 
 def format_option(function: F) -> F:
     """``--format``, on every command that prints a table."""
     kind = click.Choice(("table", "json", "csv", "md"))
-    return click.option("--format", "format_", type=kind, default="table", show_default=True, help="How to print it.")(
+    return general("--format", "format_", type=kind, default="table", show_default=True, help="How to print it.")(
         function
     )
 
@@ -339,18 +332,18 @@ def reading_options(function: F) -> F:
     """RUN, ``--launch``, ``--kernel``, ``--top``, ``--all`` and ``--format``: what every command takes that shows what
     is in a run. The launches are given to it as ``chosen``."""
 
-    @click.option("--launch", metavar="LIST", default="", help="Only the launches with these numbers, e.g. 3 or 0,3.")
-    @click.option(
+    @launches("--launch", metavar="LIST", default="", help="Only the launches with these numbers, e.g. 3 or 0,3.")
+    @launches(
         "--kernel",
         metavar="TEXT",
         default="",
         help="Only launches whose kernel or case has TEXT in its name, is TEXT (decode[batch=1], batch=1), or matches "
         "the regular expression TEXT.",
     )
-    @click.option(
+    @launches(
         "--top", type=click.IntRange(1), metavar="N", help="Only the N that take most time, like launches as one."
     )
-    @click.option("--all", "every", is_flag=True, help="Leave out nothing: every launch, everything about it.")
+    @launches("--all", "every", is_flag=True, help="Leave out nothing: every launch, everything about it.")
     @format_option
     @run_argument
     @functools.wraps(function)

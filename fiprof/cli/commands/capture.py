@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fiprof.cli.options import Command, FiniteRange, archive_option
+from fiprof.cli.options import Command, FiniteRange, archive_option, quiet_option
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     metavar="S",
     help="Seconds that are traced.",
 )
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @archive_option
 def command(archive: Archive, name: str, duration_s: float, quiet: bool) -> None:
     """Trace some seconds of a program that ``fiprof profile --session NAME`` runs, into a run folder.

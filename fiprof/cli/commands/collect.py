@@ -10,7 +10,7 @@ import click
 
 from fiprof import interrupts
 from fiprof.cli import output
-from fiprof.cli.options import SettingsCommand, archive_option, split, supervision_options
+from fiprof.cli.options import Option, SettingsCommand, archive_option, split, supervision_options
 from fiprof.errors import FiprofError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fiprof.workloads.base import Parameter
     from fiprof.workloads.case import Case
 
+HEADING = "Parameters of the workloads"
 WORKLOAD_FLAG = "--workload"
 ENDED = {"failed": "failed", "interrupted": "was interrupted"}
 """How a run that is not complete ended."""
@@ -29,11 +30,6 @@ NEXT = ("fiprof show", "fiprof stalls")
 
 class CollectCommand(SettingsCommand):
     """The parameters of the workloads are options too, those of ``--workload FILE:NAME`` as well."""
-
-    def group_of(self, parameter: click.Parameter) -> str:
-        if parameter.name in self.declared or parameter in self.params or "--help" in parameter.opts:
-            return "Options" if "--kernel" in parameter.opts else super().group_of(parameter)
-        return "Parameters of the workloads"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORKLOAD_FLAG] = [
@@ -64,7 +60,7 @@ class CollectCommand(SettingsCommand):
                 )
             about = f"{first.help} ({first.valid}; {format_value(first.default)})"
             words = f"{about}. For {', '.join(owner for owner, _ in uses)}."
-            own.append(click.Option([first.option, name], metavar="LIST", help=words))
+            own.append(Option([first.option, name], heading=HEADING, metavar="LIST", help=words))
         return own
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fiprof.cli.commands.collect import conclude
-from fiprof.cli.options import Command, archive_option
+from fiprof.cli.options import Command, archive_option, quiet_option
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
@@ -29,7 +29,7 @@ NEXT = {"ncu": "fiprof verdict", "nsys": "fiprof top"}
 )
 @click.option("--name", default="", metavar="TEXT", help="What the folder's name ends in [default: the first file's].")
 @click.option("--link", is_flag=True, help="Read the files where they lie instead of copying them.")
-@click.option("--quiet", is_flag=True, help="No progress.")
+@quiet_option
 @archive_option
 def command(
     archive: Archive, files: tuple[Path, ...], ranges: tuple[str, ...], name: str, link: bool, quiet: bool

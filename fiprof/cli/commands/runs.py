@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import RunsCommand, catalogue_option, format_option, question_options, show
+from fiprof.cli.options import Command, catalogue_option, format_option, question_options, show
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    cls=RunsCommand,
+    cls=Command,
     epilog="Example: fiprof runs --kernel decode --where batch=128 --metric dram_share --sort -dram_share",
 )
 @question_options

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fiprof.cli import output
-from fiprof.cli.options import RunsCommand, catalogue_option, format_option, question_options, show
+from fiprof.cli.options import Command, catalogue_option, format_option, question_options, show
 
 if TYPE_CHECKING:
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.view import Format
 
 
-@click.command(cls=RunsCommand, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
+@click.command(cls=Command, epilog="Example: fiprof trend --kernel decode --where batch=32 --metric duration")
 @question_options
 @click.option(
     "--metric", metavar="KEY", default="duration", show_default=True, help="The quantity, as in fiprof runs --metric."
