@@ -25,8 +25,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fiprof.model.catalogue import entry, queries, question
-from fiprof.model.catalogue.entry import Entry, Row
+from fiprof.model.catalogue import queries, store
+from fiprof.model.catalogue.store import Entry, Row
 from fiprof.orchestrator.index import BATCH, Index, opened
 from fiprof.orchestrator.parse import parse_all
 from fiprof.orchestrator.run_folder import Archive
@@ -80,7 +80,7 @@ def entries(templates: list[Entry], count: int, seed: int = 0) -> Iterator[Entry
             "name": f"{began:%Y%m%d-%H%M%S}-{number}",
             "stamp": f"{number:x}",
             "started": began.isoformat(),
-            "started_us": (began - entry.EPOCH) // timedelta(microseconds=1),
+            "started_us": (began - store.EPOCH) // timedelta(microseconds=1),
             "git": f"{chance.randrange(500):08x}",
             "user": f"user{chance.randrange(20)}",
             "tags": json.dumps(["release"] if chance.random() < 0.02 else []),
@@ -123,7 +123,7 @@ def recorded(folder: Path) -> list[Entry]:
         (source,) = RECORDED.glob(pattern)
         copy = Path(shutil.copytree(source, folder / source.name, ignore=shutil.ignore_patterns("tables")))
         parse_all(copy)
-        found.append(entry.read(copy, "0"))
+        found.append(store.read_entry(copy, "0"))
     return found
 
 
@@ -144,7 +144,7 @@ def fill(index: Index, templates: list[Entry], count: int) -> float:
 
 def ask(index: Index, words: dict[str, Any]) -> int:
     with index.catalogue.reading() as connection:
-        answer = queries.ask(connection, index.archive, question.question(**words))
+        answer = queries.ask(connection, index.archive, queries.question(**words))
         return len(answer.runs or answer.results)
 
 

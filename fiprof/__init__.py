@@ -62,7 +62,7 @@ def runs(
     import pandas as pd
 
     from fiprof.files import ARCHIVE_FOLDER, ARCHIVE_VARIABLE
-    from fiprof.model.catalogue.question import question
+    from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.orchestrator.run_folder import Archive
     from fiprof.reports.runs import document

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fiprof
 from fiprof.analysis.frames import Column
-from fiprof.model.keys import KEYS
+from fiprof.model.case_quantities import KEYS
 from fiprof.model.metrics import METRICS
 from fiprof.model.quantities import Key, Quantity
 

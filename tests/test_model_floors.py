@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fiprof.model.floors import LARGEST_SAVING, dram_use
+from fiprof.model.case_quantities import LARGEST_SAVING, dram_use
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.run import Run
 from tests.reports_fixture import case, execution, make_run

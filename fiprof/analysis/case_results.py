@@ -10,7 +10,7 @@ from fiprof.analysis.analyses import Analyses
 from fiprof.analysis.occupancy import occupancy
 from fiprof.analysis.roofline import LaunchRoofline, Level
 from fiprof.analysis.verdict.verdict import LaunchVerdict, verdicts
-from fiprof.model.floors import dram_use
+from fiprof.model.case_quantities import dram_use
 from fiprof.model.formula import Formula
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.results import CaseResult, Kernel, KernelVerdict
@@ -97,7 +97,7 @@ def _kernel(run: Run, row: Launch, placed: LaunchRoofline | None, verdict: Launc
             roof_kind = "compute" if placed.work is not None and roof == placed.work.kind else "memory"
         # Of DRAM's roof what the loop reaches, where that is more.
         if share is not None and roof == Level.DRAM and (use := dram_use(run, row)) is not None:
-            share = max(share, use.value / 100)
+            share = max(share, use.number.value / 100)
     if verdict:
         other = verdict.runner_up
         judged = KernelVerdict(

@@ -16,9 +16,8 @@ from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
 from fiprof.analysis.program import weights
 from fiprof.analysis.verdict.model import Part
-from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, kernels
+from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, iterations, kernels
 from fiprof.model.finding import Finding, finding
-from fiprof.model.floors import iterations
 from fiprof.model.formula import Formula, ratio
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.run import Launch, Run

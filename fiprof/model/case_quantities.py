@@ -5,19 +5,22 @@ Each is a function of a run and a case id that gives a traced number, or None wh
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from fiprof.model.busy import busy_times
-from fiprof.model.formula import Formula, table
+from fiprof.model.formula import Formula, number, table
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.provenance import NAMES, RATIO, SUM, Provenance, TracedNumber
-from fiprof.model.quantities import DURATION, Key, unit_text
+from fiprof.model.quantities import BESIDE, DURATION, QUANTITIES, STALL_SHARE, Key, metric, unit_text
 from fiprof.model.run import Launch, Run
 from fiprof.model.times import Times
-from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, main_work, peak_of
+from fiprof.model.work import FLOAT_OPS_WITHOUT_CONVERSIONS, TENSOR_OPS, fastest_peak, main_work, peak_of
 
 
 @dataclass(frozen=True)
@@ -51,30 +54,29 @@ def _traced(_: Run) -> dict[tuple[CaseQuantity, str], TracedNumber | None]:
     return {}
 
 
-def case_quantity(key: str, trace: Callable[[Run, str], TracedNumber | None]) -> CaseQuantity:
+def _quantity(key: str, trace: Callable[[Run, str], TracedNumber | None]) -> CaseQuantity:
     """The quantity with a row in ``quantities.csv``."""
     row = table()[key]
     return CaseQuantity(key, row["unit"], row["meaning"], row["format"], trace)
 
 
-def calculated(formula: str, *parts: TracedNumber | None, spec: str = ".2f", unit: str = "") -> TracedNumber | None:
+def _calculated(formula: str, *parts: TracedNumber | None) -> TracedNumber | None:
     """A formula over other numbers, called a, b, …; None where one of them is not known, or the divisor is 0."""
     values = dict(zip(NAMES, ((None if part is None else part.value) for part in parts), strict=False))
     value = Formula(formula).value(values)
     sources = tuple(part.source for part in parts if part is not None)
-    return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources), spec, unit)
-
-
-def total(numbers: Sequence[TracedNumber]) -> TracedNumber | None:
-    """The sum, written as the first; None for none."""
-    return _together(SUM, sum, numbers)
+    return None if value is None else TracedNumber(value, Provenance("facts", formula, parts=sources))
 
 
 def _together(formula: str, of: Callable[[list[float]], float], numbers: Sequence[TracedNumber]) -> TracedNumber | None:
+    """Several numbers as one, written as the first; None for none."""
     if len(numbers) < 2:
         return numbers[0] if numbers else None
     source = Provenance("facts", formula, parts=tuple(number.source for number in numbers))
     return TracedNumber(of([number.value for number in numbers]), source, numbers[0].spec, numbers[0].unit)
+
+
+# What an iteration took
 
 
 def _median(times: Times | None, of: Provenance) -> TracedNumber | None:
@@ -88,6 +90,10 @@ def _spread(times: Times | None, of: Provenance) -> TracedNumber | None:
     return None if times is None else TracedNumber(times.spread, of.of(f"spread({of.formula})"), ".1%")
 
 
+def _plain(run: Run, case: str) -> tuple[Times | None, Provenance]:
+    return run.plain.get(case), Provenance("plain", "gpu_us", case=case)
+
+
 def _iteration(run: Run, case: str) -> tuple[Times | None, Provenance]:
     """Under nsys."""
     found = run.trace.cases.get(case)
@@ -99,9 +105,14 @@ def _kernel(run: Run, case: str | None, kernel: str) -> tuple[Times | None, Prov
     return run.trace.kernels.get((case or "", kernel)), source
 
 
-def _busy(run: Run, case: str) -> TracedNumber | None:
-    traced = _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
-    return traced or NCU.traced(run, case)
+def kernel_median(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
+    """Median of a kernel's executions in a case under nsys, µs."""
+    return _median(*_kernel(run, case, kernel))
+
+
+def kernel_spread(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
+    """(p90 - p10) / median of the same."""
+    return _spread(*_kernel(run, case, kernel))
 
 
 def _under_ncu(run: Run, case: str) -> TracedNumber | None:
@@ -111,35 +122,44 @@ def _under_ncu(run: Run, case: str) -> TracedNumber | None:
         if duration is None:
             return None
         seen[launch.iteration].append(duration)
-    return _together("median(parts)", median, [found for each in seen.values() if (found := total(each)) is not None])
+    iterations = [_together(SUM, sum, each) for each in seen.values()]
+    return _together("median(parts)", median, [each for each in iterations if each is not None])
+
+
+def _busy(run: Run, case: str) -> TracedNumber | None:
+    traced = _median(busy_times(run).get(case), Provenance("nsys", "iteration_busy_ns", case=case))
+    return traced or NCU.traced(run, case)
 
 
 def _wall(run: Run, case: str) -> TracedNumber | None:
-    baseline = run.baseline.get(case)
-    known = baseline is not None and baseline.wall_us == baseline.wall_us
-    return TracedNumber(baseline.wall_us, Provenance("plain", "wall_us", case=case)) if baseline and known else None
+    wall_us = run.baseline[case].wall_us if case in run.baseline else float("nan")
+    return TracedNumber(wall_us, Provenance("plain", "wall_us", case=case)) if wall_us == wall_us else None
 
 
 def _not_in(part: CaseQuantity, whole: CaseQuantity) -> Callable[[Run, str], TracedNumber | None]:
     """Percent of a whole time that is not in a part of it."""
     formula = "max(100 * (1 - a / b), 0)"
-    return lambda run, case: calculated(formula, part.traced(run, case), whole.traced(run, case))
+    return lambda run, case: _calculated(formula, part.traced(run, case), whole.traced(run, case))
 
 
-def _gpu_us(case: str) -> Provenance:
-    return Provenance("plain", "gpu_us", case=case)
+PLAIN = _quantity("case_plain_us", lambda run, case: _median(*_plain(run, case)))
+PLAIN_SPREAD = _quantity("case_plain_spread", lambda run, case: _spread(*_plain(run, case)))
+WALL = _quantity("case_wall_us", _wall)
+NSYS = _quantity("case_nsys_us", lambda run, case: _median(*_iteration(run, case)))
+NSYS_SPREAD = _quantity("case_nsys_spread", lambda run, case: _spread(*_iteration(run, case)))
+NCU = _quantity("case_ncu_us", _under_ncu)
+KERNEL_TIME = _quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
+BUSY = _quantity("case_busy_us", _busy)
+COPYING = _quantity("case_copying_pct", _not_in(NSYS, BUSY))
+WAITING = _quantity("case_waiting_pct", _not_in(BUSY, WALL))
 
 
-PLAIN = case_quantity("case_plain_us", lambda run, case: _median(run.plain.get(case), _gpu_us(case)))
-PLAIN_SPREAD = case_quantity("case_plain_spread", lambda run, case: _spread(run.plain.get(case), _gpu_us(case)))
-WALL = case_quantity("case_wall_us", _wall)
-NSYS = case_quantity("case_nsys_us", lambda run, case: _median(*_iteration(run, case)))
-NSYS_SPREAD = case_quantity("case_nsys_spread", lambda run, case: _spread(*_iteration(run, case)))
-NCU = case_quantity("case_ncu_us", _under_ncu)
-KERNEL_TIME = case_quantity("case_kernel_us", lambda run, case: NSYS.traced(run, case) or NCU.traced(run, case))
-BUSY = case_quantity("case_busy_us", _busy)
-COPYING = case_quantity("case_copying_pct", _not_in(NSYS, BUSY))
-WAITING = case_quantity("case_waiting_pct", _not_in(BUSY, WALL))
+def kernels(run: Run, case: str) -> int | None:
+    """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
+    found = run.per_iteration(case, lambda _: 1.0)
+    if found is None and (traced := run.trace.cases.get(case)):
+        found = traced.executions
+    return None if found is None else round(found)
 
 
 # What a case needs at the least, by its workload's cost model
@@ -160,17 +180,17 @@ def _rate(amount: CaseQuantity, scale: str) -> Callable[[Run, str], TracedNumber
 
     def trace(run: Run, case: str) -> TracedNumber | None:
         time = NCU.traced(run, case) or NSYS.traced(run, case)
-        return calculated(f"a / b / {scale}", amount.traced(run, case), time) if amount.of(run, case) else None
+        return _calculated(f"a / b / {scale}", amount.traced(run, case), time) if amount.of(run, case) else None
 
     return trace
 
 
-def longest_launch(run: Run, case: str) -> Launch | None:
+def _longest(run: Run, case: str) -> Launch | None:
     """The launch of a case that took most time under ncu."""
     return max(run.launches_of(case), key=lambda launch: launch.duration_us or 0.0, default=None)
 
 
-def peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
+def _peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
     """The most of something in a second at a launch's clocks; None where that is not known or 0."""
     most = of.value(launch) if launch is not None and of is not None else None
     if launch is None or of is None or not most:
@@ -179,47 +199,29 @@ def peak(launch: Launch | None, of: Formula | None) -> TracedNumber | None:
 
 
 def _of_compute_roof(run: Run, case: str) -> TracedNumber | None:
-    longest = longest_launch(run, case)
+    longest = _longest(run, case)
     work = None if longest is None else main_work(longest)
-    roof = peak(longest, None if work is None else peak_of(work))
-    return calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof)
+    roof = _peak(longest, None if work is None else peak_of(work))
+    return _calculated("a * 1e12 / b", MODEL_TFLOPS.traced(run, case), roof)
 
 
 def _of_dram_roof(run: Run, case: str) -> TracedNumber | None:
-    roof = peak(longest_launch(run, case), Formula("dram_peak"))
-    return calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof)
+    roof = _peak(_longest(run, case), Formula("dram_peak"))
+    return _calculated("a * 1e9 / b", MODEL_GB_PER_S.traced(run, case), roof)
 
 
 def _intensity(run: Run, case: str) -> TracedNumber | None:
     known = MODEL_FLOPS.of(run, case)
-    return calculated("a / b", MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)) if known else None
+    return _calculated("a / b", MODEL_FLOPS.traced(run, case), MODEL_BYTES.traced(run, case)) if known else None
 
 
-MODEL_FLOPS = case_quantity("case_model_flops", _least("flops"))
-MODEL_BYTES = case_quantity("case_model_bytes", _least("bytes_read", "bytes_written"))
-MODEL_TFLOPS = case_quantity("case_model_tflops", _rate(MODEL_FLOPS, "1e6"))
-MODEL_TFLOPS_SHARE = case_quantity("case_model_tflops_roof_share", _of_compute_roof)
-MODEL_GB_PER_S = case_quantity("case_model_gb_per_s", _rate(MODEL_BYTES, "1e3"))
-MODEL_GB_PER_S_SHARE = case_quantity("case_model_gb_per_s_roof_share", _of_dram_roof)
-MODEL_INTENSITY = case_quantity("model_flop_per_byte", _intensity)
-
-
-def kernels(run: Run, case: str) -> int | None:
-    """Kernels of an iteration that ncu saw; under nsys where ncu saw none."""
-    found = run.per_iteration(case, lambda _: 1.0)
-    if found is None and (traced := run.trace.cases.get(case)):
-        found = traced.executions
-    return None if found is None else round(found)
-
-
-def kernel_median(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
-    """Median of a kernel's executions in a case under nsys, µs."""
-    return _median(*_kernel(run, case, kernel))
-
-
-def kernel_spread(run: Run, case: str | None, kernel: str) -> TracedNumber | None:
-    """(p90 - p10) / median of the same."""
-    return _spread(*_kernel(run, case, kernel))
+MODEL_FLOPS = _quantity("case_model_flops", _least("flops"))
+MODEL_BYTES = _quantity("case_model_bytes", _least("bytes_read", "bytes_written"))
+MODEL_TFLOPS = _quantity("case_model_tflops", _rate(MODEL_FLOPS, "1e6"))
+MODEL_TFLOPS_SHARE = _quantity("case_model_tflops_roof_share", _of_compute_roof)
+MODEL_GB_PER_S = _quantity("case_model_gb_per_s", _rate(MODEL_BYTES, "1e3"))
+MODEL_GB_PER_S_SHARE = _quantity("case_model_gb_per_s_roof_share", _of_dram_roof)
+MODEL_INTENSITY = _quantity("model_flop_per_byte", _intensity)
 
 
 def work_factor(run: Run, case: CaseEntry) -> TracedNumber | None:
@@ -244,9 +246,7 @@ def counted_ops(run: Run, case: CaseEntry) -> tuple[float | None, bool]:
     """Operations that ncu counted in an iteration, and whether they are tensor operations: those where there are any,
     else those of the other pipes without half additions. None where they were not counted."""
     tensor = run.per_iteration(case.id, TENSOR_OPS.value)
-    if tensor:
-        return tensor, True
-    return run.per_iteration(case.id, FLOAT_OPS_WITHOUT_CONVERSIONS.value), False
+    return (tensor, True) if tensor else (run.per_iteration(case.id, FLOAT_OPS_WITHOUT_CONVERSIONS.value), False)
 
 
 def excess_ops(run: Run, case: CaseEntry) -> float | None:
@@ -259,3 +259,125 @@ def excess_bytes(run: Run, case: CaseEntry) -> float | None:
     """DRAM bytes likewise."""
     moved, least = run.per_iteration(case.id, Formula("dram_bytes").value), case.bytes_read + case.bytes_written
     return moved / least if moved is not None and least else None
+
+
+# The least that an iteration takes on its GPU, and how much of DRAM's peak its kernel uses
+#
+# ncu counts one launch with cold caches, and what a launch writes may still lie in L2 when it ends: an RMSNorm of
+# 33.6 MB wrote 13.5 of them to DRAM. In a loop all of it crosses. So DRAM's use is the larger of two: what ncu counted,
+# and the bytes that the workload has to move over the time that its loop takes. The second holds only where these bytes
+# have to cross DRAM in each iteration: not where all of them fit into L2, where a loop finds them again.
+
+MAIN_SHARE = 0.9
+"""Of its iteration's kernel time under ncu, from which a kernel is the case's main one: the least bytes of the case are
+then taken for its own, over the time of the whole iteration."""
+
+
+class DramUse(NamedTuple):
+    """How much of DRAM's peak a launch uses, percent: two lower bounds, of which the larger counts."""
+
+    quantity: Key
+    """What the larger is: DRAM_FLOOR, or ncu's."""
+    number: TracedNumber
+    by_ncu: TracedNumber | None
+    by_floor: TracedNumber | None
+    """None where the bytes may stay in L2, and for a kernel that is not the case's main one."""
+
+
+def dram_use(run: Run, launch: Launch) -> DramUse | None:
+    """How much of DRAM's peak a launch uses; None where neither way tells."""
+    by_ncu = launch.traced(metric("dram_throughput_pct"))
+    by_floor = DRAM_FLOOR.traced(run, launch.case) if is_main(run, launch) else None
+    if by_floor is not None and (by_ncu is None or by_floor.value > by_ncu.value):
+        return DramUse(DRAM_FLOOR, by_floor, by_ncu, by_floor)
+    return None if by_ncu is None else DramUse(metric("dram_throughput_pct"), by_ncu, by_ncu, by_floor)
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least time of an iteration of a case, µs, by its cost model and the peaks of the launch that takes most of
+    it, at the clocks measured during that."""
+
+    warm: TracedNumber
+    """What it takes in a loop: the kernels' time under nsys, else the plain one."""
+    of_bytes: TracedNumber | None
+    """Least bytes over DRAM's peak; None where they may stay in L2, or something is not known."""
+    of_work: TracedNumber | None
+    """Least operations over the peak of the kind of work that the case's longest kernel does; None likewise. Of tensor
+    kinds the fastest dense instruction's peak is meant."""
+
+    def saving_pct(self, *, other_work: bool = False) -> TracedNumber | None:
+        """The most that anything can save of the warm time, percent.
+
+        other_work: for steps that move the operations to another kind (tensor cores, a smaller type): the floor of the
+        operations does not hold for them. None without a floor.
+        """
+        floors = [each for each in (self.of_bytes, None if other_work else self.of_work) if each is not None]
+        saving = _calculated("100 * (1 - a / b)", max(floors, key=lambda each: each.value, default=None), self.warm)
+        return saving and saving.as_(".0f", "%")
+
+
+def floor(run: Run, case: str) -> Floor | None:
+    """The least time of an iteration of a case; None where no loop was timed or nothing of it is known."""
+    longest = _longest(run, case)
+    # Kernels shorter than 30 µs are timed by nsys to 0.1 µs, where two CUDA events by themselves are some 2 µs.
+    warm = NSYS.traced(run, case) or PLAIN.traced(run, case)
+    if warm is None or warm.value <= 0 or longest is None:
+        return None
+
+    def least_time(amount: TracedNumber | None, most: Formula) -> TracedNumber | None:
+        """An amount at a peak, µs; None where the case was faster, for then it needed less."""
+        time = _calculated("1e6 * a / b", amount, _peak(longest, most))
+        return time.as_(",.2f", " µs") if time is not None and 0 < time.value <= warm.value else None
+
+    work, moved, cache = main_work(longest), MODEL_BYTES.traced(run, case), number(longest, "l2_bytes")
+    crosses = moved is not None and cache is not None and moved.value > cache
+    of_bytes = least_time(moved, Formula("dram_peak")) if crosses else None
+    of_work = None if work is None else least_time(MODEL_FLOPS.traced(run, case), fastest_peak(work))
+    return None if of_bytes is None and of_work is None else Floor(warm, of_bytes, of_work)
+
+
+DRAM_FLOOR = _quantity(
+    "case_dram_floor_pct",
+    lambda run, case: _calculated("100 * a / b", found.of_bytes, found.warm) if (found := floor(run, case)) else None,
+)
+LARGEST_SAVING = _quantity(
+    "case_largest_saving_pct", lambda run, case: found.saving_pct() if (found := floor(run, case)) else None
+)
+
+
+def is_main(run: Run, launch: Launch) -> bool:
+    """Whether the launch takes MAIN_SHARE of its iteration's time under ncu or more."""
+    count, together_us = run.once(iterations)[launch.case, launch.iteration]
+    traced = run.trace.cases.get(launch.case or "")
+    if launch.duration_us is None or (traced is not None and traced.executions > count):
+        return False  # ncu was asked for some of the kernels only
+    return launch.duration_us >= MAIN_SHARE * together_us
+
+
+def iterations(run: Run) -> dict[tuple[str | None, int | None], tuple[int, float]]:
+    """Case and iteration -> how many launches ncu has of it, and their time, µs."""
+    found: dict[tuple[str | None, int | None], tuple[int, float]] = {}
+    for launch in run.launches:
+        count, together_us = found.get((launch.case, launch.iteration), (0, 0.0))
+        found[launch.case, launch.iteration] = (count + 1, together_us + (launch.duration_us or 0.0))
+    return found
+
+
+with (Path(__file__).parent / "keys.csv").open(encoding="utf-8", newline="") as _file:
+    _OTHERS = [Key(**row) for row in csv.DictReader(_file)]
+KEYS: dict[str, Key] = {
+    key.key: key
+    for key in (
+        *_OTHERS,
+        STALL_SHARE,
+        BESIDE,
+        *QUANTITIES.values(),
+        *(found for found in list(vars().values()) if isinstance(found, CaseQuantity)),
+    )
+}
+"""Every key of the JSON output, with its unit and meaning: one key a quantity, the same in every command.
+
+Numbers of launches and cases say theirs in ``quantities.csv``, ``keys.csv`` says those of the rest. docs/keys.md is
+made from all of them and from the columns that are declared with a meaning; a test holds page and output together.
+"""

@@ -19,8 +19,7 @@ from fiprof.text import escape_control
 
 if TYPE_CHECKING:
     from fiprof.analysis.trend import Trend
-    from fiprof.model.catalogue.queries import Answer
-    from fiprof.model.catalogue.question import Question
+    from fiprof.model.catalogue.queries import Answer, Question
     from fiprof.model.catalogue.store import Catalogue
     from fiprof.orchestrator.run_folder import Archive
 
@@ -62,7 +61,7 @@ class Index:
 
         Raises FiprofError where the database refuses.
         """
-        from fiprof.model.catalogue.entry import stamp
+        from fiprof.model.catalogue.store import stamp
 
         if rebuild:
             self.catalogue.remove(self.archive)
@@ -84,15 +83,15 @@ class Index:
 
     def add(self, folder: Path) -> None:
         """Read one run of the archive. Raises FiprofError."""
-        from fiprof.model.catalogue.entry import stamp
+        from fiprof.model.catalogue.store import stamp
 
         if stamped := stamp(folder):
             self._add([(folder.name, stamped)])
 
     def _add(self, stamps: Sequence[tuple[str, str]]) -> None:
-        from fiprof.model.catalogue import entry
+        from fiprof.model.catalogue.store import read_entry
 
-        self.catalogue.add(self.archive, [entry.read(self.root / name, stamp) for name, stamp in stamps])
+        self.catalogue.add(self.archive, [read_entry(self.root / name, stamp) for name, stamp in stamps])
 
 
 def opened(archive: Archive, url: str | None = None) -> Index:

@@ -10,7 +10,6 @@ from typing import Any
 
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables
-from fiprof.model.catalogue.question import Question
 from fiprof.model.finding import Finding, finding
 from fiprof.model.keeping import HARMLESS, FileState, TablesState, Verified
 from fiprof.model.layout import ANNOTATIONS, COMPARISON, RAW_FOLDERS, SUMMARY, TABLES
@@ -53,6 +52,8 @@ def verify_catalogue(archive: Archive, runs: Sequence[Verified], url: str | None
 
     Nothing is found of an archive that has none. Raises FiprofError where it cannot be read.
     """
+    from fiprof.model.catalogue.queries import Question
+
     if not index.exists(archive, url):
         return ()
     told = {row["name"]: (row["status"], row["bytes"]) for row in index.answer(archive, Question(), url).runs}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from fiprof.model.case_quantities import KEYS
 from fiprof.model.catalogue.queries import Answer, ResultRow
-from fiprof.model.keys import KEYS
 from fiprof.model.labels import Labels
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import Quantity

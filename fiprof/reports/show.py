@@ -14,7 +14,7 @@ from enum import StrEnum
 from fiprof.analysis.occupancy import Resource, findings
 from fiprof.analysis.program import weights
 from fiprof.analysis.show import Figures, LaunchFigures
-from fiprof.model import case_quantities, floors
+from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.manifest import CaseEntry
 from fiprof.model.quantities import LOCAL_REQUESTS, QUANTITIES
@@ -208,7 +208,7 @@ CASE_KEYS = (
     case_quantities.NCU, case_quantities.KERNEL_TIME, case_quantities.BUSY, case_quantities.WALL,
     case_quantities.MODEL_FLOPS, case_quantities.MODEL_BYTES, case_quantities.MODEL_TFLOPS,
     case_quantities.MODEL_TFLOPS_SHARE, case_quantities.MODEL_GB_PER_S, case_quantities.MODEL_GB_PER_S_SHARE,
-    floors.DRAM_FLOOR, floors.LARGEST_SAVING,
+    case_quantities.DRAM_FLOOR, case_quantities.LARGEST_SAVING,
 )  # fmt: skip
 """What programs get of a launch's case."""
 

@@ -51,8 +51,8 @@ from fiprof.analysis.thresholds import (
 )
 from fiprof.analysis.verdict.model import MOST_USES, Bottleneck, Cause, CauseId, Comparison, Kind, Part, Verdict
 from fiprof.model import quantities
+from fiprof.model.case_quantities import DRAM_FLOOR, DramUse
 from fiprof.model.finding import Finding, finding
-from fiprof.model.floors import DramBasis, DramUse
 from fiprof.model.formula import Names, Row, number
 from fiprof.model.metrics import METRICS
 from fiprof.model.quantities import L2_PARTS, Quantity, metric
@@ -261,7 +261,7 @@ def judge(
         if not why and found.kind in among and noise:
             found, runner_up, margin = Bottleneck(Kind.NO_SINGLE_LIMIT, None, resources[0].value), None, None
     shown = any(stalls[0] in cause.evidence for cause in why) if stalls else False
-    by_ncu = dram.by_ncu if dram and dram.basis is not DramBasis.NCU and found and found.part is Part.DRAM else None
+    by_ncu = dram.by_ncu if dram and dram.quantity is DRAM_FLOOR and found and found.part is Part.DRAM else None
     wanted = (
         "dram_throughput_pct", "l1_data_pct", "l2_to_sm_pct", "issue_slot_busy_pct", "tensor_active_pct", "fma_pct",
         "sm_active_cycles", "sm_active_cycles_max",

@@ -40,8 +40,8 @@ from fiprof.analysis.verdict.model import Bottleneck, CaseBound, CaseVerdict, Ca
 from fiprof.analysis.verdict.ncu_rules import BALANCE_RULES, CONFLICT_RULES, SECTOR_RULES, QuotedRule, by_warpgroups
 from fiprof.analysis.verdict.rules import PASSES
 from fiprof.model import quantities
+from fiprof.model.case_quantities import Floor
 from fiprof.model.finding import Finding, finding, plain
-from fiprof.model.floors import Floor
 from fiprof.model.formula import Names, Row, number
 from fiprof.model.provenance import Provenance, TracedNumber
 from fiprof.model.quantities import Quantity, metric

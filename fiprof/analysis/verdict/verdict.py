@@ -16,9 +16,8 @@ from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOST
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
 from fiprof.model import busy, case_quantities
-from fiprof.model.case_quantities import excess_bytes, excess_ops
+from fiprof.model.case_quantities import dram_use, excess_bytes, excess_ops, floor, is_main, iterations
 from fiprof.model.finding import Finding, finding
-from fiprof.model.floors import dram_use, floor, is_main, iterations
 from fiprof.model.quantities import BESIDE as BESIDE_SHARE
 from fiprof.model.quantities import DURATION, STALL_SHARE, stall_share
 from fiprof.model.run import Launch, Run

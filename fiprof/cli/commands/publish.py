@@ -67,7 +67,7 @@ def command(archive: Archive, catalog: str | None, folder: Path, only_new: bool)
 
 def _trend(archive: Archive, catalog: str | None, folder: Path, page: str, metric: str) -> None:
     """A page of a quantity over the runs; without a catalogue or the library for changes it says so."""
-    from fiprof.model.catalogue.question import question
+    from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import site
 

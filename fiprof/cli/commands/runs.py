@@ -45,7 +45,7 @@ def command(archive: Archive, catalog: str | None, every: bool, format_: Format,
     """
     from fiprof.cli.progress import working
     from fiprof.model.baselines import names_by_run
-    from fiprof.model.catalogue.question import question
+    from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import runs
 

@@ -37,7 +37,7 @@ def command(
     GPUs, drivers and ways of measuring are never compared with each other: each has a line of its own.
     """
     from fiprof.cli.progress import working
-    from fiprof.model.catalogue.question import question
+    from fiprof.model.catalogue.queries import question
     from fiprof.orchestrator import index
     from fiprof.reports import trend
 
