@@ -20,10 +20,9 @@ import pytest
 from fiprof.analysis.checks import failed
 from fiprof.analysis.comm import comm
 from fiprof.analysis.idle import idle
-from fiprof.analysis.program import StandIns
 from fiprof.analysis.timeline import timeline
 from fiprof.analysis.top import top
-from fiprof.analysis.trace import kernel_phases, phases
+from fiprof.analysis.trace import StandIns, kernel_phases, phases
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError
 from fiprof.model import packing, tables

@@ -16,8 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fiprof.analysis.program import StandIns
 from fiprof.analysis.top import top
+from fiprof.analysis.trace import StandIns
 from fiprof.model.run import Run
 from fiprof.orchestrator.environment import program_name
 from fiprof.orchestrator.profile import LAUNCH_S, Group, choose, traced_groups

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.program import weights
+from fiprof.analysis.trace import weights
 from fiprof.analysis.verdict.model import Part
 from fiprof.model.case_quantities import MODEL_INTENSITY, NCU, iterations, kernels
 from fiprof.model.finding import Finding, finding

@@ -11,8 +11,8 @@ from functools import cached_property
 
 from fiprof.analysis import checks
 from fiprof.analysis.occupancy import Occupancy, occupancy
-from fiprof.analysis.program import weights
 from fiprof.analysis.roofline import LaunchRoofline, place
+from fiprof.analysis.trace import weights
 from fiprof.model.finding import Finding, finding
 from fiprof.model.formula import Row, number
 from fiprof.model.manifest import CaseEntry

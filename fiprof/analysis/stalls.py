@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fiprof.analysis import checks
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.program import weights
 from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BUSY_ISSUE, DOMINANT_STALL, NEGLIGIBLE_STALL
+from fiprof.analysis.trace import weights
 from fiprof.model.finding import Finding, finding
 from fiprof.model.provenance import TracedNumber
 from fiprof.model.quantities import metric, stall_provenance

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiprof.analysis.frames import Column, Narrow
 from fiprof.analysis.idle import DEVICE, RANK, Activity, activities, idle
-from fiprof.analysis.program import CaseShape, shape
-from fiprof.analysis.trace import calls, kernel_calls, phases
+from fiprof.analysis.trace import CaseShape, calls, kernel_calls, phases, shape
 from fiprof.analysis.verdict.model import Kind, Part, named
 from fiprof.analysis.verdict.verdict import verdicts
 from fiprof.errors import FiprofError

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fiprof.analysis.program import Shape, shape
+from fiprof.analysis.trace import Shape, shape
 from fiprof.errors import FiprofError
 from fiprof.model import tables
 from fiprof.model.layout import NCU_REPORT, NSYS_REPORT, TABLES, numbered

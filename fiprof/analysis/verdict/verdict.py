@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from fiprof.analysis import checks
 from fiprof.analysis.checks import Check, CheckName
 from fiprof.analysis.frames import OfLaunch, OfRun
-from fiprof.analysis.program import StandIns, StandsFor, weights
 from fiprof.analysis.reasons import ReasonKind, state
 from fiprof.analysis.thresholds import BESIDE, BUSY, CLOSE, DOMINANT_STALL, MOSTLY, NOISE, SATURATED, SHORT, WAITING
+from fiprof.analysis.trace import StandIns, StandsFor, weights
 from fiprof.analysis.verdict.model import CaseVerdict, Comparison, Confidence, Kind, Part, Verdict
 from fiprof.analysis.verdict.rules import judge
 from fiprof.model import busy, case_quantities
@@ -134,33 +134,22 @@ def launch_calls(run: Run) -> dict[str, tuple[bool, float | None]]:
     """Case id -> whether most of its kernels are nodes of CUDA graphs, and the time of the calls that launch an
     iteration's kernels, µs, on average; None where the calls were not traced.
 
-    Of the phase ``measure``; a call that launched several kernels counts once. Empty without nsys. Raises FiprofError
-    for a table that cannot be read.
+    Of the phase ``measure``; the tables give a call that launched a graph to the first of its nodes alone. Empty
+    without nsys. Raises FiprofError for a table that cannot be read.
     """
     import pyarrow.compute as pc
 
     if not run.has("kernels"):
         return {}
-    kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns", "pid", "correlation"])
+    kernels = run.table("kernels", ["phase", "case", "iteration", "graph_node", "launch_call_ns"])
     inside = pc.and_(pc.equal(kernels["phase"], "measure"), pc.is_valid(kernels["case"]))
     kernels = kernels.filter(inside).unify_dictionaries()
-    if not kernels.num_rows:
-        return {}
-    counts = kernels.group_by("case", use_threads=False).aggregate(
-        [("graph_node", "count"), ("pid", "count"), ("iteration", "count_distinct")]
-    )
-    calls = (
-        kernels.group_by(["case", "pid", "correlation"], use_threads=False)
-        .aggregate([("launch_call_ns", "max")])
-        .group_by("case", use_threads=False)
-        .aggregate([("launch_call_ns_max", "sum")])
-    )
-    times = dict(zip(calls["case"].to_pylist(), calls["launch_call_ns_max_sum"].to_pylist(), strict=True))
+    added = [("phase", "count"), ("graph_node", "count"), ("iteration", "count_distinct"), ("launch_call_ns", "sum")]
     found = {}
-    for row in counts.to_pylist():
-        iterations, total = row["iteration_count_distinct"], times.get(row["case"])
-        call_us = None if total is None or not iterations else total / iterations / 1e3
-        found[row["case"]] = (row["graph_node_count"] * 2 > row["pid_count"], call_us)
+    for row in kernels.group_by("case", use_threads=False).aggregate(added).to_pylist():
+        iterations, total_ns = row["iteration_count_distinct"], row["launch_call_ns_sum"]
+        call_us = None if total_ns is None or not iterations else total_ns / iterations / 1e3
+        found[row["case"]] = (row["graph_node_count"] * 2 > row["phase_count"], call_us)
     return found
 
 

@@ -12,8 +12,8 @@ from fiprof.analysis import checks
 from fiprof.analysis.analyses import Analyses, Group
 from fiprof.analysis.checks import CheckName
 from fiprof.analysis.idle import Cause
-from fiprof.analysis.program import StandIns
 from fiprof.analysis.top import Spent, Top, top
+from fiprof.analysis.trace import StandIns
 from fiprof.analysis.verdict.model import CaseBound, Kind, Part
 from fiprof.analysis.verdict.steps import Step
 from fiprof.analysis.verdict.verdict import LaunchVerdict
