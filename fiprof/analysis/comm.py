@@ -49,57 +49,17 @@ CELLS = 60
 TOGETHER = (Op.ALL_GATHER, Op.REDUCE_SCATTER, Op.ALL_TO_ALL)
 """Whose size nccl-tests counts as what all ranks have together (its doc/PERFORMANCE.md)."""
 
-RANKS = (
-    *map(Column, ("rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives")),
-    Column("late_collectives", meaning="Of how many it was the last to start."),
-    Column("delay_us", meaning="How long the first ones waited for it in these, summed."),
-    Column("wait_us", meaning="That it waited itself."),
-    Column("communication_us", meaning="In which a communication kernel ran, waiting included."),
-    Column("overlap_share", meaning="Of that in which another kernel ran too."),
-    Column("compute_us", meaning="In which another kernel ran."),
-    Column(
-        "lost_share",
-        meaning="wait_us over the steps with collectives; without repeating ranges over the time from the first "
-        "collective to the last.",
-    ),
-)
-CAUSES = (
-    *map(Column, ("rank", "doing", "doing_name", "range", "doing_us", "collectives")),
-    Column("delay_share", meaning="Of the delays that its rank caused."),
-)
-"""What late ranks did while others waited, in all collectives."""
-COLLECTIVES = (
-    Column("op"),
-    Column("kernel"),
-    Column("communicator", meaning="NCCL's number, modulo 2^62; None where NCCL did not tell."),
-    Column("number", meaning="Which one of its communicator, from 0; of kernels of its name and stream without one."),
-    Column("message_bytes", meaning="Of a rank's message as NCCL gives it; None where it did not tell."),
-    Column("channels", meaning="Blocks of the kernel."),
-    Column("start_us", meaning="Of the first rank's kernel, since the trace began."),
-    Column("skew_us", meaning="From the first rank's start to the last one's."),
-    Column("transfer_us", meaning="From the last rank's start to the last one's end."),
-    Column("wait_us", meaning="Of the rank that waited longest."),
-    Column("waiting_us", meaning="Of all ranks together."),
-    Column("waiting_rank"),
-    Column("late_rank", meaning="The rank that started last."),
-    Column("algorithm_gbps", meaning="GB/s: S / t, S being the size as nccl-tests counts it."),
-    Column(
-        "bus_gbps",
-        meaning="GB/s over the links, to hold against their peak: x 2 (n - 1) / n for an all-reduce of n ranks, "
-        "(n - 1) / n for an all-gather, a reduce-scatter and an all-to-all (nccl-tests, doc/PERFORMANCE.md).",
-    ),
-    Column("overlap_share", meaning="Of the ranks' kernel time in which the GPU ran another kernel too."),
-    Column("range", meaning="Outermost NVTX range in which the rank that waited longest launched it."),
-    Column(
-        "step_us",
-        meaning="Length of the step that it is in, on the rank that waited longest: of its outermost range that "
-        "repeats; without one, since the end of the rank's collective before. None for the first of those.",
-    ),
-    Column("lost_share", meaning="wait_us over step_us."),
-    Column("arrivals", meaning="Of each rank: start, wait until the last rank began, duration with that, µs."),
-    Column("missing_ranks", meaning="Ranks of the communicator without a kernel of it in the trace."),
-    Column("meanwhile", meaning="What the late rank did while the first one waited, the longest first."),
-)
+RANKS = tuple(map(Column, (
+    "rank", "file", "pid", "process", "host", "device", "gpu", "uuid", "collectives", "late_collectives", "delay_us",
+    "wait_us", "communication_us", "overlap_share", "compute_us", "lost_share",
+)))  # fmt: skip
+CAUSES = tuple(map(Column, ("rank", "doing", "doing_name", "range", "doing_us", "collectives", "delay_share")))
+COLLECTIVES = tuple(map(Column, (
+    "op", "kernel", "communicator", "number", "message_bytes", "channels", "start_us", "skew_us", "transfer_us",
+    "wait_us", "waiting_us", "waiting_rank", "late_rank", "algorithm_gbps", "bus_gbps", "overlap_share", "range",
+    "step_us", "lost_share", "arrivals", "missing_ranks", "meanwhile",
+)))  # fmt: skip
+"""What each is stands in docs/keys.md."""
 
 Row = dict[str, Any]
 Stretch = tuple[str, str, str, float]

@@ -46,35 +46,28 @@ LEAST_GAP_NS = -(1 << 41)
 """Kernels of a GPU overlap by less: 37 minutes."""
 
 SPANS = (
-    Column("phase"),
-    Column("case"),
-    Column("label", meaning="The case in short."),
-    Column("device"),
+    *map(Column, ("phase", "case", "label", "device")),
     Column("kernel", "kernel", narrow=Narrow.ABOVE),
     Column("kernel_full"),
     Column("grid", "grid", narrow=Narrow.DROP),
     Column("block"),
     Column("executions", "x", spec=",d"),
-    Column("start_us", meaning="The first one's start, since the trace began."),
-    Column("end_us", meaning="The last one's end, since the trace began."),
-    Column("nsys_duration_us", "time", "µs", ",.2f", "Median."),
-    Column("nsys_spread", "spread", spec=".1%", meaning="(p90 - p10) / median."),
-    Column(
-        "gap_us", "gap", "µs", ",.1f",
-        "Median time to the start of the GPU's next kernel of the case; negative where that starts before this ends.",
-    ),
-    Column("launch_call_us", "call", "µs", ",.1f", "Median duration of the CUDA call that launched it."),
-    Column("memory_bytes", meaning="Device memory of its process when the first one started."),
-    Column("metric_samples", "samples", meaning="Samples of whose window it took most.", narrow=Narrow.DROP),
+    *map(Column, ("start_us", "end_us")),
+    Column("nsys_duration_us", "time", "µs", ",.2f"),
+    Column("nsys_spread", "spread", spec=".1%"),
+    Column("gap_us", "gap", "µs", ",.1f"),
+    Column("launch_call_us", "call", "µs", ",.1f"),
+    Column("memory_bytes"),
+    Column("metric_samples", "samples", narrow=Narrow.DROP),
     Column("sms_active_pct", "SMs", "%", ".0f"),
     Column("sm_issue_pct"),
     Column("sampled_tensor_active_pct", "tensor", "%", ".0f"),
     Column("dram_read_pct", "read", "%", ".0f"),
     Column("dram_write_pct", "write", "%", ".0f"),
-    Column("compute_warps_pct", "warps", "%", ".0f", "Compute warps in flight, of what fits."),
-)  # fmt: skip
-"""Kernels of a case with the same grid and block, all executions folded; after ``memory_bytes`` what the hardware did
-meanwhile. Rows have the ``rank`` too, None in a run of one."""
+    Column("compute_warps_pct", "warps", "%", ".0f"),
+)
+"""Kernels of a case with the same grid and block, all executions folded; what each is stands in docs/keys.md. Rows have
+the ``rank`` too, None in a run of one."""
 
 Row = dict[str, Any]
 Track = tuple[str, tuple[float | None, ...], float | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from fiprof.analysis.checks import Check, CheckName, judge, unknown
 from fiprof.analysis.comm_match import trace_clocks
@@ -13,65 +13,52 @@ CLOCK_HIGH_US = 1000.0
 """What a trace's clock may be off. Session starts of one H200 machine lay 0.1 ms apart; NTP holds machines to 1 ms."""
 
 
-@dataclass(frozen=True)
-class Trace:
-    """A trace with kernels."""
+def traces(run: Run) -> list[dict[str, Any]]:
+    """Traces with kernels of a run of several, by their files; none of one.
 
-    file: int
-    host: str | None
-    dated: bool
-    """Whether it says when its session began, by which it is placed."""
-    first_ns: int
-    last_ns: int
-    """Of its kernels, on the run's axis."""
-
-
-def traces(run: Run) -> tuple[Trace, ...]:
-    """Those of a run of several, by their files; none of one."""
+    ``file``, ``host``, ``session_start_ns``, by which it is placed, None where it does not say; ``first_ns`` and
+    ``last_ns`` of its kernels, on the run's axis.
+    """
     return run.once(_traces)
 
 
-def _traces(run: Run) -> tuple[Trace, ...]:
+def _traces(run: Run) -> list[dict[str, Any]]:
     said = {row["file"]: row for row in run.rows("processes", ("file", "host", "session_start_ns"))}
     # Tables of an older fiprof do not have it.
     if len(said) < 2 or "session_start_ns" not in run.columns("processes"):
-        return ()
-    spans: dict[int, tuple[int, int]] = {}
+        return []
     for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
         of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
         for row in of_files.to_pylist():
-            first, last = spans.get(row["file"], (row["start_ns_min"], row["end_ns_max"]))
-            spans[row["file"]] = min(first, row["start_ns_min"]), max(last, row["end_ns_max"])
-    return tuple(
-        Trace(file, row["host"], row["session_start_ns"] is not None, *spans[file])
-        for file, row in sorted(said.items())
-        if file in spans
-    )
+            trace, first, last = said[row["file"]], row["start_ns_min"], row["end_ns_max"]
+            trace["first_ns"] = min(trace.get("first_ns", first), first)
+            trace["last_ns"] = max(trace.get("last_ns", last), last)
+    return [trace for _, trace in sorted(said.items()) if "first_ns" in trace]
 
 
 def trace_starts(run: Run) -> Check:
     """Traces that do not say when their session began: with one of them the times of all are since their own start."""
-    undated = tuple(trace.file for trace in traces(run) if not trace.dated)
+    undated = tuple(trace["file"] for trace in traces(run) if trace["session_start_ns"] is None)
     return judge(CheckName.TRACE_STARTS, len(undated), high=0, unit="traces", files=undated)
 
 
 def trace_gap(run: Run) -> Check:
     """The longest time between the kernels of one trace and those of the next, in which no trace has any."""
-    found = sorted(traces(run), key=lambda trace: trace.first_ns)
-    if not all(trace.dated for trace in found):
+    found = sorted(traces(run), key=lambda trace: trace["first_ns"])
+    if any(trace["session_start_ns"] is None for trace in found):
         return unknown(CheckName.TRACE_GAP, "no_session_start")
-    gap_ns, reached = 0, found[0].last_ns
+    gap_ns, reached = 0, found[0]["last_ns"]
     for trace in found[1:]:
-        gap_ns = max(gap_ns, trace.first_ns - reached)
-        reached = max(reached, trace.last_ns)
+        gap_ns = max(gap_ns, trace["first_ns"] - reached)
+        reached = max(reached, trace["last_ns"])
     return judge(CheckName.TRACE_GAP, gap_ns / 1e9, high=0, unit="s")
 
 
 def trace_hosts(run: Run) -> Check:
     """Machines whose clocks no collective ties together. hosts: all machines."""
-    tied = {traces(run)[0].file, *(clock.file for clock in trace_clocks(run))}
-    hosts = {trace.host for trace in traces(run)}
-    together = {trace.host for trace in traces(run) if trace.file in tied}
+    tied = {traces(run)[0]["file"], *(clock.file for clock in trace_clocks(run))}
+    hosts = {trace["host"] for trace in traces(run)}
+    together = {trace["host"] for trace in traces(run) if trace["file"] in tied}
     names = tuple(sorted(host for host in hosts if host is not None))
     return judge(CheckName.TRACE_HOSTS, 1 + len(hosts - together), high=1, unit="hosts", hosts=names)
 
