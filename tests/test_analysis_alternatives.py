@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fiprof.analysis import alternatives, intervals
+from fiprof.analysis import alternatives, ratio
 from fiprof.analysis.alternatives import Value
 from fiprof.model.results import CaseResult
 
@@ -34,11 +34,11 @@ def made(
         workload=workload,
         params={**PARAMS, **params},
         run=run,
-        plain=intervals.times(values, len(rounds_us)),
-        wall=intervals.times([wall_us] * 6, 6) if wall_us and len(rounds_us) > 1 else None,
+        plain=ratio.times(values, len(rounds_us)),
+        wall=ratio.times([wall_us] * 6, 6) if wall_us and len(rounds_us) > 1 else None,
         wall_us=wall_us,
         waiting_pct=100 * max(0.0, 1 - rounds_us[0] / wall_us) if wall_us else None,
-        nsys=intervals.times([nsys_us]) if nsys_us else None,
+        nsys=ratio.times([nsys_us]) if nsys_us else None,
         ncu_us=None,
     )
 

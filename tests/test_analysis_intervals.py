@@ -7,7 +7,7 @@ from statistics import median
 
 import pytest
 
-from fiprof.analysis.intervals import interval, times
+from fiprof.analysis.ratio import interval, times
 
 
 @pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 61, 1026, 5000])

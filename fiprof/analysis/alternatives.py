@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fiprof.analysis import intervals
-from fiprof.analysis.ratio import Direction, Ratio, ratio
+from fiprof.analysis.ratio import Direction, Ratio, interval, ratio, times
 from fiprof.analysis.thresholds import SINGLE_ROUND, WAITING, WORTH_CHANGING
 from fiprof.model import case_quantities, kernel_info
 from fiprof.model.finding import Finding, finding
@@ -164,7 +163,7 @@ def difference(slow: CaseResult, fast: CaseResult, measure: Measure = Measure.GP
         factors = [one / two for one, two in (*pairs, (slow.ncu_us, fast.ncu_us)) if one and two]
         if len(factors) < 2:
             return None
-        factor = Ratio(factors[0], min(factors), max(factors), intervals.interval(factors)[2])
+        factor = Ratio(factors[0], min(factors), max(factors), interval(factors)[2])
         words = "in {count:process|processes} of a single round"
         observed, least = finding("processes", words, count=len(factors)), 1 + SINGLE_ROUND / 100
     if factor is None or factor.direction is not Direction.MORE or factor.low < least:
@@ -215,11 +214,11 @@ def timed(run: Run) -> list[CaseResult]:
                 workload=case.workload,
                 params=case.params,
                 run=run.manifest.name,
-                plain=intervals.times(baseline.gpu_us, baseline.rounds) if baseline else None,
+                plain=times(baseline.gpu_us, baseline.rounds) if baseline else None,
                 wall=wall_times(baseline),
                 wall_us=case_quantities.WALL.of(run, case.id),
                 waiting_pct=case_quantities.WAITING.of(run, case.id),
-                nsys=intervals.times(traced.iterations_us if traced else (), run.settings.rounds),
+                nsys=times(traced.iterations_us if traced else (), run.settings.rounds),
                 ncu_us=case_quantities.NCU.of(run, case.id),
             )
         )
@@ -229,4 +228,4 @@ def timed(run: Run) -> list[CaseResult]:
 def wall_times(baseline: Baseline | None) -> Times | None:
     """Host time of an iteration over the rounds; None for fewer than two."""
     rounds = baseline.wall_rounds_us if baseline else ()
-    return intervals.times(rounds, len(rounds)) if len(rounds) > 1 else None
+    return times(rounds, len(rounds)) if len(rounds) > 1 else None

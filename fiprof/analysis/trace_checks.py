@@ -30,7 +30,7 @@ def _traces(run: Run) -> list[dict[str, Any]]:
     for piece in run.pieces("kernels", ("file", "start_ns", "end_ns")):
         of_files = piece.group_by("file", use_threads=False).aggregate([("start_ns", "min"), ("end_ns", "max")])
         for row in of_files.to_pylist():
-            trace, first, last = said[row["file"]], row["start_ns_min"], row["end_ns_max"]
+            trace, first, last = said.get(row["file"], {}), row["start_ns_min"], row["end_ns_max"]
             trace["first_ns"] = min(trace.get("first_ns", first), first)
             trace["last_ns"] = max(trace.get("last_ns", last), last)
     return [trace for _, trace in sorted(said.items()) if "first_ns" in trace]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from fiprof.analysis.occupancy import Resource, findings
-from fiprof.analysis.program import weights
 from fiprof.analysis.show import Figures, LaunchFigures
+from fiprof.analysis.trace import weights
 from fiprof.model import case_quantities
 from fiprof.model.case_quantities import CaseQuantity
 from fiprof.model.manifest import CaseEntry
