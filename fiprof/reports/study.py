@@ -15,7 +15,7 @@ from typing import Any
 
 from fiprof import confined
 from fiprof.analysis import alternatives, claims, scaling, study
-from fiprof.analysis.claims import Bound, Outcome, Result
+from fiprof.analysis.claims import Bound, Outcome
 from fiprof.analysis.expected import combined
 from fiprof.analysis.frames import Column
 from fiprof.analysis.ratio import Direction, of_cases
@@ -56,7 +56,7 @@ from fiprof.reports.markdown_html import (
     slug,
     vega_block,
 )
-from fiprof.reports.study_method import Method
+from fiprof.reports.study_method import certainty, machine
 from fiprof.reports.view import Value
 from fiprof.text import byte_words, csv_cell, join_words, number, spread
 
@@ -124,9 +124,20 @@ def cases_csv(found: Study) -> str:
 
 def pages(found: Study) -> dict[str, str]:
     """Document -> its Markdown, with its charts."""
-    context = {"info": found.info, "documents": DOCUMENTS, "columns": COLUMNS}
-    s, m = StudyTables(found), Method(found)
-    return {name: render(f"study/{name}.md.j2", document=name, s=s, m=m, **context) for name in DOCUMENTS}
+    s = StudyTables(found)
+    context = {
+        "info": found.info,
+        "documents": DOCUMENTS,
+        "columns": COLUMNS,
+        "s": s,
+        "m": {**machine(found), **certainty(found)},
+        **choices_found(s),
+        **claims_found(s),
+        **kernels_found(s),
+        **guide(s),
+        **missing(s),
+    }
+    return {name: render(f"study/{name}.md.j2", document=name, **context) for name in DOCUMENTS}
 
 
 @dataclass(frozen=True)
@@ -184,11 +195,6 @@ class StudyTables:
         )
         return sorted(by_size, key=lambda case: [str(case.params.get(name)) for name in options])
 
-    @property
-    def again(self) -> str:
-        """The command that measures what is missing."""
-        return f"fiprof study {self.study.info.study}" + (" --quick" if self.study.info.settings.get("quick") else "")
-
     def in_short(self, workload: str) -> str:
         """How near its roof it comes, what limits it there, and how many ways were measured."""
         figures = next((self.row(case) for case in self.best if case.workload == workload), None)
@@ -200,82 +206,21 @@ class StudyTables:
         best = f"At best it reaches {figures['roof_pct']:.0f}% of the {figures['roof']} roof ({figures['case']})"
         return f"{best}{limit}{stall}. {counted}"
 
-    @property
-    def without_time(self) -> list[Row]:
-        """Workload, how many cases, the first two, and the reason, of cases that have no time."""
-        groups: dict[tuple[str, str], list[str]] = {}
-        for workload, cases in self.study.by_workload.items():
-            for case in cases:
-                if case.plain is None:
-                    why = case.skipped or "it has no plain time"
-                    groups.setdefault((workload, why), []).append(label(self.study, case, workload=False))
-        return [
-            (workload, len(names), join_words(names[:2]) + (" …" if len(names) > 2 else ""), why)
-            for (workload, why), names in groups.items()
-        ]
-
     # What packs add
 
     @cached_property
     def _sections(self) -> list[StudySection]:
         return packs.joined("study_sections", self.study)
 
+    @property
+    def absent(self) -> list[StudySection]:
+        """Sections about which nothing can be said."""
+        return [each for each in self._sections if each.absent]
+
     def sections(self, document: str, place: str = "") -> list[StudySection]:
         """What packs add to a document, at one place or at all."""
         wanted = [each for each in self._sections if each.document == document and not each.absent]
         return [each for each in wanted if place in ("", each.place)]
-
-    # Choices and alternatives
-
-    @cached_property
-    def _choices(self) -> tuple[list[claims.Chosen], list[tuple[claims.Choice, Finding]]]:
-        return claims.choices(self.study)
-
-    @property
-    def chosen(self) -> list[claims.Chosen]:
-        """The answers to the packs' choices."""
-        return self._choices[0]
-
-    @property
-    def choice_rows(self) -> list[Row]:
-        """Question, gain in the median, where it is least and most, pairs that are faster, slower and the same."""
-        rows: list[Row] = []
-        for item in self.chosen:
-            least, most = (
-                f"{ratio.value:.2f} at {short_pair(self.study, *pair)}"
-                for pair, ratio in (item.group[-1], item.group[0])
-            )
-            counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
-            rows.append((item.question, item.median, least, most, *counts))
-        return rows
-
-    @property
-    def choice_bounds(self) -> list[str]:
-        """Gains by what limits the old way, of the choices that it turns."""
-        lines = []
-        for item in self.chosen:
-            parts = []
-            for limit, gains in item.by_bound:
-                low, high = f"{min(gains):.2f}x", f"{max(gains):.2f}x"
-                parts.append(f"{limit} {low if low == high else f'{low} to {high}'} ({len(gains)})")
-            if parts:
-                lines.append(f"{item.question}, by what limits the old way: {', '.join(parts)}.")
-        return lines
-
-    @property
-    def beaten(self) -> list[Row]:
-        """Kernel, case, what to take instead, factor with its ends, and by which time, the largest factor first."""
-        rows: list[tuple[Any, ...]] = []
-        for case in self.study.measured:
-            if (found := self.study.alternatives.get(case.id)) is not None:
-                instead = {each.name: each.instead for each in found.changes}
-                workload = str(instead.pop(alternatives.WORKLOAD, ""))
-                params = {**case.params, **instead}
-                words = [workload, *(value_word(name, value, params) for name, value in instead.items())]
-                take, factor = ", ".join(filter(None, words)), found.factor
-                by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
-                rows.append((case.workload, self.row(case)["case"], take, factor.value, factor.low, factor.high, by))
-        return sorted(rows, key=lambda each: -each[3])
 
     # Kernels
 
@@ -285,42 +230,6 @@ class StudyTables:
         by_share = sorted(self.study.largest, key=lambda case: -(self.row(case)["roof_pct"] or 0.0))
         found = {case.workload: case for case in reversed(by_share)}
         return [found[name] for name in dict.fromkeys(case.workload for case in self.study.largest)]
-
-    @property
-    def next_steps(self) -> list[str]:
-        """What to do about each model shape's largest case, those with the same advice together."""
-        alike: dict[tuple[str, str], list[tuple[str, float]]] = {}
-        for case in self.study.largest:
-            key, reason, share = next_step(case)
-            alike.setdefault((key, reason), []).append((case.workload, share))
-        return [
-            NEXT_STEPS[key].format(
-                cases=join_words(list(dict.fromkeys(name for name, _ in found))),
-                reason=reason,
-                share=spread([share for _, share in found], ".0%"),
-                helps=state(reason).helps,
-            )
-            for (key, reason), found in alike.items()
-        ]
-
-    @property
-    def tails(self) -> dict[str, Any]:
-        """Grids whose last wave is nearly empty, of cases that nothing solves faster: the slowest of each launch."""
-        rows = [self.row(case) for case in self.study.unbeaten if self.row(case)["waves"]]
-        late = [each for each in rows if wave_efficiency(each["waves"]) < TAIL_EFFICIENCY]
-        distinct = {(each["kernel"], each["grid"], each["block"]): each for each in reversed(late)}
-        slowest = sorted(distinct.values(), key=lambda each: -each["plain_us"])[:MOST_ROWS]
-        return {
-            "cases": len(rows),
-            "under": sum(each["waves"] < 1 for each in rows),
-            "tails": len(late),
-            "names": join_words(list(dict.fromkeys(each["workload"] for each in late))),
-            "empty": 1 - TAIL_EFFICIENCY,
-            "rows": [
-                (each["workload"], each["case"], each["waves"], 100 * wave_efficiency(each["waves"]))
-                for each in slowest
-            ],
-        }
 
     def fastest_map(self, workload: str) -> Markdown:
         """A problem over its last size, a row for each model shape and value of its other sizes: the fastest way, and
@@ -507,57 +416,6 @@ class StudyTables:
         chart = scaling_chart(series, x=("intensity", "FLOP/byte"), y=("achieved", "TFLOP/s"), roofs=across)
         return vega_block("Roofline: each model shape at its largest size", chart)
 
-    # Claims
-
-    @cached_property
-    def claims(self) -> tuple[Result, ...]:
-        """What became of what others say."""
-        return claims.results(self.study)
-
-    @property
-    def verdicts(self) -> list[tuple[str, list[str]]]:
-        """Verdict -> the claims of which it is said."""
-        found: dict[str, list[str]] = {}
-        for item in self.claims:
-            words = item.verdict.replace("_", " ").replace("depends", "depending on the case")
-            found.setdefault(words, []).append(item.claim.words)
-        return sorted(found.items())
-
-    @property
-    def claim_rows(self) -> list[Row]:
-        """Claim, verdict, what was measured, and how many tests have each outcome."""
-        rows: list[Row] = []
-        for item in self.claims:
-            counts = (len(item.tested), *map(item.counted, Outcome))
-            rows.append((item.claim.words, item.verdict.replace("_", " "), item.measured, *counts))
-        return rows
-
-    def claim_ends(self, item: Result) -> str:
-        """The least and the most that was measured, and where; empty for a bound."""
-        if isinstance(item.claim.test, Bound) or not item.tested:
-            return ""
-        ordered = sorted(item.tested, key=lambda each: each.ratio.value if each.ratio else each.saving or 0.0)
-        least, most = (
-            f"{each.measured} at {short_pair(self.study, *each.cases)}" for each in (ordered[0], ordered[-1])
-        )
-        return f"from {least} to {most}"
-
-    @property
-    def claim_notes(self) -> list[str]:
-        return packs.joined("claim_notes")
-
-    @property
-    def not_measured(self) -> list[str]:
-        """Sections, choices and claims about which nothing can be said, and why."""
-        lines = [f"{each.title}: {each.absent}." for each in self._sections if each.absent]
-        lines += [f"{choice.what}: {worded(why)}." for choice, why in self._choices[1]]
-        absent = [(item, item.absence) for item in self.claims if item.absence is not None]
-        return lines + [f"The claim «{item.claim.words}»: {worded(why)}." for item, why in absent]
-
-    def absence(self, workload: str) -> str:
-        """Why a workload has no measured case."""
-        return worded(study.absence(self.study, workload))
-
     # The developers' guide
 
     def parameters(self, workload: str) -> list[Row]:
@@ -609,93 +467,176 @@ class StudyTables:
                 rows.append((code_span(kernel.kernel), *(figures[key] for key in ("case", "stalls", "occupancy"))))
         return rows
 
-    @property
-    def states(self) -> list[Row]:
-        """The states that the kernels' warps are in most: name, largest share, what it is, and what helps."""
-        shares: dict[str, float] = {}
-        for _, kernel in (found for workload in self.study.by_workload for found in self.kernels(workload)):
-            for name, share in study.top_stalls(kernel):
-                shares[name] = max(share, shares.get(name, 0.0))
-        rows: list[Row] = []
-        for name, share in sorted(shares.items(), key=lambda item: -item[1])[:MOST_ROWS]:
-            known = state(name)
-            helps = known.helps if known.kind is ReasonKind.STALL else f"no stall; {known.helps}"
-            rows.append((name, 100 * share, known.meaning, helps))
-        return rows
 
-    @property
-    def variants(self) -> dict[tuple[str, ...], list[str]]:
-        """How to add a variant: steps -> for which workloads."""
-        found: dict[tuple[str, ...], list[str]] = {}
-        for workload in self.own:
-            found.setdefault(getattr(kernel_info.of_workload(workload), "variant", ()), []).append(workload)
-        return found
+def choices_found(s: StudyTables) -> dict[str, Any]:
+    """What the packs' choices and the study's alternatives say."""
+    chosen, absent = claims.choices(s.study)
+    rows: list[Row] = []
+    bounds = []
+    for item in chosen:
+        ends = item.group[-1], item.group[0]
+        least, most = (f"{ratio.value:.2f} at {short_pair(s.study, *pair)}" for pair, ratio in ends)
+        counts = map(item.counted, (Direction.MORE, Direction.LESS, Direction.SAME))
+        rows.append((item.question, item.median, least, most, *counts))
+        parts = []
+        for limit, gains in item.by_bound:
+            low, high = f"{min(gains):.2f}x", f"{max(gains):.2f}x"
+            parts.append(f"{limit} {low if low == high else f'{low} to {high}'} ({len(gains)})")
+        if parts:
+            bounds.append(f"{item.question}, by what limits the old way: {', '.join(parts)}.")
 
-    @property
-    def check_cases(self) -> list[str]:
-        """Lines of a shell for each kernel: a large and a small case, options of collect, the kernel's name."""
-        lines = []
-        for workload in self.own:
-            of = self.study.of(workload)
-            kept = [case for case in of if case.id not in self.study.alternatives] or list(of)
-            if not kept:
-                continue
-            case = max([case for case in kept if case.kernels] or kept, key=size)
-            options: Params = {name: case.params[name] for name in self.study.options(workload) if name in case.params}
-            least = min((each for each in of if matches(each, options)), key=size)
-            flags = [f"--kernel {workload}"]
-            for name in self.study.varied(workload):
-                if name in case.params:
-                    value = case.params[name]
-                    word = str(value).lower() if isinstance(value, bool) else str(value)
-                    flags.append(f"--{name.replace('_', '-')} {shlex.quote(word)}")
-            kernel = main_kernel(case)
-            lines.append(
-                f"# {workload}\nLARGE={shlex.quote(case.id)}\nSMALL={shlex.quote(least.id)}\n"
-                f"OPTIONS={shlex.quote(' '.join(flags))}\n"
-                f"KERNEL={shlex.quote(kernel.kernel if kernel else workload)}"
-            )
-        return lines
-
-    @property
-    def before_profiling(self) -> list[str]:
-        """Lines of a shell that make a profile tell more."""
-        found = [kernel_info.of_workload(name) for name in self.own]
-        return list(dict.fromkeys(line for about in found if about for line in about.before_profiling))
+    beaten: list[tuple[Any, ...]] = []
+    for case in s.study.measured:
+        if (found := s.study.alternatives.get(case.id)) is not None:
+            instead = {each.name: each.instead for each in found.changes}
+            workload = str(instead.pop(alternatives.WORKLOAD, ""))
+            params = {**case.params, **instead}
+            words = [workload, *(value_word(name, value, params) for name, value in instead.items())]
+            take, factor = ", ".join(filter(None, words)), found.factor
+            by = "GPU" if found.measure is alternatives.Measure.GPU else "host's loop"
+            beaten.append((case.workload, s.row(case)["case"], take, factor.value, factor.low, factor.high, by))
+    return {
+        "chosen": chosen,
+        "choice_rows": rows,
+        "choice_bounds": bounds,
+        "choices_absent": absent,
+        "beaten": sorted(beaten, key=lambda each: -each[3]),
+    }
 
 
-NEXT_STEPS = {
-    "launch": "{cases}: the GPU waits for the host. Fewer launches or a CUDA graph help, a faster kernel does not.",
-    "imbalance": "{cases}: multiprocessors idle while others work. More and smaller work items, or a schedule that "
-    "evens them out.",
-    "issue_slots": "{cases}: the schedulers issue in most cycles. Fewer instructions for the same work: wider loads, "
-    "tensor cores.",
-    "near_roof": "{cases}: at {share} of the {reason} roof. Only needing less of it helps.",
-    "no_stalls": "{cases}: stalls were not collected; fiprof collect --set full, then fiprof stalls.",
-    "no_kernel": "{cases}: ncu did not see it.",
-    "stall": "{cases}: main stall {reason} ({share}). What helps: {helps}.",
-}
+def claims_found(s: StudyTables) -> dict[str, Any]:
+    """What became of what others say."""
+    results = claims.results(s.study)
+    verdicts: dict[str, list[str]] = {}
+    rows: list[Row] = []
+    ends = []
+    for item in results:
+        verdict = item.verdict.replace("_", " ")
+        verdicts.setdefault(verdict.replace("depends", "depending on the case"), []).append(item.claim.words)
+        counts = (len(item.tested), *map(item.counted, Outcome))
+        rows.append((item.claim.words, verdict, item.measured, *counts))
+        ordered = sorted(item.tested, key=lambda each: each.ratio.value if each.ratio else each.saving or 0.0)
+        shown = () if isinstance(item.claim.test, Bound) else (*ordered[:1], *ordered[-1:])
+        ends.append(" to ".join(f"{each.measured} at {short_pair(s.study, *each.cases)}" for each in shown))
+    return {
+        "claims": list(zip(results, ends, strict=True)),
+        "claim_rows": rows,
+        "claim_notes": packs.joined("claim_notes"),
+        "verdicts": sorted(verdicts.items()),
+    }
+
+
+def kernels_found(s: StudyTables) -> dict[str, Any]:
+    """What to do in the kernels, by each model shape's largest case, and grids whose last wave is nearly empty."""
+    alike: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    for case in s.study.largest:
+        advice, reason, share = next_step(case)
+        alike.setdefault((advice, reason), []).append((case.workload, share))
+    steps = [
+        advice.format(
+            cases=join_words(list(dict.fromkeys(name for name, _ in found))),
+            reason=reason,
+            share=spread([share for _, share in found], ".0%"),
+            helps=state(reason).helps,
+        )
+        for (advice, reason), found in alike.items()
+    ]
+
+    # Of cases that nothing solves faster: the slowest of each launch.
+    rows = [s.row(case) for case in s.study.unbeaten if s.row(case)["waves"]]
+    used = [each["waves"] / math.ceil(each["waves"]) if each["waves"] > 1 else 1.0 for each in rows]
+    late = [(each, part) for each, part in zip(rows, used, strict=True) if part < TAIL_EFFICIENCY]
+    distinct = {(each["kernel"], each["grid"], each["block"]): (each, part) for each, part in reversed(late)}
+    slowest = sorted(distinct.values(), key=lambda item: -item[0]["plain_us"])[:MOST_ROWS]
+    tails = {
+        "cases": len(rows),
+        "under": sum(each["waves"] < 1 for each in rows),
+        "tails": len(late),
+        "names": join_words(list(dict.fromkeys(each["workload"] for each, _ in late))),
+        "empty": 1 - TAIL_EFFICIENCY,
+        "rows": [(each["workload"], each["case"], each["waves"], 100 * part) for each, part in slowest],
+    }
+    return {"next_steps": steps, "tails": tails}
+
+
+def guide(s: StudyTables) -> dict[str, Any]:
+    """What the developers' guide says of all kernels: warp states, how to add a variant, what to run."""
+    shares: dict[str, float] = {}
+    for _, kernel in (found for workload in s.study.by_workload for found in s.kernels(workload)):
+        for name, share in study.top_stalls(kernel):
+            shares[name] = max(share, shares.get(name, 0.0))
+    states: list[Row] = []
+    for name, share in sorted(shares.items(), key=lambda item: -item[1])[:MOST_ROWS]:
+        known = state(name)
+        helps = known.helps if known.kind is ReasonKind.STALL else f"no stall; {known.helps}"
+        states.append((name, 100 * share, known.meaning, helps))
+
+    variants: dict[tuple[str, ...], list[str]] = {}
+    before_profiling: dict[str, None] = {}
+    checks = []
+    for workload in s.own:
+        about, of = kernel_info.of_workload(workload), s.study.of(workload)
+        variants.setdefault(about.variant if about else (), []).append(workload)
+        before_profiling |= dict.fromkeys(about.before_profiling if about else ())
+        kept = [case for case in of if case.id not in s.study.alternatives] or list(of)
+        if not kept:
+            continue
+        case = max([case for case in kept if case.kernels] or kept, key=size)
+        options: Params = {name: case.params[name] for name in s.study.options(workload) if name in case.params}
+        least = min((each for each in of if matches(each, options)), key=size)
+        flags = [f"--kernel {workload}"]
+        for name in s.study.varied(workload):
+            if name in case.params:
+                value = case.params[name]
+                word = str(value).lower() if isinstance(value, bool) else str(value)
+                flags.append(f"--{name.replace('_', '-')} {shlex.quote(word)}")
+        main = main_kernel(case)
+        checks.append(
+            f"# {workload}\nLARGE={shlex.quote(case.id)}\nSMALL={shlex.quote(least.id)}\n"
+            f"OPTIONS={shlex.quote(' '.join(flags))}\nKERNEL={shlex.quote(main.kernel if main else workload)}"
+        )
+    return {"states": states, "variants": variants, "check_cases": checks, "before_profiling": list(before_profiling)}
+
+
+def missing(s: StudyTables) -> dict[str, Any]:
+    """Cases without a time: workload, how many, the first two and the reason; and the command that measures them."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for workload, cases in s.study.by_workload.items():
+        for case in cases:
+            if case.plain is None:
+                why = case.skipped or "it has no plain time"
+                groups.setdefault((workload, why), []).append(label(s.study, case, workload=False))
+    rows = [
+        (workload, len(names), join_words(names[:2]) + (" …" if len(names) > 2 else ""), why)
+        for (workload, why), names in groups.items()
+    ]
+    quick = " --quick" if s.study.info.settings.get("quick") else ""
+    return {"without_time": rows, "again": f"fiprof study {s.study.info.study}{quick}"}
 
 
 def next_step(case: CaseResult) -> tuple[str, str, float]:
     """What follows from the verdict, the roof and the warps' states of a case's main kernel, in this order.
 
-    A key of NEXT_STEPS, the roof or the stall reason, and its share.
+    The advice, the roof or the stall reason in it, and its share.
     """
     kernel = main_kernel(case)
     if kernel is None:
-        return "no_kernel", "", 0.0
-    if kernel.verdict is not None and kernel.verdict.kind in (Kind.LAUNCH, Kind.IMBALANCE):
-        return kernel.verdict.kind, "", 0.0
-    if kernel.verdict is not None and kernel.verdict.part == Part.ISSUE_SLOTS:
-        return "issue_slots", "", 0.0
-    if kernel.roof_share is not None and kernel.roof_share >= NEAR_ROOF:
-        return "near_roof", kernel.roof or "", kernel.roof_share
-    stalls = study.top_stalls(kernel, len(kernel.stalls))
-    waiting = [item for item in stalls if state(item[0]).kind is ReasonKind.STALL]
-    return ("stall", *waiting[0]) if waiting else ("no_stalls", "", 0.0)
-
-
-def wave_efficiency(waves: float) -> float:
-    """Waves over waves rounded up; 1 of less than one."""
-    return waves / math.ceil(waves) if waves > 1 else 1.0
+        return "{cases}: ncu did not see it.", "", 0.0
+    kind, part = (kernel.verdict.kind, kernel.verdict.part) if kernel.verdict else (None, None)
+    if kind == Kind.LAUNCH:
+        words = "the GPU waits for the host. Fewer launches or a CUDA graph help, a faster kernel does not."
+    elif kind == Kind.IMBALANCE:
+        words = (
+            "multiprocessors idle while others work. More and smaller work items, or a schedule that evens them out."
+        )
+    elif part == Part.ISSUE_SLOTS:
+        words = "the schedulers issue in most cycles. Fewer instructions for the same work: wider loads, tensor cores."
+    elif kernel.roof_share is not None and kernel.roof_share >= NEAR_ROOF:
+        words = "{cases}: at {share} of the {reason} roof. Only needing less of it helps."
+        return words, kernel.roof or "", kernel.roof_share
+    else:
+        for reason, share in study.top_stalls(kernel, len(kernel.stalls)):
+            if state(reason).kind is ReasonKind.STALL:
+                return "{cases}: main stall {reason} ({share}). What helps: {helps}.", reason, share
+        words = "stalls were not collected; fiprof collect --set full, then fiprof stalls."
+    return f"{{cases}}: {words}", "", 0.0

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
 from fiprof.analysis.study import Study, half_width, label, least_bytes
 from fiprof.model import kernel_info, packs
 from fiprof.model.manifest import read_manifest
-from fiprof.model.results import ENVIRONMENT, CaseResult
+from fiprof.model.results import ENVIRONMENT
 from fiprof.reports.markdown_html import Markdown, link
-from fiprof.reports.view import Value
 from fiprof.text import byte_words, duration, join_words, number, spread
 
 DRIFT = 0.02
@@ -22,222 +19,137 @@ MOST_WARNINGS = 3
 """Warnings that are shown; more are counted."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """A study's machine, settings and spread."""
+def machine(study: Study) -> dict[str, Any]:
+    """What the documents say of the machine, the runs and the files, by the templates' names."""
+    info, environment = study.info, study.info.environment
+    groups = ("gpu", "packages", "tools", "host")
+    gpu, packages, *_ = known = [environment.get(group) or {} for group in groups]
+    states = [(environment.get("gpu_state") or {}).get(when) or {} for when in ("before", "after")]
 
-    study: Study
+    names = {name: words for found in packs.parts("packages").values() for name, words in found.items()}
+    cuda, driver = gpu.get("cuda"), states[0].get("driver") or environment.get("driver")
+    versions = [f"{words} {packages[name]}" for name, words in names.items() if packages.get(name)]
+    facts = [gpu.get("name"), *versions, cuda and f"CUDA {cuda}", driver and f"driver {driver}"]
+    facts += [f"{info.cases:,} cases measured, {info.skipped:,} skipped"]
+    facts += [f"{info.started.replace('T', ' ').partition('+')[0]}, {duration(info.duration_s * 1e6)}"]
 
-    def value(self, *path: str) -> Any:
-        """A value of the environment by its path of keys; None where it is not there."""
-        found: Any = self.study.info.environment
-        for key in path:
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
-
-    @property
-    def facts(self) -> str:
-        """GPU, versions, when it was measured, and how much, in a line."""
-        info = self.study.info
-        names = {name: words for found in packs.parts("packages").values() for name, words in found.items()}
-        versions = [f"{words} {found}" for name, words in names.items() if (found := self.value("packages", name))]
-        cuda = self.value("gpu", "cuda")
-        driver = (self.value("gpu_state", "before") or {}).get("driver") or self.value("driver")
-        when = info.started.replace("T", " ").partition("+")[0]
-        machine = [self.value("gpu", "name"), *versions, cuda and f"CUDA {cuda}", driver and f"driver {driver}"]
-        cases = f"{info.cases:,} cases measured, {info.skipped:,} skipped"
-        return " · ".join([*map(str, filter(None, machine)), cases, f"{when}, {duration(info.duration_s * 1e6)}"])
-
-    @property
-    def cautions(self) -> list[str]:
-        """What makes the study's numbers doubtful, or says what is missing; many are counted."""
-        info = self.study.info
+    skipped = [case for cases in study.by_workload.values() for case in cases if case.skipped]
+    cautions = [
+        *(f"Not all runs had the same {what}: {join_words(values)}." for what, values in info.mixed.items()),
+        *(f"{case.id}: {case.skipped}" for case in skipped),
+        *(f"{run}: {text}" for run, texts in info.run_warnings.items() for text in texts),
+    ]
+    if (more := len(cautions) - MOST_WARNINGS) > 0:
+        cautions = [*cautions[:MOST_WARNINGS], f"{more} more warnings are in results/{ENVIRONMENT}."]
+    if info.status != "complete":
         missing = join_words([f"{count} {name}" for name, count in info.missing.items()])
-        skipped = [case for cases in self.study.by_workload.values() for case in cases if case.skipped]
-        found = [
-            *(f"Not all runs had the same {what}: {join_words(values)}." for what, values in info.mixed.items()),
-            *(f"{case.id}: {case.skipped}" for case in skipped),
-            *(f"{run}: {text}" for run, texts in info.run_warnings.items() for text in texts),
-        ]
-        if (more := len(found) - MOST_WARNINGS) > 0:
-            found = [*found[:MOST_WARNINGS], f"{more} more warnings are in results/{ENVIRONMENT}."]
-        if info.status != "complete":
-            found.insert(0, f"The study is not complete: not measured yet are {missing or 'some'} cases.")
-        return found
+        cautions.insert(0, f"The study is not complete: not measured yet are {missing or 'some'} cases.")
 
-    def run(self, name: str) -> Markdown | str:
+    def run_link(name: str) -> Markdown | str:
         """The name of a run, a link where its folder is beside the results."""
-        folder = self.study.folder / name
+        folder = study.folder / name
         if not name or not (folder / "run.json").is_file():
             return name
         whole = all((folder / f"report.{suffix}").is_file() for suffix in ("md", "html"))
         return link(name, f"../{name}/{'report.md' if whole else 'run.json'}")
 
-    @property
-    def runs(self) -> list[tuple[Value, ...]]:
-        """Run, how many cases, and of which workloads."""
-        found: dict[str, list[str]] = {name: [] for name in self.study.info.runs}
-        for case in self.study.measured:
-            found.setdefault(case.run, []).append(case.workload)
-        return [(self.run(name), len(cases), ", ".join(dict.fromkeys(cases)) or "–") for name, cases in found.items()]
+    held: dict[str, list[str]] = {name: [] for name in info.runs}
+    for case in study.measured:
+        held.setdefault(case.run, []).append(case.workload)
+    files: list[tuple[str, str, int | None]] = [
+        (f"{each.workload}.json", kernel_info.title(each.workload), len(study.of(each.workload)))
+        for each in study.results
+    ]
+    files += [*packs.joined("files", study), (ENVIRONMENT, "where and how it was measured", None)]
 
-    @property
-    def files(self) -> list[tuple[Value, ...]]:
-        """Results file, what it holds, and how many measurements."""
-        rows: list[tuple[Value, ...]] = [
-            (
-                f"{each.workload}.json",
-                kernel_info.title(each.workload),
-                sum(case.plain is not None for case in each.cases),
-            )
-            for each in self.study.results
-        ]
-        rows += [*packs.joined("files", self.study), (ENVIRONMENT, "where and how it was measured", None)]
-        return [(link(name, f"../results/{name}"), *rest) for name, *rest in rows]
+    rows = []
+    for group, table in zip(groups, known, strict=True):
+        for key, item in table.items() if isinstance(table, dict) else ():
+            if _known(key, item):
+                of_bytes = key.endswith("_bytes") and isinstance(item, int | float)
+                shown = byte_words(item) if of_bytes else _word(item)
+                name = key.removesuffix("_bytes").replace("_", " ")
+                rows.append((f"{'GPU ' if group == 'gpu' else ''}{name}", shown))
+    clocks = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "temperature_c")
+    return {
+        "facts": " · ".join(map(str, filter(None, facts))),
+        "cautions": cautions,
+        "runs": [(run_link(name), len(cases), ", ".join(dict.fromkeys(cases)) or "–") for name, cases in held.items()],
+        "files": [(link(name, f"../results/{name}"), *rest) for name, *rest in files],
+        "versions": [*rows, ("fiprof", info.fiprof or "–")],
+        "settings": ", ".join(f"{name} {_word(item)}" for name, item in info.settings.items() if _known(name, item)),
+        "clocks": [
+            (name.replace("_", " "), *(state.get(name) for state in states))
+            for name in clocks
+            if any(state.get(name) is not None for state in states)
+        ],
+        # Whether something else was on the GPU before or after.
+        "others": any(state.get("other_processes") for state in states),
+        # None where the runs are not beside the results.
+        "actions": [
+            (run_link(run), action.step, action.started.partition("T")[2][:8], action.duration_s, action.outcome)
+            for run in info.runs
+            if (study.folder / run / "run.json").is_file()
+            for action in read_manifest(study.folder / run).actions
+        ],
+    }
 
-    # The machine
 
-    @property
-    def versions(self) -> list[tuple[str, str]]:
-        """What and which version, of the GPU, packages, tools and host."""
-        rows = []
-        for group in ("gpu", "packages", "tools", "host"):
-            found = self.value(group)
-            for key, item in found.items() if isinstance(found, dict) else ():
-                if _known(key, item):
-                    shown = (
-                        byte_words(item) if key.endswith("_bytes") and isinstance(item, int | float) else _word(item)
-                    )
-                    prefix = "GPU " if group == "gpu" else ""
-                    rows.append((f"{prefix}{key.removesuffix('_bytes').replace('_', ' ')}", shown))
-        return [*rows, ("fiprof", self.study.info.fiprof or "–")]
+def certainty(study: Study) -> dict[str, Any]:
+    """How the cases were timed, and how far their times can be trusted, by the templates' names."""
+    cases = [(case, case.plain) for case in study.measured if case.plain]
+    if not cases:
+        return {"checked": [], "drift": None, "gaps": None, "flushed": "", "slow_clocks": None, "warm": (0, 0)}
+    confidences = sorted({plain.confidence for _, plain in cases})
+    slow = [case.slow_clock_rounds for case, _ in cases if case.slow_clock_rounds is not None]
+    flushed = [case.ncu_us / case.nsys.median_us for case, _ in cases if case.nsys and case.ncu_us]
+    found = {
+        "rounds": _range(plain.rounds for _, plain in cases),
+        "counts": _range(plain.count for _, plain in cases),
+        "confidence": " to ".join(dict.fromkeys(f"{each:.0%}" for each in (confidences[0], confidences[-1]))),
+        # Relative errors against the references.
+        "checked": [case.relative_error for case, _ in cases if case.relative_error is not None],
+        "widths": spread([half_width(case) for case, _ in cases], ".1%"),
+        "widest": label(study, max((case for case, _ in cases), key=half_width)),
+        # Rounds that began before the SM clock was back, and all of them; None where that was not recorded.
+        "slow_clocks": (sum(slow), sum(plain.rounds for _, plain in cases)) if slow else None,
+        # ncu's times over nsys's.
+        "flushed": spread(flushed) if flushed else "",
+        # Cases whose data fits in L2, and cases that move their least bytes faster than DRAM's peak.
+        "warm": (
+            sum(0 < least_bytes(case) <= (study.l2_bytes or 0) for case, _ in cases),
+            sum((case.gb_per_s_roof_share or 0) > 1 for case, _ in cases),
+        ),
+    }
 
-    @property
-    def settings(self) -> str:
-        return ", ".join(
-            f"{name} {_word(item)}" for name, item in self.study.info.settings.items() if _known(name, item)
-        )
-
-    @property
-    def clocks(self) -> list[tuple[Value, ...]]:
-        """Clocks and temperature before and after."""
-        states = [self.value("gpu_state", when) or {} for when in ("before", "after")]
-        names = ("sm_clock_mhz", "max_sm_clock_mhz", "memory_clock_mhz", "temperature_c")
-        found = [(name.replace("_", " "), *(state.get(name) for state in states)) for name in names]
-        return [row for row in found if any(value is not None for value in row[1:])]
-
-    @property
-    def others(self) -> bool:
-        """Whether something else was on the GPU before or after."""
-        return any((self.value("gpu_state", when) or {}).get("other_processes") for when in ("before", "after"))
-
-    @property
-    def slow_clocks(self) -> tuple[int, int] | None:
-        """Rounds that began before the SM clock was back, and all of them; None where that was not recorded."""
-        counted = [case.slow_clock_rounds for case in self.study.measured if case.slow_clock_rounds is not None]
-        rounds = sum(case.plain.rounds for case in self.study.measured if case.plain)
-        return (sum(counted), rounds) if counted else None
-
-    @property
-    def actions(self) -> list[tuple[Value, ...]]:
-        """Run, step, start, seconds and outcome of every command; none where the runs are not beside the results."""
-        return [
-            (self.run(run), action.step, action.started.partition("T")[2][:8], action.duration_s, action.outcome)
-            for run in self.study.info.runs
-            if (self.study.folder / run / "run.json").is_file()
-            for action in read_manifest(self.study.folder / run).actions
-        ]
-
-    # Measuring
-
-    @property
-    def rounds(self) -> str:
-        return _range([case.plain.rounds for case in self.study.measured if case.plain])
-
-    @property
-    def counts(self) -> str:
-        return _range([case.plain.count for case in self.study.measured if case.plain])
-
-    @property
-    def confidence(self) -> str:
-        """Confidence of the cases' intervals: ``95%``, or ``75% to 95%``."""
-        found = {f"{case.plain.confidence:.0%}": case.plain.confidence for case in self.study.measured if case.plain}
-        low, high = (choose(found, key=lambda word: found[word]) for choose in (min, max))
-        return low if low == high else f"{low} to {high}"
-
-    @property
-    def checked(self) -> list[float]:
-        """Relative errors against the references."""
-        return [case.relative_error for case in self.study.measured if case.relative_error is not None]
-
-    @property
-    def widths(self) -> str:
-        return spread([half_width(case) for case in self.study.measured], ".1%")
-
-    @property
-    def widest(self) -> str:
-        return label(self.study, max(self.study.measured, key=half_width))
-
-    @cached_property
-    def drifts(self) -> list[tuple[float, CaseResult]]:
-        """How far each case's rounds are apart, as a part of its time; the largest first."""
-        found = [
-            ((max(case.plain.round_medians_us) - min(case.plain.round_medians_us)) / case.plain.median_us, case)
-            for case in self.study.measured
-            if case.plain and len(case.plain.round_medians_us) > 1
-        ]
-        return sorted(found, key=lambda item: -item[0])
-
-    @property
-    def drift(self) -> dict[str, Any]:
-        """How far rounds are apart, which case moved most, and whether the last round is slower than the first."""
-        rounds = [case.plain.round_medians_us for _, case in self.drifts if case.plain]
-        moves = [each[-1] / each[0] - 1 for each in rounds if each[0] > 0] or [0.0]
-        return {
-            "spread": spread([part for part, _ in self.drifts], ".1%"),
-            "moved": sum(part >= DRIFT for part, _ in self.drifts),
-            "cases": len(self.drifts),
+    drift = gaps = None
+    rounds = [(plain.round_medians_us, case, plain) for case, plain in cases if len(plain.round_medians_us) > 1]
+    if drifts := [((max(each) - min(each)) / plain.median_us, case) for each, case, plain in rounds]:
+        most, moved = max(drifts, key=lambda item: item[0])
+        moves = [each[-1] / each[0] - 1 for each, _, _ in rounds if each[0] > 0] or [0.0]
+        drift = {
+            "spread": spread([part for part, _ in drifts], ".1%"),
+            "moved": sum(part >= DRIFT for part, _ in drifts),
+            "cases": len(drifts),
             "limit": f"{DRIFT:.0%}",
-            "most": f"{self.drifts[0][0]:.1%}",
-            "case": label(self.study, self.drifts[0][1]),
+            "most": f"{most:.1%}",
+            "case": label(study, moved),
             "trend": f"{median(moves):+.2%}",
             "slower": sum(move > 0 for move in moves),
         }
-
-    @property
-    def gaps(self) -> dict[str, str] | None:
-        """How much longer an iteration's plain time is than its kernels' under nsys."""
-        cases = [
-            (case, case.plain.median_us, case.nsys.median_us)
-            for case in self.study.measured
-            if case.nsys and case.plain
-        ]
-        found = sorted(
-            ((plain - nsys, label(self.study, case)) for case, plain, nsys in cases), key=lambda item: item[0]
-        )
-        if not found:
-            return None
-        (least, short), (most, long) = found[0], found[-1]
-        return {
-            "median": number(median(gap for gap, _ in found)),
-            "part": f"{median(1 - nsys / plain for _, plain, nsys in cases):.1%}",
+    # How much longer an iteration's plain time is than its kernels' under nsys.
+    traced = [(plain.median_us, case.nsys.median_us, case) for case, plain in cases if case.nsys]
+    if longer := sorted(((plain - nsys, case) for plain, nsys, case in traced), key=lambda item: item[0]):
+        (least, short), (most, long) = longer[0], longer[-1]
+        gaps = {
+            "median": number(median(gap for gap, _ in longer)),
+            "part": f"{median(1 - nsys / plain for plain, nsys, _ in traced):.1%}",
             "least": number(least),
-            "short": short,
+            "short": label(study, short),
             "most": number(most),
-            "long": long,
+            "long": label(study, long),
         }
-
-    @property
-    def flushed(self) -> str:
-        """ncu's times over nsys's; empty where one is missing."""
-        found = [case.ncu_us / case.nsys.median_us for case in self.study.measured if case.nsys and case.ncu_us]
-        return spread(found) if found else ""
-
-    @property
-    def warm(self) -> tuple[int, int]:
-        """Cases whose data fits in L2, and cases that move their least bytes faster than DRAM's peak."""
-        fits = sum(0 < least_bytes(case) <= (self.study.l2_bytes or 0) for case in self.study.measured)
-        return fits, sum((case.gb_per_s_roof_share or 0) > 1 for case in self.study.measured)
+    return {**found, "drift": drift, "gaps": gaps}
 
 
 def _known(key: str, item: object) -> bool:
@@ -253,6 +165,6 @@ def _word(item: object) -> str:
     return f"{item:,}" if isinstance(item, int) else str(item)
 
 
-def _range(values: Sequence[int]) -> str:
-    low, high = min(values, default=0), max(values, default=0)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _range(values: Iterable[int]) -> str:
+    ordered = sorted(values)
+    return " to ".join(dict.fromkeys(f"{each:,}" for each in (ordered[0], ordered[-1])))
